@@ -1,0 +1,52 @@
+#pragma once
+// Errors carry the exit status that the program promises for them (after sysexits.h).
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace reelmesh {
+
+/// Exit status of the program; also the kind of an Error.
+enum class Status : int {
+  ok = 0,
+  usage = 64,        ///< a wrong option or key
+  data = 65,         ///< a file is not what it should be
+  no_input = 66,     ///< an input is missing
+  unavailable = 69,  ///< the job does not fit the ranks, their memory or their devices
+  internal = 70,
+  cannot_create = 73,
+  io = 74,
+  stopped = 75,   ///< stopped early on request, run again to go on
+  watchdog = 76,  ///< a rank is lost or hangs
+};
+
+/// One failure, said once: what was found, what was expected, and where (file or option).
+class Error : public std::runtime_error {
+ public:
+  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Status status() const { return status_; }
+
+ private:
+  Status status_;
+};
+
+template <class... Args>
+[[noreturn]] void fail(Status status, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(status, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Throws Error(status, message) unless `condition` holds.
+template <class... Args>
+void require(bool condition, Status status, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(status, format, std::forward<Args>(args)...);
+}
+
+/// A broken promise between rooms: Error(internal).
+template <class... Args>
+void expect(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(Status::internal, format, std::forward<Args>(args)...);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,47 @@
+#include "base/trace.hpp"
+
+#include <chrono>
+
+namespace reelmesh::trace {
+
+std::int64_t now_ns() {
+  using clock = std::chrono::steady_clock;
+  static const clock::time_point start = clock::now();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - start).count();
+}
+
+Recorder& recorder() {
+  static Recorder instance;
+  return instance;
+}
+
+Scope::Scope(const char* name, Level level, const char* lane) {
+  const Recorder& r = recorder();
+  active_ = r.level >= level;
+  if (!active_) return;
+  span_.name = name;
+  span_.lane = lane;
+  span_.start_ns = now_ns();
+  span_.bytes = -r.bytes_sent;
+  span_.flops = -r.flops;
+}
+
+Scope::~Scope() {
+  if (!active_) return;
+  Recorder& r = recorder();
+  span_.duration_ns = now_ns() - span_.start_ns;
+  span_.bytes += r.bytes_sent;
+  span_.flops += r.flops;
+  span_.clip = r.clip;
+  span_.step = r.step;
+  span_.layer = r.layer;
+  r.spans.push_back(span_);
+}
+
+Mark::Mark(int Recorder::*field, int value) : field_(field), before_(recorder().*field) {
+  recorder().*field = value;
+}
+
+Mark::~Mark() { recorder().*field_ = before_; }
+
+}  // namespace reelmesh::trace

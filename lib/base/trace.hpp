@@ -1,0 +1,68 @@
+#pragma once
+// Spans of time of this rank, kept in memory until the store writes them. Only the thread that runs
+// the pipeline records, so recording takes no lock.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace reelmesh::trace {
+
+enum class Level { off, stages, layers, ops };
+
+/// Nanoseconds of a steady clock that starts with the process.
+std::int64_t now_ns();
+
+struct Span {
+  const char* name = "";  ///< a string literal
+  const char* lane = "";  ///< a string literal: "compute", "exchange", "file"
+  int clip = -1;          ///< index of the clip in the job, −1: none
+  int step = -1;          ///< sampler step, −1: none
+  int layer = -1;         ///< layer, −1: none
+  std::int64_t start_ns = 0;
+  std::int64_t duration_ns = 0;
+  std::int64_t bytes = 0;  ///< sent by this rank within the span
+  std::int64_t flops = 0;  ///< of matrix products, convolutions and attention within the span
+};
+
+/// What the rank has recorded, and running totals that cost nothing when the level is off.
+class Recorder {
+ public:
+  Level level = Level::stages;
+  int clip = -1;
+  int step = -1;
+  int layer = -1;
+  std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
+  std::int64_t flops = 0;       ///< running total, counted by lib/ops
+  std::vector<Span> spans;
+};
+
+Recorder& recorder();
+
+/// Records the time from its construction to its destruction, with the bytes and flops of that
+/// time.
+class Scope {
+ public:
+  explicit Scope(const char* name, Level level = Level::stages, const char* lane = "compute");
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  bool active_;
+  Span span_;
+};
+
+/// Sets the clip, step or layer of the spans that end while it lives.
+class Mark {
+ public:
+  Mark(int Recorder::*field, int value);
+  ~Mark();
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+ private:
+  int Recorder::*field_;
+  int before_;
+};
+
+}  // namespace reelmesh::trace

@@ -1,0 +1,80 @@
+#include "base/units.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+double parse_with_units(std::string_view text, std::string_view option, const Unit* units,
+                        std::size_t count, std::string_view expected) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  if (error == std::errc() && std::isfinite(value) && value >= 0) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (units[i].name == unit) return value * units[i].factor;
+    }
+  }
+  fail(Status::usage, "{}: '{}' is not {}", option, text, expected);
+}
+
+}  // namespace
+
+std::int64_t parse_bytes(std::string_view text, std::string_view option) {
+  static constexpr std::array<Unit, 10> units{{{"", 1},
+                                               {"B", 1},
+                                               {"kB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"KiB", 1024.0},
+                                               {"MiB", 1024.0 * 1024},
+                                               {"GiB", 1024.0 * 1024 * 1024},
+                                               {"TiB", 1024.0 * 1024 * 1024 * 1024}}};
+  const double bytes =
+      parse_with_units(text, option, units.data(), units.size(), "a size such as 16GiB");
+  require(bytes < 9.0e18, Status::usage, "{}: '{}' is too large", option, text);
+  return static_cast<std::int64_t>(bytes);
+}
+
+double parse_seconds(std::string_view text, std::string_view option) {
+  static constexpr std::array<Unit, 5> units{
+      {{"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}, {"ms", 1e-3}}};
+  return parse_with_units(text, option, units.data(), units.size(), "a time such as 90s or 10min");
+}
+
+std::string format_bytes(double bytes) {
+  static constexpr std::array<std::string_view, 6> names{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t i = 0;
+  while (bytes >= 1024 && i + 1 < names.size()) {
+    bytes /= 1024;
+    ++i;
+  }
+  return i == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, names[i]);
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds < 60) return fmt::format("{:.2f} s", seconds);
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what) {
+  std::int64_t product = 0;
+  require(a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, &product), Status::data,
+          "{}: {} x {} is not a possible size", what, a, b);
+  return product;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,80 @@
+#pragma once
+// MPI is owned by this room and nowhere else. All calls are made by the thread that called init.
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace reelmesh::comm {
+
+/// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. The MPI-IO component is set
+/// to ROMIO (Open MPI's own swallows a full disk) unless the user's environment names one.
+class Environment {
+ public:
+  Environment();
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+};
+
+/// Ends all ranks of the job now with this exit status, whatever they are doing.
+[[noreturn]] void abort_all(Status status);
+
+/// Bytes that go to, or come from, one rank of a group.
+struct Message {
+  int peer = 0;
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+/// An ordered set of ranks. A default-made Group has no ranks and this rank is not in it. Copies
+/// share the communicator, which is freed with the last of them. Errors of MPI are
+/// Error(internal) that name the call.
+class Group {
+ public:
+  Group() = default;
+  static Group world();
+  /// The ranks of this group that share memory with this one (same host). Collective.
+  Group on_this_host() const;
+  /// Ranks [first, first + count) of this group; a rank outside gets an empty Group. Collective.
+  Group range(int first, int count) const;
+
+  bool member() const { return comm_ != nullptr; }
+  int rank() const { return rank_; }  ///< −1 where this rank is not a member
+  int size() const { return size_; }  ///< 0 where this rank is not a member
+  MPI_Comm handle() const;
+
+  void barrier() const;
+  /// Everybody's largest, smallest, sum.
+  std::int64_t max(std::int64_t value) const;
+  double max(double value) const;
+  double min(double value) const;
+  double sum(double value) const;
+  /// `text` of the root, on every rank.
+  std::string broadcast(std::string text, int root) const;
+  /// One block a rank, in rank order, on every rank; blocks may differ in size.
+  std::vector<std::string> all_gather(const std::string& block) const;
+  /// Like all_gather, but only the root gets the blocks (the others an empty vector).
+  std::vector<std::string> gather(const std::string& block, int root) const;
+  /// Each rank holds doubles [offset, offset + mine.size()) of `all`, in rank order and without
+  /// gaps; afterwards every rank holds all of them. `counts[r]` is the number that rank r holds.
+  void all_gather(std::span<const double> mine, std::span<const std::int64_t> counts,
+                  std::span<double> all) const;
+  /// Sends and receives point to point; both sides name the same byte counts, in the same order for
+  /// a pair of ranks. Returns when all buffers may be reused. Ranks with no message return at once.
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
+
+ private:
+  explicit Group(MPI_Comm comm, bool owned);
+  std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
+  int rank_ = -1;
+  int size_ = 0;
+};
+
+}  // namespace reelmesh::comm

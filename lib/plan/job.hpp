@@ -1,0 +1,72 @@
+#pragma once
+// What the user asks for, after the input file, the command line and the prompts file are merged.
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.hpp"
+
+namespace reelmesh {
+
+/// One clip as asked for. What is not given comes from the checkpoint and the [sample] section.
+struct ClipRequest {
+  std::string prompt;
+  std::string negative_prompt;
+  std::optional<std::uint64_t> seed;  ///< default: job seed + index
+  std::optional<std::int64_t> height, width;  ///< pixels
+  std::optional<std::int64_t> frames;
+  std::optional<double> fps;
+  std::optional<int> steps;
+  std::optional<double> guidance;
+};
+
+enum class Mode { automatic, split, phased };
+enum class Shard { automatic, height, frames, grid };
+enum class IfExists { fail, resume, replace };
+
+struct ModelPaths {
+  std::filesystem::path root;  ///< folder with model_index.json
+  // Folders of the parts; root/<part> unless the user named another.
+  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+};
+
+struct ParallelRequest {
+  Mode mode = Mode::automatic;
+  Shard shard = Shard::automatic;
+  // Ranks of each stage; not given means chosen by the plan.
+  std::optional<int> text, replicas, cfg, ulysses, ring, decode;
+  std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
+};
+
+struct Job {
+  ModelPaths model;
+  std::vector<ClipRequest> clips;
+
+  // [sample], for clips that do not say otherwise
+  std::optional<std::int64_t> height, width, frames;
+  std::optional<double> fps;
+  std::optional<int> steps;
+  std::optional<double> guidance;
+  bool dynamic_guidance = false;
+  std::optional<std::string> scheduler;  ///< "ddim" or "dpm"; default: the checkpoint's
+  std::uint64_t seed = 42;
+
+  ParallelRequest parallel;
+  std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
+  DType dtype = DType::float32;
+
+  std::filesystem::path output;
+  bool keep_video = true;
+  bool keep_latents = true;
+  bool keep_embeddings = false;
+  IfExists if_exists = IfExists::fail;
+
+  int trace_level = 1;  ///< 0 off, 1 stages, 2 layers, 3 ops
+
+  /// Every option in effect as "section.key" = "value", in the order of the help, for job.h5.
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,100 @@
+#pragma once
+// A dense row-major block of numbers in host memory: a value that shares its memory with its
+// slices.
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tensor/dtype.hpp"
+
+namespace reelmesh {
+
+/// Extents, outermost first. All are ≥ 0.
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t numel(const Shape& shape);
+std::string to_string(const Shape& shape);  ///< "[2, 3, 4]"
+
+class Tensor {
+ public:
+  Tensor() = default;  ///< no elements, shape [0]
+
+  /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) when memory is short.
+  static Tensor empty(Shape shape, DType dtype);
+  static Tensor zeros(Shape shape, DType dtype);
+  /// Memory of somebody else, kept alive by `owner` (may be null for memory that outlives all).
+  static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
+  /// A copy of `values`.
+  template <class T>
+  static Tensor of(std::span<const T> values, Shape shape);
+  template <class T>
+  static Tensor of(std::initializer_list<T> values, Shape shape) {
+    return of(std::span<const T>(values.begin(), values.size()), std::move(shape));
+  }
+
+  const Shape& shape() const { return shape_; }
+  std::int64_t shape(std::size_t axis) const { return shape_.at(axis); }
+  DType dtype() const { return dtype_; }
+  std::int64_t numel() const { return numel_; }
+  std::int64_t bytes() const { return numel_ * size_of(dtype_); }
+  bool empty() const { return numel_ == 0; }
+
+  /// Throws Error(internal) when T is not the element type.
+  template <class T>
+  T* data() const {
+    expect(dtype_of<T>() == dtype_, "tensor of {} read as {}", name_of(dtype_),
+           name_of(dtype_of<T>()));
+    return static_cast<T*>(data_);
+  }
+  template <class T>
+  std::span<T> span() const {
+    return {data<T>(), static_cast<std::size_t>(numel_)};
+  }
+  void* raw() const { return data_; }
+
+  /// Elements [begin, begin + count) of the leading axis; shares memory.
+  Tensor rows(std::int64_t begin, std::int64_t count) const;
+  /// The same elements in another shape; shares memory.
+  Tensor reshape(Shape shape) const;
+  /// The same values in another type (a copy), or the tensor itself when the type is the same.
+  /// Floating types only; rounds to nearest even.
+  Tensor to(DType dtype) const;
+  Tensor clone() const;
+
+ private:
+  std::shared_ptr<const void> owner_;
+  void* data_ = nullptr;
+  Shape shape_{0};
+  std::int64_t numel_ = 0;
+  DType dtype_ = DType::float32;
+};
+
+/// Calls f with a value of the C++ type of a floating dtype: float, BFloat16 or Float16.
+template <class F>
+decltype(auto) visit_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::float32:
+      return f(float{});
+    case DType::bfloat16:
+      return f(BFloat16{});
+    case DType::float16:
+      return f(Float16{});
+    default:
+      fail(Status::internal, "{} is not a floating type", name_of(dtype));
+  }
+}
+
+template <class T>
+Tensor Tensor::of(std::span<const T> values, Shape shape) {
+  Tensor t = empty(std::move(shape), dtype_of<T>());
+  expect(t.numel() == static_cast<std::int64_t>(values.size()), "{} values for shape {}",
+         values.size(), to_string(t.shape()));
+  for (std::size_t i = 0; i < values.size(); ++i) t.data<T>()[i] = values[i];
+  return t;
+}
+
+}  // namespace reelmesh
