@@ -1,0 +1,167 @@
+#include "layout/layout.hpp"
+
+#include <algorithm>
+
+namespace reelmesh {
+
+bool Box::empty() const {
+  return std::any_of(extent.begin(), extent.end(), [](std::int64_t e) { return e <= 0; });
+}
+
+std::int64_t Box::numel() const { return empty() ? 0 : reelmesh::numel(extent); }
+
+bool Box::contains(const Box& other) const {
+  for (std::size_t axis = 0; axis < offset.size(); ++axis) {
+    if (other.offset[axis] < offset[axis] || other.end(axis) > end(axis)) return false;
+  }
+  return true;
+}
+
+Box whole_box(const Shape& global) { return {Shape(global.size(), 0), global}; }
+
+namespace {
+
+Box empty_box(const Shape& global) { return {Shape(global.size(), 0), Shape(global.size(), 0)}; }
+
+}  // namespace
+
+Box intersect(const Box& a, const Box& b) {
+  Box both = a;
+  for (std::size_t axis = 0; axis < a.offset.size(); ++axis) {
+    both.offset[axis] = std::max(a.offset[axis], b.offset[axis]);
+    both.extent[axis] =
+        std::max<std::int64_t>(0, std::min(a.end(axis), b.end(axis)) - both.offset[axis]);
+  }
+  return both;
+}
+
+std::string to_string(const Box& box) {
+  if (box.empty()) return "[]";
+  std::string text = "[";
+  for (std::size_t axis = 0; axis < box.offset.size(); ++axis) {
+    text += fmt::format("{}{}:{}", axis == 0 ? "" : ", ", box.offset[axis], box.end(axis));
+  }
+  return text + "]";
+}
+
+std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t index) {
+  return index * (extent / parts) + std::min(index, extent % parts);
+}
+
+Layout::Layout(Shape global, std::vector<Box> boxes)
+    : global_(std::move(global)), boxes_(std::move(boxes)) {
+  const Box whole = whole_box(global_);
+  for (const Box& box : boxes_) {
+    expect(box.offset.size() == global_.size() && box.extent.size() == global_.size(),
+           "a box of rank {} in a layout of {}", box.offset.size(), reelmesh::to_string(global_));
+    expect(box.empty() || whole.contains(box), "box {} is not inside {}", to_string(box),
+           reelmesh::to_string(global_));
+  }
+}
+
+Layout Layout::replicated(Shape global, int ranks) {
+  std::vector<Box> boxes(static_cast<std::size_t>(ranks), whole_box(global));
+  return {std::move(global), std::move(boxes)};
+}
+
+Layout Layout::on_one_rank(Shape global, int ranks, int rank) {
+  std::vector<Box> boxes(static_cast<std::size_t>(ranks), empty_box(global));
+  boxes.at(static_cast<std::size_t>(rank)) = whole_box(global);
+  return {std::move(global), std::move(boxes)};
+}
+
+Layout Layout::cut(Shape global, std::size_t axis, int ranks) {
+  std::vector<int> parts(global.size(), 1);
+  parts.at(axis) = ranks;
+  return grid(std::move(global), parts);
+}
+
+Layout Layout::grid(Shape global, const std::vector<int>& parts) {
+  expect(parts.size() == global.size(), "{} cuts for {} axes", parts.size(), global.size());
+  std::vector<Box> boxes{empty_box(global)};
+  for (std::size_t axis = 0; axis < parts.size(); ++axis) {
+    expect(parts[axis] > 0, "axis {} is cut into {} parts", axis, parts[axis]);
+    std::vector<Box> finer;
+    for (const Box& box : boxes) {
+      for (int i = 0; i < parts[axis]; ++i) {
+        finer.push_back(box);
+        finer.back().offset[axis] = cut_offset(global[axis], parts[axis], i);
+        finer.back().extent[axis] =
+            cut_offset(global[axis], parts[axis], i + 1) - finer.back().offset[axis];
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return {std::move(global), std::move(boxes)};
+}
+
+bool Layout::is_partition() const {
+  std::int64_t held = 0;
+  for (std::size_t r = 0; r < boxes_.size(); ++r) {
+    held += boxes_[r].numel();
+    for (std::size_t s = 0; s < r; ++s) {
+      if (!intersect(boxes_[r], boxes_[s]).empty()) return false;
+    }
+  }
+  return held == numel(global_);
+}
+
+bool Layout::is_replicated() const {
+  const Box whole = whole_box(global_);
+  bool held = false;
+  for (const Box& box : boxes_) {
+    if (box.empty()) continue;
+    if (box != whole) return false;
+    held = true;
+  }
+  return held;
+}
+
+Layout Layout::embed(int first, int ranks) const {
+  expect(first >= 0 && first + this->ranks() <= ranks, "{} ranks at {} do not fit {}",
+         this->ranks(), first, ranks);
+  std::vector<Box> boxes(static_cast<std::size_t>(ranks), empty_box(global_));
+  std::copy(boxes_.begin(), boxes_.end(), boxes.begin() + first);
+  return {global_, std::move(boxes)};
+}
+
+Layout Layout::scaled(std::size_t axis, std::int64_t factor) const {
+  Layout result = *this;
+  result.global_.at(axis) *= factor;
+  for (Box& box : result.boxes_) {
+    box.offset[axis] *= factor;
+    box.extent[axis] *= factor;
+  }
+  return result;
+}
+
+Layout Layout::grown(std::size_t axis, std::int64_t width) const {
+  Layout result = *this;
+  for (Box& box : result.boxes_) {
+    if (box.empty()) continue;
+    const std::int64_t begin = std::max<std::int64_t>(0, box.offset[axis] - width);
+    const std::int64_t end = std::min(global_.at(axis), box.end(axis) + width);
+    box.offset[axis] = begin;
+    box.extent[axis] = end - begin;
+  }
+  return result;
+}
+
+Layout Layout::with_axis(std::size_t axis, std::int64_t extent) const {
+  Layout result = *this;
+  const auto at = static_cast<std::ptrdiff_t>(axis);
+  result.global_.insert(result.global_.begin() + at, extent);
+  for (Box& box : result.boxes_) {
+    box.offset.insert(box.offset.begin() + at, 0);
+    box.extent.insert(box.extent.begin() + at, box.empty() ? 0 : extent);
+  }
+  return result;
+}
+
+std::string to_string(const Layout& layout) {
+  std::string text = reelmesh::to_string(layout.global()) + ":";
+  for (int r = 0; r < layout.ranks(); ++r) text += fmt::format(" {}", to_string(layout.box(r)));
+  return text;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,175 @@
+#include "layout/relayout.hpp"
+
+#include <cstring>
+
+#include "base/trace.hpp"
+
+namespace reelmesh {
+namespace {
+
+// The box that `receiver` gets from `sender`. Where the source is replicated, a rank that holds it
+// serves itself and the others are served by the holders in turn.
+Box piece_between(const Move& move, int sender, int receiver, bool replicated,
+                  const std::vector<int>& holders) {
+  const Box& needed = move.to.box(receiver);
+  const Box& held = move.from.box(sender);
+  if (needed.empty() || held.empty()) return {needed.offset, Shape(needed.offset.size(), 0)};
+  if (replicated) {
+    const bool self = !move.from.box(receiver).empty();
+    const int server =
+        self ? receiver : holders[static_cast<std::size_t>(receiver) % holders.size()];
+    if (server != sender) return {needed.offset, Shape(needed.offset.size(), 0)};
+  }
+  return intersect(held, needed);
+}
+
+// Calls f(source offset, target offset, elements) for every contiguous run of the box.
+template <class F>
+void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
+  const std::size_t axes = box.extent.size();
+  // Trailing axes that are whole in all three form one run together with the axis before them.
+  std::size_t run_axis = axes - 1;
+  std::int64_t run = box.extent[run_axis];
+  while (run_axis > 0 && box.extent[run_axis] == from.extent[run_axis] &&
+         box.extent[run_axis] == to.extent[run_axis]) {
+    --run_axis;
+    run *= box.extent[run_axis];
+  }
+  Shape index(run_axis, 0);
+  while (true) {
+    std::int64_t source = 0;
+    std::int64_t target = 0;
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      const std::int64_t at = box.offset[axis] + (axis < run_axis ? index[axis] : 0);
+      source = source * from.extent[axis] + at - from.offset[axis];
+      target = target * to.extent[axis] + at - to.offset[axis];
+    }
+    f(source, target, run);
+    std::size_t axis = run_axis;
+    while (axis > 0 && ++index[axis - 1] == box.extent[axis - 1]) index[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+}  // namespace
+
+void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
+              const Box& to) {
+  if (box.empty()) return;
+  const std::int64_t size = size_of(source.dtype());
+  const auto* read = static_cast<const std::byte*>(source.raw());
+  auto* write = static_cast<std::byte*>(target.raw());
+  for_each_run(box, from, to, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
+    std::memcpy(write + t * size, read + s * size, static_cast<std::size_t>(run * size));
+  });
+}
+
+Exchange::Exchange(const comm::Group& group, std::vector<Move> moves)
+    : group_(group), moves_(std::move(moves)) {
+  const int me = group.rank();
+  for (std::size_t m = 0; m < moves_.size(); ++m) {
+    const Move& move = moves_[m];
+    expect(move.from.ranks() == group.size() && move.to.ranks() == group.size(),
+           "relayout between {} and {} ranks in a group of {}", move.from.ranks(), move.to.ranks(),
+           group.size());
+    expect(move.from.global() == move.to.global(), "relayout of {} to {}",
+           to_string(move.from.global()), to_string(move.to.global()));
+    const bool replicated = move.from.is_replicated();
+    expect(replicated || move.from.is_partition(),
+           "relayout from a layout that is neither a "
+           "partition nor replicated: {}",
+           to_string(move.from));
+    std::vector<int> holders;
+    for (int r = 0; r < group.size(); ++r) {
+      if (!move.from.box(r).empty()) holders.push_back(r);
+    }
+    const auto add = [&](std::vector<Peer>& peers, int rank, const Box& box) {
+      auto peer = peers.begin();
+      while (peer != peers.end() && peer->rank != rank) ++peer;
+      if (peer == peers.end()) peer = peers.insert(peers.end(), Peer{rank, {}, 0});
+      peer->pieces.push_back({m, box});
+      peer->elements += box.numel();
+    };
+    for (int step = 0; step < group.size(); ++step) {
+      // Every rank starts with its neighbour, so that no rank is everybody's first.
+      const int to = (me + step) % group.size();
+      const int from = (me - step + group.size()) % group.size();
+      const Box sent = piece_between(move, me, to, replicated, holders);
+      if (!sent.empty()) {
+        if (to == me) {
+          local_.push_back({m, sent});
+        } else {
+          add(sends_, to, sent);
+        }
+      }
+      const Box received = piece_between(move, from, me, replicated, holders);
+      if (!received.empty() && from != me) add(receives_, from, received);
+    }
+  }
+}
+
+std::int64_t Exchange::sent_elements() const {
+  std::int64_t elements = 0;
+  for (const Peer& peer : sends_) elements += peer.elements;
+  return elements;
+}
+
+void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  expect(sources.size() == moves_.size() && targets.size() == moves_.size(),
+         "{} sources and {} targets for {} moves", sources.size(), targets.size(), moves_.size());
+  const int me = group_.rank();
+  for (std::size_t m = 0; m < moves_.size(); ++m) {
+    expect(sources[m].numel() == moves_[m].from.box(me).numel() &&
+               targets[m].numel() == moves_[m].to.box(me).numel(),
+           "relayout: blocks of {} and {} elements where the layouts have {} and {}",
+           sources[m].numel(), targets[m].numel(), moves_[m].from.box(me).numel(),
+           moves_[m].to.box(me).numel());
+  }
+  if (moves_.empty()) return;
+  const DType dtype = sources.front().dtype();
+
+  // Pack: a piece travels as a dense block of its own.
+  std::vector<Tensor> buffers;
+  std::vector<comm::Message> send_messages, receive_messages;
+  const auto buffer_for = [&](const Peer& peer, std::vector<comm::Message>& messages) {
+    buffers.push_back(Tensor::empty({peer.elements}, dtype));
+    messages.push_back({peer.rank, buffers.back().raw(), buffers.back().bytes()});
+    return buffers.back();
+  };
+  for (const Peer& peer : sends_) {
+    const Tensor buffer = buffer_for(peer, send_messages);
+    std::int64_t done = 0;
+    for (const Piece& piece : peer.pieces) {
+      copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me),
+               buffer.rows(done, piece.box.numel()), piece.box);
+      done += piece.box.numel();
+    }
+  }
+  std::vector<Tensor> received;
+  for (const Peer& peer : receives_) received.push_back(buffer_for(peer, receive_messages));
+
+  group_.exchange(send_messages, receive_messages);
+
+  for (const Piece& piece : local_) {
+    copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me), targets[piece.move],
+             moves_[piece.move].to.box(me));
+  }
+  for (std::size_t i = 0; i < receives_.size(); ++i) {
+    std::int64_t done = 0;
+    for (const Piece& piece : receives_[i].pieces) {
+      copy_box(piece.box, received[i].rows(done, piece.box.numel()), piece.box, targets[piece.move],
+               moves_[piece.move].to.box(me));
+      done += piece.box.numel();
+    }
+  }
+}
+
+Sharded relayout(const Sharded& x, const Layout& to) {
+  if (x.layout == to) return x;
+  Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype()), to, x.group};
+  Exchange(x.group, {{x.layout, to}}).run({x.local}, {result.local});
+  return result;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,55 @@
+#pragma once
+// Moving a sharded array from one layout to another by intersecting boxes.
+#include <vector>
+
+#include "layout/sharded.hpp"
+
+namespace reelmesh {
+
+/// One array of an exchange: from a partition or a replicated layout to any layout, over the same
+/// group and of the same global shape.
+struct Move {
+  Layout from;
+  Layout to;
+};
+
+/// The messages of one rank for some moves that travel together. Made once for a geometry and used
+/// many times; making it does not communicate.
+class Exchange {
+ public:
+  Exchange(const comm::Group& group, std::vector<Move> moves);
+
+  /// sources[i] has the extents of moves[i].from.box(rank) and targets[i], already allocated, those
+  /// of moves[i].to.box(rank); same dtype in all. Source and target do not overlap. Collective only
+  /// over the ranks that have something to send to or to receive from each other.
+  void run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
+
+  /// Elements that this rank sends to others.
+  std::int64_t sent_elements() const;
+
+ private:
+  struct Piece {
+    std::size_t move;
+    Box box;  ///< in global coordinates
+  };
+  struct Peer {
+    int rank;
+    std::vector<Piece> pieces;
+    std::int64_t elements;
+  };
+  comm::Group group_;
+  std::vector<Move> moves_;
+  std::vector<Peer> sends_, receives_;
+  std::vector<Piece> local_;
+};
+
+/// x in another layout over its group. Equal layouts cost nothing; a rank that already holds what
+/// it needs sends itself nothing.
+Sharded relayout(const Sharded& x, const Layout& to);
+
+/// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
+/// coordinates, row-major).
+void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
+              const Box& to);
+
+}  // namespace reelmesh

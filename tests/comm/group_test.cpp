@@ -1,0 +1,75 @@
+#include "comm/group.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace reelmesh::comm {
+namespace {
+
+TEST(Group, RangesShareTheWorldOut) {
+  const Group world = Group::world();
+  const Group first = world.range(0, 1);
+  EXPECT_EQ(first.member(), world.rank() == 0);
+  EXPECT_EQ(first.size(), world.rank() == 0 ? 1 : 0);
+  if (world.size() > 1) {
+    const Group rest = world.range(1, world.size() - 1);
+    EXPECT_EQ(rest.rank(), world.rank() - 1);
+    EXPECT_EQ(rest.member(), world.rank() > 0);
+  }
+  EXPECT_EQ(world.on_this_host().size(), world.size());
+}
+
+TEST(Group, ReductionsAndBroadcast) {
+  const Group world = Group::world();
+  EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);
+  EXPECT_EQ(world.min(1.5 + world.rank()), 1.5);
+  EXPECT_EQ(world.sum(2.0), 2.0 * world.size());
+  EXPECT_EQ(world.broadcast(world.rank() == world.size() - 1 ? "spoken" : "", world.size() - 1),
+            "spoken");
+}
+
+TEST(Group, GathersBlocksOfUnlikeSizes) {
+  const Group world = Group::world();
+  const std::string mine(static_cast<std::size_t>(world.rank() * 3), 'a');
+  const auto all = world.all_gather(mine);
+  ASSERT_EQ(all.size(), std::size_t(world.size()));
+  for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], std::string(r * 3, 'a'));
+  const auto gathered = world.gather(mine, 0);
+  if (world.rank() == 0) {
+    EXPECT_EQ(gathered, all);
+  } else {
+    EXPECT_TRUE(gathered.empty());
+  }
+}
+
+TEST(Group, GathersDoublesInRankOrder) {
+  const Group world = Group::world();
+  std::vector<std::int64_t> counts;
+  std::int64_t before = 0, total = 0;
+  for (int r = 0; r < world.size(); ++r) {
+    if (r < world.rank()) before += r + 1;
+    counts.push_back(r + 1);
+    total += r + 1;
+  }
+  std::vector<double> mine(std::size_t(world.rank() + 1)), all(static_cast<std::size_t>(total));
+  std::iota(mine.begin(), mine.end(), double(before));
+  world.all_gather(mine, counts, all);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], double(i));
+}
+
+TEST(Group, ExchangesAroundARing) {
+  const Group world = Group::world();
+  if (world.size() == 1) return;  // a ring of one has no messages
+  std::vector<int> sent(1000, world.rank()), received(1000, -1);
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  const Message send{next, sent.data(), 4000}, receive{previous, received.data(), 4000};
+  world.exchange({&send, 1}, {&receive, 1});
+  EXPECT_EQ(received, std::vector<int>(1000, previous));
+}
+
+TEST(Group, NonMemberMayNotUseIt) { EXPECT_THROW(Group().barrier(), Error); }
+
+}  // namespace
+}  // namespace reelmesh::comm
