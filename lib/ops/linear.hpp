@@ -1,0 +1,40 @@
+#pragma once
+#include "ops/onednn.hpp"
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::ops {
+
+enum class Activation { none, silu, gelu_tanh };
+
+/// y = activation(x·Wᵀ + b). The weights are packed once, here; sums are float32; the result is
+/// rounded once. A row's bits depend on that row only.
+class Linear {
+ public:
+  Linear() = default;
+  /// weight: [out, in]; bias: [out], or empty for none. Floating types; the weight's type is the
+  /// type of the products.
+  explicit Linear(const Tensor& weight, const Tensor& bias = {});
+
+  /// x: [..., in] of the weight's type → [..., out] of the same type.
+  Tensor operator()(const Tensor& x, Activation activation = Activation::none) const;
+
+  std::int64_t in_features() const { return in_; }
+  std::int64_t out_features() const { return out_; }
+  std::int64_t bytes() const { return packed_.bytes() + bias_.bytes(); }
+
+ private:
+  struct Tile {
+    std::int64_t column;  ///< first output column
+    std::int64_t columns;
+    std::size_t product;  ///< index into products_
+    std::int64_t offset;  ///< of its packed weights
+  };
+  std::int64_t in_ = 0, out_ = 0;
+  DType dtype_ = DType::float32;
+  Tensor bias_;    ///< float32 [out] or empty
+  Tensor packed_;  ///< bytes
+  std::vector<TileProduct> products_;
+  std::vector<Tile> tiles_;
+};
+
+}  // namespace reelmesh::ops

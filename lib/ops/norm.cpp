@@ -1,0 +1,271 @@
+#include "ops/norm.hpp"
+
+#include <cmath>
+
+#include "ops/math.hpp"
+#include "ops/onednn.hpp"
+#include "ops/parallel.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+constexpr std::int64_t lanes = 16;  // partial sums, added up in a fixed order
+
+REELMESH_CLONES float sum_of(const float* x, std::int64_t n) {
+  float partial[lanes] = {};
+  const std::int64_t even = n / lanes * lanes;
+  for (std::int64_t i = 0; i < even; i += lanes) {
+    for (std::int64_t j = 0; j < lanes; ++j) partial[j] += x[i + j];
+  }
+  float sum = 0;
+  for (std::int64_t j = 0; j < lanes; ++j) sum += partial[j];
+  for (std::int64_t i = even; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+REELMESH_CLONES float sum_of_squares(const float* x, std::int64_t n, float mean) {
+  float partial[lanes] = {};
+  const std::int64_t even = n / lanes * lanes;
+  for (std::int64_t i = 0; i < even; i += lanes) {
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      const float d = x[i + j] - mean;
+      partial[j] += d * d;
+    }
+  }
+  float sum = 0;
+  for (std::int64_t j = 0; j < lanes; ++j) sum += partial[j];
+  for (std::int64_t i = even; i < n; ++i) sum += (x[i] - mean) * (x[i] - mean);
+  return sum;
+}
+
+REELMESH_CLONES void normalise(float* x, std::int64_t n, float mean, float rstd,
+                               const float* weight, const float* bias) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+}
+
+void layer_norm_row(float* x, std::int64_t n, const float* weight, const float* bias, float eps) {
+  const float mean = sum_of(x, n) / static_cast<float>(n);
+  const float variance = sum_of_squares(x, n, mean) / static_cast<float>(n);
+  normalise(x, n, mean, 1.0F / std::sqrt(variance + eps), weight, bias);
+}
+
+template <class T>
+void load(const T* from, std::int64_t n, float* into) {
+  for (std::int64_t i = 0; i < n; ++i) into[i] = static_cast<float>(from[i]);
+}
+template <class T>
+void store(const float* from, std::int64_t n, T* into) {
+  for (std::int64_t i = 0; i < n; ++i) into[i] = T(from[i]);
+}
+
+float* row_scratch(std::int64_t n) {
+  return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
+}
+
+// out[row] = f(row index, float row of x), rows along the last axis.
+template <class F>
+void for_each_row(const Tensor& x, const Tensor& out, F&& f) {
+  if (x.empty()) return;
+  const std::int64_t n = x.shape().back();
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
+      float* values = row_scratch(n);
+      load(x.data<T>() + row * n, n, values);
+      f(row, values);
+      store(values, n, out.data<T>() + row * n);
+    });
+  });
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const Tensor w = weight.to(DType::float32);
+  const std::int64_t n = x.shape().back();
+  const std::vector<float> zeros(static_cast<std::size_t>(n), 0.0F);
+  for_each_row(x, out, [&](std::int64_t, float* row) {
+    const float mean = sum_of_squares(row, n, 0.0F) / static_cast<float>(n);
+    normalise(row, n, 0.0F, 1.0F / std::sqrt(mean + eps), w.data<float>(), zeros.data());
+  });
+  return out;
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
+  for_each_row(x, out, [&](std::int64_t, float* row) {
+    layer_norm_row(row, x.shape().back(), w.data<float>(), b.data<float>(), eps);
+  });
+  return out;
+}
+
+namespace {
+
+REELMESH_CLONES void modulate(float* x, std::int64_t n, const float* scale, const float* shift) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * (1.0F + scale[i]) + shift[i];
+}
+
+}  // namespace
+
+void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                          const Modulation& modulation, const Tensor& out) {
+  const std::int64_t batch = x.shape(1), n = x.shape(2);
+  const std::int64_t chunks = modulation.table.shape(1);
+  expect(modulation.table.shape(0) == batch && chunks >= (modulation.scale + 1) * n,
+         "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
+  const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
+  const Tensor table = modulation.table.to(DType::float32);
+  for_each_row(x, out, [&](std::int64_t row, float* values) {
+    const float* m = table.data<float>() + row % batch * chunks;
+    layer_norm_row(values, n, w.data<float>(), b.data<float>(), eps);
+    modulate(values, n, m + modulation.scale * n, m + modulation.shift * n);
+  });
+}
+
+void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+  if (x.empty()) return;
+  const std::int64_t batch = x.shape(1), n = x.shape(2), chunks = table.shape(1);
+  const Tensor gates = table.to(DType::float32);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
+      const float* g = gates.data<float>() + row % batch * chunks + gate * n;
+      T* into = x.data<T>() + row * n;
+      const T* from = y.data<T>() + row * n;
+      for (std::int64_t i = 0; i < n; ++i) {
+        into[i] = T(static_cast<float>(into[i]) + g[i] * static_cast<float>(from[i]));
+      }
+    });
+  });
+}
+
+void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+                          const Tensor& sines) {
+  if (qkv.empty()) return;
+  const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
+  const bool rotate = !cosines.empty();
+  expect(!rotate || (cosines.shape() == Shape{qkv.shape(0), n} && sines.shape() == cosines.shape()),
+         "rotary table {} for {}", to_string(cosines.shape()), to_string(qkv.shape()));
+  visit_float(qkv.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(qkv.shape(0), 4, [&](std::int64_t token) {
+      float* row = row_scratch(n);
+      const float* c = rotate ? cosines.data<float>() + token * n : nullptr;
+      const float* s = rotate ? sines.data<float>() + token * n : nullptr;
+      for (std::int64_t i = 0; i < batch * 2 * heads; ++i) {
+        const std::int64_t which = i / heads % 2;
+        T* x = qkv.data<T>() +
+               (((token * batch + i / (2 * heads)) * 3 + which) * heads + i % heads) * n;
+        load(x, n, row);
+        const Tensor& weight = which == 0 ? norm.query_weight : norm.key_weight;
+        const Tensor& bias = which == 0 ? norm.query_bias : norm.key_bias;
+        layer_norm_row(row, n, weight.data<float>(), bias.data<float>(), norm.eps);
+        if (rotate) {
+          for (std::int64_t j = 0; j < n; j += 2) {
+            const float even = row[j], odd = row[j + 1];
+            row[j] = even * c[j] - odd * s[j];
+            row[j + 1] = odd * c[j + 1] + even * s[j + 1];
+          }
+        }
+        store(row, n, x);
+      }
+    });
+  });
+}
+
+namespace {
+
+REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, double* squares) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double value = x[i];
+    sums[i] += value;
+    squares[i] += value * value;
+  }
+}
+
+}  // namespace
+
+std::vector<double> group_sums(const Tensor& x, std::int64_t groups) {
+  const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
+  const std::int64_t channels = x.shape(3), size = channels / groups;
+  std::vector<double> result(static_cast<std::size_t>(rows * 2 * groups), 0.0);
+  if (x.empty()) return result;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(rows, 1, [&](std::int64_t row) {
+      std::vector<double> sums(static_cast<std::size_t>(2 * channels), 0.0);
+      float* values = row_scratch(channels);
+      for (std::int64_t frame = 0; frame < frames; ++frame) {
+        const T* from = x.data<T>() + (frame * rows + row) * columns * channels;
+        for (std::int64_t column = 0; column < columns; ++column) {
+          load(from + column * channels, channels, values);
+          add_sums(values, channels, sums.data(), sums.data() + channels);
+        }
+      }
+      double* out = result.data() + row * 2 * groups;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        out[c / size] += sums[static_cast<std::size_t>(c)];
+        out[groups + c / size] += sums[static_cast<std::size_t>(channels + c)];
+      }
+    });
+  });
+  return result;
+}
+
+namespace {
+
+REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* factor,
+                                        const float* offset, const float* scale,
+                                        const float* shift) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] = silu((x[i] * factor[i] + offset[i]) * scale[i] + shift[i]);
+  }
+}
+
+}  // namespace
+
+Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  if (x.empty()) return out;
+  const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
+  const std::int64_t n = x.shape(3);
+  const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);
+  const std::int64_t size = n / static_cast<std::int64_t>(norm.mean.size());
+  // (x − mean)·rstd·weight + bias as one product and one sum for each channel.
+  std::vector<float> factor(static_cast<std::size_t>(n)), offset(static_cast<std::size_t>(n));
+  for (std::int64_t c = 0; c < n; ++c) {
+    const auto i = static_cast<std::size_t>(c), group = static_cast<std::size_t>(c / size);
+    factor[i] = norm.rstd[group] * norm.weight.data<float>()[c];
+    offset[i] = norm.bias.data<float>()[c] - norm.mean[group] * factor[i];
+  }
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(frames * rows, 1, [&](std::int64_t task) {
+      const std::int64_t frame = task / rows, row = task % rows;
+      const std::int64_t latent_row = row * latent_rows / rows;
+      float* values = row_scratch(3 * n);
+      std::int64_t loaded = -1;
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t at = (task * columns + column) * n;
+        const std::int64_t latent =
+            ((norm.frame_of[static_cast<std::size_t>(frame)] * latent_rows + latent_row) *
+                 latent_columns +
+             column * latent_columns / columns) *
+            n;
+        if (latent != loaded) {
+          load(norm.scale.data<T>() + latent, n, values + n);
+          load(norm.shift.data<T>() + latent, n, values + 2 * n);
+          loaded = latent;
+        }
+        load(x.data<T>() + at, n, values);
+        spatial_norm_pixel(values, n, factor.data(), offset.data(), values + n, values + 2 * n);
+        store(values, n, out.data<T>() + at);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace reelmesh::ops

@@ -1,0 +1,57 @@
+#pragma once
+// Normalisations. Statistics are float32 (group norm: float64) with a fixed order of summation; the
+// result is rounded once.
+#include <vector>
+
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::ops {
+
+/// weight·x/√(mean(x²) + eps) along the last axis. x: [..., channel]; weight: [channel]. (T5)
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
+
+/// (x − mean)/√(var + eps)·weight + bias along the last axis.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
+
+/// Which chunks of a modulation table to use: y = layer_norm(x)·(1 + scale) + shift.
+struct Modulation {
+  Tensor table;  ///< [batch, chunks·channel], of x's type
+  int shift = 0;
+  int scale = 0;
+};
+
+/// x: [token, batch, channel], written to `out` of the same shape.
+void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                          const Modulation& modulation, const Tensor& out);
+
+/// x += gate·y in place; x, y: [token, batch, channel]; gate: chunk of table [batch,
+/// chunks·channel].
+void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
+
+/// Layer norm over the channels of each head of q and k, then rotation of adjacent pairs by angle
+/// where tables are given, in place on q and k of qkv: [token, batch, 3, head, channel].
+/// cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et al. 2021 for the rotation)
+struct HeadNorm {
+  Tensor query_weight, query_bias, key_weight, key_bias;  ///< float32 [channel]
+  float eps = 1e-6F;
+};
+void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+                          const Tensor& sines);
+
+/// Sums of x and x² of every row and group, frames added in order. x: [frame, row, column,
+/// channel]. → for each row 2·groups doubles: sums, then sums of squares.
+std::vector<double> group_sums(const Tensor& x, std::int64_t groups);
+
+/// y = silu(((x − mean)·rstd·weight + bias)·scale + shift), the spatial norm of CogVideoX's
+/// decoder. x: [frame, row, column, channel]; mean, rstd: [groups]; weight, bias: float32
+/// [channel]; scale, shift: [latent frame, latent row, latent column, channel] of x's type: element
+/// (t, r, c) is read at (frame_of[t], r·rows/x.rows, c·columns/x.columns).
+struct SpatialNorm {
+  std::vector<float> mean, rstd;
+  Tensor weight, bias;
+  Tensor scale, shift;
+  std::vector<std::int64_t> frame_of;
+};
+Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm);
+
+}  // namespace reelmesh::ops

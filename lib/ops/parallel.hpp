@@ -1,0 +1,42 @@
+#pragma once
+// Threads of one rank. Every task computes the same numbers whoever runs it, so results do not
+// depend on the number of threads.
+#include <omp.h>
+
+#include <cstdint>
+#include <exception>
+
+// Kernels marked so are compiled for several instruction sets and chosen when the program starts.
+// Without floating-point contraction all of them give the same bits.
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define REELMESH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define REELMESH_CLONES
+#endif
+
+namespace reelmesh::ops {
+
+/// f(i) for i in [0, n), shared out among the threads in chunks of `grain`. The first exception of
+/// a task is thrown again here.
+template <class F>
+void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
+  if (n <= 0) return;
+  if (n <= grain || omp_get_max_threads() == 1) {
+    for (std::int64_t i = 0; i < n; ++i) f(i);
+    return;
+  }
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic, 1)
+  for (std::int64_t chunk = 0; chunk < (n + grain - 1) / grain; ++chunk) {
+    try {
+      for (std::int64_t i = chunk * grain; i < n && i < (chunk + 1) * grain; ++i) f(i);
+    } catch (...) {
+#pragma omp critical(reelmesh_parallel_for)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace reelmesh::ops

@@ -1,0 +1,180 @@
+#include "ops/pointwise.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/math.hpp"
+#include "ops/parallel.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+constexpr std::int64_t piece = 16384;  // elements of one task
+
+// f(first, count) on pieces of n elements.
+template <class F>
+void in_pieces(std::int64_t n, F&& f) {
+  parallel_for((n + piece - 1) / piece, 1,
+               [&](std::int64_t i) { f(i * piece, std::min(piece, n - i * piece)); });
+}
+
+}  // namespace
+
+void add(const Tensor& x, const Tensor& y) {
+  expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      T* into = x.data<T>() + first;
+      const T* from = y.data<T>() + first;
+      for (std::int64_t i = 0; i < count; ++i) {
+        into[i] = T(static_cast<float>(into[i]) + static_cast<float>(from[i]));
+      }
+    });
+  });
+}
+
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      const T* a = x.data<T>() + first;
+      const T* b = y.data<T>() + first;
+      T* into = out.data<T>() + first;
+      for (std::int64_t i = 0; i < count; ++i) {
+        into[i] = T(static_cast<float>(a[i]) * static_cast<float>(b[i]));
+      }
+    });
+  });
+  return out;
+}
+
+Tensor silu(const Tensor& x) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = first; i < first + count; ++i) {
+        out.data<T>()[i] = T(silu(static_cast<float>(x.data<T>()[i])));
+      }
+    });
+  });
+  return out;
+}
+
+void add_table(const Tensor& x, const Tensor& table) {
+  const std::int64_t batch = x.shape(1), n = x.shape(2);
+  expect(table.shape() == Shape{x.shape(0), n}, "table {} for {}", to_string(table.shape()),
+         to_string(x.shape()));
+  const Tensor same = table.to(x.dtype());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(x.shape(0) * batch, 16, [&](std::int64_t row) {
+      T* into = x.data<T>() + row * n;
+      const T* from = same.data<T>() + row / batch * n;
+      for (std::int64_t i = 0; i < n; ++i) {
+        into[i] = T(static_cast<float>(into[i]) + static_cast<float>(from[i]));
+      }
+    });
+  });
+}
+
+Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
+  const std::int64_t n = table.shape(1);
+  Tensor out = Tensor::empty({static_cast<std::int64_t>(ids.size()), n}, table.dtype());
+  const auto bytes = static_cast<std::size_t>(n * size_of(table.dtype()));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    require(ids[i] >= 0 && ids[i] < table.shape(0), Status::data,
+            "token id {} is not in an embedding of {} rows", ids[i], table.shape(0));
+    std::memcpy(
+        static_cast<std::byte*>(out.raw()) + i * bytes,
+        static_cast<const std::byte*>(table.raw()) + static_cast<std::size_t>(ids[i]) * bytes,
+        bytes);
+  }
+  return out;
+}
+
+namespace {
+
+// f(token, feature, element of the latents) for all; the one place that knows the order.
+template <class F>
+void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
+  const std::int64_t channels = latents[1], rows = latents[2], columns = latents[3];
+  const std::int64_t grid_rows = rows / patch.rows, grid_columns = columns / patch.columns;
+  parallel_for(latents[0] / patch.frames * grid_rows, 1, [&](std::int64_t line) {
+    const std::int64_t t = line / grid_rows, y = line % grid_rows;
+    for (std::int64_t x = 0; x < grid_columns; ++x) {
+      std::int64_t feature = 0;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t pt = 0; pt < patch.frames; ++pt) {
+          for (std::int64_t py = 0; py < patch.rows; ++py) {
+            for (std::int64_t px = 0; px < patch.columns; ++px) {
+              const std::int64_t element =
+                  (((t * patch.frames + pt) * channels + c) * rows + y * patch.rows + py) *
+                      columns +
+                  x * patch.columns + px;
+              f(line * grid_columns + x, feature++, element);
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
+  const Shape& s = latents.shape();
+  expect(s.size() == 4 && s[0] % patch.frames == 0 && s[2] % patch.rows == 0 &&
+             s[3] % patch.columns == 0,
+         "latents {} do not divide into patches", to_string(s));
+  const std::int64_t features = s[1] * patch.frames * patch.rows * patch.columns;
+  Tensor out = Tensor::empty({latents.numel() / features, features}, dtype);
+  visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    for_each_patch_element(
+        s, patch, [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
+          out.data<T>()[token * features + feature] = T(latents.data<float>()[element]);
+        });
+  });
+  return out;
+}
+
+Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
+                  const Shape& extents) {
+  Tensor out = Tensor::empty(extents, DType::float32);
+  const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
+  expect(out.numel() == tokens.shape(0) * features, "tokens {} are not latents {}",
+         to_string(tokens.shape()), to_string(extents));
+  visit_float(tokens.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_each_patch_element(
+        extents, patch, [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
+          out.data<float>()[element] = static_cast<float>(
+              tokens.data<T>()[(token * batch + batch_item) * features + feature]);
+        });
+  });
+  return out;
+}
+
+Tensor to_pixels(const Tensor& x) {
+  Tensor out = Tensor::empty(x.shape(), DType::uint8);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = first; i < first + count; ++i) {
+        const float half = static_cast<float>(x.data<T>()[i]) * 0.5F + 0.5F;
+        // A value that is not a number becomes 0, so that the cast is defined.
+        const float unit = half > 0.0F ? std::min(half, 1.0F) : 0.0F;
+        out.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(std::nearbyint(unit * 255.0F));
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace reelmesh::ops

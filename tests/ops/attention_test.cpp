@@ -1,0 +1,103 @@
+#include "ops/attention.hpp"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "support/random_tensor.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+using reelmesh::testing::random_tensor;
+using reelmesh::testing::relative_error;
+using reelmesh::testing::same_bits;
+
+Tensor plain_attention(const Tensor& input, float scale, const Tensor& bias) {
+  const Tensor qkv = input.to(DType::float32);
+  const std::int64_t tokens = qkv.shape(0), batch = qkv.shape(1), heads = qkv.shape(3);
+  const std::int64_t n = qkv.shape(4);
+  const auto at = [&](std::int64_t t, std::int64_t b, std::int64_t part, std::int64_t h) {
+    return qkv.data<float>() + (((t * batch + b) * 3 + part) * heads + h) * n;
+  };
+  Tensor out = Tensor::empty({tokens, batch, heads, n}, DType::float32);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t q = 0; q < tokens; ++q) {
+        std::vector<double> weight(std::size_t(tokens), 0.0), sum(std::size_t(n), 0.0);
+        double total = 0;
+        for (std::int64_t k = 0; k < tokens; ++k) {
+          double score = 0;
+          for (std::int64_t c = 0; c < n; ++c)
+            score += double(at(q, b, 0, h)[c]) * at(k, b, 1, h)[c];
+          score *= scale;
+          if (!bias.empty()) score += bias.data<float>()[(h * tokens + q) * tokens + k];
+          weight[std::size_t(k)] = std::exp(score);
+          total += weight[std::size_t(k)];
+          for (std::int64_t c = 0; c < n; ++c) {
+            sum[std::size_t(c)] += weight[std::size_t(k)] * at(k, b, 2, h)[c];
+          }
+        }
+        for (std::int64_t c = 0; c < n; ++c) {
+          out.data<float>()[((q * batch + b) * heads + h) * n + c] =
+              float(sum[std::size_t(c)] / total);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Attention, EqualsAPlainSoftmax) {
+  for (const Shape& size : {Shape{5, 1, 3, 2, 16}, Shape{64, 2, 3, 1, 64}, Shape{513, 1, 3, 2, 16},
+                            Shape{700, 1, 3, 1, 64}}) {
+    const float scale = 1 / std::sqrt(float(size[4]));
+    const Tensor qkv = random_tensor(size, 4);
+    EXPECT_LT(relative_error(attention(qkv, scale), plain_attention(qkv, scale, {})), 3e-6);
+    const Tensor half = qkv.to(DType::bfloat16);
+    EXPECT_LT(relative_error(attention(half, scale), plain_attention(half, scale, {})), 1e-2);
+  }
+}
+
+TEST(Attention, AddsABias) {
+  const Tensor qkv = random_tensor({77, 2, 3, 3, 8}, 5, DType::float32, 0.5F);
+  const Tensor bias = random_tensor({3, 77, 77}, 6);
+  EXPECT_LT(relative_error(attention(qkv, 1, bias), plain_attention(qkv, 1, bias)), 3e-6);
+}
+
+TEST(Attention, SurvivesLargeScores) {
+  const Tensor qkv = random_tensor({600, 1, 3, 1, 16}, 7, DType::float32, 30.0F);
+  const Tensor out = attention(qkv, 1);
+  for (const float x : out.span<float>()) ASSERT_TRUE(std::isfinite(x));
+}
+
+TEST(Attention, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Tensor all = random_tensor({150, 2, 3, 5, 16}, 8, dtype);
+    const Tensor whole = attention(all, 0.25F);
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(3);
+    EXPECT_TRUE(same_bits(attention(all, 0.25F), whole));
+    omp_set_num_threads(threads);
+    for (std::int64_t h = 0; h < 5; ++h) {
+      const auto pick = [&](const Tensor& x, std::int64_t outer) {
+        Tensor y = Tensor::empty({outer, 16}, dtype);
+        const std::int64_t bytes = 16 * size_of(dtype);
+        for (std::int64_t i = 0; i < outer; ++i) {
+          std::copy_n(static_cast<const std::byte*>(x.raw()) + (i * 5 + h) * bytes, bytes,
+                      static_cast<std::byte*>(y.raw()) + i * bytes);
+        }
+        return y;
+      };
+      const Tensor one = pick(all, 150 * 2 * 3).reshape({150, 2, 3, 1, 16});
+      EXPECT_TRUE(same_bits(attention(one, 0.25F).reshape({300, 16}), pick(whole, 300)));
+    }
+  }
+}
+
+TEST(Attention, NoHeadsIsNoWork) {
+  EXPECT_EQ(attention(Tensor::empty({9, 2, 3, 0, 16}, DType::float32), 1).shape(),
+            (Shape{9, 2, 0, 16}));
+}
+
+}  // namespace
+}  // namespace reelmesh::ops

@@ -1,0 +1,115 @@
+#include "ops/convolution.hpp"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "support/random_tensor.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+using reelmesh::testing::random_tensor;
+using reelmesh::testing::relative_error;
+using reelmesh::testing::same_bits;
+
+// All rows of an image, causal in time: frames before the first repeat it.
+Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tensor& bias,
+                         std::int64_t enlarged) {
+  const Tensor x = input.to(DType::float32), w = weights.to(DType::float32);
+  const std::int64_t in = w.shape(1), kt = w.shape().size() == 5 ? w.shape(2) : 1;
+  const std::int64_t frames = x.shape(0), rows = x.shape(1) * enlarged;
+  const std::int64_t columns = x.shape(2) * enlarged;
+  Tensor out = Tensor::empty({frames, rows, columns, w.shape(0)}, DType::float32);
+  float* y = out.data<float>();
+  for (std::int64_t t = 0; t < frames; ++t) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        for (std::int64_t o = 0; o < w.shape(0); ++o) {
+          double sum = bias.data<float>()[o];
+          for (std::int64_t k = 0; k < kt * 9; ++k) {
+            const std::int64_t time = std::max<std::int64_t>(0, t + k / 9 - (kt - 1));
+            const std::int64_t row = r + k / 3 % 3 - 1, column = c + k % 3 - 1;
+            if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
+            const float* pixel =
+                x.data<float>() +
+                ((time * x.shape(1) + row / enlarged) * x.shape(2) + column / enlarged) * in;
+            for (std::int64_t i = 0; i < in; ++i) {
+              sum += double(pixel[i]) * w.data<float>()[(o * in + i) * kt * 9 + k];
+            }
+          }
+          *y++ = float(sum);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Convolution, EqualsAPlainLoop) {
+  const Tensor x = random_tensor({3, 7, 37, 5}, 1), b = random_tensor({3}, 2);
+  const RowWindow whole{0, 7, 7}, twice{0, 14, 14};
+  const Tensor w3 = random_tensor({3, 5, 3, 3, 3}, 3), w2 = random_tensor({3, 5, 3, 3}, 4);
+  EXPECT_LT(relative_error(Convolution(w3, b)(x, whole, whole), plain_convolution(x, w3, b, 1)),
+            2e-6);
+  EXPECT_LT(relative_error(Convolution(w2, b)(x, whole, whole), plain_convolution(x, w2, b, 1)),
+            2e-6);
+  EXPECT_LT(relative_error(Convolution(w2, b)(x, whole, twice), plain_convolution(x, w2, b, 2)),
+            2e-6);
+  const Tensor xb = x.to(DType::bfloat16), wb = w3.to(DType::bfloat16);
+  EXPECT_LT(relative_error(Convolution(wb, b)(xb, whole, whole), plain_convolution(xb, wb, b, 1)),
+            5e-3);
+}
+
+TEST(Convolution, ContinuesFromTheFramesBefore) {
+  const Tensor x = random_tensor({5, 6, 9, 16}, 1), b = random_tensor({8}, 2);
+  const Convolution convolution(random_tensor({8, 16, 3, 3, 3}, 3), b);
+  const RowWindow rows{0, 6, 6};
+  const Tensor at_once = convolution(x, rows, rows);
+  EXPECT_TRUE(same_bits(convolution(x.rows(0, 3), rows, rows), at_once.rows(0, 3)));
+  EXPECT_TRUE(same_bits(convolution(x.rows(3, 2), rows, rows, x.rows(1, 2)), at_once.rows(3, 2)));
+}
+
+Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t count) {
+  Tensor y = Tensor::empty({x.shape(0), count, x.shape(2), x.shape(3)}, x.dtype());
+  for (std::int64_t t = 0; t < x.shape(0); ++t) {
+    const Tensor frame = x.rows(t, 1).reshape({x.shape(1), x.shape(2), x.shape(3)});
+    std::copy_n(static_cast<const std::byte*>(frame.rows(first, count).raw()),
+                frame.rows(first, count).bytes(), static_cast<std::byte*>(y.rows(t, 1).raw()));
+  }
+  return y;
+}
+
+TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::int64_t enlarged : {1, 2}) {
+      const std::int64_t height = 13;
+      const Tensor x = random_tensor({2, height, 11, 24}, 1, dtype);
+      const Convolution convolution(random_tensor({20, 24, 3, 3}, 3, dtype),
+                                    random_tensor({20}, 2));
+      const RowWindow all{0, height, height}, result{0, height * enlarged, height * enlarged};
+      const Tensor whole = convolution(x, all, result);
+      const int threads = omp_get_max_threads();
+      omp_set_num_threads(3);
+      EXPECT_TRUE(same_bits(convolution(x, all, result), whole));
+      omp_set_num_threads(threads);
+      for (int parts : {2, 3, 5, 13}) {
+        for (int p = 0; p < parts; ++p) {
+          const std::int64_t from = height * p / parts, to = height * (p + 1) / parts;
+          const std::int64_t first = std::max<std::int64_t>(0, from - 1);
+          const RowWindow have{first, std::min(height, to + 1) - first, height};
+          const RowWindow want{from * enlarged, (to - from) * enlarged, height * enlarged};
+          EXPECT_TRUE(same_bits(convolution(rows_of(x, have.first, have.count), have, want),
+                                rows_of(whole, want.first, want.count)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Convolution, RefusesAWindowWithoutItsHalo) {
+  const Convolution convolution(random_tensor({4, 4, 3, 3}, 3), random_tensor({4}, 2));
+  EXPECT_THROW(convolution(random_tensor({1, 3, 5, 4}, 1), {2, 3, 9}, {2, 3, 9}), Error);
+}
+
+}  // namespace
+}  // namespace reelmesh::ops

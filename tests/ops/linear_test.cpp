@@ -1,0 +1,92 @@
+#include "ops/linear.hpp"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "ops/math.hpp"
+#include "support/random_tensor.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+using reelmesh::testing::random_tensor;
+using reelmesh::testing::relative_error;
+using reelmesh::testing::same_bits;
+
+Tensor plain_linear(const Tensor& x, const Tensor& w, const Tensor& b) {
+  const std::int64_t n = w.shape(0), k = w.shape(1), rows = x.numel() / k;
+  const Tensor a = x.to(DType::float32), m = w.to(DType::float32);
+  Tensor out = Tensor::empty({rows, n}, DType::float32);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < n; ++c) {
+      double sum = b.empty() ? 0 : double(b.to(DType::float32).data<float>()[c]);
+      for (std::int64_t i = 0; i < k; ++i) {
+        sum += double(a.data<float>()[r * k + i]) * double(m.data<float>()[c * k + i]);
+      }
+      out.data<float>()[r * n + c] = float(sum);
+    }
+  }
+  return out;
+}
+
+TEST(Linear, EqualsAPlainProduct) {
+  for (const Shape& size :
+       {Shape{1, 16, 24}, Shape{70, 400, 33}, Shape{5, 7, 80}, Shape{130, 1000, 64}}) {
+    const Tensor x = random_tensor({size[0], size[2]}, 1), w = random_tensor({size[1], size[2]}, 2);
+    const Tensor b = random_tensor({size[1]}, 3);
+    EXPECT_LT(relative_error(Linear(w, b)(x), plain_linear(x, w, b)), 2e-6);
+    EXPECT_LT(relative_error(Linear(w)(x), plain_linear(x, w, {})), 2e-6);
+    const Tensor xb = x.to(DType::bfloat16), wb = w.to(DType::bfloat16);
+    const Tensor yb = Linear(wb, b.to(DType::bfloat16))(xb);
+    EXPECT_EQ(yb.dtype(), DType::bfloat16);
+    EXPECT_LT(relative_error(yb, plain_linear(xb, wb, b.to(DType::bfloat16))), 5e-3);
+  }
+}
+
+TEST(Linear, ActivationsFollowTheProduct) {
+  const Tensor x = random_tensor({9, 32}, 1), w = random_tensor({48, 32}, 2);
+  const Linear linear(w);
+  const Tensor y = linear(x), s = linear(x, Activation::silu), g = linear(x, Activation::gelu_tanh);
+  for (std::int64_t i = 0; i < y.numel(); ++i) {
+    const double v = y.data<float>()[i];
+    EXPECT_NEAR(s.data<float>()[i], v / (1 + std::exp(-v)), 2e-6 * std::max(1.0, std::abs(v)));
+    const double gelu = 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+    EXPECT_NEAR(g.data<float>()[i], gelu, 2e-6 * std::max(1.0, std::abs(v)));
+  }
+}
+
+TEST(Linear, ARowHasTheSameBitsHoweverRowsAreDividedAndThreadsWork) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const Shape& size : {Shape{226, 1920, 512}, Shape{151, 80, 24}}) {
+      const Tensor x = random_tensor({size[0], size[2]}, 1, dtype);
+      const Linear linear(random_tensor({size[1], size[2]}, 2, dtype), random_tensor({size[1]}, 3));
+      const int threads = omp_get_max_threads();
+      omp_set_num_threads(1);
+      const Tensor whole = linear(x);
+      omp_set_num_threads(4);
+      EXPECT_TRUE(same_bits(linear(x), whole));
+      omp_set_num_threads(threads);
+      for (int parts : {2, 3, 7, 40}) {
+        for (int p = 0; p < parts; ++p) {
+          const std::int64_t from = size[0] * p / parts, to = size[0] * (p + 1) / parts;
+          EXPECT_TRUE(same_bits(linear(x.rows(from, to - from)), whole.rows(from, to - from)))
+              << p << " of " << parts;
+        }
+      }
+    }
+  }
+}
+
+TEST(Math, ExpIsAccurateEverywhere) {
+  double worst = 0;
+  for (float x = -86.5F; x < 88.0F; x += 0.0137F) {
+    worst = std::max(worst, std::abs(double(exp_approx(x)) / std::exp(double(x)) - 1));
+  }
+  EXPECT_LT(worst, 2.5e-7);
+  EXPECT_EQ(exp_approx(-INFINITY), 0.0F);
+  EXPECT_EQ(exp_approx(0.0F), 1.0F);
+  EXPECT_TRUE(std::isfinite(exp_approx(1000.0F)));
+}
+
+}  // namespace
+}  // namespace reelmesh::ops

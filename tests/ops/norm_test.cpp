@@ -1,0 +1,160 @@
+#include "ops/norm.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/pointwise.hpp"
+#include "support/random_tensor.hpp"
+
+namespace reelmesh::ops {
+namespace {
+
+using reelmesh::testing::random_tensor;
+using reelmesh::testing::relative_error;
+using reelmesh::testing::same_bits;
+
+TEST(RmsNorm, DividesByTheRootMeanSquare) {
+  const Tensor x = random_tensor({5, 37}, 1), w = random_tensor({37}, 2);
+  const Tensor y = rms_norm(x, w, 1e-6F);
+  for (std::int64_t r = 0; r < 5; ++r) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < 37; ++i)
+      squares += std::pow(double(x.data<float>()[r * 37 + i]), 2);
+    for (std::int64_t i = 0; i < 37; ++i) {
+      EXPECT_NEAR(y.data<float>()[r * 37 + i],
+                  x.data<float>()[r * 37 + i] * w.data<float>()[i] / std::sqrt(squares / 37 + 1e-6),
+                  3e-6);
+    }
+  }
+}
+
+TEST(ModulatedLayerNorm, ScalesAndShiftsEachBatchItemByItsOwnRow) {
+  const Tensor x = random_tensor({4, 2, 24}, 1), w = random_tensor({24}, 2),
+               b = random_tensor({24}, 3);
+  const Tensor table = random_tensor({2, 3 * 24}, 4);
+  const Tensor plain = layer_norm(x, w, b, 1e-5F);
+  Tensor out = Tensor::empty(x.shape(), DType::float32);
+  modulated_layer_norm(x, w, b, 1e-5F, {table, 2, 1}, out);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const std::int64_t batch = i / 24 % 2, c = i % 24;
+    const float* m = table.data<float>() + batch * 72;
+    EXPECT_NEAR(out.data<float>()[i], plain.data<float>()[i] * (1 + m[24 + c]) + m[48 + c], 1e-5);
+  }
+  double mean = 0, squares = 0;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    const double z = (plain.data<float>()[i] - b.data<float>()[i]) / w.data<float>()[i];
+    mean += z;
+    squares += z * z;
+  }
+  EXPECT_NEAR(mean / 24, 0, 1e-5);
+  EXPECT_NEAR(squares / 24, 1, 1e-3);
+}
+
+TEST(AddGated, AddsTheChunkOfTheBatchItem) {
+  const Tensor x = random_tensor({3, 2, 8}, 1), y = random_tensor({3, 2, 8}, 2);
+  const Tensor table = random_tensor({2, 16}, 3), before = x.clone();
+  add_gated(x, y, table, 1);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const float gate = table.data<float>()[i / 8 % 2 * 16 + 8 + i % 8];
+    EXPECT_FLOAT_EQ(x.data<float>()[i], before.data<float>()[i] + gate * y.data<float>()[i]);
+  }
+}
+
+TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
+  const Tensor qkv = random_tensor({3, 1, 3, 2, 8}, 1), before = qkv.clone();
+  const Tensor ones = Tensor::of<float>({1, 1, 1, 1, 1, 1, 1, 1}, {8});
+  const Tensor zeros = Tensor::zeros({8}, DType::float32);
+  Tensor cosines = Tensor::empty({3, 8}, DType::float32),
+         sines = Tensor::empty({3, 8}, DType::float32);
+  for (std::int64_t t = 0; t < 3; ++t) {
+    for (std::int64_t i = 0; i < 8; ++i) {
+      cosines.data<float>()[t * 8 + i] = std::cos(float(t));
+      sines.data<float>()[t * 8 + i] = std::sin(float(t));
+    }
+  }
+  normalise_and_rotate(qkv, {ones, zeros, ones, zeros, 1e-6F}, cosines, sines);
+  for (std::int64_t t = 0; t < 3; ++t) {
+    const float* q = qkv.data<float>() + t * 48;
+    EXPECT_EQ(q[32], before.data<float>()[t * 48 + 32]) << "values are left alone";
+    float mean = 0;
+    const float* x = before.data<float>() + t * 48;
+    for (int i = 0; i < 8; ++i) mean += x[i] / 8;
+    float variance = 0;
+    for (int i = 0; i < 8; ++i) variance += (x[i] - mean) * (x[i] - mean) / 8;
+    const float a = (x[0] - mean) / std::sqrt(variance), b = (x[1] - mean) / std::sqrt(variance);
+    EXPECT_NEAR(q[0], a * std::cos(float(t)) - b * std::sin(float(t)), 1e-5);
+    EXPECT_NEAR(q[1], b * std::cos(float(t)) + a * std::sin(float(t)), 1e-5);
+  }
+}
+
+TEST(GroupSums, AddEveryRowOfAllFrames) {
+  const Tensor x = random_tensor({2, 3, 5, 8}, 1);
+  const auto sums = group_sums(x, 2);
+  ASSERT_EQ(sums.size(), 3U * 4U);
+  for (std::int64_t row = 0; row < 3; ++row) {
+    double expected[4] = {};
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      if (i / 40 % 3 != row) continue;
+      const double v = x.data<float>()[i];
+      expected[i % 8 / 4] += v;
+      expected[2 + i % 8 / 4] += v * v;
+    }
+    for (int k = 0; k < 4; ++k) EXPECT_NEAR(sums[std::size_t(row * 4 + k)], expected[k], 1e-9);
+  }
+}
+
+TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
+  const Tensor x = random_tensor({3, 4, 6, 4}, 1);
+  SpatialNorm norm;
+  norm.mean = {0.5F, -0.25F};
+  norm.rstd = {2.0F, 0.5F};
+  norm.weight = random_tensor({4}, 2);
+  norm.bias = random_tensor({4}, 3);
+  norm.scale = random_tensor({2, 2, 3, 4}, 4);
+  norm.shift = random_tensor({2, 2, 3, 4}, 5);
+  norm.frame_of = {0, 1, 1};
+  const Tensor y = spatial_norm_silu(x, norm);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
+    const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;
+    const auto g = std::size_t(c / 2);
+    const double n =
+        (double(x.data<float>()[i]) - norm.mean[g]) * norm.rstd[g] * norm.weight.data<float>()[c] +
+        norm.bias.data<float>()[c];
+    const double v = n * norm.scale.data<float>()[z] + norm.shift.data<float>()[z];
+    EXPECT_NEAR(y.data<float>()[i], v / (1 + std::exp(-v)), 1e-5);
+  }
+}
+
+TEST(Patch, GoesThereAndBack) {
+  for (const Patch patch : {Patch{1, 2, 2}, Patch{2, 2, 2}}) {
+    const Tensor latents = random_tensor({4, 3, 6, 8}, 1);
+    const Tensor tokens = patchify(latents, patch, DType::float32);
+    EXPECT_EQ(tokens.shape(), (Shape{4 / patch.frames * 3 * 4, 3 * patch.frames * 4}));
+    const Tensor back = unpatchify(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}), 0, patch,
+                                   latents.shape());
+    EXPECT_TRUE(same_bits(back, latents));
+    // Feature order: channel, frame, row, column. Token 1 of channel 1, second row, first column:
+    const std::int64_t feature = 1 * patch.frames * 4 + 2;
+    EXPECT_EQ(tokens.data<float>()[tokens.shape(1) + feature],
+              latents.data<float>()[(1 * 6 + 1) * 8 + 2]);
+  }
+}
+
+TEST(Pixels, RoundHalfToEvenAndClamp) {
+  const Tensor x = Tensor::of<float>({-2.0F, -1.0F, 0.0F, 1.0F, 3.0F, NAN, 1.0F / 255.0F}, {7});
+  const Tensor y = to_pixels(x);
+  EXPECT_THAT(std::vector<int>(y.data<std::uint8_t>(), y.data<std::uint8_t>() + 7),
+              ::testing::ElementsAre(0, 0, 128, 255, 255, 0, 128));
+}
+
+TEST(TakeRows, RefusesIdsOutsideTheTable) {
+  const Tensor table = random_tensor({4, 3}, 1);
+  const std::vector<std::int32_t> good{3, 0}, bad{4}, negative{-1};
+  EXPECT_EQ(take_rows(table, good).data<float>()[0], table.data<float>()[9]);
+  EXPECT_THROW(take_rows(table, bad), Error);
+  EXPECT_THROW(take_rows(table, negative), Error);
+}
+
+}  // namespace
+}  // namespace reelmesh::ops

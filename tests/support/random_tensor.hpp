@@ -1,0 +1,41 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::testing {
+
+/// Normal random numbers, the same for the same seed, rounded to `dtype`.
+inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DType::float32,
+                            float scale = 1.0F) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal(0.0F, scale);
+  const Tensor t = Tensor::empty(shape, DType::float32);
+  for (float& x : t.span<float>()) x = normal(engine);
+  return t.to(dtype);
+}
+
+/// The same bits, shape and type.
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
+  const auto* x = static_cast<const std::byte*>(a.raw());
+  return std::equal(x, x + a.bytes(), static_cast<const std::byte*>(b.raw()));
+}
+
+/// Largest |a − b| relative to the largest |b|.
+inline double relative_error(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.to(DType::float32), y = b.to(DType::float32);
+  expect(x.numel() == y.numel(), "{} compared with {}", to_string(a.shape()), to_string(b.shape()));
+  double difference = 0, largest = 1e-30;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double p = x.data<float>()[i], q = y.data<float>()[i];
+    if (!std::isfinite(p)) return INFINITY;
+    difference = std::max(difference, std::abs(p - q));
+    largest = std::max(largest, std::abs(q));
+  }
+  return difference / largest;
+}
+
+}  // namespace reelmesh::testing
