@@ -158,28 +158,6 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
   return all.split();
 }
 
-void Group::all_gather(std::span<const double> mine, std::span<const std::int64_t> counts,
-                       std::span<double> all) const {
-  expect(counts.size() == static_cast<std::size_t>(size_) &&
-             counts[static_cast<std::size_t>(rank_)] == static_cast<std::int64_t>(mine.size()),
-         "all_gather: counts do not fit the group");
-  std::vector<int> sizes, offsets;
-  std::int64_t total = 0;
-  for (const std::int64_t count : counts) {
-    offsets.push_back(to_int(static_cast<std::size_t>(total), "MPI_Allgatherv"));
-    sizes.push_back(to_int(static_cast<std::size_t>(count), "MPI_Allgatherv"));
-    total += count;
-  }
-  expect(total == static_cast<std::int64_t>(all.size()), "all_gather: {} values, room for {}",
-         total, all.size());
-  if (size_ > 1) {
-    trace::recorder().bytes_sent += static_cast<std::int64_t>(mine.size_bytes()) * (size_ - 1);
-  }
-  check(MPI_Allgatherv(mine.data(), sizes[static_cast<std::size_t>(rank_)], MPI_DOUBLE, all.data(),
-                       sizes.data(), offsets.data(), MPI_DOUBLE, handle()),
-        "MPI_Allgatherv");
-}
-
 void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {
   std::vector<MPI_Request> requests;
   const auto in_pieces = [&](const Message& message, auto&& start) {

@@ -62,10 +62,6 @@ class Group {
   std::vector<std::string> all_gather(const std::string& block) const;
   /// Like all_gather, but only the root gets the blocks (the others an empty vector).
   std::vector<std::string> gather(const std::string& block, int root) const;
-  /// Each rank holds doubles [offset, offset + mine.size()) of `all`, in rank order and without
-  /// gaps; afterwards every rank holds all of them. `counts[r]` is the number that rank r holds.
-  void all_gather(std::span<const double> mine, std::span<const std::int64_t> counts,
-                  std::span<double> all) const;
   /// Sends and receives point to point; both sides name the same byte counts, in the same order for
   /// a pair of ranks. Returns when all buffers may be reused. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;

@@ -112,13 +112,13 @@ REELMESH_CLONES void modulate(float* x, std::int64_t n, const float* scale, cons
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, const Tensor& out) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
-  const std::int64_t chunks = modulation.table.shape(1);
-  expect(modulation.table.shape(0) == batch && chunks >= (modulation.scale + 1) * n,
+  const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
+  expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
          "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   const Tensor table = modulation.table.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t row, float* values) {
-    const float* m = table.data<float>() + row % batch * chunks;
+    const float* m = table.data<float>() + row % batch % rows * chunks;
     layer_norm_row(values, n, w.data<float>(), b.data<float>(), eps);
     modulate(values, n, m + modulation.scale * n, m + modulation.shift * n);
   });
@@ -126,12 +126,13 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 
 void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
   if (x.empty()) return;
-  const std::int64_t batch = x.shape(1), n = x.shape(2), chunks = table.shape(1);
+  const std::int64_t batch = x.shape(1), n = x.shape(2);
+  const std::int64_t rows = table.shape(0), chunks = table.shape(1);
   const Tensor gates = table.to(DType::float32);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
-      const float* g = gates.data<float>() + row % batch * chunks + gate * n;
+      const float* g = gates.data<float>() + row % batch % rows * chunks + gate * n;
       T* into = x.data<T>() + row * n;
       const T* from = y.data<T>() + row * n;
       for (std::int64_t i = 0; i < n; ++i) {

@@ -15,7 +15,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
 
 /// Which chunks of a modulation table to use: y = layer_norm(x)·(1 + scale) + shift.
 struct Modulation {
-  Tensor table;  ///< [batch, chunks·channel], of x's type
+  Tensor table;  ///< [batch or 1, chunks·channel], of x's type
   int shift = 0;
   int scale = 0;
 };

@@ -14,7 +14,7 @@ namespace reelmesh {
 struct ClipRequest {
   std::string prompt;
   std::string negative_prompt;
-  std::optional<std::uint64_t> seed;  ///< default: job seed + index
+  std::optional<std::uint64_t> seed;          ///< default: job seed + index
   std::optional<std::int64_t> height, width;  ///< pixels
   std::optional<std::int64_t> frames;
   std::optional<double> fps;

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 namespace reelmesh::comm {
 namespace {
 
@@ -41,21 +39,6 @@ TEST(Group, GathersBlocksOfUnlikeSizes) {
   } else {
     EXPECT_TRUE(gathered.empty());
   }
-}
-
-TEST(Group, GathersDoublesInRankOrder) {
-  const Group world = Group::world();
-  std::vector<std::int64_t> counts;
-  std::int64_t before = 0, total = 0;
-  for (int r = 0; r < world.size(); ++r) {
-    if (r < world.rank()) before += r + 1;
-    counts.push_back(r + 1);
-    total += r + 1;
-  }
-  std::vector<double> mine(std::size_t(world.rank() + 1)), all(static_cast<std::size_t>(total));
-  std::iota(mine.begin(), mine.end(), double(before));
-  world.all_gather(mine, counts, all);
-  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], double(i));
 }
 
 TEST(Group, ExchangesAroundARing) {

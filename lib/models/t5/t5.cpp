@@ -1,0 +1,153 @@
+#include "models/t5/t5.hpp"
+
+#include <cmath>
+
+#include "base/trace.hpp"
+#include "ops/attention.hpp"
+#include "ops/norm.hpp"
+#include "ops/pointwise.hpp"
+
+namespace reelmesh {
+namespace {
+
+std::string layer_name(std::int64_t i, const char* rest) {
+  return fmt::format("encoder.block.{}.layer.{}", i, rest);
+}
+
+const std::string position_table =
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+
+}  // namespace
+
+T5Config T5Config::read(const Config& config) {
+  constexpr std::int64_t most = 1 << 20;
+  T5Config c;
+  c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
+  c.d_model = config.get_int("d_model", c.d_model, 1, most);
+  c.d_kv = config.get_int("d_kv", c.d_kv, 1, most);
+  c.d_ff = config.get_int("d_ff", c.d_ff, 1, most);
+  c.num_layers = config.get_int("num_layers", c.num_layers, 1, 10000);
+  c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
+  c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
+  c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, most);
+  c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon);
+  const std::string projection = config.get_string("feed_forward_proj", "relu");
+  require(projection == "gated-gelu", Status::data,
+          "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
+          projection);
+  return c;
+}
+
+ExpectedShapes t5_tensors(const T5Config& c, const T5Part& part) {
+  const std::int64_t inner = c.num_heads * c.d_kv;
+  ExpectedShapes shapes;
+  if (part.embedding) shapes["shared.weight"] = {c.vocab_size, c.d_model};
+  if (part.first < part.last) shapes[position_table] = {c.num_buckets, c.num_heads};
+  for (std::int64_t i = part.first; i < part.last; ++i) {
+    shapes[layer_name(i, "0.layer_norm.weight")] = {c.d_model};
+    for (const char* name : {"q", "k", "v"}) {
+      shapes[layer_name(i, "0.SelfAttention.") + name + ".weight"] = {inner, c.d_model};
+    }
+    shapes[layer_name(i, "0.SelfAttention.o.weight")] = {c.d_model, inner};
+    shapes[layer_name(i, "1.layer_norm.weight")] = {c.d_model};
+    shapes[layer_name(i, "1.DenseReluDense.wi_0.weight")] = {c.d_ff, c.d_model};
+    shapes[layer_name(i, "1.DenseReluDense.wi_1.weight")] = {c.d_ff, c.d_model};
+    shapes[layer_name(i, "1.DenseReluDense.wo.weight")] = {c.d_model, c.d_ff};
+  }
+  if (part.final_norm) shapes["encoder.final_layer_norm.weight"] = {c.d_model};
+  return shapes;
+}
+
+ExpectedShapes t5_tensors(const T5Config& config) {
+  return t5_tensors(config, {0, config.num_layers, true, true});
+}
+
+std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance) {
+  const std::int64_t half = buckets / 2, exact = half / 2;
+  const std::int64_t base = relative > 0 ? half : 0, distance = std::abs(relative);
+  if (distance < exact) return base + distance;
+  const float ratio =
+      std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
+  const auto further = static_cast<std::int64_t>(ratio * static_cast<float>(half - exact));
+  return base + std::min(half - 1, exact + further);
+}
+
+T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& part, DType dtype)
+    : config_(c), part_(part) {
+  const std::int64_t inner = c.num_heads * c.d_kv;
+  if (part.embedding) {
+    embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
+  }
+  if (part.first < part.last) {
+    position_table_ =
+        weights.load(position_table, {c.num_buckets, c.num_heads}, dtype).to(DType::float32);
+  }
+  for (std::int64_t i = part.first; i < part.last; ++i) {
+    const std::string attention = layer_name(i, "0.SelfAttention.");
+    const std::string feed_forward = layer_name(i, "1.DenseReluDense.");
+    Layer layer;
+    layer.attention_norm = weights.load(layer_name(i, "0.layer_norm.weight"), {c.d_model}, dtype);
+    layer.qkv = load_linears(weights, {attention + "q", attention + "k", attention + "v"},
+                             c.d_model, inner, dtype, false);
+    layer.out = load_linear(weights, attention + "o", inner, c.d_model, dtype, false);
+    layer.feed_forward_norm =
+        weights.load(layer_name(i, "1.layer_norm.weight"), {c.d_model}, dtype);
+    layer.gate = load_linear(weights, feed_forward + "wi_0", c.d_model, c.d_ff, dtype, false);
+    layer.up = load_linear(weights, feed_forward + "wi_1", c.d_model, c.d_ff, dtype, false);
+    layer.down = load_linear(weights, feed_forward + "wo", c.d_ff, c.d_model, dtype, false);
+    layers_.push_back(std::move(layer));
+  }
+  if (part.final_norm) {
+    final_norm_ = weights.load("encoder.final_layer_norm.weight", {c.d_model}, dtype);
+  }
+}
+
+Tensor T5Layers::embed(std::span<const std::int32_t> ids) const {
+  expect(part_.embedding, "this part of T5 has no embedding");
+  return ops::take_rows(embedding_, ids)
+      .reshape({static_cast<std::int64_t>(ids.size()), 1, config_.d_model});
+}
+
+Tensor T5Layers::operator()(Tensor x) const {
+  const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
+  const auto epsilon = static_cast<float>(config_.epsilon);
+  x = x.clone();  // the residual stream is changed in place
+  Tensor bias;
+  if (!layers_.empty()) {
+    bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
+    for (std::int64_t q = 0; q < tokens; ++q) {
+      for (std::int64_t k = 0; k < tokens; ++k) {
+        const float* row = position_table_.data<float>() +
+                           t5_bucket(k - q, config_.num_buckets, config_.max_distance) * heads;
+        for (std::int64_t h = 0; h < heads; ++h) {
+          bias.data<float>()[(h * tokens + q) * tokens + k] = row[h];
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const trace::Mark mark(&trace::Recorder::layer,
+                           static_cast<int>(part_.first) + static_cast<int>(i));
+    const trace::Scope scope("t5_layer", trace::Level::layers);
+    const Tensor qkv = layer.qkv(ops::rms_norm(x, layer.attention_norm, epsilon));
+    const Tensor attended =
+        ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias);
+    ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})));
+    const Tensor h = ops::rms_norm(x, layer.feed_forward_norm, epsilon);
+    ops::add(x, layer.down(ops::multiply(layer.gate(h, ops::Activation::gelu_tanh), layer.up(h))));
+  }
+  return part_.final_norm ? ops::rms_norm(x, final_norm_, epsilon) : x;
+}
+
+std::int64_t T5Layers::bytes() const {
+  std::int64_t bytes = embedding_.bytes() + position_table_.bytes() + final_norm_.bytes();
+  for (const Layer& layer : layers_) {
+    bytes += layer.attention_norm.bytes() + layer.feed_forward_norm.bytes() + layer.qkv.bytes() +
+             layer.out.bytes() + layer.gate.bytes() + layer.up.bytes() + layer.down.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,64 @@
+#pragma once
+// The encoder of T5 v1.1 (Raffel et al. 2020; names and rules of transformers' T5EncoderModel), in
+// pieces: a rank holds only the layers that the device map gives it.
+#include <span>
+
+#include "models/common/layers.hpp"
+#include "weights/config.hpp"
+
+namespace reelmesh {
+
+struct T5Config {
+  std::int64_t vocab_size = 32128;
+  std::int64_t d_model = 512;
+  std::int64_t d_kv = 64;
+  std::int64_t d_ff = 2048;
+  std::int64_t num_layers = 6;
+  std::int64_t num_heads = 8;
+  std::int64_t num_buckets = 32;
+  std::int64_t max_distance = 128;
+  double epsilon = 1e-6;
+
+  /// text_encoder/config.json. Error(data) for what is not a gated-gelu T5.
+  static T5Config read(const Config& config);
+};
+
+/// Names and shapes of the tensors of text_encoder/ .
+ExpectedShapes t5_tensors(const T5Config& config);
+/// Those that a rank needs which holds layers [first, last), the embedding, the final norm.
+struct T5Part {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  bool embedding = false;
+  bool final_norm = false;
+};
+ExpectedShapes t5_tensors(const T5Config& config, const T5Part& part);
+
+/// Some consecutive layers of the encoder.
+class T5Layers {
+ public:
+  T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype);
+
+  const T5Part& part() const { return part_; }
+  /// Token ids → [token, 1, d_model]; needs part().embedding.
+  Tensor embed(std::span<const std::int32_t> ids) const;
+  /// The layers, and the final norm if this part has it. x: [token, 1, d_model] → the same shape.
+  /// All tokens attend to all, padding too: CogVideoX gives no mask.
+  Tensor operator()(Tensor x) const;
+  std::int64_t bytes() const;
+
+ private:
+  struct Layer {
+    Tensor attention_norm, feed_forward_norm;
+    ops::Linear qkv, out, gate, up, down;
+  };
+  T5Config config_;
+  T5Part part_;
+  Tensor embedding_, position_table_, final_norm_;
+  std::vector<Layer> layers_;
+};
+
+/// Bucket of the relative position key − query (Raffel et al. 2020, bidirectional).
+std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance);
+
+}  // namespace reelmesh
