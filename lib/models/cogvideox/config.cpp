@@ -1,0 +1,224 @@
+#include "models/cogvideox/config.hpp"
+
+namespace reelmesh {
+namespace {
+
+// A value that has one supported setting.
+template <class T>
+void only(const Config& config, const char* key, const T& found, const T& supported) {
+  require(found == supported, Status::data, "{}: {} is {}, and only {} is supported",
+          config.file().string(), key, found, supported);
+}
+
+}  // namespace
+
+CogVideoXConfig CogVideoXConfig::read(const Config& config) {
+  constexpr std::int64_t most = 1 << 20;
+  CogVideoXConfig c;
+  c.heads = config.get_int("num_attention_heads", c.heads, 1, 4096);
+  c.head_channels = config.get_int("attention_head_dim", c.head_channels, 2, 4096);
+  c.layers = config.get_int("num_layers", c.layers, 1, 10000);
+  c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
+  c.out_channels = config.get_int("out_channels", 16, 1, 4096);
+  c.text_channels = config.get_int("text_embed_dim", c.text_channels, 1, most);
+  c.time_channels = config.get_int("time_embed_dim", c.time_channels, 1, most);
+  c.max_text_tokens = config.get_int("max_text_seq_length", c.max_text_tokens, 1, 65536);
+  c.sample_frames = config.get_int("sample_frames", c.sample_frames, 1, most);
+  c.sample_height = config.get_int("sample_height", c.sample_height, 1, most);
+  c.sample_width = config.get_int("sample_width", c.sample_width, 1, most);
+  c.temporal_compression = config.get_int("temporal_compression_ratio", 4, 1, 64);
+  c.patch.rows = c.patch.columns = config.get_int("patch_size", 2, 1, 64);
+  if (const auto frames = config.find_int("patch_size_t", 1, 64)) {
+    c.patch.frames = *frames;
+    c.linear_patch = true;
+  }
+  c.rotary = config.get_bool("use_rotary_positional_embeddings", false);
+  c.spatial_scale = config.get_double("spatial_interpolation_scale", c.spatial_scale);
+  c.temporal_scale = config.get_double("temporal_interpolation_scale", c.temporal_scale);
+  c.norm_eps = config.get_double("norm_eps", c.norm_eps);
+  c.flip_sin_to_cos = config.get_bool("flip_sin_to_cos", true);
+  c.freq_shift = config.get_double("freq_shift", 0);
+  const std::string file = config.file().string();
+  only<std::string>(config, "activation_fn", config.get_string("activation_fn", "gelu-approximate"),
+                    "gelu-approximate");
+  only<std::string>(config, "timestep_activation_fn",
+                    config.get_string("timestep_activation_fn", "silu"), "silu");
+  only(config, "attention_bias", config.get_bool("attention_bias", true), true);
+  only(config, "norm_elementwise_affine", config.get_bool("norm_elementwise_affine", true), true);
+  require(!config.has("ofs_embed_dim") && c.in_channels == c.out_channels &&
+              !config.get_bool("use_learned_positional_embeddings", false),
+          Status::data, "{}: this is an image-to-video checkpoint; text-to-video is expected",
+          file);
+  require(c.spatial_scale > 0 && c.temporal_scale > 0, Status::data,
+          "{}: interpolation scales must be positive", file);
+  const std::int64_t split = c.rotary ? c.head_channels : c.channels();
+  require(split % 16 == 0, Status::data, "{}: position tables need {} that divide by 16, found {}",
+          file, c.rotary ? "head channels" : "channels", split);
+  return c;
+}
+
+CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
+  CogVideoXVaeConfig c;
+  c.block_channels = config.get_ints("block_out_channels", c.block_channels, 1, 65536);
+  c.layers_per_block = config.get_int("layers_per_block", c.layers_per_block, 1, 64);
+  c.latent_channels = config.get_int("latent_channels", c.latent_channels, 1, 4096);
+  c.in_channels = config.get_int("in_channels", 3, 1, 64);
+  c.out_channels = config.get_int("out_channels", 3, 1, 64);
+  c.groups = config.get_int("norm_num_groups", c.groups, 1, 4096);
+  c.norm_eps = config.get_double("norm_eps", c.norm_eps);
+  c.scaling_factor = config.get_double("scaling_factor", c.scaling_factor);
+  const double ratio = config.get_double("temporal_compression_ratio", 4);
+  const std::string file = config.file().string();
+  only(config, "temporal_compression_ratio", ratio, 4.0);
+  only<std::string>(config, "act_fn", config.get_string("act_fn", "silu"), "silu");
+  only(config, "use_post_quant_conv", config.get_bool("use_post_quant_conv", false), false);
+  only(config, "out_channels", c.out_channels, std::int64_t{3});
+  require(c.block_channels.size() == 4, Status::data,
+          "{}: block_out_channels has {} entries, expected 4", file, c.block_channels.size());
+  for (const std::int64_t channels : c.block_channels) {
+    require(channels % c.groups == 0, Status::data, "{}: {} channels do not divide into {} groups",
+            file, channels, c.groups);
+  }
+  require(c.scaling_factor != 0, Status::data, "{}: scaling_factor is 0", file);
+  return c;
+}
+
+ExpectedShapes cogvideox_tensors(const CogVideoXConfig& c) {
+  const std::int64_t d = c.channels(), t = c.time_channels;
+  ExpectedShapes shapes;
+  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+    shapes[name + ".weight"] = {out, in};
+    shapes[name + ".bias"] = {out};
+  };
+  const auto norm = [&](const std::string& name, std::int64_t channels) {
+    shapes[name + ".weight"] = {channels};
+    shapes[name + ".bias"] = {channels};
+  };
+  linear("patch_embed.proj", d, c.patch_features());
+  if (!c.linear_patch) {
+    shapes["patch_embed.proj.weight"] = {d, c.in_channels, c.patch.rows, c.patch.columns};
+  }
+  linear("patch_embed.text_proj", d, c.text_channels);
+  linear("time_embedding.linear_1", t, d);
+  linear("time_embedding.linear_2", t, t);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string block = fmt::format("transformer_blocks.{}.", i);
+    for (const char* name : {"norm1", "norm2"}) {
+      linear(block + name + ".linear", 6 * d, t);
+      norm(block + name + ".norm", d);
+    }
+    for (const char* name : {"to_q", "to_k", "to_v", "to_out.0"}) {
+      linear(block + "attn1." + name, d, d);
+    }
+    norm(block + "attn1.norm_q", c.head_channels);
+    norm(block + "attn1.norm_k", c.head_channels);
+    linear(block + "ff.net.0.proj", 4 * d, d);
+    linear(block + "ff.net.2", d, 4 * d);
+  }
+  norm("norm_final", d);
+  linear("norm_out.linear", 2 * d, t);
+  norm("norm_out.norm", d);
+  linear("proj_out", c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns, d);
+  return shapes;
+}
+
+namespace {
+
+class VaeShapes {
+ public:
+  explicit VaeShapes(const CogVideoXVaeConfig& config) : c_(config) {}
+
+  void decoder() {
+    const auto& widths = c_.block_channels;
+    std::int64_t channels = widths.back();
+    causal("decoder.conv_in", c_.latent_channels, channels);
+    for (int i = 0; i < 2; ++i) {
+      residual(fmt::format("decoder.mid_block.resnets.{}", i), channels, channels, true);
+    }
+    for (std::size_t b = 0; b < widths.size(); ++b) {
+      const std::string block = fmt::format("decoder.up_blocks.{}.", b);
+      const std::int64_t out = widths[widths.size() - 1 - b];
+      for (std::int64_t i = 0; i <= c_.layers_per_block; ++i) {
+        residual(fmt::format("{}resnets.{}", block, i), channels, out, true);
+        channels = out;
+      }
+      if (b + 1 < widths.size()) plain(block + "upsamplers.0.conv", channels, channels);
+    }
+    spatial_norm("decoder.norm_out", channels);
+    causal("decoder.conv_out", channels, c_.out_channels);
+  }
+
+  void encoder() {
+    const auto& widths = c_.block_channels;
+    std::int64_t channels = widths.front();
+    causal("encoder.conv_in", c_.in_channels, channels);
+    for (std::size_t b = 0; b < widths.size(); ++b) {
+      const std::string block = fmt::format("encoder.down_blocks.{}.", b);
+      for (std::int64_t i = 0; i < c_.layers_per_block; ++i) {
+        residual(fmt::format("{}resnets.{}", block, i), channels, widths[b], false);
+        channels = widths[b];
+      }
+      if (b + 1 < widths.size()) plain(block + "downsamplers.0.conv", channels, channels);
+    }
+    for (int i = 0; i < 2; ++i) {
+      residual(fmt::format("encoder.mid_block.resnets.{}", i), channels, channels, false);
+    }
+    group_norm("encoder.norm_out", channels);
+    causal("encoder.conv_out", channels, 2 * c_.latent_channels);
+  }
+
+  ExpectedShapes shapes;
+
+ private:
+  void convolution(const std::string& name, Shape weight) {
+    shapes[name + ".bias"] = {weight[0]};
+    shapes[name + ".weight"] = std::move(weight);
+  }
+  void causal(const std::string& name, std::int64_t in, std::int64_t out) {
+    convolution(name + ".conv", {out, in, 3, 3, 3});
+  }
+  void plain(const std::string& name, std::int64_t in, std::int64_t out) {
+    convolution(name, {out, in, 3, 3});
+  }
+  void group_norm(const std::string& name, std::int64_t channels) {
+    shapes[name + ".weight"] = {channels};
+    shapes[name + ".bias"] = {channels};
+  }
+  void spatial_norm(const std::string& name, std::int64_t channels) {
+    group_norm(name + ".norm_layer", channels);
+    convolution(name + ".conv_y.conv", {channels, c_.latent_channels, 1, 1, 1});
+    convolution(name + ".conv_b.conv", {channels, c_.latent_channels, 1, 1, 1});
+  }
+  void residual(const std::string& name, std::int64_t in, std::int64_t out, bool spatial) {
+    for (int i = 1; i <= 2; ++i) {
+      const std::int64_t channels = i == 1 ? in : out;
+      const std::string norm = fmt::format("{}.norm{}", name, i);
+      if (spatial) {
+        spatial_norm(norm, channels);
+      } else {
+        group_norm(norm, channels);
+      }
+      causal(fmt::format("{}.conv{}", name, i), channels, out);
+    }
+    if (in != out) convolution(name + ".conv_shortcut", {out, in, 1, 1, 1});
+  }
+
+  const CogVideoXVaeConfig& c_;
+};
+
+}  // namespace
+
+ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config) {
+  VaeShapes shapes(config);
+  shapes.decoder();
+  return shapes.shapes;
+}
+
+ExpectedShapes cogvideox_vae_tensors(const CogVideoXVaeConfig& config) {
+  VaeShapes shapes(config);
+  shapes.decoder();
+  shapes.encoder();
+  return shapes.shapes;
+}
+
+}  // namespace reelmesh

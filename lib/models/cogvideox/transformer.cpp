@@ -1,0 +1,191 @@
+#include "models/cogvideox/transformer.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/trace.hpp"
+
+namespace reelmesh {
+
+CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
+                                       const Layout& grid, const Layout& text, std::int64_t batch)
+    : group_(group),
+      grid_(grid),
+      text_(text),
+      batch_(batch),
+      patch_(config.patch),
+      attend_(group, {text, grid}, {batch, config.heads, config.head_channels}) {
+  const Box& box = grid.box(group.rank());
+  if (config.rotary) {
+    rotary_ = rotary_positions(config, grid.global(), box);
+  } else {
+    added_ = sincos_positions(config, box);
+  }
+}
+
+Layout CogVideoXPlacement::latents(std::int64_t channels) const {
+  return grid_.scaled(0, patch_.frames)
+      .scaled(1, patch_.rows)
+      .scaled(2, patch_.columns)
+      .with_axis(1, channels);
+}
+
+CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
+                                           DType dtype)
+    : config_(c), dtype_(dtype) {
+  const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
+  Shape patch_shape{d, features};
+  if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
+  patch_ = ops::Linear(
+      weights.load("patch_embed.proj.weight", patch_shape, dtype).reshape({d, features}),
+      weights.load("patch_embed.proj.bias", {d}, dtype));
+  text_ = load_linear(weights, "patch_embed.text_proj", c.text_channels, d, dtype);
+  time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
+  time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = fmt::format("transformer_blocks.{}.", i);
+    const Affine query = load_affine(weights, name + "attn1.norm_q", c.head_channels, dtype);
+    const Affine key = load_affine(weights, name + "attn1.norm_k", c.head_channels, dtype);
+    blocks_.push_back(
+        {load_linear(weights, name + "norm1.linear", t, 6 * d, dtype),
+         load_linear(weights, name + "norm2.linear", t, 6 * d, dtype),
+         load_affine(weights, name + "norm1.norm", d, dtype),
+         load_affine(weights, name + "norm2.norm", d, dtype),
+         load_linears(weights, {name + "attn1.to_q", name + "attn1.to_k", name + "attn1.to_v"}, d,
+                      d, dtype),
+         load_linear(weights, name + "attn1.to_out.0", d, d, dtype),
+         {query.weight, query.bias, key.weight, key.bias, 1e-6F},
+         load_linear(weights, name + "ff.net.0.proj", d, 4 * d, dtype),
+         load_linear(weights, name + "ff.net.2", 4 * d, d, dtype)});
+  }
+  norm_final_ = load_affine(weights, "norm_final", d, dtype);
+  modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
+  norm_out_ = load_affine(weights, "norm_out.norm", d, dtype);
+  out_ = load_linear(weights, "proj_out", d,
+                     c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns, dtype);
+}
+
+namespace {
+
+// This rank's tokens: text, then video.
+struct Segments {
+  Tensor text, video;
+};
+Segments split(const Tensor& z, const CogVideoXPlacement& placement) {
+  const std::int64_t text = placement.text().box(placement.group().rank()).numel();
+  return {z.rows(0, text), z.rows(text, z.shape(0) - text)};
+}
+
+// Chunks of a block's modulation.
+enum Chunk { video_shift, video_scale, video_gate, text_shift, text_scale, text_gate };
+
+Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
+                 const CogVideoXPlacement& placement) {
+  const Tensor out = Tensor::empty(z.shape(), z.dtype());
+  const Segments from = split(z, placement), into = split(out, placement);
+  ops::modulated_layer_norm(from.text, norm.weight, norm.bias, eps, {table, text_shift, text_scale},
+                            into.text);
+  ops::modulated_layer_norm(from.video, norm.weight, norm.bias, eps,
+                            {table, video_shift, video_scale}, into.video);
+  return out;
+}
+
+void add_gated(const Tensor& z, const Tensor& change, const Tensor& table,
+               const CogVideoXPlacement& placement) {
+  const Segments into = split(z, placement), from = split(change, placement);
+  ops::add_gated(into.text, from.text, table, text_gate);
+  ops::add_gated(into.video, from.video, table, video_gate);
+}
+
+// [token, channel] → [token, batch, channel]: the same for every branch.
+void repeat_for_batch(const Tensor& x, const Tensor& out) {
+  const std::int64_t batch = out.shape(1);
+  const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
+  for (std::int64_t row = 0; row < out.shape(0) * batch; ++row) {
+    std::memcpy(
+        static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
+        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / batch) * bytes,
+        bytes);
+  }
+}
+
+}  // namespace
+
+void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
+                                     const Tensor& z, const Tensor& time) const {
+  const auto eps = static_cast<float>(config_.norm_eps);
+  const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
+
+  Tensor table = block.modulation1(time);
+  const Tensor qkv = block.qkv(modulated(z, block.norm1, eps, table, placement))
+                         .reshape({tokens, batch, 3, config_.heads, config_.head_channels});
+  const Segments heads = split(qkv, placement);
+  ops::normalise_and_rotate(heads.text, block.head_norm, {}, {});
+  ops::normalise_and_rotate(heads.video, block.head_norm, placement.rotary_.cosines,
+                            placement.rotary_.sines);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
+  const Tensor attended = placement.attend_(qkv, scale).reshape({tokens, batch, d});
+  add_gated(z, block.out(attended), table, placement);
+
+  table = block.modulation2(time);
+  const Tensor hidden =
+      block.up(modulated(z, block.norm2, eps, table, placement), ops::Activation::gelu_tanh);
+  add_gated(z, block.down(hidden), table, placement);
+}
+
+std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
+                                                     const Tensor& latents, const Tensor& context,
+                                                     std::int64_t timestep) const {
+  const std::int64_t d = config_.channels(), batch = placement.batch_;
+  const Box& text_box = placement.text_.box(placement.group_.rank());
+  expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
+         "context {} for {} text tokens of {} branches", to_string(context.shape()),
+         text_box.numel(), batch);
+
+  const Tensor sinusoid = timestep_embedding(timestep, config_).to(dtype_);
+  // Every modulation activates the time embedding; it is the same for all branches.
+  const Tensor time = ops::silu(time2_(time1_(sinusoid, ops::Activation::silu)));
+
+  const Tensor patches = ops::patchify(latents, config_.patch, dtype_);
+  const Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_);
+  const Segments segments = split(z, placement);
+  const Tensor text = text_(context);
+  if (!text.empty()) {
+    std::memcpy(segments.text.raw(), text.raw(), static_cast<std::size_t>(text.bytes()));
+  }
+  repeat_for_batch(patch_(patches), segments.video);
+  if (!config_.rotary) ops::add_table(segments.video, placement.added_);
+
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
+    const trace::Scope scope("transformer_block", trace::Level::layers);
+    run_block(blocks_[i], placement, z, time);
+  }
+
+  const auto eps = static_cast<float>(config_.norm_eps);
+  const Tensor video = ops::layer_norm(segments.video, norm_final_.weight, norm_final_.bias, eps);
+  ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
+                            {modulation_out_(time), 0, 1}, video);
+  const Tensor features = out_(video);
+  std::vector<Tensor> predictions;
+  for (std::int64_t branch = 0; branch < batch; ++branch) {
+    predictions.push_back(ops::unpatchify(features, branch, config_.patch, latents.shape()));
+  }
+  return predictions;
+}
+
+std::int64_t CogVideoXTransformer::bytes() const {
+  std::int64_t bytes = 0;
+  for (const ops::Linear* linear : {&patch_, &text_, &time1_, &time2_, &modulation_out_, &out_}) {
+    bytes += linear->bytes();
+  }
+  for (const Block& block : blocks_) {
+    for (const ops::Linear* linear :
+         {&block.modulation1, &block.modulation2, &block.qkv, &block.out, &block.up, &block.down}) {
+      bytes += linear->bytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,68 @@
+#pragma once
+// CogVideoX's diffusion transformer (Yang et al. 2024; diffusers' CogVideoXTransformer3DModel).
+#include "layout/attend.hpp"
+#include "layout/sharded.hpp"
+#include "models/cogvideox/positions.hpp"
+#include "models/common/layers.hpp"
+
+namespace reelmesh {
+
+/// How one clip lies over a group: set up once, used in every call.
+class CogVideoXPlacement {
+ public:
+  /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
+  /// group. batch: branches of guidance.
+  CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group, const Layout& grid,
+                     const Layout& text, std::int64_t batch);
+
+  const comm::Group& group() const { return group_; }
+  const Layout& text() const { return text_; }
+  std::int64_t batch() const { return batch_; }
+  /// Of latents [frame, channel, row, column]: the grid's boxes in latent units.
+  Layout latents(std::int64_t channels) const;
+
+ private:
+  friend class CogVideoXTransformer;
+  comm::Group group_;
+  Layout grid_, text_;
+  std::int64_t batch_;
+  ops::Patch patch_;
+  Attend attend_;
+  Tensor added_;         ///< position table of this rank's video tokens, or empty
+  RotaryTables rotary_;  ///< of this rank's video tokens, or empty
+};
+
+class CogVideoXTransformer {
+ public:
+  CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype);
+
+  const CogVideoXConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+
+  /// latents: this rank's box, float32 [frame, channel, row, column]; context: this rank's text
+  /// tokens, [token, branch, text channel] of dtype(). → prediction for every branch, float32,
+  /// shaped as the latents. Collective over the placement's group.
+  std::vector<Tensor> operator()(const CogVideoXPlacement& placement, const Tensor& latents,
+                                 const Tensor& context, std::int64_t timestep) const;
+
+  std::int64_t bytes() const;
+
+ private:
+  struct Block {
+    ops::Linear modulation1, modulation2;  ///< shift, scale, gate of video, then of text
+    Affine norm1, norm2;
+    ops::Linear qkv, out;
+    ops::HeadNorm head_norm;
+    ops::Linear up, down;
+  };
+  void run_block(const Block& block, const CogVideoXPlacement& placement, const Tensor& z,
+                 const Tensor& time) const;
+
+  CogVideoXConfig config_;
+  DType dtype_;
+  ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
+  Affine norm_final_, norm_out_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace reelmesh
