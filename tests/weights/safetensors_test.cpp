@@ -198,8 +198,8 @@ TEST(Safetensors, MutationsLoadOrAreRefused) {
       double sum = 0;
       for (const auto& [name, info] : file.tensors()) {
         if (!loadable(info.dtype)) continue;
-        for (const float x : file.load(name, DType::float32).span<float>())
-          sum += std::isfinite(x) ? x : 0;
+        const Tensor tensor = file.load(name, DType::float32);
+        for (const float x : tensor.span<float>()) sum += std::isfinite(x) ? x : 0;
       }
       EXPECT_FALSE(std::isnan(sum));
       ++loaded;
