@@ -1,0 +1,181 @@
+#include "weights/checkpoint.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "weights/json.hpp"
+#include "weights/names.hpp"
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// The folder has neither the file nor the index: says what it has instead.
+[[noreturn]] void fail_without_weights(const fs::path& folder, std::string_view stem) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    fail(Status::no_input, "{}: no such folder", folder.string());
+  }
+  std::vector<std::string> pickles, others;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string extension = it->path().extension().string();
+    const std::string name = it->path().filename().string();
+    if (extension == ".safetensors") others.push_back(name);
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt") {
+      pickles.push_back(name);
+    }
+  }
+  std::sort(pickles.begin(), pickles.end());
+  std::sort(others.begin(), others.end());
+  std::string hint;
+  if (!others.empty()) {
+    hint = fmt::format(" (there is {})", others.front());
+  } else if (!pickles.empty()) {
+    hint = fmt::format(
+        " (there is {}, but reelmesh reads safetensors only: save the model again with "
+        "save_pretrained(..., safe_serialization=True))",
+        pickles.front());
+  }
+  fail(Status::no_input, "{}: found neither {}.safetensors nor {}.safetensors.index.json{}",
+       folder.string(), stem, stem, hint);
+}
+
+/// A file name from an index must stay inside the folder.
+void check_base_name(const std::string& name, const fs::path& index) {
+  const bool plain = !name.empty() && name != "." && name != ".." &&
+                     name.find_first_of("/\\") == std::string::npos &&
+                     name.find('\0') == std::string::npos;
+  if (!plain) {
+    fail(Status::data, "{}: weight_map names the file '{}', expected a name without folders",
+         index.string(), shown(name));
+  }
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
+  Checkpoint out;
+  out.folder_ = folder;
+  const fs::path single = folder / fmt::format("{}.safetensors", stem);
+  const fs::path index = folder / fmt::format("{}.safetensors.index.json", stem);
+  if (is_there(index)) {
+    out.open_index(index);
+  } else if (is_there(single)) {
+    out.add_file(single);
+    out.tensors_ = out.files_.at(single).tensors();
+  } else {
+    fail_without_weights(folder, stem);
+  }
+  return out;
+}
+
+void Checkpoint::add_file(const fs::path& path) {
+  if (!files_.contains(path)) files_.emplace(path, SafetensorsFile::open(path));
+}
+
+void Checkpoint::open_index(const fs::path& index) {
+  const json root = parse_json(read_text(index, max_header_bytes), index.string(),
+                               {.depth = 8, .values = 2 * max_tensors});
+  const auto map = root.is_object() ? root.find("weight_map") : root.end();
+  if (map == root.end() || !map->is_object() || map->empty()) {
+    fail(Status::data, "{}: no weight_map, expected an object of tensor names and file names",
+         index.string());
+  }
+  for (const auto& [name, value] : map->items()) {
+    if (!value.is_string()) {
+      fail(Status::data, "{}: weight_map of tensor '{}' is {}, expected a file name",
+           index.string(), shown(name), shown(value.dump()));
+    }
+    const auto& base = value.get_ref<const std::string&>();
+    check_base_name(base, index);
+    const fs::path path = folder_ / base;
+    if (!files_.contains(path) && !is_there(path)) {
+      fail(Status::no_input, "{}: missing, but {} names it", path.string(), index.string());
+    }
+    add_file(path);
+    const TensorInfos& held = files_.at(path).tensors();
+    const auto found = held.find(name);
+    if (found == held.end()) {
+      fail(Status::data, "{}: tensor '{}' is missing, but {} places it there", path.string(),
+           shown(name), index.string());
+    }
+    tensors_.insert(*found);
+  }
+}
+
+const TensorInfos::value_type* Checkpoint::find(const std::string& name) const {
+  if (const auto it = tensors_.find(name); it != tensors_.end()) return &*it;
+  for (const std::string& older : older_names(name)) {
+    if (const auto it = tensors_.find(older); it != tensors_.end()) return &*it;
+  }
+  return nullptr;
+}
+
+const TensorInfos::value_type& Checkpoint::find(const std::string& name,
+                                                const Shape& expected) const {
+  const auto* found = find(name);
+  if (found == nullptr) {
+    fail(Status::data, "{}: tensor '{}' is missing, expected shape {}", folder_.string(), name,
+         to_string(expected));
+  }
+  const TensorInfo& info = found->second;
+  if (info.shape != expected) {
+    fail(Status::data, "{}: tensor '{}' has shape {}, expected {}", info.file.string(), name,
+         to_string(info.shape), to_string(expected));
+  }
+  if (!loadable(info.dtype)) {
+    fail(Status::data, "{}: tensor '{}' holds {}, expected F32, F16 or BF16", info.file.string(),
+         name, info.dtype);
+  }
+  return *found;
+}
+
+Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
+  const auto& [held_as, info] = find(name, expected);
+  return file_of(info).load(held_as, dtype);
+}
+
+Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
+                             std::int64_t count, DType dtype) const {
+  const auto& [held_as, info] = find(name, expected);
+  expect(!expected.empty() && begin >= 0 && count >= 0 && begin <= expected[0] &&
+             count <= expected[0] - begin,
+         "rows {} to {} of tensor '{}' {}", begin, begin + count, name, to_string(expected));
+  Shape shape = expected;
+  shape[0] = 1;
+  const std::int64_t row = numel(shape);
+  shape[0] = count;
+  return file_of(info).load_elements(held_as, begin * row, std::move(shape), dtype);
+}
+
+void Checkpoint::check(const ExpectedShapes& expected) const {
+  for (const auto& [name, shape] : expected) find(name, shape);
+}
+
+Difference Checkpoint::compare(const ExpectedShapes& expected) const {
+  Difference out;
+  for (const auto& [name, shape] : expected) {
+    const auto* found = find(name);
+    if (found == nullptr) {
+      out.missing.push_back(name);
+    } else if (found->second.shape != shape) {
+      out.wrong_shapes.push_back({name, found->second.shape, shape});
+    }
+  }
+  for (const auto& [name, info] : tensors_) {
+    if (!expected.contains(name) && !expected.contains(current_name(name))) {
+      out.unexpected.push_back(name);
+    }
+  }
+  return out;
+}
+
+}  // namespace reelmesh

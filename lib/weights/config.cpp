@@ -1,0 +1,156 @@
+#include "weights/config.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t max_config_bytes = 16 << 20;  // released ones have a few thousand bytes
+
+/// An integer in [min, max]; nothing for other types and values.
+std::optional<std::int64_t> integer_in(const json& value, std::int64_t min, std::int64_t max) {
+  if (!value.is_number_integer()) return std::nullopt;
+  // Converting an unsigned number of 2^63 or more would wrap.
+  if (value.is_number_unsigned() &&
+      value.get<std::uint64_t>() > static_cast<std::uint64_t>(Config::most)) {
+    return std::nullopt;
+  }
+  const auto integer = value.get<std::int64_t>();
+  if (integer < min || integer > max) return std::nullopt;
+  return integer;
+}
+
+std::string range_text(std::int64_t min, std::int64_t max) {
+  if (min == Config::least && max == Config::most) return "";
+  if (max == Config::most) return fmt::format(" of at least {}", min);
+  if (min == Config::least) return fmt::format(" of at most {}", max);
+  return fmt::format(" from {} to {}", min, max);
+}
+
+}  // namespace
+
+Config Config::read(const std::filesystem::path& file) {
+  return parse(read_text(file, max_config_bytes), file);
+}
+
+Config Config::parse(std::string_view text, const std::filesystem::path& file) {
+  Config out;
+  out.file_ = file;
+  out.root_ = std::make_shared<const json>(parse_json(text, file.string()));
+  if (!out.root_->is_object()) {
+    fail(Status::data, "{}: {}, expected a JSON object", file.string(), out.root_->type_name());
+  }
+  return out;
+}
+
+const json* Config::find(const std::string& key) const {
+  const auto found = root_->find(key);
+  return found == root_->end() || found->is_null() ? nullptr : &*found;
+}
+
+void Config::fail_type(const std::string& key, const json& found,
+                       const std::string& expected) const {
+  fail(Status::data, "{}: '{}' is {}, expected {}", file_.string(), key, shown(found.dump()),
+       expected);
+}
+
+bool Config::has(const std::string& key) const { return find(key) != nullptr; }
+
+std::optional<std::int64_t> Config::find_int(const std::string& key, std::int64_t min,
+                                             std::int64_t max) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto integer = integer_in(*value, min, max);
+  if (!integer) fail_type(key, *value, "an integer" + range_text(min, max));
+  return integer;
+}
+
+std::int64_t Config::get_int(const std::string& key, std::int64_t fallback, std::int64_t min,
+                             std::int64_t max) const {
+  return find_int(key, min, max).value_or(fallback);
+}
+
+std::optional<double> Config::find_double(const std::string& key) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || !std::isfinite(value->get<double>())) {
+    fail_type(key, *value, "a number");
+  }
+  return value->get<double>();
+}
+
+double Config::get_double(const std::string& key, double fallback) const {
+  return find_double(key).value_or(fallback);
+}
+
+bool Config::get_bool(const std::string& key, bool fallback) const {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail_type(key, *value, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> Config::find_string(const std::string& key) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) fail_type(key, *value, "a string");
+  return value->get<std::string>();
+}
+
+std::string Config::get_string(const std::string& key, const std::string& fallback) const {
+  return find_string(key).value_or(fallback);
+}
+
+std::vector<std::int64_t> Config::get_ints(const std::string& key,
+                                           const std::vector<std::int64_t>& fallback,
+                                           std::int64_t min, std::int64_t max) const {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  const std::string expected = "an array of integers" + range_text(min, max);
+  if (!value->is_array()) fail_type(key, *value, expected);
+  std::vector<std::int64_t> out;
+  for (const json& element : *value) {
+    const auto integer = integer_in(element, min, max);
+    if (!integer) fail_type(key, *value, expected);
+    out.push_back(*integer);
+  }
+  return out;
+}
+
+std::vector<std::string> Config::get_strings(const std::string& key,
+                                             const std::vector<std::string>& fallback) const {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_array()) fail_type(key, *value, "an array of strings");
+  std::vector<std::string> out;
+  for (const json& element : *value) {
+    if (!element.is_string()) fail_type(key, *value, "an array of strings");
+    out.push_back(element.get<std::string>());
+  }
+  return out;
+}
+
+ModelIndex read_model_index(const std::filesystem::path& file) {
+  const Config config = Config::read(file);
+  const auto class_name = config.find_string("_class_name");
+  if (!class_name) fail(Status::data, "{}: no '_class_name'", file.string());
+  ModelIndex out;
+  out.class_name = *class_name;
+  for (const auto& [key, value] : config.root_->items()) {
+    if (key.starts_with('_') || !value.is_array()) continue;
+    const bool left_out = value.size() == 2 && value[0].is_null() && value[1].is_null();
+    if (left_out) continue;
+    if (value.size() != 2 || !value[0].is_string() || !value[1].is_string()) {
+      config.fail_type(key, value, "[library, class]");
+    }
+    out.parts[key] = {value[0].get<std::string>(), value[1].get<std::string>()};
+  }
+  return out;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,73 @@
+#pragma once
+// The JSON files beside the weights. Files are untrusted: every value is asked for with its type
+// and range. Keys that nobody asks for are ignored.
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reelmesh {
+
+/// A JSON object from a file. A missing key and a null take the default; a value of another type or
+/// outside its range is Error(data) naming file, key, found and expected.
+class Config {
+ public:
+  /// Throws Error(no_input) where the file is missing, Error(data) where it is not a JSON object.
+  static Config read(const std::filesystem::path& file);
+  /// The same from text; `file` is for messages.
+  static Config parse(std::string_view text, const std::filesystem::path& file);
+
+  const std::filesystem::path& file() const { return file_; }
+  bool has(const std::string& key) const;  ///< there and not null
+
+  static constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  static constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+
+  /// Bounds are inclusive and do not apply to defaults. Numbers such as 2.0 are not integers.
+  std::int64_t get_int(const std::string& key, std::int64_t fallback, std::int64_t min = least,
+                       std::int64_t max = most) const;
+  std::optional<std::int64_t> find_int(const std::string& key, std::int64_t min = least,
+                                       std::int64_t max = most) const;
+  /// Any number that is finite as a double.
+  double get_double(const std::string& key, double fallback) const;
+  std::optional<double> find_double(const std::string& key) const;
+  bool get_bool(const std::string& key, bool fallback) const;
+  std::string get_string(const std::string& key, const std::string& fallback) const;
+  std::optional<std::string> find_string(const std::string& key) const;
+  /// An array of integers from min to max, or of strings.
+  std::vector<std::int64_t> get_ints(const std::string& key,
+                                     const std::vector<std::int64_t>& fallback,
+                                     std::int64_t min = least, std::int64_t max = most) const;
+  std::vector<std::string> get_strings(const std::string& key,
+                                       const std::vector<std::string>& fallback) const;
+
+ private:
+  friend struct ModelIndex read_model_index(const std::filesystem::path& file);
+
+  const nlohmann::json* find(const std::string& key) const;
+  [[noreturn]] void fail_type(const std::string& key, const nlohmann::json& found,
+                              const std::string& expected) const;
+
+  std::filesystem::path file_;
+  std::shared_ptr<const nlohmann::json> root_;
+};
+
+/// model_index.json: the pipeline's class, and library and class of each part.
+struct ModelIndex {
+  struct Part {
+    std::string library, class_name;
+  };
+  std::string class_name;             ///< "_class_name", such as "CogVideoXPipeline"
+  std::map<std::string, Part> parts;  ///< "transformer" → {"diffusers", "CogVideoX…"}
+};
+
+/// Parts that the pipeline leaves out ([null, null]) and options that are not parts are skipped.
+/// Throws as Config::read, and Error(data) without a _class_name.
+ModelIndex read_model_index(const std::filesystem::path& file);
+
+}  // namespace reelmesh

@@ -1,0 +1,52 @@
+#include "weights/names.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace reelmesh {
+namespace {
+
+struct Rename {
+  std::string_view current, older;
+};
+
+// Parts of a name that stand between the attention and its "weight" or "bias".
+constexpr std::array<Rename, 4> attention{{{".to_q.", ".query."},
+                                           {".to_k.", ".key."},
+                                           {".to_v.", ".value."},
+                                           {".to_out.0.", ".proj_attn."}}};
+constexpr std::string_view shared = "shared.weight";
+constexpr std::string_view embedding = "encoder.embed_tokens.weight";
+
+/// `name` with `from` replaced by `to` where "weight" or "bias" follows, else empty.
+std::string replaced(const std::string& name, std::string_view from, std::string_view to) {
+  for (const std::string_view last : {"weight", "bias"}) {
+    const std::string end = std::string(from) + std::string(last);
+    if (name.ends_with(end)) {
+      return name.substr(0, name.size() - end.size()) + std::string(to) + std::string(last);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> older_names(const std::string& name) {
+  if (name == shared) return {std::string(embedding)};
+  for (const Rename& rename : attention) {
+    std::string older = replaced(name, rename.current, rename.older);
+    if (!older.empty()) return {std::move(older)};
+  }
+  return {};
+}
+
+std::string current_name(const std::string& name) {
+  if (name == embedding) return std::string(shared);
+  for (const Rename& rename : attention) {
+    std::string current = replaced(name, rename.older, rename.current);
+    if (!current.empty()) return current;
+  }
+  return name;
+}
+
+}  // namespace reelmesh

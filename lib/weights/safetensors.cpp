@@ -1,0 +1,72 @@
+#include "weights/safetensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "weights/convert.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr std::int64_t length_bytes = 8;  // the header's length, little-endian
+constexpr std::int64_t chunk_elements = std::int64_t{4} << 20;
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  SafetensorsFile out;
+  out.file_ = MappedFile::open(path);
+  const std::int64_t size = out.file_.size();
+  require(size >= length_bytes, Status::data, "{}: {} bytes, too short for a safetensors file",
+          path.string(), size);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, out.file_.copy(0, length_bytes).data(), sizeof(header_bytes));
+  const std::int64_t most = std::min(max_header_bytes, size - length_bytes);
+  require(header_bytes <= static_cast<std::uint64_t>(most), Status::data,
+          "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
+          path.string(), header_bytes, most);
+  const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(header_bytes);
+  const std::string header = out.file_.copy(length_bytes, static_cast<std::int64_t>(header_bytes));
+  out.tensors_ = parse_header(header, data_begin, size - data_begin, path);
+  return out;
+}
+
+Tensor SafetensorsFile::load(const std::string& name, DType dtype) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    fail(Status::data, "{}: tensor '{}' is missing", path().string(), shown(name));
+  }
+  return load_elements(name, 0, found->second.shape, dtype);
+}
+
+Tensor SafetensorsFile::load_elements(const std::string& name, std::int64_t first, Shape shape,
+                                      DType dtype) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    fail(Status::data, "{}: tensor '{}' is missing", path().string(), shown(name));
+  }
+  const TensorInfo& info = found->second;
+  const std::optional<DType> from = loadable(info.dtype);
+  if (!from) {
+    fail(Status::data, "{}: tensor '{}' holds {}, expected F32, F16 or BF16", path().string(),
+         shown(name), info.dtype);
+  }
+  const std::int64_t width = size_of(*from);
+  const std::int64_t count = numel(shape);
+  expect(first >= 0 && first <= info.bytes / width && count <= info.bytes / width - first,
+         "{}: elements {} to {} of tensor '{}' {}", path().string(), first, first + count, name,
+         to_string(info.shape));
+
+  Tensor out = Tensor::empty(std::move(shape), dtype);
+  auto* target = static_cast<std::byte*>(out.raw());
+  for (std::int64_t done = 0; done < count; done += chunk_elements) {
+    const std::int64_t n = std::min(chunk_elements, count - done);
+    const std::int64_t begin = info.begin + (first + done) * width;
+    convert(file_.view(begin, n * width), *from, target + done * size_of(dtype), dtype, n);
+    file_.forget(begin, n * width);
+  }
+  return out;
+}
+
+}  // namespace reelmesh
