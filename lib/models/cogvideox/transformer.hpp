@@ -4,6 +4,7 @@
 #include "layout/sharded.hpp"
 #include "models/cogvideox/positions.hpp"
 #include "models/common/layers.hpp"
+#include "ops/norm.hpp"
 
 namespace reelmesh {
 
