@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/sampler: random numbers, schedules, sampler steps and guidance of the reference.
+"""Writes tests/data/sampler: what the reference draws, schedules and steps through.
 
 Needs torch and diffusers (0.36) from PyPI, on an x86 processor with AVX2: elsewhere torch.randn
 takes its logarithms and sines from another library, and some last bits differ.
@@ -52,7 +52,7 @@ def fnv(data):
 
 
 def words(tensor):
-    return [w & 0xFFFFFFFF for w in tensor.detach().contiguous().view(torch.int32).flatten().tolist()]
+    return [w & 0xFFFFFFFF for w in tensor.contiguous().view(torch.int32).flatten().tolist()]
 
 
 def hexes(tensor):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizer: a small sentencepiece model and the ids that transformers gives with it.
+"""Writes tests/data/tokenizer: a small sentencepiece model, and ids that transformers gives with it.
 
 Needs transformers (4.57, the last series with the slow T5Tokenizer), sentencepiece and protobuf
 from PyPI.
@@ -91,8 +91,9 @@ PROMPTS = [
 
 def train(folder):
     model = io.BytesIO()
+    text = (ROOT / "inputs/tokenizer_text.txt").read_text("utf-8")
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter((ROOT / "inputs/tokenizer_text.txt").read_text("utf-8").splitlines()),
+        sentence_iterator=iter(text.splitlines()),
         model_writer=model, model_type="unigram", vocab_size=1000, hard_vocab_limit=False,
         character_coverage=1.0, normalization_rule_name="nmt_nfkc", pad_id=0, eos_id=1, unk_id=2,
         bos_id=-1, num_threads=1, minloglevel=2)
