@@ -1,0 +1,62 @@
+#pragma once
+// Noise levels of the diffusion process and the timesteps at which the model is called. Source:
+// CogVideoXDDIMScheduler and CogVideoXDPMScheduler of diffusers, which share these rules.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace reelmesh {
+
+/// The fields of scheduler_config.json that have an effect. (clip_sample, clip_sample_range,
+/// sample_max_value and eta have none in these schedulers.)
+struct SchedulerConfig {
+  double beta_start = 0.00085;
+  double beta_end = 0.012;
+  std::string beta_schedule = "scaled_linear";  ///< no other
+  bool has_trained_betas = false;               ///< trained_betas is not null; must be false
+  std::int64_t num_train_timesteps = 1000;
+  std::string prediction_type = "v_prediction";  ///< no other
+  bool rescale_betas_zero_snr = true;
+  double snr_shift_scale = 3.0;
+  bool set_alpha_to_one = true;
+  std::int64_t steps_offset = 0;              ///< used by "leading" alone
+  std::string timestep_spacing = "trailing";  ///< or "leading", "linspace"
+};
+
+/// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
+void check(const SchedulerConfig& config);
+
+/// ᾱ for each training timestep: the part of the signal that is left, in float64 as in the
+/// reference. Throws Error(data) as check().
+std::vector<double> alpha_bar_table(const SchedulerConfig& config);
+
+/// The timesteps of `steps` steps, descending. With trailing spacing some numbers of steps (61,
+/// 103, 121, …) have one timestep more, -1, which the reference really calls the model with. Throws
+/// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps, Error(data) as check().
+std::vector<std::int64_t> inference_timesteps(const SchedulerConfig& config, int steps);
+
+/// All that the steps of one sampling run need to know of noise levels.
+class Schedule {
+ public:
+  /// Throws Error(usage) and Error(data) as the functions above.
+  Schedule(const SchedulerConfig& config, int steps);
+
+  int steps() const { return steps_; }  ///< as asked for; enters dynamic guidance
+  /// The model is called once for each; may be one longer than steps().
+  const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
+  int calls() const { return static_cast<int>(timesteps_.size()); }
+
+  double alpha_bar(std::int64_t timestep) const;  ///< -1 counts from the end, as in Python
+  /// The timestep that step `i` leads to, negative at the end. Not the next entry of timesteps().
+  std::int64_t target(int i) const;
+  double target_alpha_bar(int i) const;
+
+ private:
+  int steps_;
+  std::int64_t stride_;
+  std::vector<double> alpha_bar_;
+  double final_alpha_bar_;
+  std::vector<std::int64_t> timesteps_;
+};
+
+}  // namespace reelmesh

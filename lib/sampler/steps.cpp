@@ -1,0 +1,69 @@
+#include "sampler/steps.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+namespace {
+
+/// Half the logarithm of the signal-to-noise ratio; -∞ and ∞ at its ends.
+double lambda(double alpha_bar) { return std::log(std::sqrt(alpha_bar / (1.0 - alpha_bar))); }
+
+}  // namespace
+
+DdimCoefficients ddim_coefficients(const Schedule& schedule, int i) {
+  const double now = schedule.alpha_bar(schedule.timesteps().at(static_cast<std::size_t>(i)));
+  const double next = schedule.target_alpha_bar(i);
+  const double sample = std::sqrt((1.0 - next) / (1.0 - now));
+  const double clean = std::sqrt(next) - std::sqrt(now) * sample;
+  return {.sample_to_clean = static_cast<float>(std::sqrt(now)),
+          .v_to_clean = static_cast<float>(std::sqrt(1.0 - now)),
+          .sample = static_cast<float>(sample),
+          .clean = static_cast<float>(clean)};
+}
+
+DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
+  const auto index = static_cast<std::size_t>(i);
+  const double now = schedule.alpha_bar(schedule.timesteps().at(index));
+  const double next = schedule.target_alpha_bar(i);
+  const double h = lambda(next) - lambda(now);
+  DpmCoefficients c{};
+  c.sample_to_clean = static_cast<float>(std::sqrt(now));
+  c.v_to_clean = static_cast<float>(std::sqrt(1.0 - now));
+  c.sample = static_cast<float>(std::sqrt((1.0 - next) / (1.0 - now)) * std::exp(-h));
+  c.clean = static_cast<float>(std::expm1(-2.0 * h) * std::sqrt(next));
+  c.noise = static_cast<float>(std::sqrt(1.0 - next) * std::sqrt(1.0 - std::exp(-2.0 * h)));
+  c.second_order = i > 0 && schedule.target(i) >= 0;
+  c.clean_now = 1;
+  if (c.second_order) {
+    const double before = schedule.alpha_bar(schedule.timesteps().at(index - 1));
+    const double ratio = (lambda(now) - lambda(before)) / h;
+    c.clean_now = static_cast<float>(1.0 + 1.0 / (2.0 * ratio));
+    c.clean_before = static_cast<float>(1.0 / (2.0 * ratio));
+  }
+  return c;
+}
+
+void ddim_step(const DdimCoefficients& c, std::span<const float> v, std::span<float> x) {
+  expect(v.size() == x.size(), "DDIM step of {} values with {} predictions", x.size(), v.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float clean = c.sample_to_clean * x[i] - c.v_to_clean * v[i];
+    x[i] = c.sample * x[i] + c.clean * clean;
+  }
+}
+
+void dpm_step(const DpmCoefficients& c, std::span<const float> v, std::span<const float> noise,
+              std::span<float> clean, std::span<float> x) {
+  expect(v.size() == x.size() && noise.size() == x.size() && clean.size() == x.size(),
+         "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.size(),
+         v.size(), noise.size(), clean.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float now = c.sample_to_clean * x[i] - c.v_to_clean * v[i];
+    const float d = c.second_order ? c.clean_now * now - c.clean_before * clean[i] : now;
+    x[i] = c.sample * x[i] - c.clean * d + c.noise * noise[i];
+    clean[i] = now;
+  }
+}
+
+}  // namespace reelmesh

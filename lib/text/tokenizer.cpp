@@ -1,0 +1,181 @@
+#include "text/tokenizer.hpp"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "text/spaces.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr std::int32_t pad = 0;
+constexpr std::int32_t end_of_text = 1;
+constexpr std::int32_t unknown = 2;
+constexpr std::int32_t sentinels = 100;
+constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // T5's has 0.8 MB
+
+std::string read_model(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  require(std::filesystem::exists(status), Status::no_input,
+          "{}: not found, expected a sentencepiece model", path.string());
+  require(std::filesystem::is_regular_file(status), Status::data,
+          "{}: not a file, expected a sentencepiece model", path.string());
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  require(!error, Status::io, "{}: {}", path.string(), error.message());
+  require(size > 0 && size <= largest_model, Status::data,
+          "{}: {} bytes, expected a sentencepiece model of 1 byte to 64 MiB", path.string(), size);
+  std::ifstream file(path, std::ios::binary);
+  require(file.is_open(), Status::io, "{}: cannot be opened", path.string());
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  require(bytes.size() == size, Status::io, "{}: {} bytes read, expected {}", path.string(),
+          bytes.size(), size);
+  return bytes;
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "spiece.model";
+  auto model = std::make_shared<sentencepiece::SentencePieceProcessor>();
+  const auto loaded = model->LoadFromSerializedProto(read_model(path));
+  require(loaded.ok(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
+          path.string(), loaded.ToString());
+
+  Tokenizer tokenizer;
+  for (const auto& [id, name] :
+       {std::pair{pad, "<pad>"}, {end_of_text, "</s>"}, {unknown, "<unk>"}}) {
+    require(id < model->GetPieceSize() && model->IdToPiece(id) == name, Status::data,
+            "{}: piece {} is \"{}\", expected \"{}\"", path.string(), id,
+            id < model->GetPieceSize() ? model->IdToPiece(id) : "missing", name);
+    tokenizer.specials_.push_back({name, id, false});
+  }
+  for (std::int32_t i = 0; i < sentinels; ++i) {
+    tokenizer.specials_.push_back(
+        {fmt::format("<extra_id_{}>", i), model->GetPieceSize() + sentinels - 1 - i, true});
+  }
+  tokenizer.model_ = std::move(model);
+  return tokenizer;
+}
+
+std::int64_t Tokenizer::vocabulary_size() const { return model_->GetPieceSize() + sentinels; }
+
+/// No name begins within another one, so the first match is the only one.
+const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size_t at) const {
+  const auto found = std::find_if(specials_.begin(), specials_.end(), [&](const Special& special) {
+    return text.compare(at, special.name.size(), special.name) == 0;
+  });
+  return found == specials_.end() ? nullptr : &*found;
+}
+
+/// Pieces are looked up by their text, as the reference does it: an unknown part of a text whose
+/// normalised form reads like a control piece (＜pad＞) gets that one's id.
+void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const {
+  std::vector<std::string> pieces;
+  const auto status = model_->Encode({text.data(), text.size()}, &pieces);
+  expect(status.ok(), "sentencepiece: {}", status.ToString());
+  for (const std::string& piece : pieces) {
+    const auto special = std::find_if(specials_.begin(), specials_.end(),
+                                      [&](const Special& s) { return s.name == piece; });
+    const std::int32_t id = special != specials_.end() ? special->id : model_->PieceToId(piece);
+    expect(id >= 0 && id < vocabulary_size(), "piece \"{}\" has id {} of {}", piece, id,
+           vocabulary_size());
+    ids.push_back(id);
+  }
+}
+
+std::vector<std::int32_t> Tokenizer::ids_of(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  std::size_t begin = 0;  // of the text since the last special token
+  bool eat = false;       // spaces behind that token
+  const auto part = [&](std::size_t end, bool eat_at_end) {
+    std::string_view between = text.substr(begin, end - begin);
+    if (eat) between = without_leading_spaces(between);
+    if (eat_at_end) between = without_trailing_spaces(between);
+    if (!between.empty()) append_pieces(between, ids);
+  };
+  for (std::size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at)) {
+    const Special* special = special_at(text, at);
+    if (special == nullptr) {
+      ++at;
+      continue;
+    }
+    part(at, special->eats_spaces);
+    ids.push_back(special->id);
+    at += special->name.size();
+    begin = at;
+    eat = special->eats_spaces;
+  }
+  part(text.size(), false);
+  return ids;
+}
+
+/// As the reference writes ids: special tokens by name, sentinels between spaces.
+std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
+  std::string text;
+  std::string stretch;     // since the last sentinel
+  std::vector<int> plain;  // since the last special token
+  bool after_special = false;
+  const auto end_plain = [&] {
+    std::string words;
+    const auto status = model_->Decode(plain, &words);
+    expect(status.ok(), "sentencepiece: {}", status.ToString());
+    stretch += words;
+    plain.clear();
+  };
+  const auto end_stretch = [&] {
+    end_plain();
+    const std::string_view words = without_leading_spaces(without_trailing_spaces(stretch));
+    if (!words.empty()) text.append(text.empty() ? "" : " ").append(words);
+    stretch.clear();
+    after_special = false;
+  };
+  for (const std::int32_t id : ids) {
+    if (id >= model_->GetPieceSize()) {
+      end_stretch();
+      text.append(text.empty() ? "" : " ")
+          .append(
+              specials_[static_cast<std::size_t>(3 + model_->GetPieceSize() + sentinels - 1 - id)]
+                  .name);
+    } else if (id <= unknown) {
+      if (!after_special) stretch += ' ';
+      end_plain();
+      stretch += specials_[static_cast<std::size_t>(id)].name;
+      after_special = true;
+    } else {
+      plain.push_back(id);
+      after_special = false;
+    }
+  }
+  end_stretch();
+  return text;
+}
+
+Encoded Tokenizer::encode(std::string_view text, std::int64_t max_length) const {
+  expect(max_length >= 1, "{} token ids, expected at least 1", max_length);
+  const auto length = static_cast<std::size_t>(max_length);
+  const auto close = [](std::vector<std::int32_t>& ids) {
+    if (ids.empty() || ids.back() != end_of_text) ids.push_back(end_of_text);
+  };
+  Encoded encoded;
+  encoded.ids = ids_of(text);
+  if (encoded.ids.size() + 1 > length) {
+    std::vector<std::int32_t> whole = encoded.ids;
+    close(whole);
+    if (whole.size() > length) {
+      encoded.cut =
+          decode({whole.begin() + static_cast<std::ptrdiff_t>(length) - 1, whole.end() - 1});
+    }
+    encoded.ids.resize(length - 1);
+  }
+  close(encoded.ids);
+  encoded.kept = static_cast<std::int64_t>(encoded.ids.size());
+  encoded.ids.resize(length, pad);
+  return encoded;
+}
+
+}  // namespace reelmesh

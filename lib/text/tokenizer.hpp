@@ -1,0 +1,58 @@
+#pragma once
+// Prompts → token ids, as T5Tokenizer of transformers gives them.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace reelmesh {
+
+/// A prompt as the text encoder takes it.
+struct Encoded {
+  std::vector<std::int32_t> ids;  ///< [max_length]: the text, </s>, and <pad> up to the end
+  std::int64_t kept = 0;          ///< ids that are not padding, </s> included
+  std::string cut;                ///< the words behind the limit; empty when all fit
+};
+
+/// The tokenizer of T5: pieces of a sentencepiece model, with ids 0 <pad>, 1 </s>, 2 <unk>, and
+/// behind them 100 sentinels, of which <extra_id_0> has the highest id.
+class Tokenizer {
+ public:
+  /// Reads spiece.model in `folder`. Throws Error(no_input) when it is not there, and Error(data)
+  /// when it is damaged or not a model of T5's kind.
+  static Tokenizer open(const std::filesystem::path& folder);
+
+  /// Any bytes are taken; what is not UTF-8 becomes <unk>. `max_length` ≥ 1 counts </s>.
+  ///
+  /// The rules are those of the slow T5Tokenizer with legacy = true, which CogVideoX's folders ask
+  /// for: names of special tokens in the text stand for the tokens, each part between them is
+  /// encoded as a text of its own, and a text that ends in </s> gets no second one.
+  Encoded encode(std::string_view text, std::int64_t max_length) const;
+
+  /// All ids are below this: pieces and sentinels. The embedding must have as many rows.
+  std::int64_t vocabulary_size() const;
+
+ private:
+  struct Special {
+    std::string name;
+    std::int32_t id;
+    bool eats_spaces;  ///< around it, as sentinels do
+  };
+
+  Tokenizer() = default;
+  std::vector<std::int32_t> ids_of(std::string_view text) const;
+  void append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const;
+  const Special* special_at(std::string_view text, std::size_t at) const;
+  std::string decode(const std::vector<std::int32_t>& ids) const;
+
+  std::shared_ptr<const sentencepiece::SentencePieceProcessor> model_;
+  std::vector<Special> specials_;
+};
+
+}  // namespace reelmesh

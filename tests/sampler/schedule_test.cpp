@@ -1,0 +1,120 @@
+#include "sampler/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "reference_lines.hpp"
+
+namespace reelmesh {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(AlphaBarTable, EqualsTheReference) {
+  for (const std::string& line : reference_lines("alphas.txt")) {
+    SchedulerConfig config;
+    std::size_t index = 0;
+    double expected = 0;
+    std::istringstream(line) >> config.snr_shift_scale >> config.rescale_betas_zero_snr >> index >>
+        expected;
+    // Some square roots of the reference are off by the last bit.
+    EXPECT_NEAR(alpha_bar_table(config).at(index), expected, 4e-16 * expected) << line;
+  }
+}
+
+TEST(AlphaBarTable, EndsWithoutSignal) {
+  EXPECT_EQ(alpha_bar_table({}).back(), 0.0);
+  EXPECT_GT(alpha_bar_table({.rescale_betas_zero_snr = false}).back(), 0.0);
+}
+
+TEST(InferenceTimesteps, EqualTheReferenceForEveryNumberOfSteps) {
+  for (const std::string& line : reference_lines("timesteps.txt")) {
+    SchedulerConfig config;
+    int first = 0;
+    int last = 0;
+    std::uint64_t hash = 0;
+    std::istringstream(line) >> config.timestep_spacing >> first >> last >> std::hex >> hash;
+    Hash all;
+    for (int steps = first; steps <= last; ++steps) {
+      for (const std::int64_t t : inference_timesteps(config, steps)) {
+        all.add(static_cast<std::uint64_t>(t));
+      }
+    }
+    EXPECT_EQ(all.value, hash) << line;
+  }
+}
+
+TEST(InferenceTimesteps, AreWhatTheSchedulersCall) {
+  EXPECT_THAT(inference_timesteps({}, 4), ElementsAre(999, 749, 499, 249));
+  EXPECT_THAT(inference_timesteps({.timestep_spacing = "leading"}, 4),
+              ElementsAre(750, 500, 250, 0));
+  EXPECT_THAT(inference_timesteps({.steps_offset = 1, .timestep_spacing = "leading"}, 4),
+              ElementsAre(751, 501, 251, 1));
+  EXPECT_THAT(inference_timesteps({.timestep_spacing = "linspace"}, 4),
+              ElementsAre(999, 666, 333, 0));
+  const std::vector<std::int64_t> odd = inference_timesteps({}, 61);
+  EXPECT_EQ(odd.size(), 62U);
+  EXPECT_EQ(odd.back(), -1);
+}
+
+TEST(Schedule, LeadsEachStepByTheStrideNotToTheNextEntry) {
+  const Schedule schedule({}, 30);  // the entries are 33 or 34 apart, the stride is 33
+  EXPECT_EQ(schedule.steps(), 30);
+  EXPECT_EQ(schedule.timesteps().at(0), 999);
+  EXPECT_EQ(schedule.target(0), 966);
+  EXPECT_EQ(schedule.target_alpha_bar(0), schedule.alpha_bar(966));
+  EXPECT_LT(schedule.target(29), 0);
+  EXPECT_EQ(schedule.target_alpha_bar(29), 1.0);
+  EXPECT_EQ(schedule.alpha_bar(-1), 0.0);
+
+  const Schedule kept({.set_alpha_to_one = false}, 30);
+  EXPECT_EQ(kept.target_alpha_bar(29), kept.alpha_bar(0));
+}
+
+TEST(Schedule, RefusesStepsBeyondTheTraining) {
+  for (const int steps : {0, -1, 1001}) {
+    try {
+      Schedule({}, steps);
+      ADD_FAILURE() << steps;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::usage);
+      EXPECT_THAT(error.what(), HasSubstr("sample.steps"));
+    }
+  }
+}
+
+TEST(SchedulerConfig, NamesTheKeyThatIsNotSupported) {
+  const std::vector<std::pair<std::string, SchedulerConfig>> cases = {
+      {"beta_schedule", {.beta_schedule = "linear"}},
+      {"prediction_type", {.prediction_type = "epsilon"}},
+      {"timestep_spacing", {.timestep_spacing = "karras"}},
+      {"trained_betas", {.has_trained_betas = true}},
+      {"num_train_timesteps", {.num_train_timesteps = 1}},
+      {"num_train_timesteps", {.num_train_timesteps = std::int64_t{1} << 40}},
+      {"beta_start", {.beta_start = 0}},
+      {"beta_end", {.beta_end = 1.5}},
+      {"snr_shift_scale", {.snr_shift_scale = -1}},
+      {"steps_offset", {.steps_offset = -1}},
+  };
+  for (const auto& [key, config] : cases) {
+    try {
+      Schedule(config, 10);
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::data) << key;
+      EXPECT_THAT(error.what(), HasSubstr(key));
+    }
+  }
+  try {  // good for some numbers of steps
+    Schedule({.steps_offset = 300, .timestep_spacing = "leading"}, 4);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::data);
+    EXPECT_THAT(error.what(), HasSubstr("steps_offset"));
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh

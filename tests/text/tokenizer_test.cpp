@@ -1,0 +1,186 @@
+#include "text/tokenizer.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.hpp"
+#include "text/spaces.hpp"
+#include "text/train.hpp"
+
+namespace reelmesh {
+namespace {
+
+using testing::_;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::filesystem::path data = std::filesystem::path(REELMESH_TEST_DATA) / "tokenizer";
+
+/// A folder of the test's own, removed at its end.
+class Folder {
+ public:
+  Folder() {
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::path(testing::TempDir()) /
+            ("reelmesh_text_" + std::string(test->name()) + std::to_string(std::random_device()()));
+    std::filesystem::create_directories(path_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+template <class F>
+void expect_error(Status status, const std::string& part, F&& f) {
+  try {
+    f();
+    ADD_FAILURE() << "no error with " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+}
+
+TEST(Tokenizer, GivesTheIdsOfTheReference) {
+  const Tokenizer tokenizer = Tokenizer::open(data);
+  const auto cases = nlohmann::json::parse(read(data / "prompts.json"));
+  ASSERT_GE(cases.size(), 60U);
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c["text"].dump());
+    const auto length = c["max_length"].get<std::size_t>();
+    const Encoded got =
+        tokenizer.encode(c["text"].get<std::string>(), static_cast<std::int64_t>(length));
+    auto expected = c["ids"].get<std::vector<std::int32_t>>();
+    expected.resize(length, 0);
+    EXPECT_EQ(got.ids, expected);
+    EXPECT_EQ(got.kept, c["kept"].get<std::int64_t>());
+    EXPECT_EQ(got.cut, c["cut"].get<std::string>());
+  }
+}
+
+TEST(Tokenizer, PadsAndEnds) {
+  const Tokenizer tokenizer = Tokenizer::open(data);
+  EXPECT_THAT(tokenizer.encode("", 4).ids, ElementsAre(1, 0, 0, 0));
+  EXPECT_EQ(tokenizer.encode("", 4).kept, 1);
+  EXPECT_EQ(tokenizer.vocabulary_size(), 1100);
+  EXPECT_THAT(tokenizer.encode("<extra_id_0><extra_id_99>", 3).ids, ElementsAre(1099, 1000, 1));
+  EXPECT_THROW(tokenizer.encode("a", 0), Error);
+}
+
+TEST(Tokenizer, SaysWhichWordsAreCut) {
+  const Tokenizer tokenizer = Tokenizer::open(data);
+  const std::string text = "the camera moves slowly above a green hill";
+  const std::int64_t whole = tokenizer.encode(text, 100).kept;
+  EXPECT_EQ(tokenizer.encode(text, whole).cut, "");
+  EXPECT_EQ(tokenizer.encode(text, whole - 1).kept, whole - 1);
+  EXPECT_THAT(text, testing::EndsWith(tokenizer.encode(text, whole - 2).cut));
+  EXPECT_FALSE(tokenizer.encode(text, whole - 2).cut.empty());
+}
+
+TEST(Tokenizer, TakesAnyBytes) {
+  const Tokenizer tokenizer = Tokenizer::open(data);
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string text(static_cast<std::size_t>(i), ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    const Encoded encoded = tokenizer.encode(text, 40);
+    ASSERT_EQ(encoded.ids.size(), 40U);
+    for (const std::int32_t id : encoded.ids) {
+      EXPECT_GE(id, 0);
+      EXPECT_LT(id, tokenizer.vocabulary_size());
+    }
+  }
+  EXPECT_THAT(tokenizer.encode("\xff", 4).ids, ElementsAre(_, 2, 1, 0));
+  EXPECT_THAT(tokenizer.encode("\xe4\xbd", 4).ids, ElementsAre(_, 2, 1, 0));
+  EXPECT_EQ(tokenizer.encode(std::string("a\0b", 3), 9).ids.size(), 9U);
+}
+
+TEST(Tokenizer, RefusesWhatIsNoModelOfT5) {
+  const Folder folder;
+  const std::filesystem::path path = folder.path() / "spiece.model";
+  const auto open = [&] { Tokenizer::open(folder.path()); };
+  expect_error(Status::no_input, path.string(), open);
+  write(path, "");
+  expect_error(Status::data, path.string(), open);
+  write(path, std::string(1000, '\xff'));
+  expect_error(Status::data, path.string(), open);
+  const std::string model = read(data / "spiece.model");
+  write(path, model.substr(0, model.size() / 2));
+  expect_error(Status::data, path.string(), open);
+  std::string other = model;
+  other.replace(other.find("</s>"), 4, "</t>");
+  write(path, other);
+  expect_error(Status::data, "\"</s>\"", open);
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  expect_error(Status::data, path.string(), open);
+}
+
+TEST(TrainTokenizer, WritesAFolderThatOpens) {
+  const Folder one;
+  const Folder two;
+  const std::filesystem::path text = std::string(REELMESH_SOURCE) + "/inputs/tokenizer_text.txt";
+  train_tokenizer(text, one.path(), 1000);
+  train_tokenizer(text, two.path(), 1000);
+  for (const char* name :
+       {"spiece.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+    EXPECT_EQ(read(one.path() / name), read(two.path() / name)) << name;
+  }
+  const Tokenizer tokenizer = Tokenizer::open(one.path());
+  EXPECT_EQ(tokenizer.vocabulary_size(), 1100);
+  EXPECT_GT(tokenizer.encode("a blue cube turns slowly", 20).kept, 3);
+
+  const auto added = nlohmann::json::parse(read(one.path() / "added_tokens.json"));
+  const auto map = nlohmann::json::parse(read(one.path() / "special_tokens_map.json"));
+  const auto config = nlohmann::json::parse(read(one.path() / "tokenizer_config.json"));
+  EXPECT_EQ(added.size(), 100U);
+  EXPECT_EQ(added["<extra_id_0>"], 1099);
+  EXPECT_EQ(map["eos_token"]["content"], "</s>");
+  EXPECT_EQ(config["added_tokens_decoder"].size(), 103U);
+  EXPECT_EQ(config["added_tokens_decoder"]["1000"]["content"], "<extra_id_99>");
+  EXPECT_EQ(config["tokenizer_class"], "T5Tokenizer");
+  EXPECT_EQ(config["legacy"], true);
+}
+
+TEST(TrainTokenizer, SaysWhyNot) {
+  const Folder folder;
+  const std::filesystem::path text = folder.path() / "text.txt";
+  expect_error(Status::no_input, text.string(), [&] { train_tokenizer(text, folder.path(), 100); });
+  write(text, "\n\n");
+  expect_error(Status::data, text.string(), [&] { train_tokenizer(text, folder.path(), 100); });
+  write(text, "many different letters\n");
+  expect_error(Status::data, text.string(), [&] { train_tokenizer(text, folder.path(), 5); });
+  const std::filesystem::path source = std::string(REELMESH_SOURCE) + "/inputs/tokenizer_text.txt";
+  expect_error(Status::cannot_create, "spiece.model",
+               [&] { train_tokenizer(source, folder.path() / "none", 300); });
+}
+
+TEST(Spaces, AreThoseOfPython) {
+  EXPECT_EQ(without_leading_spaces(" \t\u3000\u0085a b "), "a b ");
+  EXPECT_EQ(without_trailing_spaces(" a b\u2003\x1c\n"), " a b");
+  EXPECT_EQ(without_leading_spaces("\u200bx"), "\u200bx");
+  EXPECT_EQ(without_trailing_spaces(" \u00a0 "), "");
+}
+
+}  // namespace
+}  // namespace reelmesh
