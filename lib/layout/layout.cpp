@@ -153,7 +153,7 @@ Layout Layout::with_axis(std::size_t axis, std::int64_t extent) const {
   result.global_.insert(result.global_.begin() + at, extent);
   for (Box& box : result.boxes_) {
     box.offset.insert(box.offset.begin() + at, 0);
-    box.extent.insert(box.extent.begin() + at, box.empty() ? 0 : extent);
+    box.extent.insert(box.extent.begin() + at, extent);
   }
   return result;
 }

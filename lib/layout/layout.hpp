@@ -57,7 +57,7 @@ class Layout {
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.
   Layout grown(std::size_t axis, std::int64_t width) const;
-  /// With `axis` inserted, whole on every rank that holds something.
+  /// With `axis` inserted, whole on every rank.
   Layout with_axis(std::size_t axis, std::int64_t extent) const;
 
   friend bool operator==(const Layout&, const Layout&) = default;

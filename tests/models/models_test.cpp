@@ -30,7 +30,7 @@ double rms_error(const Tensor& a, const Tensor& b) {
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds, ::testing::Values("sincos", "rotary", "v1_5"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& kind) { return std::string(kind.param); });
 
 std::vector<std::int32_t> ids_of(const Tensor& tokens, std::int64_t row) {
   const Tensor line = tokens.rows(row, 1);
@@ -79,7 +79,9 @@ TEST(T5, BucketsFollowTheTable) {
                                                 {46, 13}, {64, 14}, {91, 15}, {500, 15}};
   for (const auto& [distance, bucket] : starts) {
     EXPECT_EQ(t5_bucket(-distance, 32, 128), bucket) << distance;
-    if (distance > 0) EXPECT_EQ(t5_bucket(distance, 32, 128), 16 + bucket) << distance;
+    if (distance > 0) {
+      EXPECT_EQ(t5_bucket(distance, 32, 128), 16 + bucket) << distance;
+    }
   }
   for (const int distance : {11, 15, 22, 31, 45, 63, 90}) {
     EXPECT_EQ(t5_bucket(-distance, 32, 128) + 1, t5_bucket(-distance - 1, 32, 128)) << distance;
