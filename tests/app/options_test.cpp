@@ -330,6 +330,18 @@ TEST_F(Options, TextsComeBeforeThoseOfThePromptsFile) {
   EXPECT_EQ(job.clips[2].prompt, "three");
 }
 
+TEST_F(Options, RefusesMoreThanFits) {
+  std::string lines;
+  for (int i = 0; i < 1000000; ++i) lines += "a\n";
+  write("million.txt", lines);
+  EXPECT_EQ(error_of_more({"--prompt.file", "million.txt"}),
+            "64: 1000001 prompts are given, expected at most 1000000");
+  write("large.cfg", "");
+  std::filesystem::resize_file("large.cfg", (64U << 20U) + 1);
+  EXPECT_EQ(error_of_more({"--config", "large.cfg"}),
+            "65: --config: 'large.cfg' is larger than 64 MiB, expected a text file");
+}
+
 TEST_F(Options, EveryJobFileOfTheProjectParses) {
   std::filesystem::current_path(REELMESH_SOURCE);
   std::set<std::string> seen;
