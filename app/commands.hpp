@@ -1,0 +1,11 @@
+#pragma once
+// The subcommands. argv[0] is the subcommand's name; errors are thrown.
+#include "base/error.hpp"
+
+namespace reelmesh::app {
+
+Status run_command(int argc, const char* const* argv);
+Status inspect_command(int argc, const char* const* argv);
+Status make_model_command(int argc, const char* const* argv);
+
+}  // namespace reelmesh::app

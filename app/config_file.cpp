@@ -1,0 +1,56 @@
+// Boost's own reader cuts values at '#', where prompts may well have one; so lines are read here.
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "given.hpp"
+#include "nearest.hpp"
+#include "text_file.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+std::vector<std::string> sections_of(std::span<const std::string> names) {
+  std::vector<std::string> sections;
+  for (const std::string& name : names) {
+    const std::string section = name.substr(0, name.find('.'));
+    if (sections.empty() || sections.back() != section) sections.push_back(section);
+  }
+  return sections;
+}
+
+}  // namespace
+
+std::vector<Given> read_config(const std::filesystem::path& file,
+                               std::span<const std::string> names) {
+  const std::vector<std::string> sections = sections_of(names);
+  std::vector<Given> givens;
+  std::string section;
+  int number = 0;
+  for (const std::string& whole : read_lines(file, "--config")) {
+    const std::string where = fmt::format("{}:{}", file.string(), ++number);
+    const std::string_view line = trimmed(whole);
+    if (line.empty() || line.front() == '#') continue;
+    if (line.front() == '[' && line.back() == ']') {
+      section = trimmed(line.substr(1, line.size() - 2));
+      require(std::find(sections.begin(), sections.end(), section) != sections.end(), Status::usage,
+              "{}: unknown section [{}]; the nearest known section is [{}]", where, section,
+              nearest(section, sections));
+      continue;
+    }
+    const std::size_t equals = line.find('=');
+    require(equals != std::string_view::npos && equals > 0, Status::usage,
+            "{}: found '{}', expected '[section]', 'key = value' or '# comment'", where, line);
+    const std::string key(trimmed(line.substr(0, equals)));
+    // A file may also name keys in full, above its first section.
+    const std::string name = section.empty() ? key : section + "." + key;
+    require(std::find(names.begin(), names.end(), name) != names.end(), Status::usage,
+            "{}: unknown key {}; the nearest known key is {}", where, name, nearest(name, names));
+    givens.push_back({.name = name,
+                      .value = std::string(trimmed(line.substr(equals + 1))),
+                      .where = where + ": " + name});
+  }
+  return givens;
+}
+
+}  // namespace reelmesh::app

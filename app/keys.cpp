@@ -1,0 +1,193 @@
+#include "keys.hpp"
+
+#include <array>
+#include <regex>
+
+#include "base/error.hpp"
+#include "values.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using Text = std::string_view;
+using Option = const std::string&;
+
+constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
+constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
+constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
+constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
+constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
+constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
+constexpr std::array<Text, 4> levels{"off", "stages", "layers", "ops"};
+
+std::string parse_path(Text text, Option option) {
+  require(!text.empty(), Status::usage, "{}: is empty, expected a path", option);
+  require_text(text, option);
+  return std::string(text);
+}
+
+std::string parse_prompt(Text text, Option option) {
+  require_text(text, option);
+  return std::string(text);
+}
+
+std::string parse_device_map(Text text, Option option) {
+  static const std::regex ranges("\\d+(-\\d+)?:\\d+(,\\d+(-\\d+)?:\\d+)*");
+  const std::string map(text);
+  require(map == "auto" || map.ends_with(".json") || std::regex_match(map, ranges), Status::usage,
+          "{}: '{}' is not auto, ranges of layers such as 0-11:0,12-23:1, or a .json file", option,
+          map);
+  return map;
+}
+
+std::optional<int> parse_one(Text text, Option option) {
+  const std::optional<int> ranks = parse_ranks(text, option);
+  require(ranks.value_or(1) == 1, Status::usage,
+          "{}: '{}' is not available in this version, expected auto or 1", option, text);
+  return ranks;
+}
+
+void check_backend(Text text, Option option) {
+  require(backends[parse_choice(text, option, backends)] != "cuda", Status::unavailable,
+          "{}: this build has no CUDA backend, expected auto or cpu", option);
+}
+
+DType parse_dtype(Text text, Option option) {
+  constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
+  const DType dtype = types[parse_choice(text, option, dtypes)];
+  require(dtype != DType::float16, Status::usage,
+          "{}: the CPU backend computes float32 and bfloat16, found float16", option);
+  return dtype;
+}
+
+std::optional<int> parse_threads(Text text, Option option) {
+  if (text == "auto") return std::nullopt;
+  return static_cast<int>(parse_integer(text, option, 1, 4096));
+}
+
+const Key table[] = {
+    {"model.path", "DIR", "folder of the checkpoint, with model_index.json (required)", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.model.root = parse_path(text, option); }},
+    {"model.transformer", "DIR", "folder of this part, if not transformer/ in model.path", nullptr,
+     [](Draft& d, Text text, Option option) {
+       d.job.model.transformer = parse_path(text, option);
+     }},
+    {"model.vae", "DIR", "folder of this part, if not vae/ in model.path", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.model.vae = parse_path(text, option); }},
+    {"model.text-encoder", "DIR", "folder of this part, if not text_encoder/ in model.path",
+     nullptr,
+     [](Draft& d, Text text, Option option) {
+       d.job.model.text_encoder = parse_path(text, option);
+     }},
+    {"model.tokenizer", "DIR", "folder of this part, if not tokenizer/ in model.path", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.model.tokenizer = parse_path(text, option); }},
+    {"model.scheduler", "DIR", "folder of this part, if not scheduler/ in model.path", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.model.scheduler = parse_path(text, option); }},
+
+    {"prompt.text", "TEXT", "a prompt; repeat it for more clips", nullptr,
+     [](Draft& d, Text text, Option option) { d.texts.push_back(parse_prompt(text, option)); },
+     true},
+    {"prompt.file", "FILE",
+     "more prompts, after those of prompt.text: .txt with one a line (# begins a comment line), or "
+     ".jsonl with an object a line: prompt, negative_prompt, seed, height, width, frames, fps, "
+     "steps, guidance. Prompts on the command line replace all those of the job file",
+     nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
+    {"prompt.negative", "TEXT", "what the clips should not show; default: the empty prompt",
+     nullptr, [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
+
+    {"sample.height", "PIXELS", "8 to 16384; default: the checkpoint's", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.height = parse_pixels(text, option); }},
+    {"sample.width", "PIXELS", "8 to 16384; default: the checkpoint's", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.width = parse_pixels(text, option); }},
+    {"sample.frames", "N", "frames of a clip, 1 to 10000; default: the checkpoint's", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.frames = parse_frames(text, option); }},
+    {"sample.fps", "N", "frames per second, 0.01 to 1000; default: the checkpoint's", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.fps = parse_fps(text, option); }},
+    {"sample.steps", "N", "steps of the sampler, 1 to 1000; default: the model family's", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.steps = parse_steps(text, option); }},
+    {"sample.guidance", "SCALE",
+     "how strongly the prompt is followed, 0 to 1000; above 1 the negative prompt counts; default: "
+     "the model family's",
+     nullptr,
+     [](Draft& d, Text text, Option option) { d.job.guidance = parse_guidance(text, option); }},
+    {"sample.dynamic-guidance", "YES|NO", "let the guidance change over the steps", "no",
+     [](Draft& d, Text text, Option option) {
+       d.job.dynamic_guidance = parse_switch(text, option);
+     }},
+    {"sample.scheduler", "NAME", "ddim or dpm; default: the checkpoint's", nullptr,
+     [](Draft& d, Text text, Option option) {
+       d.job.scheduler = schedulers[parse_choice(text, option, schedulers)];
+     }},
+    {"sample.seed", "N", "seed of the first clip; clip i uses seed + i", "42",
+     [](Draft& d, Text text, Option option) { d.job.seed = parse_seed(text, option); }},
+
+    {"parallel.mode", "MODE",
+     "split: text, denoising and decoding have ranks of their own; phased: all ranks do each stage "
+     "in turn; or auto",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.mode = static_cast<Mode>(parse_choice(text, option, modes));
+     }},
+    {"parallel.text", "N|auto", "ranks that encode prompts", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.text = parse_ranks(text, option); }},
+    {"parallel.replicas", "N|auto", "denoising groups, each with clips of its own", "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.replicas = parse_ranks(text, option);
+     }},
+    {"parallel.cfg", "1|auto", "ranks over which the guidance branches are split", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.cfg = parse_one(text, option); }},
+    {"parallel.ulysses", "N|auto", "ranks that share a clip, heads split in attention", "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.ulysses = parse_ranks(text, option);
+     }},
+    {"parallel.ring", "1|auto", "ranks that pass keys on in a ring", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.ring = parse_one(text, option); }},
+    {"parallel.decode", "N|auto", "ranks that decode", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.decode = parse_ranks(text, option); }},
+    {"parallel.shard", "AXES", "what of the latents is cut: height, frames, grid (both) or auto",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shards));
+     }},
+    {"parallel.device-map", "MAP",
+     "which text rank holds which layers of the text encoder: auto, ranges such as "
+     "0-11:0,12-23:1, or a .json file as accelerate writes it",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.device_map = parse_device_map(text, option);
+     }},
+
+    {"device.backend", "NAME", "auto or cpu", "auto",
+     [](Draft&, Text text, Option option) { check_backend(text, option); }},
+    {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
+     [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
+
+    {"numerics.dtype", "TYPE", "float32 or bfloat16", "float32",
+     [](Draft& d, Text text, Option option) { d.job.dtype = parse_dtype(text, option); }},
+
+    {"output.path", "DIR", "folder for the results (required)", nullptr,
+     [](Draft& d, Text text, Option option) { d.job.output = parse_path(text, option); }},
+    {"output.video", "YES|NO", "keep the video", "yes",
+     [](Draft& d, Text text, Option option) { d.job.keep_video = parse_switch(text, option); }},
+    {"output.latents", "YES|NO", "keep the latents", "yes",
+     [](Draft& d, Text text, Option option) { d.job.keep_latents = parse_switch(text, option); }},
+    {"output.embeddings", "YES|NO", "keep the embeddings of the prompts", "no",
+     [](Draft& d, Text text, Option option) {
+       d.job.keep_embeddings = parse_switch(text, option);
+     }},
+    {"output.if-exists", "DO", "where output.path has a job: fail, resume or replace", "fail",
+     [](Draft& d, Text text, Option option) {
+       d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
+     }},
+
+    {"trace.level", "LEVEL", "what trace.h5 records: off, stages, layers or ops", "stages",
+     [](Draft& d, Text text, Option option) {
+       d.job.trace_level = static_cast<int>(parse_choice(text, option, levels));
+     }},
+};
+
+}  // namespace
+
+std::span<const Key> keys() { return table; }
+
+}  // namespace reelmesh::app

@@ -1,0 +1,88 @@
+// Options of the subcommands that look at or make a checkpoint.
+#include <array>
+#include <boost/program_options/value_semantic.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "given.hpp"
+#include "options.hpp"
+#include "values.hpp"
+
+namespace reelmesh::app {
+namespace po = boost::program_options;
+namespace {
+
+po::options_description inspect_options() {
+  po::options_description all("Options");
+  all.add_options()("help", "this text");
+  return all;
+}
+
+po::options_description make_model_options() {
+  po::options_description all("Options");
+  all.add_options()("seed", po::value<std::string>()->value_name("N")->default_value("42"),
+                    "seed of the weights")(
+      "dtype", po::value<std::string>()->value_name("TYPE")->default_value("float32"),
+      "type of the weights in the files: float32, bfloat16 or float16")("help", "this text");
+  return all;
+}
+
+std::vector<std::string> operands(const CommandLine& line, std::size_t count,
+                                  std::string_view expected) {
+  require(line.operands.size() == count, Status::usage, "found {} arguments, expected {}",
+          line.operands.size(), expected);
+  for (const std::string& operand : line.operands) {
+    require(!operand.empty(), Status::usage, "an argument is empty, expected {}", expected);
+    require_text(operand, "argument");
+  }
+  std::set<std::string> seen;
+  for (const Given& given : line.options) {
+    require(seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
+            given.where);
+  }
+  return line.operands;
+}
+
+}  // namespace
+
+InspectOptions parse_inspect(int argc, const char* const* argv) {
+  const CommandLine line = read_command_line(argc, argv, inspect_options());
+  return {.model = operands(line, 1, "MODEL_DIR").front()};
+}
+
+std::string inspect_help() {
+  std::ostringstream out;
+  out << "Usage: reelmesh inspect MODEL_DIR\n\n"
+         "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes, and what\n"
+         "is missing or unexpected.\n\n"
+      << inspect_options();
+  return out.str();
+}
+
+MakeModelOptions parse_make_model(int argc, const char* const* argv) {
+  const CommandLine line = read_command_line(argc, argv, make_model_options());
+  const std::vector<std::string> given = operands(line, 2, "PRESET DIR");
+  MakeModelOptions options{.preset = given[0], .folder = given[1]};
+  for (const Given& option : line.options) {
+    if (option.name == "seed") options.seed = parse_seed(option.value, option.where);
+    if (option.name == "dtype") {
+      constexpr std::array<std::string_view, 3> names{"float32", "bfloat16", "float16"};
+      constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
+      options.dtype = types[parse_choice(option.value, option.where, names)];
+    }
+  }
+  return options;
+}
+
+std::string make_model_help() {
+  std::ostringstream out;
+  out << "Usage: reelmesh make-model PRESET DIR [--seed N] [--dtype TYPE]\n\n"
+         "Writes a checkpoint with random weights in the Hugging Face layout.\n\n"
+         "Presets: tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5 (for tests),\n"
+         "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b (sizes of the released models).\n\n"
+      << make_model_options();
+  return out.str();
+}
+
+}  // namespace reelmesh::app

@@ -1,0 +1,28 @@
+#include "pipeline/run.hpp"
+#include "base/log.hpp"
+#include "comm/group.hpp"
+#include "commands.hpp"
+#include "failure.hpp"
+#include "options.hpp"
+#include "program.hpp"
+
+namespace reelmesh::app {
+
+Status run_command(int argc, const char* const* argv) {
+  const Job job = parse_run(argc, argv);  // before MPI: a wrong option is said at once
+  const comm::Environment mpi;
+  const comm::Group world = comm::Group::world();
+  log::set_rank(world.rank());
+  try {
+    return pipeline::run(job, program_info());
+  } catch (...) {
+    if (world.size() == 1) throw;
+    // Others may wait for this rank in a collective, so leaving by MPI_Finalize would hang.
+    const Failure failure = current_failure();
+    let_lower_ranks_speak(world.rank());
+    log::say_here(log::Level::error, failure.message);
+    comm::abort_all(failure.status);
+  }
+}
+
+}  // namespace reelmesh::app

@@ -1,0 +1,134 @@
+#include "values.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+// The whole of `text` as a number; nothing where it is not one or does not fit. from_chars knows no
+// locale, takes no leading '+' or blank and no minus for unsigned types.
+template <class T>
+std::optional<T> read(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void refuse(std::string_view text, const std::string& option,
+                         const std::string& expected) {
+  const bool comment = text.find(" #") != std::string_view::npos;
+  fail(Status::usage, "{}: '{}' is not {}{}", option, text, expected,
+       comment ? " (a comment needs a line of its own)" : "");
+}
+
+// Length of the UTF-8 character at the start of `text`, 0 where there is none (RFC 3629, table 3-7
+// of the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF).
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80U) return 1;
+  const std::size_t length = first < 0xe0U ? 2 : first < 0xf0U ? 3 : 4;
+  if (first < 0xc2U || first > 0xf4U) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  }
+  const unsigned second = byte(1);
+  if ((first == 0xe0U && second < 0xa0U) || (first == 0xedU && second > 0x9fU) ||
+      (first == 0xf0U && second < 0x90U) || (first == 0xf4U && second > 0x8fU)) {
+    return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t least,
+                           std::int64_t most) {
+  const auto value = read<std::int64_t>(text);
+  if (!value || *value < least || *value > most) {
+    refuse(text, option, fmt::format("a whole number from {} to {}", least, most));
+  }
+  return *value;
+}
+
+double parse_number(std::string_view text, const std::string& option, double least, double most) {
+  const auto value = read<double>(text);
+  if (!value || !std::isfinite(*value) || *value < least || *value > most) {
+    refuse(text, option, fmt::format("a number from {} to {}", least, most));
+  }
+  return *value;
+}
+
+std::uint64_t parse_seed(std::string_view text, const std::string& option) {
+  const auto value = read<std::uint64_t>(text);
+  if (!value) refuse(text, option, "a whole number from 0 to 18446744073709551615");
+  return *value;
+}
+
+bool parse_switch(std::string_view text, const std::string& option) {
+  if (text == "yes" || text == "true" || text == "on") return true;
+  if (text == "no" || text == "false" || text == "off") return false;
+  refuse(text, option, "yes or no");
+}
+
+std::size_t parse_choice(std::string_view text, const std::string& option,
+                         std::span<const std::string_view> choices) {
+  const auto found = std::find(choices.begin(), choices.end(), text);
+  if (found == choices.end()) {
+    refuse(text, option, fmt::format("one of {}", fmt::join(choices, ", ")));
+  }
+  return static_cast<std::size_t>(found - choices.begin());
+}
+
+std::optional<int> parse_ranks(std::string_view text, const std::string& option) {
+  if (text == "auto") return std::nullopt;
+  constexpr std::int64_t most = 65536;
+  const auto value = read<std::int64_t>(text);
+  if (!value || *value < 1 || *value > most) {
+    refuse(text, option, fmt::format("auto or a whole number from 1 to {}", most));
+  }
+  return static_cast<int>(*value);
+}
+
+std::int64_t parse_pixels(std::string_view text, const std::string& option) {
+  return parse_integer(text, option, 8, 16384);
+}
+
+std::int64_t parse_frames(std::string_view text, const std::string& option) {
+  return parse_integer(text, option, 1, 10000);
+}
+
+double parse_fps(std::string_view text, const std::string& option) {
+  return parse_number(text, option, 0.01, 1000);
+}
+
+int parse_steps(std::string_view text, const std::string& option) {
+  // The released schedules know 1000 times; more steps would repeat some.
+  return static_cast<int>(parse_integer(text, option, 1, 1000));
+}
+
+double parse_guidance(std::string_view text, const std::string& option) {
+  return parse_number(text, option, 0, 1000);
+}
+
+void require_text(std::string_view text, const std::string& option) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text.substr(i));
+    require(length > 0 && text[i] != '\0', Status::data, "{}: byte {} (0x{:02x}) is not UTF-8 text",
+            option, i, static_cast<unsigned char>(text[i]));
+    i += length;
+  }
+}
+
+}  // namespace reelmesh::app

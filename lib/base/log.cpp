@@ -1,0 +1,87 @@
+#include "base/log.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+namespace reelmesh::log {
+namespace {
+
+int& current_rank() {
+  static int rank = launch_rank();
+  return rank;
+}
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+std::string_view prefix(Level level) {
+  switch (level) {
+    case Level::debug:
+    case Level::info:
+      return "";
+    case Level::warning:
+      return "reelmesh: warning: ";
+    case Level::error:
+      return "reelmesh: error: ";
+  }
+  return "";
+}
+
+spdlog::logger& logger() {
+  static spdlog::logger instance = [] {
+    spdlog::logger made("reelmesh", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    // A progress line leaves the cursor at its start, so on a terminal a message wipes it first.
+    made.set_pattern(isatty(STDERR_FILENO) ? "\x1b[K%v" : "%v");
+    made.flush_on(spdlog::level::debug);
+    return made;
+  }();
+  return instance;
+}
+
+}  // namespace
+
+int launch_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    int rank = 0;
+    const char* end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, rank);
+    if (error == std::errc() && stop == end && rank >= 0) return rank;
+  }
+  return 0;
+}
+
+void set_rank(int rank) { current_rank() = rank; }
+
+int rank() { return current_rank(); }
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+void say(Level level, const std::string& message) {
+  if (rank() == 0) logger().log(to_spdlog(level), "{}{}", prefix(level), message);
+}
+
+void say_here(Level level, const std::string& message) {
+  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), rank(), message);
+}
+
+}  // namespace reelmesh::log

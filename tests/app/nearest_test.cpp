@@ -1,0 +1,33 @@
+#include "nearest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "keys.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+TEST(EditDistance, CountsMistakes) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("steps", ""), 5);
+  EXPECT_EQ(edit_distance("", "ring"), 4);
+  EXPECT_EQ(edit_distance("steps", "step"), 1);
+  EXPECT_EQ(edit_distance("width", "widht"), 1) << "neighbours swapped";
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+}
+
+TEST(Nearest, FindsWhatWasMeant) {
+  std::vector<std::string> names;
+  for (const Key& key : keys()) names.emplace_back(key.name);
+  EXPECT_EQ(nearest("sample.stepz", names), "sample.steps");
+  EXPECT_EQ(nearest("sampel.height", names), "sample.height");
+  EXPECT_EQ(nearest("steps", names), "sample.steps");
+  EXPECT_EQ(nearest("model.steps", names), "sample.steps");
+  EXPECT_EQ(nearest("sampel.scheduler", names), "sample.scheduler") << "not model.scheduler";
+  EXPECT_EQ(nearest("output.if_exists", names), "output.if-exists");
+}
+
+}  // namespace
+}  // namespace reelmesh::app

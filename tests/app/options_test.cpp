@@ -1,0 +1,416 @@
+#include "options.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "given.hpp"
+#include "keys.hpp"
+#include "prompts.hpp"
+#include "scratch.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using testing::HasSubstr;
+
+Job parse(std::vector<std::string> words) {
+  std::vector<const char*> argv{"run"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_run(static_cast<int>(argv.size()), argv.data());
+}
+
+// With what every job needs before the words of the test.
+std::vector<std::string> with_needed(std::vector<std::string> words) {
+  std::vector<std::string> all{"--model.path", "m", "--output.path", "o", "--prompt.text", "cat"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+Job parse_more(std::vector<std::string> words) { return parse(with_needed(std::move(words))); }
+std::string error_of_more(std::vector<std::string> words) {
+  return error_of([&] { parse_more(std::move(words)); });
+}
+
+class Options : public Scratch {};
+
+TEST_F(Options, DefaultsAreThoseOfJob) {
+  const Job job = parse_more({});
+  const Job plain;
+  EXPECT_EQ(job.model.root, "m");
+  EXPECT_EQ(job.model.transformer, "m/transformer");
+  EXPECT_EQ(job.model.text_encoder, "m/text_encoder");
+  EXPECT_EQ(job.output, "o");
+  ASSERT_EQ(job.clips.size(), 1U);
+  EXPECT_EQ(job.clips[0].prompt, "cat");
+  EXPECT_EQ(job.clips[0].negative_prompt, "");
+  EXPECT_FALSE(job.height || job.width || job.frames || job.fps || job.steps || job.guidance);
+  EXPECT_FALSE(job.scheduler || job.threads || job.parallel.text || job.parallel.cfg);
+  EXPECT_EQ(job.seed, plain.seed);
+  EXPECT_EQ(job.dynamic_guidance, plain.dynamic_guidance);
+  EXPECT_EQ(job.parallel.mode, plain.parallel.mode);
+  EXPECT_EQ(job.parallel.shard, plain.parallel.shard);
+  EXPECT_EQ(job.parallel.device_map, plain.parallel.device_map);
+  EXPECT_EQ(job.dtype, plain.dtype);
+  EXPECT_EQ(job.keep_video, plain.keep_video);
+  EXPECT_EQ(job.keep_latents, plain.keep_latents);
+  EXPECT_EQ(job.keep_embeddings, plain.keep_embeddings);
+  EXPECT_EQ(job.if_exists, plain.if_exists);
+  EXPECT_EQ(job.trace_level, plain.trace_level);
+}
+
+TEST_F(Options, ReadsEveryKey) {
+  const Job job = parse({"--model.path=m",
+                         "--model.transformer=t",
+                         "--model.vae=v",
+                         "--model.text-encoder=e",
+                         "--model.tokenizer=k",
+                         "--model.scheduler=s",
+                         "--prompt.text=a=b # c",
+                         "--prompt.text=dog",
+                         "--prompt.negative",
+                         "",
+                         "--sample.height=480",
+                         "--sample.width=720",
+                         "--sample.frames=49",
+                         "--sample.fps=7.5",
+                         "--sample.steps=50",
+                         "--sample.guidance=6",
+                         "--sample.dynamic-guidance=on",
+                         "--sample.scheduler=dpm",
+                         "--sample.seed=18446744073709551615",
+                         "--parallel.mode=split",
+                         "--parallel.text=2",
+                         "--parallel.replicas=3",
+                         "--parallel.cfg=1",
+                         "--parallel.ulysses=5",
+                         "--parallel.ring=auto",
+                         "--parallel.decode=4",
+                         "--parallel.shard=grid",
+                         "--parallel.device-map=0-11:0,12-23:1",
+                         "--device.backend=cpu",
+                         "--device.threads=3",
+                         "--numerics.dtype=bfloat16",
+                         "--output.path=o",
+                         "--output.video=no",
+                         "--output.latents=false",
+                         "--output.embeddings=yes",
+                         "--output.if-exists=resume",
+                         "--trace.level=ops"});
+  EXPECT_EQ(job.model.transformer, "t");
+  EXPECT_EQ(job.model.vae, "v");
+  EXPECT_EQ(job.model.text_encoder, "e");
+  EXPECT_EQ(job.model.tokenizer, "k");
+  EXPECT_EQ(job.model.scheduler, "s");
+  ASSERT_EQ(job.clips.size(), 2U);
+  EXPECT_EQ(job.clips[0].prompt, "a=b # c");
+  EXPECT_EQ(job.clips[1].prompt, "dog");
+  EXPECT_EQ(job.height, 480);
+  EXPECT_EQ(job.width, 720);
+  EXPECT_EQ(job.frames, 49);
+  EXPECT_EQ(job.fps, 7.5);
+  EXPECT_EQ(job.steps, 50);
+  EXPECT_EQ(job.guidance, 6);
+  EXPECT_TRUE(job.dynamic_guidance);
+  EXPECT_EQ(job.scheduler, "dpm");
+  EXPECT_EQ(job.seed, 18446744073709551615U);
+  EXPECT_EQ(job.parallel.mode, Mode::split);
+  EXPECT_EQ(job.parallel.text, 2);
+  EXPECT_EQ(job.parallel.replicas, 3);
+  EXPECT_EQ(job.parallel.cfg, 1);
+  EXPECT_EQ(job.parallel.ulysses, 5);
+  EXPECT_EQ(job.parallel.ring, std::nullopt);
+  EXPECT_EQ(job.parallel.decode, 4);
+  EXPECT_EQ(job.parallel.shard, Shard::grid);
+  EXPECT_EQ(job.parallel.device_map, "0-11:0,12-23:1");
+  EXPECT_EQ(job.threads, 3);
+  EXPECT_EQ(job.dtype, DType::bfloat16);
+  EXPECT_FALSE(job.keep_video);
+  EXPECT_FALSE(job.keep_latents);
+  EXPECT_TRUE(job.keep_embeddings);
+  EXPECT_EQ(job.if_exists, IfExists::resume);
+  EXPECT_EQ(job.trace_level, 3);
+}
+
+TEST_F(Options, EachChoiceIsItsOwn) {
+  EXPECT_EQ(parse_more({"--parallel.mode", "phased"}).parallel.mode, Mode::phased);
+  EXPECT_EQ(parse_more({"--parallel.mode", "auto"}).parallel.mode, Mode::automatic);
+  EXPECT_EQ(parse_more({"--parallel.shard", "height"}).parallel.shard, Shard::height);
+  EXPECT_EQ(parse_more({"--parallel.shard", "frames"}).parallel.shard, Shard::frames);
+  EXPECT_EQ(parse_more({"--output.if-exists", "replace"}).if_exists, IfExists::replace);
+  EXPECT_EQ(parse_more({"--trace.level", "off"}).trace_level, 0);
+  EXPECT_EQ(parse_more({"--parallel.device-map", "map.json"}).parallel.device_map, "map.json");
+  EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
+  EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
+}
+
+TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
+  const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
+  const std::vector<std::pair<std::string, std::string>> beginning{
+      {"model.path", "m"},
+      {"prompt.text", "cat"},
+      {"prompt.text", "dog"},
+      {"sample.steps", "7"},
+      {"sample.dynamic-guidance", "no"},
+      {"sample.seed", "42"},
+      {"parallel.mode", "auto"}};
+  ASSERT_GE(job.options.size(), beginning.size());
+  EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
+  EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
+}
+
+TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
+  const std::string help = run_help();
+  for (const Key& key : keys()) {
+    EXPECT_THAT(help, HasSubstr(std::string("--") + key.name + " " + key.value));
+    if (key.fallback != nullptr) {
+      EXPECT_THAT(help, HasSubstr(std::string(key.value) + " (=" + key.fallback + ")"));
+    }
+  }
+  for (const char* section : {"[model]", "[prompt]", "[sample]", "[parallel]", "[device]",
+                              "[numerics]", "[output]", "[trace]"}) {
+    EXPECT_THAT(help, HasSubstr(section));
+  }
+}
+
+struct Wrong {
+  std::vector<std::string> words;
+  std::string error;
+};
+
+TEST_F(Options, RefusesWithOneMessage) {
+  const std::vector<Wrong> table{
+      // names
+      {{"--sample.stepz", "5"},
+       "64: unknown option --sample.stepz; the nearest known one is --sample.steps"},
+      {{"--sample.stepz=5"},
+       "64: unknown option --sample.stepz; the nearest known one is --sample.steps"},
+      {{"--sample.ste", "5"},  // Boost would complete it
+       "64: unknown option --sample.ste; the nearest known one is --sample.steps"},
+      {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
+      {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
+      {{"--device.memory-limit", "1GiB"}, "64: unknown option --device.memory-limit; the nearest"},
+      {{"--numerics.reproducible", "on"}, "64: unknown option --numerics.reproducible; "},
+      {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
+      {{"-x"}, "64: unexpected argument '-x'"},
+      {{"--", "x"}, "64: unexpected argument"},
+      // values that are missing or there twice
+      {{"--sample.steps"}, "64: --sample.steps: needs a value"},
+      {{"--sample.steps="}, "64: --sample.steps: needs a value"},
+      {{"--sample.steps", "--sample.seed", "1"}, "64: --sample.steps: needs a value"},
+      {{"--sample.steps", "5", "--sample.steps=6"},
+       "64: --sample.steps: given twice ('5' and '6'), expected once"},
+      {{"--config", "a.cfg", "--config", "b.cfg"}, "64: --config: given twice"},
+      // numbers
+      {{"--sample.steps", "-1"},  // Boost would make it 4294967295
+       "64: --sample.steps: '-1' is not a whole number from 1 to 1000"},
+      {{"--sample.steps", "0"}, "64: --sample.steps: '0' is not a whole number from 1 to 1000"},
+      {{"--sample.steps", "1001"}, "64: --sample.steps: '1001' is not a whole number from 1 to"},
+      {{"--sample.steps", "5x"}, "64: --sample.steps: '5x' is not a whole number from 1 to 1000"},
+      {{"--sample.steps", " 5"}, "64: --sample.steps: ' 5' is not a whole number from 1 to 1000"},
+      {{"--sample.steps", "+5"}, "64: --sample.steps: '+5' is not a whole number"},
+      {{"--sample.steps", "5.0"}, "64: --sample.steps: '5.0' is not a whole number"},
+      {{"--sample.steps", ""}, "64: --sample.steps: '' is not a whole number"},
+      {{"--sample.steps", "99999999999999999999"}, "64: --sample.steps: '99999999999999999999' is"},
+      {{"--sample.steps", "5 # five"},
+       "64: --sample.steps: '5 # five' is not a whole number from 1 to 1000 (a comment needs a "
+       "line of its own)"},
+      {{"--sample.height", "7"}, "64: --sample.height: '7' is not a whole number from 8 to 16384"},
+      {{"--sample.width", "16385"},
+       "64: --sample.width: '16385' is not a whole number from 8 to 16384"},
+      {{"--sample.frames", "0"}, "64: --sample.frames: '0' is not a whole number from 1 to 10000"},
+      {{"--sample.fps", "0"}, "64: --sample.fps: '0' is not a number from 0.01 to 1000"},
+      {{"--sample.fps", "nan"}, "64: --sample.fps: 'nan' is not a number from 0.01 to 1000"},
+      {{"--sample.guidance", "inf"}, "64: --sample.guidance: 'inf' is not a number from 0 to 1000"},
+      {{"--sample.guidance", "-6"}, "64: --sample.guidance: '-6' is not a number from 0 to 1000"},
+      {{"--sample.guidance", "6,0"}, "64: --sample.guidance: '6,0' is not a number from 0 to 1000"},
+      {{"--sample.guidance", "1e999"}, "64: --sample.guidance: '1e999' is not a number"},
+      {{"--sample.seed", "-1"},
+       "64: --sample.seed: '-1' is not a whole number from 0 to 18446744073709551615"},
+      {{"--sample.seed", "18446744073709551616"}, "64: --sample.seed: '18446744073709551616' is"},
+      {{"--parallel.text", "0"},
+       "64: --parallel.text: '0' is not auto or a whole number from 1 to 65536"},
+      {{"--parallel.replicas", "two"}, "64: --parallel.replicas: 'two' is not auto or a whole"},
+      {{"--parallel.ulysses", "-2"}, "64: --parallel.ulysses: '-2' is not auto or a whole number"},
+      {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
+      {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      // what this version does not have
+      {{"--parallel.cfg", "2"},
+       "64: --parallel.cfg: '2' is not available in this version, expected auto or 1"},
+      {{"--parallel.ring", "4"},
+       "64: --parallel.ring: '4' is not available in this version, expected auto or 1"},
+      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
+      {{"--device.backend", "cuda"},
+       "69: --device.backend: this build has no CUDA backend, expected auto or cpu"},
+      {{"--numerics.dtype", "float16"},
+       "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
+      // choices
+      {{"--device.backend", "tpu"}, "64: --device.backend: 'tpu' is not one of auto, cpu, cuda"},
+      {{"--numerics.dtype", "fp32"},
+       "64: --numerics.dtype: 'fp32' is not one of float32, bfloat16, float16"},
+      {{"--sample.scheduler", "euler"}, "64: --sample.scheduler: 'euler' is not one of ddim, dpm"},
+      {{"--sample.dynamic-guidance", "1"}, "64: --sample.dynamic-guidance: '1' is not yes or no"},
+      {{"--parallel.mode", "Split"},
+       "64: --parallel.mode: 'Split' is not one of auto, split, phased"},
+      {{"--parallel.shard", "width"},
+       "64: --parallel.shard: 'width' is not one of auto, height, frames, grid"},
+      {{"--parallel.device-map", "0-11"},
+       "64: --parallel.device-map: '0-11' is not auto, ranges of layers such as"},
+      {{"--parallel.device-map", "0-11:0,"}, "64: --parallel.device-map: '0-11:0,' is not auto"},
+      {{"--output.video", "maybe"}, "64: --output.video: 'maybe' is not yes or no"},
+      {{"--output.latents", ""}, "64: --output.latents: '' is not yes or no"},
+      {{"--output.embeddings", "2"}, "64: --output.embeddings: '2' is not yes or no"},
+      {{"--output.if-exists", "keep"},
+       "64: --output.if-exists: 'keep' is not one of fail, resume, replace"},
+      {{"--trace.level", "all"}, "64: --trace.level: 'all' is not one of off, stages, layers, ops"},
+      // texts and files
+      {{"--prompt.text", "\xff"}, "65: --prompt.text: byte 0 (0xff) is not UTF-8 text"},
+      {{"--prompt.negative", "caf\xe9"}, "65: --prompt.negative: byte 3 (0xe9) is not UTF-8 text"},
+      {{"--model.vae", ""}, "64: --model.vae: is empty, expected a path"},
+      {{"--config", "none.cfg"}, "66: --config: there is no file 'none.cfg'"},
+      {{"--config", "."}, "66: --config: '.' is not a file"},
+      {{"--prompt.file", "none.txt"}, "66: prompt.file: there is no file 'none.txt'"},
+      {{"--prompt.file", "prompts.csv"},
+       "64: prompt.file: 'prompts.csv' is neither .txt nor .jsonl"},
+  };
+  for (const Wrong& wrong : table) {
+    const std::string error = error_of_more(wrong.words);
+    EXPECT_THAT(error, testing::StartsWith(wrong.error));
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST_F(Options, NeedsModelOutputAndPrompt) {
+  EXPECT_EQ(error_of([] { parse({}); }),
+            "64: model.path is missing, expected the folder of a checkpoint");
+  EXPECT_EQ(error_of([] {
+              parse({"--model.path", "m"});
+            }),
+            "64: output.path is missing, expected a folder for the results");
+  EXPECT_EQ(error_of([] {
+              parse({"--model.path", "m", "--output.path", "o"});
+            }),
+            "64: no prompt is given, expected prompt.text or prompt.file");
+}
+
+TEST_F(Options, ValuesMayLookLikeAnything) {
+  EXPECT_EQ(parse_more({"--prompt.negative", "--blurry"}).clips[0].negative_prompt, "--blurry");
+  EXPECT_EQ(parse_more({"--prompt.negative=-1"}).clips[0].negative_prompt, "-1");
+  EXPECT_EQ(parse_more({"--prompt.negative", "Ein Bär 熊 🐻"}).clips[0].negative_prompt,
+            "Ein Bär 熊 🐻");
+}
+
+TEST_F(Options, CommandLineWinsOverTheFile) {
+  write("job.cfg",
+        "[model]\npath = from_file\n[sample]\nsteps = 5\nheight = 64\n"
+        "[output]\npath = o\n[prompt]\ntext = one\ntext = two\nnegative = bad\n");
+  const Job file = parse({"--config", "job.cfg"});
+  EXPECT_EQ(file.model.root, "from_file");
+  ASSERT_EQ(file.clips.size(), 2U);
+  EXPECT_EQ(file.clips[1].prompt, "two");
+  EXPECT_EQ(file.steps, 5);
+
+  const Job both = parse({"--sample.steps", "9", "--config", "job.cfg", "--prompt.text", "three"});
+  EXPECT_EQ(both.steps, 9);
+  EXPECT_EQ(both.height, 64);
+  ASSERT_EQ(both.clips.size(), 1U) << "prompts are taken whole from one of the two";
+  EXPECT_EQ(both.clips[0].prompt, "three");
+  EXPECT_EQ(both.clips[0].negative_prompt, "bad");
+
+  write("more.txt", "four\n");
+  const Job from_list = parse({"--config", "job.cfg", "--prompt.file", "more.txt"});
+  ASSERT_EQ(from_list.clips.size(), 1U);
+  EXPECT_EQ(from_list.clips[0].prompt, "four");
+}
+
+TEST_F(Options, TextsComeBeforeThoseOfThePromptsFile) {
+  write("more.txt", "two\nthree\n");
+  const Job job = parse_more({"--prompt.file", "more.txt"});
+  ASSERT_EQ(job.clips.size(), 3U);
+  EXPECT_EQ(job.clips[0].prompt, "cat");
+  EXPECT_EQ(job.clips[2].prompt, "three");
+}
+
+TEST_F(Options, RefusesMoreThanFits) {
+  std::string lines;
+  for (int i = 0; i < 1000000; ++i) lines += "a\n";
+  write("million.txt", lines);
+  EXPECT_EQ(error_of_more({"--prompt.file", "million.txt"}),
+            "64: 1000001 prompts are given, expected at most 1000000");
+  write("large.cfg", "");
+  std::filesystem::resize_file("large.cfg", (64U << 20U) + 1);
+  EXPECT_EQ(error_of_more({"--config", "large.cfg"}),
+            "65: --config: 'large.cfg' is larger than 64 MiB, expected a text file");
+}
+
+TEST_F(Options, EveryJobFileOfTheProjectParses) {
+  std::filesystem::current_path(REELMESH_SOURCE);
+  std::set<std::string> seen;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
+    if (entry.path().extension() != ".cfg") continue;
+    seen.insert(entry.path().filename().string());
+    // Those of the released models leave path and output to the user.
+    const std::string error = error_of([&] {
+      const Job job = parse({"--config", entry.path().string(), "--model.path", "m"});
+      EXPECT_FALSE(job.clips.empty()) << entry.path();
+      EXPECT_TRUE(job.height && job.width && job.frames && job.fps && job.steps && job.guidance)
+          << entry.path();
+    });
+    EXPECT_EQ(error, "") << entry.path();
+  }
+  EXPECT_THAT(seen, testing::IsSupersetOf({"demo.cfg", "cogvideox-2b.cfg", "cogvideox-5b.cfg",
+                                           "cogvideox1.5-5b.cfg"}));
+  EXPECT_EQ(error_of([] {
+              EXPECT_EQ(parse({"--config", "inputs/demo.cfg"}).output, "demo/output");
+            }),
+            "")
+      << "the demo's needs nothing more";
+  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.txt", "", "").size(), 3U); }), "");
+  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.jsonl", "", "").size(), 3U); }),
+            "");
+}
+
+TEST(ModelOptions, Inspect) {
+  const char* good[] = {"inspect", "folder"};
+  EXPECT_EQ(parse_inspect(2, good).model, "folder");
+  EXPECT_EQ(error_of([&] { parse_inspect(1, good); }), "64: found 0 arguments, expected MODEL_DIR");
+  const char* wrong[] = {"inspect", "folder", "--json"};
+  EXPECT_THAT(error_of([&] { parse_inspect(3, wrong); }), HasSubstr("64: unknown option --json"));
+}
+
+TEST(ModelOptions, MakeModel) {
+  const auto parse_words = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "make-model");
+    return parse_make_model(static_cast<int>(words.size()), words.data());
+  };
+  const MakeModelOptions plain = parse_words({"tiny-cogvideox", "demo/model"});
+  EXPECT_EQ(plain.preset, "tiny-cogvideox");
+  EXPECT_EQ(plain.folder, "demo/model");
+  EXPECT_EQ(plain.seed, 42U);
+  EXPECT_EQ(plain.dtype, DType::float32);
+  const MakeModelOptions full =
+      parse_words({"--seed", "7", "cogvideox-2b", "--dtype=float16", "big"});
+  EXPECT_EQ(full.preset, "cogvideox-2b");
+  EXPECT_EQ(full.folder, "big");
+  EXPECT_EQ(full.seed, 7U);
+  EXPECT_EQ(full.dtype, DType::float16);
+  EXPECT_EQ(error_of([&] { parse_words({"tiny"}); }), "64: found 1 arguments, expected PRESET DIR");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", ""});
+            }),
+            "64: an argument is empty, expected PRESET DIR");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--seed", "-1"});
+            }),
+            "64: --seed: '-1' is not a whole number from 0 to 18446744073709551615");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--seed=1", "--seed=2"});
+            }),
+            "64: --seed: given twice, expected once");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--dtype", "int8"});
+            }),
+            "64: --dtype: 'int8' is not one of float32, bfloat16, float16");
+}
+
+}  // namespace
+}  // namespace reelmesh::app

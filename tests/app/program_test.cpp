@@ -1,0 +1,91 @@
+// The program as a user meets it: exit status and what is said, once.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+
+#include "scratch.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+  int status = -1;
+  std::string text;  ///< standard output and standard error
+};
+
+Outcome shell(const std::string& command) {
+  Outcome outcome;
+  std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer{};
+  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.text.append(buffer.data(), count);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
+  return outcome;
+}
+
+const std::string program = REELMESH_PROGRAM;
+const std::string mpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
+    "--bind-to none -n 4 ";
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+class Program : public Scratch {};
+
+TEST_F(Program, HelpsAndTellsItsVersion) {
+  const Outcome help = shell(program + " --help");
+  EXPECT_EQ(help.status, 0);
+  for (const char* name : {"run", "inspect", "make-model"}) {
+    EXPECT_THAT(help.text, HasSubstr(std::string("reelmesh ") + name));
+    const Outcome own = shell(program + " " + name + " --help");
+    EXPECT_EQ(own.status, 0);
+    EXPECT_THAT(own.text, StartsWith("Usage: "));
+  }
+  const Outcome version = shell(program + " --version");
+  EXPECT_EQ(version.status, 0);
+  EXPECT_THAT(version.text, StartsWith("reelmesh "));
+  EXPECT_THAT(version.text, HasSubstr("backends: cpu"));
+  EXPECT_THAT(version.text, HasSubstr("HDF5: 1."));
+}
+
+TEST_F(Program, RefusesSubcommandsThatItDoesNotHave) {
+  const Outcome wrong = shell(program + " runn");
+  EXPECT_EQ(wrong.status, 64);
+  EXPECT_EQ(wrong.text,
+            "reelmesh: error: unknown subcommand 'runn'; the nearest known one is run (see "
+            "reelmesh --help)\n");
+  EXPECT_EQ(shell(program).status, 64);
+}
+
+TEST_F(Program, SaysAWrongOptionOnce) {
+  write("job.cfg", "[sample]\nstepz = 5\n");
+  const Outcome alone = shell(program + " run --config job.cfg");
+  EXPECT_EQ(alone.status, 64);
+  EXPECT_EQ(alone.text,
+            "reelmesh: error: job.cfg:2: unknown key sample.stepz; the nearest known key is "
+            "sample.steps\n");
+  const Outcome ranks = shell(mpirun + program + " run --config job.cfg");
+  EXPECT_EQ(ranks.status, 64);
+  EXPECT_EQ(count(ranks.text, "reelmesh: error: "), 1) << ranks.text;
+}
+
+TEST_F(Program, OneRankPrintsTheVersion) {
+  const Outcome ranks = shell(mpirun + program + " --version");
+  EXPECT_EQ(ranks.status, 0);
+  EXPECT_EQ(count(ranks.text, "backends: cpu"), 1) << ranks.text;
+}
+
+}  // namespace
+}  // namespace reelmesh::app

@@ -1,0 +1,120 @@
+#include "prompts.hpp"
+
+#include <gmock/gmock.h>
+
+#include "scratch.hpp"
+#include "values.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class Prompts : public Scratch {
+ protected:
+  static std::vector<ClipRequest> read(const std::string& name, std::string_view text) {
+    write(name, text);
+    return read_prompts(name, "default negative", "prompt.file");
+  }
+  static std::string json_error(std::string_view text) {
+    return error_of([&] { read("p.jsonl", text); });
+  }
+};
+
+TEST_F(Prompts, OneALineWithComments) {
+  const auto clips = read("p.txt", "# two clips\n\n  A cat, #1 of its kind \r\n\t# no\nA dog");
+  ASSERT_EQ(clips.size(), 2U);
+  EXPECT_EQ(clips[0].prompt, "A cat, #1 of its kind");
+  EXPECT_EQ(clips[0].negative_prompt, "default negative");
+  EXPECT_EQ(clips[1].prompt, "A dog");
+  EXPECT_FALSE(clips[1].seed || clips[1].height || clips[1].steps);
+}
+
+TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
+  const auto clips =
+      read("p.jsonl",
+           R"({"prompt": "A \"cat\" é", "negative_prompt": "", "seed": 18446744073709551615, )"
+           R"("height": 64, "width": 96, "frames": 9, "fps": 7.5, "steps": 10, "guidance": 6})"
+           "\n\n"
+           R"({"prompt": "# a dog"})");
+  ASSERT_EQ(clips.size(), 2U);
+  EXPECT_EQ(clips[0].prompt, "A \"cat\" é");
+  EXPECT_EQ(clips[0].negative_prompt, "");
+  EXPECT_EQ(clips[0].seed, 18446744073709551615U);
+  EXPECT_EQ(clips[0].height, 64);
+  EXPECT_EQ(clips[0].width, 96);
+  EXPECT_EQ(clips[0].frames, 9);
+  EXPECT_EQ(clips[0].fps, 7.5);
+  EXPECT_EQ(clips[0].steps, 10);
+  EXPECT_EQ(clips[0].guidance, 6);
+  EXPECT_EQ(clips[1].prompt, "# a dog");
+  EXPECT_EQ(clips[1].negative_prompt, "default negative");
+}
+
+TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
+  EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"guidence\": 6}"),
+            "64: p.jsonl:2: unknown field \"guidence\"; the nearest known field is \"guidance\"");
+  EXPECT_EQ(json_error(R"({"seed": 1})"), "64: p.jsonl:1: field \"prompt\" is missing");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "prompt": "b"})"),
+            "64: p.jsonl:1: field \"prompt\" is given twice");
+  EXPECT_EQ(json_error(R"({"prompt": 5})"), "64: p.jsonl:1: prompt: found 5, expected a text");
+  EXPECT_EQ(json_error(R"({"prompt": null})"),
+            "64: p.jsonl:1: prompt: found null, expected a text");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "steps": "5"})"),
+            "64: p.jsonl:1: steps: found \"5\", expected a number");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "steps": true})"),
+            "64: p.jsonl:1: steps: found true, expected a number");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "steps": 5.5})"),
+            "64: p.jsonl:1: steps: '5.5' is not a whole number from 1 to 1000");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "seed": -1})"),
+            "64: p.jsonl:1: seed: '-1' is not a whole number from 0 to 18446744073709551615");
+  EXPECT_THAT(json_error(R"({"prompt": "a", "seed": 18446744073709551616})"),
+              StartsWith("64: p.jsonl:1: seed: "));
+  EXPECT_EQ(json_error(R"({"prompt": "a", "height": 4})"),
+            "64: p.jsonl:1: height: '4' is not a whole number from 8 to 16384");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "fps": 1e9})"),
+            "64: p.jsonl:1: fps: '1000000000.0' is not a number from 0.01 to 1000");
+  EXPECT_THAT(json_error(R"({"prompt": ["a"]})"),
+              StartsWith("64: p.jsonl:1: a field holds a list or an object"));
+  EXPECT_THAT(json_error(std::string(3000000, '[')), StartsWith("64: p.jsonl:1: a field holds"));
+  EXPECT_THAT(json_error("[]"), HasSubstr("64: p.jsonl:1: found array, expected a JSON object"));
+  EXPECT_THAT(json_error("7"), HasSubstr("64: p.jsonl:1: found number, expected a JSON object"));
+}
+
+TEST_F(Prompts, RefusesWhatIsNoJson) {
+  EXPECT_THAT(json_error("{\"prompt\": \"a\"}\n{\"prompt\": "),
+              StartsWith("65: p.jsonl:2: not a JSON object: parse error"));
+  EXPECT_THAT(json_error("A cat"), StartsWith("65: p.jsonl:1: not a JSON object: "));
+  EXPECT_THAT(json_error(R"({"prompt": "a"} x)"), StartsWith("65: p.jsonl:1: not a JSON object: "));
+  EXPECT_THAT(json_error(R"({"prompt": "a", "fps": 1e999})"),
+              StartsWith("65: p.jsonl:1: not a JSON object: "));
+  EXPECT_THAT(json_error("{\"prompt\": \"\xff\"}"), HasSubstr("(0xff) is not UTF-8 text"));
+  EXPECT_EQ(json_error("{\"prompt\": \"a\\u0000b\"}"),
+            "65: p.jsonl:1: prompt: byte 1 (0x00) is not UTF-8 text");
+}
+
+TEST_F(Prompts, RefusesFilesWithoutPrompts) {
+  EXPECT_EQ(error_of([] { read("p.txt", "# nothing\n\n"); }),
+            "64: prompt.file: 'p.txt' has no prompt");
+  EXPECT_EQ(error_of([] { read("p.jsonl", ""); }), "64: prompt.file: 'p.jsonl' has no prompt");
+  EXPECT_EQ(error_of([] { read_prompts("none.txt", "", "prompt.file"); }),
+            "66: prompt.file: there is no file 'none.txt'");
+  EXPECT_EQ(error_of([] { read("p.csv", "a"); }),
+            "64: prompt.file: 'p.csv' is neither .txt nor .jsonl");
+}
+
+TEST(Utf8, KnowsTheFormsThatAreNotAllowed) {
+  for (const char* good : {"", "a", "é", "熊", "🐻", "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"}) {
+    EXPECT_EQ(error_of([&] { require_text(good, "x"); }), "") << good;
+  }
+  // A lone continuation, overlong forms, a surrogate, above U+10FFFF, cut off.
+  for (const char* bad :
+       {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xed\xa0\x80",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe7\x86", "\xc3"}) {
+    EXPECT_THAT(error_of([&] { require_text(bad, "x"); }), StartsWith("65: x: byte 0 "));
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::app

@@ -1,0 +1,66 @@
+#include "base/progress.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace reelmesh {
+namespace {
+
+struct Bench {
+  double now = 100;
+  std::ostringstream out;
+  Progress::Output output(bool terminal) {
+    return {.stream = &out, .terminal = terminal, .seconds = [this] { return now; }};
+  }
+};
+
+TEST(Progress, WritesALineOfALogEveryTenSeconds) {
+  Bench bench;
+  Progress progress("denoise", 50, "step", bench.output(false));
+  for (int step = 0; step < 50; ++step) {
+    bench.now += 4;
+    progress.advance();
+    if (step < 2) {
+      EXPECT_EQ(bench.out.str(), "") << "nothing before 10 s";
+    }
+    if (step == 2) {
+      EXPECT_EQ(bench.out.str(), "denoise: 3 of 50 steps (6 %), 4.00 s/step, 3 min 8 s left\n");
+    }
+  }
+  const std::string text = bench.out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 16);  // every third of 50 steps
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+  progress.finish();
+  EXPECT_TRUE(bench.out.str().ends_with("denoise: 50 steps in 3 min 20 s, 4.00 s/step\n"));
+}
+
+TEST(Progress, RewritesOneLineOfATerminal) {
+  Bench bench;
+  Progress progress("decode", 10, "frame", bench.output(true));
+  bench.now += 0.05;
+  progress.advance();
+  EXPECT_EQ(bench.out.str(), "") << "not more than ten times a second";
+  bench.now += 0.45;
+  progress.advance(4);
+  EXPECT_EQ(bench.out.str(),
+            "\x1b[K"
+            "decode: 5 of 10 frames (50 %), 10.00 frames/s, 0.50 s left\r");
+  progress.advance(5);
+  progress.finish();
+  EXPECT_TRUE(
+      bench.out.str().ends_with("\x1b[K"
+                                "decode: 10 frames in 0.50 s, 20.00 frames/s\n"));
+}
+
+TEST(Progress, IsSilentWhereItDoesNotSpeak) {
+  testing::internal::CaptureStderr();
+  Progress progress("denoise", 2, "step", Progress::standard_error(false));
+  progress.advance(2);
+  progress.finish();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace reelmesh
