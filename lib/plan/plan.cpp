@@ -62,7 +62,9 @@ std::int64_t largest_box(const Layout& layout) {
 std::string Plan::role(int rank) const {
   std::string role;
   const auto add = [&](bool has, const char* name) {
-    if (has) role += (role.empty() ? "" : "+") + std::string(name);
+    if (!has) return;
+    if (!role.empty()) role += '+';
+    role += name;
   };
   add(text.contains(rank), "text");
   add(std::any_of(denoise.begin(), denoise.end(),
