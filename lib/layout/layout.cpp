@@ -147,6 +147,17 @@ Layout Layout::grown(std::size_t axis, std::int64_t width) const {
   return result;
 }
 
+Layout Layout::without_front(std::size_t axis, std::int64_t count) const {
+  Layout result = *this;
+  result.global_.at(axis) -= count;
+  for (Box& box : result.boxes_) {
+    const std::int64_t end = std::max<std::int64_t>(0, box.end(axis) - count);
+    box.offset[axis] = std::max<std::int64_t>(0, box.offset[axis] - count);
+    box.extent[axis] = end - std::min(end, box.offset[axis]);
+  }
+  return result;
+}
+
 Layout Layout::with_axis(std::size_t axis, std::int64_t extent) const {
   Layout result = *this;
   const auto at = static_cast<std::ptrdiff_t>(axis);

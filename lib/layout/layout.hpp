@@ -57,6 +57,8 @@ class Layout {
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.
   Layout grown(std::size_t axis, std::int64_t width) const;
+  /// Without the first `count` entries of `axis`: boxes lose their share and move forward.
+  Layout without_front(std::size_t axis, std::int64_t count) const;
   /// With `axis` inserted, whole on every rank.
   Layout with_axis(std::size_t axis, std::int64_t extent) const;
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/cogvideox/folder.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh {
@@ -25,12 +26,6 @@ struct ClipRequest {
 enum class Mode { automatic, split, phased };
 enum class Shard { automatic, height, frames, grid };
 enum class IfExists { fail, resume, replace };
-
-struct ModelPaths {
-  std::filesystem::path root;  ///< folder with model_index.json
-  // Folders of the parts; root/<part> unless the user named another.
-  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
-};
 
 struct ParallelRequest {
   Mode mode = Mode::automatic;

@@ -1,0 +1,86 @@
+#include "models/cogvideox/folder.hpp"
+
+namespace reelmesh {
+namespace {
+
+void need_folder(const std::filesystem::path& folder, const char* option) {
+  require(std::filesystem::is_directory(folder), Status::no_input, "{}: there is no folder {}",
+          option, folder.string());
+}
+
+SchedulerConfig read_scheduler(const Config& config) {
+  SchedulerConfig s;
+  s.beta_start = config.get_double("beta_start", s.beta_start);
+  s.beta_end = config.get_double("beta_end", s.beta_end);
+  s.beta_schedule = config.get_string("beta_schedule", s.beta_schedule);
+  s.has_trained_betas = config.has("trained_betas");
+  s.num_train_timesteps = config.get_int("num_train_timesteps", s.num_train_timesteps, 1, 1000000);
+  s.prediction_type = config.get_string("prediction_type", s.prediction_type);
+  s.rescale_betas_zero_snr = config.get_bool("rescale_betas_zero_snr", s.rescale_betas_zero_snr);
+  s.snr_shift_scale = config.get_double("snr_shift_scale", s.snr_shift_scale);
+  s.set_alpha_to_one = config.get_bool("set_alpha_to_one", s.set_alpha_to_one);
+  s.steps_offset = config.get_int("steps_offset", s.steps_offset, 0, 1000000);
+  s.timestep_spacing = config.get_string("timestep_spacing", s.timestep_spacing);
+  try {
+    check(s);
+  } catch (const Error& error) {
+    throw Error(error.status(), config.file().string() + ": " + error.what());
+  }
+  return s;
+}
+
+}  // namespace
+
+CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
+  need_folder(paths.root, "model.path");
+  CogVideoXFolder f;
+  f.paths = paths;
+  const ModelIndex index = read_model_index(paths.root / "model_index.json");
+  f.class_name = index.class_name;
+  require(f.class_name == "CogVideoXPipeline", Status::data,
+          "{}: the pipeline is {}, and CogVideoXPipeline is expected",
+          (paths.root / "model_index.json").string(), f.class_name);
+  need_folder(paths.transformer, "model.transformer");
+  need_folder(paths.vae, "model.vae");
+  need_folder(paths.text_encoder, "model.text-encoder");
+  need_folder(paths.tokenizer, "model.tokenizer");
+  need_folder(paths.scheduler, "model.scheduler");
+  f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
+  f.vae = CogVideoXVaeConfig::read(Config::read(paths.vae / "config.json"));
+  f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
+  const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
+  f.scheduler = read_scheduler(scheduler);
+  f.sampler = sampler_kind_of_class(scheduler.get_string("_class_name", "(none)"));
+
+  const std::string root = paths.root.string();
+  require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
+          "{}: the text encoder gives {} channels and the transformer takes {}", root,
+          f.text_encoder.d_model, f.transformer.text_channels);
+  require(f.vae.latent_channels == f.transformer.in_channels, Status::data,
+          "{}: the autoencoder has {} latent channels and the transformer {}", root,
+          f.vae.latent_channels, f.transformer.in_channels);
+  require(f.vae.temporal_compression == f.transformer.temporal_compression, Status::data,
+          "{}: the autoencoder compresses time {} times and the transformer expects {}", root,
+          f.vae.temporal_compression, f.transformer.temporal_compression);
+  return f;
+}
+
+Checkpoint CogVideoXFolder::transformer_weights() const {
+  return Checkpoint::open(paths.transformer, "diffusion_pytorch_model");
+}
+Checkpoint CogVideoXFolder::vae_weights() const {
+  return Checkpoint::open(paths.vae, "diffusion_pytorch_model");
+}
+Checkpoint CogVideoXFolder::text_encoder_weights() const {
+  return Checkpoint::open(paths.text_encoder, "model");
+}
+
+void CogVideoXFolder::check_weights() const {
+  text_encoder_weights().check(t5_tensors(text_encoder));
+  transformer_weights().check(cogvideox_tensors(transformer));
+  vae_weights().check(cogvideox_decoder_tensors(vae));
+}
+
+double CogVideoXFolder::default_fps() const { return transformer.linear_patch ? 16 : 8; }
+
+}  // namespace reelmesh

@@ -1,0 +1,62 @@
+#include "pipeline/machine.hpp"
+
+#include <omp.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "base/log.hpp"
+
+namespace reelmesh::pipeline {
+
+Machine find_machine(const comm::Group& world) {
+  Machine machine;
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  machine.host = name.data();
+  machine.host_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::string mask;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    machine.cores = std::max(1, CPU_COUNT(&cores));
+    mask.assign(reinterpret_cast<const char*>(&cores), sizeof cores);
+  } else {
+    machine.cores = machine.host_cores;
+  }
+  const comm::Group host = world.on_this_host();
+  machine.host_ranks = host.size();
+  const auto masks = host.all_gather(mask);
+  machine.sharing = static_cast<int>(std::count(masks.begin(), masks.end(), mask));
+  return machine;
+}
+
+int set_threads(const Machine& machine, const std::optional<int>& asked) {
+  const char* variable = std::getenv("OMP_NUM_THREADS");
+  int threads = std::max(1, machine.cores / machine.sharing);
+  if (variable != nullptr && std::atoi(variable) > 0) threads = std::atoi(variable);
+  if (asked) threads = *asked;
+  omp_set_num_threads(threads);
+  const bool bound = machine.cores < machine.host_cores;
+  if (bound && machine.host_ranks * machine.cores / machine.sharing * 2 <= machine.host_cores) {
+    log::warning(
+        "each rank is bound to {} of the {} cores of {}, which has {} ranks; mpirun --bind-to none "
+        "or --map-by ppr:{}:node:pe={} uses them all",
+        machine.cores, machine.host_cores, machine.host, machine.host_ranks, machine.host_ranks,
+        machine.host_cores / machine.host_ranks);
+  }
+  return threads;
+}
+
+std::int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace reelmesh::pipeline

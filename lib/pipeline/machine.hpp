@@ -1,0 +1,27 @@
+#pragma once
+// What a rank learns of the machine under it.
+#include <optional>
+#include <string>
+
+#include "comm/group.hpp"
+
+namespace reelmesh::pipeline {
+
+struct Machine {
+  std::string host;
+  int cores = 1;       ///< that this rank may run on
+  int sharing = 1;     ///< ranks of this host that may run on the same cores
+  int host_cores = 1;  ///< of the host that are online
+  int host_ranks = 1;
+};
+
+/// Collective over `world`.
+Machine find_machine(const comm::Group& world);
+
+/// Sets the threads of this rank: as asked for, or OMP_NUM_THREADS, or the cores it may use divided
+/// by the ranks that share them. Warns where the launcher bound ranks so that most cores stay idle.
+int set_threads(const Machine& machine, const std::optional<int>& asked);
+
+std::int64_t peak_memory_bytes();  ///< largest resident size so far
+
+}  // namespace reelmesh::pipeline

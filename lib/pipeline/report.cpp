@@ -1,0 +1,87 @@
+#include "pipeline/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "base/report.hpp"
+#include "base/units.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+constexpr std::array<const char*, 6> stages{"load",   "encode",   "denoise_step",
+                                            "decode", "handover", "write"};
+
+struct RankTotals {
+  std::array<double, stages.size()> seconds{};
+  std::array<std::int64_t, stages.size()> count{};
+  std::int64_t flops = 0, bytes_sent = 0, peak_memory_bytes = 0;
+};
+
+// What one rank has done, as bytes that travel between equal machines.
+RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
+  RankTotals mine;
+  for (const trace::Span& span : recorder.spans) {
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      if (std::string_view(span.name) != stages[i]) continue;
+      mine.seconds[i] += static_cast<double>(span.duration_ns) * 1e-9;
+      ++mine.count[i];
+    }
+  }
+  mine.flops = recorder.flops;
+  mine.bytes_sent = recorder.bytes_sent;
+  mine.peak_memory_bytes = totals.peak_memory_bytes;
+  return mine;
+}
+
+}  // namespace
+
+std::string closing_report(const comm::Group& world, const trace::Recorder& mine,
+                           const Totals& totals) {
+  const RankTotals own = add_up(mine, totals);
+  std::string block(sizeof own, '\0');
+  std::memcpy(block.data(), &own, sizeof own);
+  const std::vector<std::string> blocks = world.gather(block, 0);
+  if (world.rank() != 0) return {};
+  std::vector<RankTotals> ranks(blocks.size());
+  for (std::size_t r = 0; r < blocks.size(); ++r) {
+    std::memcpy(&ranks[r], blocks[r].data(), sizeof(RankTotals));
+  }
+
+  Table table({"stage", "ranks", "min", "average", "max", "seconds each"});
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    double least = 1e300, most = 0, sum = 0;
+    std::int64_t taking_part = 0, most_often = 0;
+    for (const RankTotals& rank : ranks) {
+      if (rank.count[i] == 0) continue;
+      ++taking_part;
+      least = std::min(least, rank.seconds[i]);
+      most = std::max(most, rank.seconds[i]);
+      sum += rank.seconds[i];
+      most_often = std::max(most_often, rank.count[i]);
+    }
+    if (taking_part == 0) continue;
+    table.row({stages[i], std::to_string(taking_part), format_seconds(least),
+               format_seconds(sum / static_cast<double>(taking_part)), format_seconds(most),
+               fmt::format("{:.4g}", most / static_cast<double>(most_often))});
+  }
+  std::int64_t flops = 0, bytes = 0, least_memory = ranks[0].peak_memory_bytes, most_memory = 0;
+  for (const RankTotals& rank : ranks) {
+    flops += rank.flops;
+    bytes += rank.bytes_sent;
+    least_memory = std::min(least_memory, rank.peak_memory_bytes);
+    most_memory = std::max(most_memory, rank.peak_memory_bytes);
+  }
+  const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+  return table.str() +
+         fmt::format(
+             "{} {} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent, peak memory {} to {} a rank\n",
+             totals.clips, totals.clips == 1 ? "clip" : "clips",
+             format_seconds(totals.wall_seconds), number(flops) * 1e-12,
+             number(flops) * 1e-9 / totals.wall_seconds, format_bytes(number(bytes)),
+             format_bytes(number(least_memory)), format_bytes(number(most_memory)));
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,238 @@
+#include "pipeline/run.hpp"
+
+#include "base/log.hpp"
+#include "base/progress.hpp"
+#include "base/trace.hpp"
+#include "pipeline/machine.hpp"
+#include "pipeline/report.hpp"
+#include "pipeline/stages.hpp"
+#include "store/file.hpp"
+#include "store/job.hpp"
+#include "store/trace.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+// Rank 0 works; where it fails, all ranks throw the same error.
+void on_first_rank(const comm::Group& world, const std::function<void()>& work) {
+  together(world, [&] {
+    if (world.rank() == 0) work();
+  });
+}
+
+Plan plan_of(const Job& job, const CogVideoXFolder& model, int ranks) {
+  const ExpectedShapes tensors = t5_tensors(model.text_encoder);
+  TextEncoderSizes sizes{model.text_encoder.num_layers, 0, 0};
+  for (const auto& [name, shape] : tensors) {
+    if (name.starts_with("encoder.block.1.") || sizes.layers == 1) {
+      sizes.layer_bytes += numel(shape) * size_of(job.dtype);
+    }
+    if (name == "shared.weight") sizes.embedding_bytes = numel(shape) * size_of(job.dtype);
+  }
+  const std::string& map = job.parallel.device_map;
+  return make_plan(job.parallel, sizes, ranks,
+                   map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
+}
+
+// The clips that are still to be made.
+std::vector<Clip> pending_clips(const Job& job, const CogVideoXFolder& model,
+                                std::vector<Clip> clips, const comm::Group& world) {
+  if (job.if_exists != IfExists::resume) return clips;
+  std::string done(clips.size(), ' ');
+  if (world.rank() == 0) {
+    for (std::size_t i = 0; i < clips.size(); ++i) {
+      const bool complete = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
+                                          clips[i].shapes(job, model));
+      done[i] = complete ? 'x' : ' ';
+    }
+  }
+  done = world.broadcast(done, 0);
+  std::vector<Clip> pending;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    if (done[i] == ' ') pending.push_back(std::move(clips[i]));
+  }
+  if (pending.size() < clips.size()) {
+    log::info("{} of {} clips are complete already", clips.size() - pending.size(), clips.size());
+  }
+  return pending;
+}
+
+Existing existing(IfExists choice) {
+  return choice == IfExists::fail      ? Existing::fail
+         : choice == IfExists::replace ? Existing::replace
+                                       : Existing::resume;
+}
+
+// One prompt's embedding out of [token, branch, channel], as float32 [token, channel].
+Tensor branch_of(const Tensor& context, std::int64_t branch) {
+  const std::int64_t tokens = context.shape(0), branches = context.shape(1);
+  const Tensor values = context.to(DType::float32);
+  Tensor out = Tensor::empty({tokens, context.shape(2)}, DType::float32);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const Tensor row =
+        values.reshape({tokens * branches, context.shape(2)}).rows(t * branches + branch, 1);
+    std::copy_n(row.data<float>(), row.numel(), out.rows(t, 1).data<float>());
+  }
+  return out;
+}
+
+// Where the results of the decode group go. Knows the clock, because a clip's file says how long
+// the job worked on it.
+class Writer {
+ public:
+  Writer(const Job& job, const Decode& decode) : job_(job), decode_(decode) {}
+
+  void operator()(const Clip& clip, const Sharded& latents, const Sharded& video,
+                  const Sharded* context) {
+    const comm::Group& group = decode_.group();
+    if (!group.member()) return;
+    const trace::Scope scope("write", trace::Level::stages, "file");
+    ClipRecord record = clip.record;
+    const std::int64_t now = trace::now_ns();
+    record.wall_seconds = group.max(static_cast<double>(now - since_) * 1e-9);
+    since_ = now;
+    const Sharded kept_latents = decode_.within(latents, 2);
+    std::vector<Sharded> embeddings;
+    if (context != nullptr) {
+      const Sharded spread = decode_.within(*context, 0);
+      const Shape& shape = spread.layout.global();
+      const Layout layout = Layout::cut({shape[0], shape[2]}, 0, group.size());
+      for (std::int64_t branch = shape[1] - 1; branch >= 0; --branch) {
+        embeddings.push_back({branch_of(spread.local, branch), layout, group});
+      }
+    }
+    write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
+               job_.keep_latents ? &kept_latents : nullptr,
+               embeddings.empty() ? nullptr : &embeddings.front(),
+               embeddings.size() > 1 ? &embeddings.back() : nullptr,
+               job_.if_exists != IfExists::fail);
+  }
+
+ private:
+  const Job& job_;
+  const Decode& decode_;
+  std::int64_t since_ = trace::now_ns();  ///< end of the clip before
+};
+
+// prompts → embeddings → latents → video → files. In split mode the stages stand on disjoint ranks
+// and a round is one clip, so that clips stream through them; in phased mode a round is all clips,
+// and the text encoder leaves before the transformer comes.
+void make_clips(const Job& job, const CogVideoXFolder& model, const Plan& plan,
+                const comm::Group& world, const std::vector<Clip>& clips) {
+  Encode encode(world, plan, model, job.dtype);
+  Denoise denoise(world, plan, model, job.dtype);
+  Decode decode(world, plan, model, job.dtype);
+  const bool split = plan.mode == Mode::split;
+  encode.load();
+  if (split) {
+    denoise.load();
+    decode.load();
+  }
+  Writer write(job, decode);
+  // The replica that has the first clip tells how far the job is.
+  std::int64_t steps = 0;
+  for (std::size_t i = 0; i < clips.size(); i += denoise.replicas()) steps += clips[i].record.steps;
+  const bool speaks = world.rank() == plan.denoise.front().first;
+  Progress progress("denoising", steps, "step", Progress::standard_error(speaks));
+
+  for (std::size_t first = 0; first < clips.size(); first += split ? 1 : clips.size()) {
+    const std::size_t last = split ? first + 1 : clips.size();
+    std::vector<Sharded> encoded, contexts;
+    for (std::size_t i = first; i < last; ++i) {
+      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
+      encoded.push_back(encode(clips[i]));
+    }
+    if (!split) encode.release();
+    for (std::size_t i = first; i < last; ++i) {
+      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
+      contexts.push_back(hand_over(encoded[i - first], denoise.context_layout(clips[i], i)));
+    }
+    if (!split) {
+      denoise.load();
+      decode.load();
+    }
+    // Replicas work on clips side by side; then these are decoded one after the other.
+    for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
+      const std::size_t end = std::min(last, wave + denoise.replicas());
+      std::vector<Sharded> latents;
+      for (std::size_t i = wave; i < end; ++i) {
+        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
+        latents.push_back(denoise(clips[i], i, contexts[i - first], [&] { progress.advance(); }));
+      }
+      for (std::size_t i = wave; i < end; ++i) {
+        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
+        const Layout rows = decode.layout(latents[i - wave].layout.global(), 2);
+        const Sharded placed = hand_over(latents[i - wave], rows);
+        std::optional<Sharded> context;
+        if (job.keep_embeddings) {
+          const Sharded& held = contexts[i - first];
+          context = hand_over(held, decode.layout(held.layout.global(), 0));
+        }
+        if (decode.group().member()) {
+          const Sharded video = job.keep_video ? decode(placed) : Sharded{};
+          write(clips[i], placed, video, context ? &*context : nullptr);
+        }
+      }
+    }
+  }
+  progress.finish();
+}
+
+}  // namespace
+
+Status run(const Job& job, const ProgramInfo& program) {
+  const comm::Group world = comm::Group::world();
+  const std::int64_t start = trace::now_ns();
+  const std::string started = iso8601_now();
+  // Stages are always recorded, for the closing report.
+  trace::recorder().level =
+      std::max(trace::Level::stages, static_cast<trace::Level>(job.trace_level));
+
+  const Machine machine = find_machine(world);
+  const int threads = set_threads(machine, job.threads);
+
+  // Everything that can be refused is refused before anything is loaded or written.
+  on_first_rank(world, [&] { CogVideoXFolder::open(job.model).check_weights(); });
+  const CogVideoXFolder model = CogVideoXFolder::open(job.model);
+  std::vector<Clip> clips = resolve_clips(job, model, Tokenizer::open(model.paths.tokenizer));
+  const Plan plan = plan_of(job, model, world.size());
+  for (int r = 0; r < world.size(); ++r) {
+    if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
+  }
+  for (Clip& clip : clips) {
+    clip.record.layout = describe(plan, clip.grid(model.transformer.patch));
+  }
+  on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
+  const int all_clips = static_cast<int>(clips.size());
+  const std::string layout = clips.front().record.layout;
+  clips = pending_clips(job, model, std::move(clips), world);
+  log::info("{} {} with {} on {} {} of {} {}", clips.size(), clips.size() == 1 ? "clip" : "clips",
+            job.model.root.string(), world.size(), world.size() == 1 ? "rank" : "ranks", threads,
+            threads == 1 ? "thread" : "threads");
+  log::info("{}", layout);
+
+  if (!clips.empty()) make_clips(job, model, plan, world, clips);
+
+  const bool traced = job.trace_level > 0;
+  if (traced) {
+    write_trace(world, job.output,
+                {machine.host, plan.role(world.rank()), "cpu", threads, peak_memory_bytes()},
+                trace::recorder().spans);
+  }
+  JobRecord record{program.name, program.version, program.revision,
+                   job.options,  layout,          world.gather(machine.host, 0),
+                   started,      iso8601_now(),   all_clips,
+                   traced};
+  on_first_rank(world, [&] { write_job(job.output, record); });
+
+  Totals totals;
+  totals.clips = static_cast<int>(clips.size());
+  totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
+  totals.peak_memory_bytes = peak_memory_bytes();
+  const std::string report = closing_report(world, trace::recorder(), totals);
+  log::info("{}results: {}", report, (job.output / "job.h5").string());
+  return Status::ok;
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,156 @@
+#include "plan/device_map.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr const char* option = "parallel.device-map";
+
+void check_rank(std::int64_t rank, int ranks) {
+  require(rank >= 0 && rank < ranks, Status::unavailable,
+          "{}: rank {} is not in the text group, which has ranks 0 to {}", option, rank, ranks - 1);
+}
+
+// Consecutive parts with at most `limit` bytes each: layers that each rank takes, or nothing where
+// more ranks would be needed.
+std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
+                               std::int64_t embedding_bytes, int ranks, std::int64_t limit) {
+  std::vector<std::int64_t> taken;
+  for (int r = 0; r < ranks; ++r) {
+    const std::int64_t room = limit - (r == 0 ? embedding_bytes : 0);
+    if (room < 0) return {};
+    taken.push_back(std::min(layers, room / layer_bytes));
+    layers -= taken.back();
+  }
+  return layers == 0 ? taken : std::vector<std::int64_t>{};
+}
+
+}  // namespace
+
+std::vector<DeviceMap::Stage> DeviceMap::stages() const {
+  const auto layers = static_cast<std::int64_t>(layer_rank.size());
+  std::vector<Stage> stages{{embedding_rank, 0, 0, true, false}};
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const int rank = layer_rank[static_cast<std::size_t>(i)];
+    if (stages.back().rank != rank) stages.push_back({rank, i, i, false, false});
+    stages.back().last = i + 1;
+  }
+  if (stages.back().rank != final_norm_rank) {
+    stages.push_back({final_norm_rank, layers, layers, false, false});
+  }
+  stages.back().final_norm = true;
+  return stages;
+}
+
+DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
+                              std::int64_t embedding_bytes, int ranks) {
+  // The least limit that suffices, by bisection.
+  std::int64_t low = 0, high = embedding_bytes + layers * layer_bytes;
+  while (low + 1 < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fill(layers, layer_bytes, embedding_bytes, ranks, middle).empty() ? low : high) = middle;
+  }
+  const auto taken = fill(layers, layer_bytes, embedding_bytes, ranks, high);
+  DeviceMap map;
+  for (int r = 0; r < ranks; ++r) {
+    map.layer_rank.insert(map.layer_rank.end(),
+                          static_cast<std::size_t>(taken[static_cast<std::size_t>(r)]), r);
+  }
+  map.final_norm_rank = map.layer_rank.back();
+  return map;
+}
+
+DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ranks) {
+  const std::string whole(ranges);
+  const auto number = [&](std::string_view text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    require(!text.empty() && error == std::errc() && end == text.data() + text.size() && value >= 0,
+            Status::usage,
+            "{}: '{}' is neither 'auto', ranges such as 0-11:0,12-23:1, nor a JSON file", option,
+            whole);
+    return value;
+  };
+  DeviceMap map;
+  map.layer_rank.assign(static_cast<std::size_t>(layers), -1);
+  while (!ranges.empty()) {
+    const std::string_view part = ranges.substr(0, ranges.find(','));
+    ranges.remove_prefix(std::min(ranges.size(), part.size() + 1));
+    const std::size_t colon = part.find(':');
+    const std::string_view span = part.substr(0, colon);
+    const std::size_t dash = span.find('-');
+    const std::int64_t first = number(span.substr(0, dash));
+    const std::int64_t last =
+        dash == std::string_view::npos ? first : number(span.substr(dash + 1));
+    const std::int64_t rank =
+        number(colon == std::string_view::npos ? std::string_view() : part.substr(colon + 1));
+    check_rank(rank, ranks);
+    require(first <= last && last < layers, Status::usage,
+            "{}: layers {}-{} where the text encoder has layers 0 to {}", option, first, last,
+            layers - 1);
+    for (std::int64_t i = first; i <= last; ++i) {
+      int& holder = map.layer_rank[static_cast<std::size_t>(i)];
+      require(holder < 0, Status::usage, "{}: layer {} is given to ranks {} and {}", option, i,
+              holder, rank);
+      holder = static_cast<int>(rank);
+    }
+  }
+  for (std::int64_t i = 0; i < layers; ++i) {
+    require(map.layer_rank[static_cast<std::size_t>(i)] >= 0, Status::usage,
+            "{}: '{}' gives layer {} to no rank", option, whole, i);
+  }
+  map.embedding_rank = map.layer_rank.front();
+  map.final_norm_rank = map.layer_rank.back();
+  return map;
+}
+
+DeviceMap device_map_from_json(const std::string& text, const std::string& source,
+                               std::int64_t layers, int ranks) {
+  const nlohmann::json json = parse_json(text, source);
+  require(json.is_object(), Status::data, "{}: expected an object of module -> rank", source);
+  const auto rank_of = [&](const std::string& module) {
+    std::string best;
+    const nlohmann::json* value = nullptr;
+    for (const auto& [name, rank] : json.items()) {
+      const bool holds = name.empty() || module == name ||
+                         (module.starts_with(name) && module[name.size()] == '.');
+      if (holds && (value == nullptr || name.size() >= best.size())) {
+        best = name;
+        value = &rank;
+      }
+    }
+    require(value != nullptr, Status::data, "{}: no entry for {}", source, module);
+    require(value->is_number_unsigned(), Status::data,
+            "{}: '{}' is {}, and the number of a rank is expected", source, best, value->dump());
+    const auto rank = value->get<std::uint64_t>();
+    check_rank(rank > 1000000 ? -1 : static_cast<std::int64_t>(rank), ranks);
+    return static_cast<int>(rank);
+  };
+  DeviceMap map;
+  // The embedding is tied: transformers' module "shared" and its alias in the encoder.
+  map.embedding_rank = rank_of(json.contains("encoder.embed_tokens") || !json.contains("shared")
+                                   ? "encoder.embed_tokens"
+                                   : "shared");
+  for (std::int64_t i = 0; i < layers; ++i) {
+    map.layer_rank.push_back(rank_of("encoder.block." + std::to_string(i)));
+  }
+  map.final_norm_rank = rank_of("encoder.final_layer_norm");
+  return map;
+}
+
+std::string to_string(const DeviceMap& map) {
+  std::string text;
+  for (const DeviceMap::Stage& stage : map.stages()) {
+    if (stage.first == stage.last) continue;
+    text +=
+        fmt::format("{}{}-{}:{}", text.empty() ? "" : ",", stage.first, stage.last - 1, stage.rank);
+  }
+  return text;
+}
+
+}  // namespace reelmesh

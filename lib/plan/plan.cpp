@@ -1,0 +1,148 @@
+#include "plan/plan.hpp"
+
+#include <algorithm>
+
+namespace reelmesh {
+namespace {
+
+int at_least_one(const std::optional<int>& value) { return value.value_or(1); }
+
+// Ranks of one denoising group where the user said so.
+std::optional<int> group_size(const ParallelRequest& r) {
+  if (!r.cfg && !r.ulysses && !r.ring) return std::nullopt;
+  return at_least_one(r.cfg) * at_least_one(r.ulysses) * at_least_one(r.ring);
+}
+
+std::vector<RankRange> replicas_of(int first, int count, int size) {
+  std::vector<RankRange> replicas;
+  for (int i = 0; i < count; ++i) replicas.push_back({first + i * size, size});
+  return replicas;
+}
+
+void split(Plan& plan, const ParallelRequest& request) {
+  require(plan.ranks >= 3, Status::unavailable,
+          "parallel.mode = split needs at least 3 ranks, for text, denoising and decoding; the job "
+          "has {}",
+          plan.ranks);
+  const int text = at_least_one(request.text), decode = at_least_one(request.decode);
+  const int rest = plan.ranks - text - decode;
+  const int replicas = at_least_one(request.replicas);
+  const int size = group_size(request).value_or(std::max(1, rest / replicas));
+  require(text + replicas * size + decode == plan.ranks, Status::unavailable,
+          "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {}, and the job "
+          "has {} ranks",
+          text, replicas, size, decode, text + replicas * size + decode, plan.ranks);
+  plan.text = {0, text};
+  plan.denoise = replicas_of(text, replicas, size);
+  plan.decode = {plan.ranks - decode, decode};
+}
+
+void phased(Plan& plan, const ParallelRequest& request) {
+  const int replicas = at_least_one(request.replicas);
+  const int size = group_size(request).value_or(std::max(1, plan.ranks / replicas));
+  const int text = request.text.value_or(plan.ranks), decode = request.decode.value_or(plan.ranks);
+  const int most = std::max({text, replicas * size, decode});
+  require(most <= plan.ranks, Status::unavailable,
+          "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
+          "ranks, and the job has {}",
+          text, replicas, size, decode, most, plan.ranks);
+  plan.text = {0, text};
+  plan.denoise = replicas_of(0, replicas, size);
+  plan.decode = {0, decode};
+}
+
+std::int64_t largest_box(const Layout& layout) {
+  std::int64_t largest = 0;
+  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
+  return largest;
+}
+
+}  // namespace
+
+std::string Plan::role(int rank) const {
+  std::string role;
+  const auto add = [&](bool has, const char* name) {
+    if (!has) return;
+    if (!role.empty()) role += '+';
+    role += name;
+  };
+  add(text.contains(rank), "text");
+  add(std::any_of(denoise.begin(), denoise.end(),
+                  [&](const RankRange& range) { return range.contains(rank); }),
+      "denoise");
+  add(decode.contains(rank), "decode");
+  return role.empty() ? "idle" : role;
+}
+
+Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
+               const std::string& device_map_file) {
+  Plan plan;
+  plan.ranks = ranks;
+  plan.shard = request.shard;
+  plan.mode = request.mode;
+  if (plan.mode == Mode::automatic) {
+    // Ranks that do all stages in turn are never idle; who names text or decode ranks wants them
+    // apart.
+    const bool apart = request.text.has_value() || request.decode.has_value();
+    plan.mode = ranks >= 3 && apart ? Mode::split : Mode::phased;
+  }
+  if (plan.mode == Mode::split) {
+    split(plan, request);
+  } else {
+    phased(plan, request);
+  }
+  if (request.device_map == "auto") {
+    plan.device_map = balanced_device_map(text_encoder.layers, text_encoder.layer_bytes,
+                                          text_encoder.embedding_bytes, plan.text.count);
+  } else if (!device_map_file.empty()) {
+    plan.device_map = device_map_from_json(device_map_file, request.device_map, text_encoder.layers,
+                                           plan.text.count);
+  } else {
+    plan.device_map = parse_device_map(request.device_map, text_encoder.layers, plan.text.count);
+  }
+  return plan;
+}
+
+Layout token_layout(Shard shard, const Shape& grid, int ranks) {
+  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1});
+  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1});
+  // Candidates, the preferred first: rows alone, then grids with few parts in time.
+  Layout best = Layout::grid(grid, {1, ranks, 1});
+  bool found = shard == Shard::automatic;
+  for (int frames = 1; frames <= ranks; ++frames) {
+    if (ranks % frames != 0) continue;
+    for (int columns = 1; columns <= ranks / frames; ++columns) {
+      if (ranks / frames % columns != 0) continue;
+      const int rows = ranks / frames / columns;
+      const bool is_grid = (frames > 1) + (rows > 1) + (columns > 1) >= 2;
+      if (shard == Shard::grid && !is_grid) continue;
+      const Layout candidate = Layout::grid(grid, {frames, rows, columns});
+      if (!found || largest_box(candidate) < largest_box(best)) best = candidate;
+      found = true;
+    }
+  }
+  return best;  // a prime number of ranks has no grid: rows are cut
+}
+
+std::string describe(const Plan& plan, const Shape& grid) {
+  const auto ranks = [](const RankRange& range) {
+    return range.count == 1
+               ? fmt::format("rank {}", range.first)
+               : fmt::format("ranks {}-{}", range.first, range.first + range.count - 1);
+  };
+  std::string text = fmt::format(
+      "{} ranks, {}\n", plan.ranks,
+      plan.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
+  text += fmt::format("text: {}, layers {}\n", ranks(plan.text), to_string(plan.device_map));
+  for (std::size_t i = 0; i < plan.denoise.size(); ++i) {
+    text +=
+        fmt::format("denoise{}: {}\n", plan.denoise.size() > 1 ? fmt::format(" replica {}", i) : "",
+                    ranks(plan.denoise[i]));
+  }
+  text += fmt::format("decode: {}\n", ranks(plan.decode));
+  text += fmt::format("tokens [frame, row, column] {}\n",
+                      to_string(token_layout(plan.shard, grid, plan.denoise.front().count)));
+  return text;
+}
+
+}  // namespace reelmesh

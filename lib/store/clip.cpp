@@ -1,0 +1,190 @@
+#include "store/clip.hpp"
+
+#include <hdf5_hl.h>
+
+#include <map>
+
+#include "base/units.hpp"
+#include "layout/relayout.hpp"
+#include "store/file.hpp"
+#include "store/pieces.hpp"
+
+namespace reelmesh {
+namespace {
+
+struct Axis {
+  const char* name;
+  const char* meaning;
+};
+
+constexpr Axis frame{"frame", "frame"};
+constexpr Axis height{"height", "pixel row, from the top"};
+constexpr Axis width{"width", "pixel column, from the left"};
+constexpr Axis channel{"channel", "colour: red, green, blue"};
+constexpr Axis latent_frame{"latent_frame", "frame of the latents"};
+constexpr Axis latent_channel{"latent_channel", "channel of the latents"};
+constexpr Axis latent_height{"latent_height", "row of the latents, from the top"};
+constexpr Axis latent_width{"latent_width", "column of the latents, from the left"};
+constexpr Axis token{"token", "text token"};
+constexpr Axis embedding{"embedding", "feature of the text encoder"};
+
+/// An array of the file, and this rank's part of it.
+struct Array {
+  Piece piece;
+  const char* meaning;
+  std::vector<Axis> axes;
+  Shape shape;
+  std::optional<Shape> chunk;
+};
+
+/// The box that this rank writes: its own, or for a replicated array everything on the first rank
+/// that holds it.
+Box box_to_write(const Sharded& x) {
+  const Layout& layout = x.layout;
+  if (layout.is_partition()) return x.box();
+  expect(layout.is_replicated(), "an array with halos cannot be written: {}", to_string(layout));
+  int first = 0;
+  while (layout.box(first).empty()) ++first;
+  return x.group.rank() == first
+             ? x.box()
+             : Box{Shape(x.box().offset.size(), 0), Shape(x.box().extent.size(), 0)};
+}
+
+Array make_array(const char* name, const char* meaning, DType dtype, std::vector<Axis> axes,
+                 const Sharded& x) {
+  const Shape& shape = x.layout.global();
+  expect(shape.size() == axes.size() && numel(shape) > 0, "{} has shape {}", name,
+         to_string(shape));
+  expect(x.local.empty() || x.local.dtype() == dtype, "{} is {}, expected {}", name,
+         name_of(x.local.dtype()), name_of(dtype));
+  const hid_t type = dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
+  const Box box = box_to_write(x);
+  expect(box.empty() || x.local.shape() == box.extent, "{}: {} held for box {}", name,
+         to_string(x.local.shape()), to_string(box));
+  return {{name, type, box, x.local.raw()}, meaning, std::move(axes), shape, std::nullopt};
+}
+
+Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& ids) {
+  const Shape shape{static_cast<std::int64_t>(ids.size())};
+  const Box box = group.rank() == 0 ? whole_box(shape) : Box{{0}, {0}};
+  return {{"token_ids", H5T_NATIVE_INT32, box, ids.data()},
+          "tokens of the prompt",
+          {token},
+          shape,
+          std::nullopt};
+}
+
+void write_attributes(hid_t file, const ClipRecord& record) {
+  hdf5::write_attribute(file, "Conventions", "CF-1.8");
+  hdf5::write_attribute(file, "prompt", record.prompt);
+  hdf5::write_attribute(file, "negative_prompt", record.negative_prompt);
+  hdf5::write_attribute(file, "seed", record.seed);
+  hdf5::write_attribute(file, "steps", std::int64_t{record.steps});
+  hdf5::write_attribute(file, "guidance", record.guidance);
+  hdf5::write_attribute(file, "fps", record.fps);
+  hdf5::write_attribute(file, "model", record.model);
+  hdf5::write_attribute(file, "scheduler", record.scheduler);
+  hdf5::write_attribute(file, "dtype", record.dtype);
+  hdf5::write_attribute(file, "layout", record.layout);
+  hdf5::write_attribute(file, "wall_seconds", record.wall_seconds);
+}
+
+/// A dimension as netCDF and xarray know it: a one-dimensional array of the index, made a scale.
+hdf5::Dataset create_scale(hid_t file, const Axis& axis, std::int64_t extent) {
+  hdf5::Dataset scale = hdf5::create_dataset(file, axis.name, H5T_NATIVE_INT32, {extent});
+  std::vector<std::int32_t> index(static_cast<std::size_t>(extent));
+  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i);
+  hdf5::write_all(scale.get(), H5T_NATIVE_INT32, index.data());
+  hdf5::check_in(scale.get(), H5DSset_scale(scale.get(), axis.name), "make a dimension scale");
+  hdf5::write_attribute(scale.get(), "long_name", axis.meaning);
+  hdf5::write_attribute(scale.get(), "units", "1");
+  return scale;
+}
+
+/// Everything of the file but the values of the arrays.
+void make_structure(hid_t file, const ClipRecord& record, const std::vector<Array>& arrays) {
+  write_attributes(file, record);
+  std::map<std::string, std::pair<hdf5::Dataset, std::int64_t>> scales;
+  for (const Array& array : arrays) {
+    const std::string& name = array.piece.name;
+    const hdf5::Dataset dataset =
+        hdf5::create_dataset(file, name.c_str(), array.piece.type, array.shape, array.chunk);
+    hdf5::write_attribute(dataset.get(), "long_name", array.meaning);
+    for (std::size_t i = 0; i < array.axes.size(); ++i) {
+      const Axis& axis = array.axes[i];
+      const std::int64_t extent = array.shape[i];
+      auto found = scales.find(axis.name);
+      if (found == scales.end()) {
+        auto made = std::pair(create_scale(file, axis, extent), extent);
+        found = scales.emplace(axis.name, std::move(made)).first;
+      }
+      const auto& [scale, scale_extent] = found->second;
+      expect(scale_extent == extent, "{} has {} along {}, another array has {}", name, extent,
+             axis.name, scale_extent);
+      const auto place = static_cast<unsigned>(i);
+      hdf5::check_in(dataset.get(), H5DSattach_scale(dataset.get(), scale.get(), place),
+                     "attach a dimension scale");
+      hdf5::check_in(dataset.get(), H5DSset_label(dataset.get(), place, axis.name),
+                     "label a dimension");
+    }
+  }
+}
+
+/// An upper bound of the bytes that the values take: deflate adds less than 1 % to noise, and each
+/// chunk has a checksum, an entry in the index, and a placeholder that HDF5 writes first.
+std::int64_t bytes_at_most(const std::vector<Array>& arrays) {
+  std::int64_t bytes = std::int64_t{1} << 20;
+  for (const Array& array : arrays) {
+    const auto size = static_cast<std::int64_t>(H5Tget_size(array.piece.type));
+    const std::int64_t raw = checked_product(numel(array.shape), size, array.piece.name);
+    bytes += raw;
+    if (array.chunk) bytes += raw / 50 + 4096 * array.shape[0];
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::filesystem::path clip_path(const std::filesystem::path& folder, int index) {
+  return folder / "clips" / fmt::format("{:06}.h5", index);
+}
+
+void write_clip(const comm::Group& group, const std::filesystem::path& folder,
+                const ClipRecord& record, const Sharded* video, const Sharded* latents,
+                const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace) {
+  std::vector<Array> arrays;
+  Sharded frames;  // lives as long as its array
+  if (video != nullptr) {
+    const Shape& shape = video->layout.global();
+    frames = relayout(*video, Layout::cut(shape, 0, group.size()));
+    arrays.push_back(
+        make_array("video", "video, RGB", DType::uint8, {frame, height, width, channel}, frames));
+    arrays.back().chunk = Shape{1, shape[1], shape[2], shape[3]};
+  }
+  if (latents != nullptr) {
+    arrays.push_back(make_array("latents", "latents as the sampler leaves them", DType::float32,
+                                {latent_frame, latent_channel, latent_height, latent_width},
+                                *latents));
+  }
+  if (prompt_embeds != nullptr) {
+    arrays.push_back(make_array("prompt_embeds", "text embedding of the prompt", DType::float32,
+                                {token, embedding}, *prompt_embeds));
+  }
+  if (negative_prompt_embeds != nullptr) {
+    arrays.push_back(make_array("negative_prompt_embeds", "text embedding of the negative prompt",
+                                DType::float32, {token, embedding}, *negative_prompt_embeds));
+  }
+  if (!record.token_ids.empty()) arrays.push_back(make_token_ids(group, record.token_ids));
+
+  const std::filesystem::path path = clip_path(folder, record.index);
+  const auto structure = [&](hid_t file) { make_structure(file, record, arrays); };
+  std::vector<Piece> pieces;
+  for (const Array& array : arrays) pieces.push_back(array.piece);
+  together(group, [&] {
+    require(replace || group.rank() != 0 || !std::filesystem::exists(path), Status::cannot_create,
+            "{} exists already; --output.if-exists = replace would replace it", path.string());
+  });
+  write_pieces(group, path, structure, bytes_at_most(arrays), pieces);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,83 @@
+// Whether a file, perhaps damaged or not ours, is a complete clip.
+#include "store/clip.hpp"
+#include "store/hdf5.hpp"
+
+namespace reelmesh {
+namespace {
+
+/// Whether `name` is a plain array of `shape` and `type` stored in this very file. A missing part
+/// of a virtual dataset, or of one stored in other files, would silently read as fill values.
+bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  H5L_info_t link;
+  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return false;
+  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return false;
+  H5O_info_t object;
+  if (H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return false;
+  if (object.type != H5O_TYPE_DATASET) return false;
+
+  const hdf5::Dataset dataset(H5Dopen2(file, name, H5P_DEFAULT));
+  if (!dataset) return false;
+  const hdf5::Properties creation(H5Dget_create_plist(dataset.get()));
+  if (!creation || H5Pget_layout(creation.get()) == H5D_VIRTUAL) return false;
+  if (H5Pget_external_count(creation.get()) != 0) return false;
+
+  const hdf5::Datatype stored(H5Dget_type(dataset.get()));
+  if (!stored || H5Tequal(stored.get(), type) <= 0) return false;
+  const hdf5::Dataspace space(H5Dget_space(dataset.get()));
+  if (!space || H5Sget_simple_extent_ndims(space.get()) != static_cast<int>(shape.size())) {
+    return false;
+  }
+  std::vector<hsize_t> dims(shape.size());
+  if (H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr) < 0) return false;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (dims[axis] != static_cast<hsize_t>(shape[axis])) return false;
+  }
+  H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
+  return H5Dget_space_status(dataset.get(), &status) >= 0 &&
+         status != H5D_SPACE_STATUS_NOT_ALLOCATED;
+}
+
+bool is_text(hid_t file, const char* name, const std::string& expected) {
+  const auto found = hdf5::read_text(file, name, std::max<std::size_t>(expected.size(), 1));
+  return found && *found == expected;
+}
+
+bool is_number(hid_t file, const char* name, double expected) {
+  const auto found = hdf5::read_number(file, name);
+  return found && *found == expected;
+}
+
+bool same_origin(hid_t file, const ClipRecord& expected) {
+  return is_text(file, "prompt", expected.prompt) &&
+         is_text(file, "negative_prompt", expected.negative_prompt) &&
+         hdf5::read_unsigned(file, "seed") == expected.seed &&
+         is_number(file, "steps", expected.steps) &&
+         is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&
+         is_text(file, "model", expected.model) && is_text(file, "scheduler", expected.scheduler) &&
+         is_text(file, "dtype", expected.dtype);
+}
+
+}  // namespace
+
+bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,
+                   const ClipShapes& shapes) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return false;
+  hdf5::File file;
+  try {
+    file = hdf5::open_for_reading(path);
+  } catch (const Error&) {
+    return false;  // damaged, or no HDF5 file at all
+  }
+  const auto needed = [&](const char* name, hid_t type, const Shape& shape) {
+    return shape.empty() || holds(file.get(), name, type, shape);
+  };
+  const auto tokens = static_cast<std::int64_t>(expected.token_ids.size());
+  return same_origin(file.get(), expected) && needed("video", H5T_NATIVE_UINT8, shapes.video) &&
+         needed("latents", H5T_NATIVE_FLOAT, shapes.latents) &&
+         needed("prompt_embeds", H5T_NATIVE_FLOAT, shapes.prompt_embeds) &&
+         needed("negative_prompt_embeds", H5T_NATIVE_FLOAT, shapes.negative_prompt_embeds) &&
+         needed("token_ids", H5T_NATIVE_INT32, tokens == 0 ? Shape{} : Shape{tokens});
+}
+
+}  // namespace reelmesh

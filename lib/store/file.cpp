@@ -1,0 +1,109 @@
+#include "store/file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/handle.hpp"
+#include "base/units.hpp"
+
+namespace reelmesh {
+namespace {
+
+using Descriptor = Handle<int, &::close, -1>;
+
+/// Error(status) with the reason that the system gave last, unless `done`. The reason is read here:
+/// as an argument of require it could be taken before the call that sets it.
+void require_system(bool done, Status status, const std::filesystem::path& path,
+                    std::string_view doing) {
+  if (!done) fail(status, "{}: cannot {}: {}", path.string(), doing, std::strerror(errno));
+}
+
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  const bool creating = (flags & O_CREAT) != 0;
+  require_system(static_cast<bool>(file), creating ? Status::cannot_create : Status::io, path,
+                 creating ? "create it" : "open it");
+  return file;
+}
+
+void sync(const std::filesystem::path& path, int flags) {
+  const Descriptor file = open_file(path, flags);
+  // Some file systems cannot sync a folder and say EINVAL: that is no loss of data.
+  require_system(::fsync(file.get()) == 0 || errno == EINVAL, Status::io, path,
+                 "bring it to the disk");
+}
+
+}  // namespace
+
+std::filesystem::path partial_path(const std::filesystem::path& path) {
+  return path.parent_path() / fmt::format(".{}.partial", path.filename().string());
+}
+
+void create_empty(const std::filesystem::path& path) {
+  open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+}
+
+void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
+  const Descriptor file = open_file(path, O_RDWR);
+  const off_t end = ::lseek(file.get(), 0, SEEK_END);
+  const int error = ::posix_fallocate(file.get(), end, bytes);
+  if (error != 0) {
+    fail(Status::io, "{}: cannot reserve {} of disk space: {}", path.string(),
+         format_bytes(static_cast<double>(bytes)), std::strerror(error));
+  }
+}
+
+void sync_file(const std::filesystem::path& path) { sync(path, O_RDONLY); }
+
+void publish(const std::filesystem::path& path) {
+  const std::filesystem::path partial = partial_path(path);
+  require_system(std::rename(partial.c_str(), path.c_str()) == 0, Status::io, partial,
+                 fmt::format("rename it to {}", path.filename().string()));
+  const std::filesystem::path folder = path.parent_path();
+  sync(folder.empty() ? std::filesystem::path(".") : folder, O_RDONLY | O_DIRECTORY);
+}
+
+void discard(const std::filesystem::path& partial) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(partial, ignored)) return;
+  std::filesystem::resize_file(partial, 0, ignored);
+  std::filesystem::remove(partial, ignored);
+}
+
+void together(const comm::Group& group, const std::function<void()>& work) {
+  Status status = Status::ok;
+  std::string message;
+  try {
+    work();
+  } catch (const Error& error) {
+    status = error.status();
+    message = error.what();
+  } catch (const std::bad_alloc&) {
+    status = Status::unavailable;
+    message = "no memory left";
+  } catch (const std::exception& error) {
+    status = Status::internal;
+    message = error.what();
+  }
+  const bool failed = status != Status::ok;
+  // The lowest rank that failed speaks for all.
+  const auto size = static_cast<std::int64_t>(group.size());
+  const std::int64_t loudest = group.max(failed ? size - group.rank() : std::int64_t{0});
+  if (loudest == 0) return;
+  const int speaker = static_cast<int>(size - loudest);
+  message = group.broadcast(message, speaker);
+  status = static_cast<Status>(
+      std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), speaker)));
+  if (size > 1) {
+    const int in_world = comm::Group::world().rank();
+    message += fmt::format(" (on rank {})", group.broadcast(std::to_string(in_world), speaker));
+  }
+  throw Error(status, message);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,259 @@
+#include "store/hdf5.hpp"
+
+#include <hdf5_hl.h>
+
+#include <algorithm>
+
+namespace reelmesh::hdf5 {
+namespace {
+
+std::vector<hsize_t> extents(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+Dataspace simple_space(hid_t object, const Shape& shape) {
+  const std::vector<hsize_t> dims = extents(shape);
+  return Dataspace(check_in(object,
+                            H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+                            "describe an array"));
+}
+
+void write_attribute(hid_t object, const char* name, hid_t type, hid_t space, const void* value) {
+  const Attribute attribute(
+      check_in(object, H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT),
+               fmt::format("create attribute {}", name)));
+  check_in(object, H5Awrite(attribute.get(), type, value), fmt::format("write attribute {}", name));
+}
+
+void write_scalar(hid_t object, const char* name, hid_t type, const void* value) {
+  const Dataspace space(check_in(object, H5Screate(H5S_SCALAR), "describe a scalar"));
+  write_attribute(object, name, type, space.get(), value);
+}
+
+Properties access_properties() {
+  Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  expect(static_cast<bool>(access) && H5Pset_file_locking(access.get(), false, true) >= 0 &&
+             H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
+         "HDF5 refuses file access properties: {}", innermost_error());
+  return access;
+}
+
+struct Selection {
+  Dataspace file, memory;
+};
+
+Selection select(hid_t dataset, const Box& box, const std::string& doing) {
+  Dataspace file(check_in(dataset, H5Dget_space(dataset), doing));
+  const int axes = H5Sget_simple_extent_ndims(file.get());
+  expect(axes == static_cast<int>(box.extent.size()), "box {} of an array with {} axes",
+         to_string(box), axes);
+  const Shape one(box.extent.size(), 1);
+  Dataspace memory = simple_space(dataset, box.empty() ? one : box.extent);
+  if (box.empty()) {
+    check_in(dataset, H5Sselect_none(file.get()), doing);
+    check_in(dataset, H5Sselect_none(memory.get()), doing);
+  } else {
+    const std::vector<hsize_t> start = extents(box.offset);
+    const std::vector<hsize_t> count = extents(box.extent);
+    check_in(dataset,
+             H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
+                                 nullptr),
+             doing);
+  }
+  return {std::move(file), std::move(memory)};
+}
+
+// Without this, HDF5 would start with its first call.
+[[maybe_unused]] const bool initialized_before_main = (initialize(), true);
+
+/// An attribute that holds one value, or no owner.
+Attribute open_scalar(hid_t object, const char* name) {
+  if (H5Aexists(object, name) <= 0) return {};
+  Attribute attribute(H5Aopen(object, name, H5P_DEFAULT));
+  if (!attribute) return {};
+  const Dataspace space(H5Aget_space(attribute.get()));
+  if (!space || H5Sget_simple_extent_npoints(space.get()) != 1) return {};
+  return attribute;
+}
+
+}  // namespace
+
+void initialize() {
+  static const bool done = [] {
+    H5dont_atexit();
+    H5open();
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    H5PLset_loading_state(0);  // a file must not choose code to run
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+std::string innermost_error() {
+  std::string reason;
+  const auto first = [](unsigned, const H5E_error2_t* error, void* data) -> herr_t {
+    std::string& text = *static_cast<std::string*>(data);
+    if (text.empty() && error->desc != nullptr) text = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first, &reason);
+  return reason.empty() ? "HDF5 gives no reason" : reason;
+}
+
+File create(const std::filesystem::path& path) {
+  const Properties access = access_properties();
+  return File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), path,
+                    "create the file", Status::cannot_create));
+}
+
+File open_together(const comm::Group& group, const std::filesystem::path& path) {
+  const Properties access = access_properties();
+  check(H5Pset_fapl_mpio(access.get(), group.handle(), MPI_INFO_NULL), path, "set up MPI-IO");
+  check(H5Pset_all_coll_metadata_ops(access.get(), true), path, "set up MPI-IO");
+  check(H5Pset_coll_metadata_write(access.get(), true), path, "set up MPI-IO");
+  return File(
+      check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file in parallel"));
+}
+
+File open_for_reading(const std::filesystem::path& path) {
+  const Properties access = access_properties();
+  return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), path, "open the file"));
+}
+
+void File::close() {
+  // A failed close frees the file but not its identifier: it must not be tried again.
+  const hid_t id = std::exchange(id_, no_id);
+  check_in(id, H5Fflush(id, H5F_SCOPE_GLOBAL), "flush the file");
+  if (H5Fclose(id) < 0) fail(Status::io, "HDF5 cannot close a file: {}", innermost_error());
+}
+
+Datatype string_type(std::size_t bytes) {
+  Datatype type(H5Tcopy(H5T_C_S1));
+  expect(static_cast<bool>(type) && H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)) >= 0 &&
+             H5Tset_strpad(type.get(), H5T_STR_NULLPAD) >= 0 &&
+             H5Tset_cset(type.get(), H5T_CSET_UTF8) >= 0,
+         "HDF5 refuses a string of {} bytes: {}", bytes, innermost_error());
+  return type;
+}
+
+void write_attribute(hid_t object, const char* name, std::string_view value) {
+  const std::string text = value.empty() ? std::string(1, '\0') : std::string(value);
+  write_scalar(object, name, string_type(text.size()).get(), text.data());
+}
+
+void write_attribute(hid_t object, const char* name, const std::vector<std::string>& values) {
+  std::size_t length = 1;
+  for (const std::string& value : values) length = std::max(length, value.size());
+  std::string block;
+  for (const std::string& value : values) {
+    block += value;
+    block.append(length - value.size(), '\0');
+  }
+  const Dataspace space = simple_space(object, {static_cast<std::int64_t>(values.size())});
+  write_attribute(object, name, string_type(length).get(), space.get(), block.data());
+}
+
+void write_attribute(hid_t object, const char* name, std::int64_t value) {
+  write_scalar(object, name, H5T_NATIVE_INT64, &value);
+}
+
+void write_attribute(hid_t object, const char* name, std::uint64_t value) {
+  write_scalar(object, name, H5T_NATIVE_UINT64, &value);
+}
+
+void write_attribute(hid_t object, const char* name, double value) {
+  write_scalar(object, name, H5T_NATIVE_DOUBLE, &value);
+}
+
+std::optional<std::string> read_text(hid_t object, const char* name, std::size_t limit) {
+  const Attribute attribute = open_scalar(object, name);
+  if (!attribute) return std::nullopt;
+  const Datatype type(H5Aget_type(attribute.get()));
+  if (!type || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0) {
+    return std::nullopt;
+  }
+  const std::size_t bytes = H5Tget_size(type.get());
+  if (bytes == 0 || bytes > limit) return std::nullopt;
+  std::string text(bytes, '\0');
+  if (H5Aread(attribute.get(), type.get(), text.data()) < 0) return std::nullopt;
+  text.erase(text.find_last_not_of('\0') + 1);
+  return text;
+}
+
+std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name) {
+  const Attribute attribute = open_scalar(object, name);
+  if (!attribute) return std::nullopt;
+  const Datatype type(H5Aget_type(attribute.get()));
+  std::uint64_t value = 0;
+  if (!type || H5Tget_class(type.get()) != H5T_INTEGER ||
+      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<double> read_number(hid_t object, const char* name) {
+  const Attribute attribute = open_scalar(object, name);
+  if (!attribute) return std::nullopt;
+  const Datatype type(H5Aget_type(attribute.get()));
+  double value = 0;
+  if (!type || (H5Tget_class(type.get()) != H5T_FLOAT && H5Tget_class(type.get()) != H5T_INTEGER) ||
+      H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
+                       const std::optional<Shape>& chunk) {
+  const std::string doing = fmt::format("create dataset {} {}", name, to_string(shape));
+  const Dataspace space = simple_space(parent, shape);
+  const Properties creation(check_in(parent, H5Pcreate(H5P_DATASET_CREATE), doing));
+  check_in(parent, H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), doing);
+  // Equal content gives equal bytes whenever it was written.
+  check_in(parent, H5Pset_obj_track_times(creation.get(), false), doing);
+  if (chunk) {
+    const std::vector<hsize_t> dims = extents(*chunk);
+    check_in(parent, H5Pset_chunk(creation.get(), static_cast<int>(dims.size()), dims.data()),
+             doing);
+    check_in(parent, H5Pset_shuffle(creation.get()), doing);
+    check_in(parent, H5Pset_deflate(creation.get(), 1), doing);
+    check_in(parent, H5Pset_fletcher32(creation.get()), doing);
+  }
+  return Dataset(check_in(
+      parent, H5Dcreate2(parent, name, type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+      doing));
+}
+
+Dataset open_dataset(hid_t parent, const char* name) {
+  return Dataset(
+      check_in(parent, H5Dopen2(parent, name, H5P_DEFAULT), fmt::format("open dataset {}", name)));
+}
+
+void write_all(hid_t dataset, hid_t type, const void* values) {
+  check_in(dataset, H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+           "write a dataset");
+}
+
+void write_box(hid_t dataset, hid_t type, const Box& box, const void* values) {
+  const std::string doing = fmt::format("write box {}", to_string(box));
+  const Selection selection = select(dataset, box, doing);
+  const Properties transfer(check_in(dataset, H5Pcreate(H5P_DATASET_XFER), doing));
+  check_in(dataset, H5Pset_dxpl_mpio(transfer.get(), H5FD_MPIO_COLLECTIVE), doing);
+  const double nothing = 0;  // HDF5 wants an address even for an empty selection
+  check_in(dataset,
+           H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), transfer.get(),
+                    box.empty() ? &nothing : values),
+           doing);
+}
+
+std::string read_box(hid_t dataset, hid_t type, const Box& box) {
+  const std::string doing = fmt::format("read box {}", to_string(box));
+  const Selection selection = select(dataset, box, doing);
+  std::string bytes(static_cast<std::size_t>(box.numel()) * H5Tget_size(type), '\0');
+  check_in(dataset,
+           H5Dread(dataset, type, selection.memory.get(), selection.file.get(), H5P_DEFAULT,
+                   bytes.data()),
+           doing);
+  return bytes;
+}
+
+}  // namespace reelmesh::hdf5

@@ -1,0 +1,131 @@
+#include "store/job.hpp"
+
+#include <fmt/chrono.h>
+
+#include <ctime>
+
+#include "store/clip.hpp"
+#include "store/file.hpp"
+#include "store/hdf5.hpp"
+
+namespace reelmesh {
+namespace {
+
+/// A link that readers resolve against the folder of the file that holds it.
+void link(hid_t group, const std::string& name, const std::string& target) {
+  hdf5::check_in(
+      group, H5Lcreate_external(target.c_str(), "/", group, name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+      fmt::format("link {}", target));
+}
+
+std::string as_input_file(const std::vector<std::pair<std::string, std::string>>& options) {
+  std::string text;
+  for (const auto& [key, value] : options) text += fmt::format("{} = {}\n", key, value);
+  return text;
+}
+
+void fill(hid_t file, const JobRecord& record) {
+  hdf5::write_attribute(file, "program", record.program);
+  hdf5::write_attribute(file, "version", record.version);
+  hdf5::write_attribute(file, "git_revision", record.revision);
+  hdf5::write_attribute(file, "options", as_input_file(record.options));
+  hdf5::write_attribute(file, "plan", record.plan);
+  hdf5::write_attribute(file, "hosts", record.hosts);
+  hdf5::write_attribute(file, "start", record.start);
+  hdf5::write_attribute(file, "end", record.end);
+  const hdf5::Group clips(hdf5::check_in(
+      file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
+  for (int i = 0; i < record.clips; ++i) {
+    const std::filesystem::path clip = clip_path("", i);
+    link(clips.get(), clip.stem().string(), clip.string());
+  }
+  if (record.trace) link(file, "trace", "trace.h5");
+}
+
+/// Whether a file in clips/ is named as write_clip names them: six digits or more, and ".h5".
+bool is_clip_name(const std::string& name) {
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  return digits != std::string::npos && digits >= 6 && name.substr(digits) == ".h5";
+}
+
+/// The file of which this is the temporary name, or an empty text.
+std::string published_name(const std::string& name) {
+  const std::string_view end = ".partial";
+  if (name.size() <= end.size() + 1 || name.front() != '.' || !name.ends_with(end)) return "";
+  return name.substr(1, name.size() - 1 - end.size());
+}
+
+bool is_index(const std::string& name) { return name == "job.h5" || name == "trace.h5"; }
+
+/// Whether the folder holds anything but an empty clips/, which a job that failed early leaves.
+bool has_content(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder)) return true;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const bool empty_clips = entry.path().filename() == "clips" && entry.is_directory() &&
+                             std::filesystem::is_empty(entry.path());
+    if (!empty_clips) return true;
+  }
+  return false;
+}
+
+void clear(const std::filesystem::path& folder, bool results) {
+  std::vector<std::filesystem::path> ours;
+  const auto collect = [&](const std::filesystem::path& where,
+                           bool (*is_ours)(const std::string&)) {
+    for (const auto& entry : std::filesystem::directory_iterator(where)) {
+      const std::string name = entry.path().filename().string();
+      const bool directory = entry.is_directory() && !entry.is_symlink();
+      if (directory) continue;
+      if ((results && is_ours(name)) || is_ours(published_name(name))) ours.push_back(entry.path());
+    }
+  };
+  collect(folder, is_index);
+  collect(folder / "clips", is_clip_name);
+  for (const auto& path : ours) std::filesystem::remove(path);
+  if (results) std::filesystem::remove_all(folder / "restart");
+}
+
+}  // namespace
+
+std::string iso8601_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+void write_job(const std::filesystem::path& folder, const JobRecord& record) {
+  const std::filesystem::path path = folder / "job.h5";
+  const std::filesystem::path partial = partial_path(path);
+  try {
+    create_empty(partial);
+    hdf5::File file = hdf5::create(partial);
+    fill(file.get(), record);
+    file.close();
+    sync_file(partial);
+    publish(path);
+  } catch (...) {
+    discard(partial);
+    throw;
+  }
+}
+
+void prepare_output(const std::filesystem::path& folder, Existing existing) {
+  try {
+    if (existing == Existing::fail && std::filesystem::exists(folder)) {
+      require(!has_content(folder), Status::cannot_create,
+              "output folder {} exists and is not empty; --output.if-exists = resume goes on with "
+              "it, replace starts anew",
+              folder.string());
+    }
+    std::filesystem::create_directories(folder / "clips");
+    clear(folder, existing == Existing::replace);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail(Status::cannot_create, "output folder {}: {}: {}", folder.string(),
+         error.path1().empty() ? folder.string() : error.path1().string(), error.code().message());
+  }
+  // Whether files can be made here is better known now than after hours of work.
+  for (const std::filesystem::path& path : {folder / "job.h5", clip_path(folder, 0)}) {
+    create_empty(partial_path(path));
+    discard(partial_path(path));
+  }
+}
+
+}  // namespace reelmesh

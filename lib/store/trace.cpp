@@ -1,0 +1,193 @@
+#include "store/trace.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+
+#include "store/pieces.hpp"
+
+namespace reelmesh {
+namespace {
+
+// Rows as they are in memory and in the file. Texts are UTF-8, padded with zeros; longer ones are
+// cut.
+struct SpanRow {
+  std::int32_t rank;
+  char lane[16];
+  char name[48];
+  std::int32_t clip, step, layer;
+  std::int64_t start_ns, duration_ns, bytes, flops;
+};
+
+struct RankRow {
+  std::int32_t rank;
+  char host[64];
+  char role[16];
+  char device[64];
+  std::int32_t threads;
+  std::int64_t peak_memory_bytes, clock_offset_ns;
+};
+
+// No gaps between the members: whole rows are compared after writing.
+static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 168);
+
+template <std::size_t n>
+void put(char (&field)[n], std::string_view text) {
+  std::size_t length = std::min(text.size(), n);
+  // Not in the middle of a character: continuation bytes are 10xxxxxx.
+  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
+  std::memset(field, 0, n);
+  std::memcpy(field, text.data(), length);
+}
+
+struct Field {
+  const char* name;
+  std::size_t offset;
+  hid_t number;             ///< type of a number
+  std::size_t letters = 0;  ///< or the length of a text
+};
+
+hdf5::Datatype compound(std::size_t size, const std::vector<Field>& fields) {
+  hdf5::Datatype type(H5Tcreate(H5T_COMPOUND, size));
+  bool made = static_cast<bool>(type);
+  for (const Field& field : fields) {
+    const hdf5::Datatype text =
+        field.letters > 0 ? hdf5::string_type(field.letters) : hdf5::Datatype();
+    const hid_t member = text ? text.get() : field.number;
+    made = made && H5Tinsert(type.get(), field.name, field.offset, member) >= 0;
+  }
+  expect(made, "HDF5 refuses a table row: {}", hdf5::innermost_error());
+  return type;
+}
+
+hdf5::Datatype span_type() {
+  return compound(sizeof(SpanRow),
+                  {{"rank", offsetof(SpanRow, rank), H5T_NATIVE_INT32},
+                   {"lane", offsetof(SpanRow, lane), hdf5::no_id, sizeof SpanRow::lane},
+                   {"name", offsetof(SpanRow, name), hdf5::no_id, sizeof SpanRow::name},
+                   {"clip", offsetof(SpanRow, clip), H5T_NATIVE_INT32},
+                   {"step", offsetof(SpanRow, step), H5T_NATIVE_INT32},
+                   {"layer", offsetof(SpanRow, layer), H5T_NATIVE_INT32},
+                   {"start_ns", offsetof(SpanRow, start_ns), H5T_NATIVE_INT64},
+                   {"duration_ns", offsetof(SpanRow, duration_ns), H5T_NATIVE_INT64},
+                   {"bytes", offsetof(SpanRow, bytes), H5T_NATIVE_INT64},
+                   {"flops", offsetof(SpanRow, flops), H5T_NATIVE_INT64}});
+}
+
+hdf5::Datatype rank_type() {
+  return compound(sizeof(RankRow),
+                  {{"rank", offsetof(RankRow, rank), H5T_NATIVE_INT32},
+                   {"host", offsetof(RankRow, host), hdf5::no_id, sizeof RankRow::host},
+                   {"role", offsetof(RankRow, role), hdf5::no_id, sizeof RankRow::role},
+                   {"device", offsetof(RankRow, device), hdf5::no_id, sizeof RankRow::device},
+                   {"threads", offsetof(RankRow, threads), H5T_NATIVE_INT32},
+                   {"peak_memory_bytes", offsetof(RankRow, peak_memory_bytes), H5T_NATIVE_INT64},
+                   {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
+}
+
+/// This rank's rows on the clock of rank 0, sorted by start.
+std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, std::int64_t offset) {
+  std::vector<SpanRow> rows(spans.size());
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const trace::Span& span = spans[i];
+    SpanRow& row = rows[i];
+    row.rank = rank;
+    put(row.lane, span.lane);
+    put(row.name, span.name);
+    row.clip = span.clip;
+    row.step = span.step;
+    row.layer = span.layer;
+    row.start_ns = span.start_ns + offset;
+    row.duration_ns = span.duration_ns;
+    row.bytes = span.bytes;
+    row.flops = span.flops;
+  }
+  // Spans are recorded when they end; one that contains others comes before them.
+  std::stable_sort(rows.begin(), rows.end(), [](const SpanRow& a, const SpanRow& b) {
+    return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.duration_ns > b.duration_ns;
+  });
+  return rows;
+}
+
+RankRow row_of(const RankRecord& record, int rank, std::int64_t offset) {
+  RankRow row{};
+  row.rank = rank;
+  put(row.host, record.host);
+  put(row.role, record.role);
+  put(row.device, record.device);
+  row.threads = record.threads;
+  row.peak_memory_bytes = record.peak_memory_bytes;
+  row.clock_offset_ns = offset;
+  return row;
+}
+
+}  // namespace
+
+std::int64_t clock_offset_ns(const comm::Group& group) {
+  constexpr int round_trips = 20;
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  std::int64_t offset = 0;
+  const auto message = [](int peer, std::int64_t& value) {
+    return comm::Message{peer, &value, sizeof value};
+  };
+  std::int64_t theirs = 0;
+  for (int rank = 1; rank < group.size(); ++rank) {
+    for (int i = 0; i < round_trips; ++i) {
+      if (group.rank() == 0) {
+        group.exchange({}, std::vector{message(rank, theirs)});
+        theirs = trace::now_ns();
+        group.exchange(std::vector{message(rank, theirs)}, {});
+      } else if (group.rank() == rank) {
+        std::int64_t sent = trace::now_ns();
+        const std::int64_t start = sent;
+        group.exchange(std::vector{message(0, sent)}, {});
+        group.exchange({}, std::vector{message(0, theirs)});
+        const std::int64_t trip = trace::now_ns() - start;
+        if (trip < best) {
+          best = trip;
+          offset = theirs - (start + trip / 2);
+        }
+      }
+    }
+  }
+  return offset;
+}
+
+void write_trace(const comm::Group& world, const std::filesystem::path& folder,
+                 const RankRecord& mine, const std::vector<trace::Span>& spans) {
+  const std::int64_t offset = clock_offset_ns(world);
+  std::vector<SpanRow> rows = rows_of(spans, world.rank(), offset);
+  constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t earliest = -world.max(-(rows.empty() ? never : rows.front().start_ns));
+  for (SpanRow& row : rows) row.start_ns -= earliest;
+
+  std::int64_t before = 0;
+  std::int64_t total = 0;
+  const std::vector<std::string> counts = world.all_gather(std::to_string(rows.size()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const std::int64_t count = std::stoll(counts[static_cast<std::size_t>(rank)]);
+    if (rank < world.rank()) before += count;
+    total += count;
+  }
+  const RankRow rank_row = row_of(mine, world.rank(), offset);
+  const hdf5::Datatype span_row = span_type();
+  const hdf5::Datatype rank_row_type = rank_type();
+  const auto structure = [&](hid_t file) {
+    hdf5::create_dataset(file, "spans", span_row.get(), {total});
+    hdf5::create_dataset(file, "ranks", rank_row_type.get(), {world.size()});
+    hdf5::write_attribute(file, "long_name", "time spans of all ranks on the clock of rank 0");
+  };
+  const auto count = static_cast<std::int64_t>(rows.size());
+  std::vector<Piece> pieces{{"ranks", rank_row_type.get(), Box{{world.rank()}, {1}}, &rank_row}};
+  // HDF5 has no place in the file for an array without elements, and would not write to it.
+  if (total > 0) {
+    pieces.push_back({"spans", span_row.get(), Box{{before}, {count}}, rows.data()});
+  }
+  const auto slack = std::int64_t{1} << 16;
+  const auto bytes = total * static_cast<std::int64_t>(sizeof(SpanRow)) +
+                     world.size() * static_cast<std::int64_t>(sizeof(RankRow)) + slack;
+  write_pieces(world, folder / "trace.h5", structure, bytes, pieces);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,251 @@
+#include "store/clip.hpp"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "store/hdf5.hpp"
+#include "store_support.hpp"
+
+namespace reelmesh {
+namespace {
+
+const Shape video_shape{5, 18, 26, 3};
+const Shape latent_shape{2, 4, 9, 13};
+const Shape embed_shape{11, 6};
+
+ClipRecord record() {
+  ClipRecord r;
+  r.index = 3;
+  r.prompt = "a panda — «竹» in the wind";
+  r.seed = 18446744073709551615ULL;
+  r.steps = 50;
+  r.guidance = 6.5;
+  r.fps = 8;
+  r.model = "models/tiny";
+  r.scheduler = "ddim";
+  r.dtype = "float32";
+  r.layout = "height";
+  r.wall_seconds = 1.25;
+  r.token_ids = {5, 0, -1, 32000, 1, 2, 3, 4, 5, 6, 7};
+  return r;
+}
+
+ClipShapes shapes() { return {video_shape, latent_shape, embed_shape, embed_shape}; }
+
+class Clip : public testing::Test {
+ protected:
+  Clip() : folder(world) {
+    if (world.rank() == 0) std::filesystem::create_directories(folder.path() / "clips");
+    world.barrier();
+  }
+
+  /// Rows of the video over the ranks: uneven, and empty on the second of three or four ranks.
+  Layout rows(const Shape& global, std::size_t axis) const {
+    const std::int64_t n = global[axis];
+    switch (world.size()) {
+      case 1:
+        return cut_at(global, axis, {0, n});
+      case 2:
+        return cut_at(global, axis, {0, n - 1, n});
+      case 3:
+        return cut_at(global, axis, {0, 2, 2, n});
+      default: {
+        std::vector<std::int64_t> cuts{0, 2, 2, n - 1};
+        cuts.resize(static_cast<std::size_t>(world.size()) + 1, n);
+        return cut_at(global, axis, cuts);
+      }
+    }
+  }
+
+  void write(const Layout& video, const Layout& latents, const Layout& embeds,
+             bool replace = false) {
+    const Sharded v = filled(world, video, DType::uint8);
+    const Sharded l = filled(world, latents, DType::float32);
+    const Sharded e = filled(world, embeds, DType::float32);
+    write_clip(world, folder.path(), record(), &v, &l, &e, &e, replace);
+  }
+  void write(bool replace = false) {
+    write(rows(video_shape, 1), rows(latent_shape, 2),
+          Layout::replicated(embed_shape, world.size()), replace);
+  }
+
+  std::filesystem::path file() const { return clip_path(folder.path(), 3); }
+
+  comm::Group world = comm::Group::world();
+  TestFolder folder;
+};
+
+template <class T, class Rule>
+void expect_values(hid_t file, const char* name, hid_t type, const Shape& shape, Rule rule) {
+  const hdf5::Dataset dataset = hdf5::open_dataset(file, name);
+  const std::string bytes = hdf5::read_box(dataset.get(), type, whole_box(shape));
+  ASSERT_EQ(bytes.size(), static_cast<std::size_t>(numel(shape)) * sizeof(T));
+  const T* values = reinterpret_cast<const T*>(bytes.data());
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    ASSERT_EQ(values[i], rule(i)) << name << " at " << i;
+  }
+}
+
+void expect_content(const std::filesystem::path& path) {
+  const hdf5::File file = hdf5::open_for_reading(path);
+  expect_values<std::uint8_t>(file.get(), "video", H5T_NATIVE_UINT8, video_shape, pixel_at);
+  expect_values<float>(file.get(), "latents", H5T_NATIVE_FLOAT, latent_shape, value_at);
+  expect_values<float>(file.get(), "prompt_embeds", H5T_NATIVE_FLOAT, embed_shape, value_at);
+  expect_values<float>(file.get(), "negative_prompt_embeds", H5T_NATIVE_FLOAT, embed_shape,
+                       value_at);
+  const auto id_at = [](std::int64_t i) { return record().token_ids[static_cast<std::size_t>(i)]; };
+  expect_values<std::int32_t>(file.get(), "token_ids", H5T_NATIVE_INT32, {11}, id_at);
+}
+
+TEST_F(Clip, HoldsWhatTheRanksHeldInUnevenAndEmptyRows) {
+  write();
+  EXPECT_EQ(folder.listing(), "clips/000003.h5");
+  expect_content(file());
+  EXPECT_TRUE(clip_complete(file(), record(), shapes()));
+}
+
+TEST_F(Clip, TakesBoxesOfSeveralAxesAndArraysOfOneRank) {
+  std::vector<int> parts{1, world.size(), 1, 1};
+  if (world.size() == 4) parts = {1, 2, 2, 1};
+  const int last = world.size() - 1;
+  write(Layout::grid(video_shape, parts), Layout::on_one_rank(latent_shape, world.size(), last),
+        Layout::cut(embed_shape, 0, world.size()));
+  expect_content(file());
+}
+
+TEST_F(Clip, TakesMoreRanksThanFrames) {
+  const Shape one_frame{1, 18, 26, 3};
+  const Sharded v = filled(world, rows(one_frame, 1), DType::uint8);
+  ClipRecord r = record();
+  r.token_ids.clear();
+  write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, false);
+  const hdf5::File h5 = hdf5::open_for_reading(file());
+  expect_values<std::uint8_t>(h5.get(), "video", H5T_NATIVE_UINT8, one_frame, pixel_at);
+  EXPECT_EQ(H5Lexists(h5.get(), "latents", H5P_DEFAULT), 0);
+  EXPECT_EQ(H5Lexists(h5.get(), "token_ids", H5P_DEFAULT), 0);
+  EXPECT_TRUE(clip_complete(file(), r, {one_frame, {}, {}, {}}));
+  EXPECT_FALSE(clip_complete(file(), r, {one_frame, latent_shape, {}, {}}));
+}
+
+TEST_F(Clip, IsReadWithNamesByOtherPrograms) {
+  write();
+  EXPECT_EQ(run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_clip.py " +
+                                     file().string()),
+            0);
+}
+
+TEST_F(Clip, IsReplacedOnlyWhenAsked) {
+  write();
+  std::string message;
+  EXPECT_EQ(status_of([&] { write(); }, &message), Status::cannot_create);
+  EXPECT_NE(message.find("000003.h5"), std::string::npos) << message;
+  expect_content(file());
+  write(true);
+  expect_content(file());
+  EXPECT_EQ(folder.listing(), "clips/000003.h5");
+}
+
+TEST_F(Clip, ThatCannotBeCreatedIsCannotCreateOnAllRanks) {
+  if (world.rank() == 0) {
+    std::filesystem::remove(folder.path() / "clips");
+    std::ofstream(folder.path() / "clips") << "a file where the folder should be";
+  }
+  world.barrier();
+  std::string message;
+  EXPECT_EQ(status_of([&] { write(); }, &message), Status::cannot_create);
+  EXPECT_NE(message.find("Not a directory"), std::string::npos) << message;
+  EXPECT_EQ(folder.listing(), "clips");
+}
+
+// A limit on the size of files stands for a full disk: writing beyond it fails in the same place.
+TEST_F(Clip, ThatDoesNotFitTheDiskIsAnErrorAndLeavesNothing) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (const rlim_t limit : {rlim_t{2000}, rlim_t{20000}, rlim_t{100000}}) {
+    rlimit small = before;
+    small.rlim_cur = limit;
+    const Shape big{8, 64, 96, 3};
+    const Shape big_latents{8, 16, 32, 48};  // 768 KiB
+    const Sharded v = filled(world, rows(big, 1), DType::uint8);
+    const Sharded l = filled(world, rows(big_latents, 2), DType::float32);
+    setrlimit(RLIMIT_FSIZE, &small);
+    std::string message;
+    const Status status = status_of(
+        [&] { write_clip(world, folder.path(), record(), &v, &l, nullptr, nullptr, false); },
+        &message);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(status, Status::io) << message;
+    EXPECT_NE(message.find("File too large"), std::string::npos) << message;
+    EXPECT_NE(message.find(".000003.h5.partial"), std::string::npos) << message;
+    EXPECT_EQ(folder.listing(), "") << "limit " << limit;
+    world.barrier();
+  }
+  write();  // and the library is still in order
+  expect_content(file());
+}
+
+TEST_F(Clip, OfAnotherRequestOrDamagedIsNotComplete) {
+  write();
+  const auto differs = [&](auto change) {
+    ClipRecord r = record();
+    change(r);
+    return !clip_complete(file(), r, shapes());
+  };
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.prompt += "!"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.prompt.pop_back(); }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.negative_prompt = "blurred"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.seed = 1; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.steps = 49; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.guidance = 6; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.fps = 16; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.model = "models/other"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.scheduler = "dpm"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.dtype = "bfloat16"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.token_ids.pop_back(); }));
+  EXPECT_FALSE(differs([](ClipRecord& r) { r.layout = "frames"; }));
+  EXPECT_FALSE(differs([](ClipRecord& r) { r.wall_seconds = 99; }));
+
+  ClipShapes larger = shapes();
+  larger.video[1] += 1;
+  EXPECT_FALSE(clip_complete(file(), record(), larger));
+  EXPECT_FALSE(clip_complete(folder.path() / "clips", record(), shapes()));
+  EXPECT_FALSE(clip_complete(folder.path() / "missing.h5", record(), shapes()));
+
+  const auto size = std::filesystem::file_size(file());
+  world.barrier();
+  if (world.rank() == 0) std::filesystem::resize_file(file(), size / 2);
+  world.barrier();
+  EXPECT_FALSE(clip_complete(file(), record(), shapes()));
+}
+
+TEST_F(Clip, WhoseArraysAreLinksToOtherFilesIsNotComplete) {
+  write();
+  if (world.rank() == 0) {
+    const auto aside = folder.path() / "aside.h5";
+    std::filesystem::copy_file(file(), aside);
+    const hdf5::File h5(H5Fopen(file().c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    ASSERT_GE(H5Ldelete(h5.get(), "video", H5P_DEFAULT), 0);
+    ASSERT_GE(
+        H5Lcreate_external("../aside.h5", "/video", h5.get(), "video", H5P_DEFAULT, H5P_DEFAULT),
+        0);
+  }
+  world.barrier();
+  EXPECT_FALSE(clip_complete(file(), record(), shapes()));
+}
+
+TEST_F(Clip, KeepsTextsOfAnyLength) {
+  ClipRecord r = record();
+  r.layout = std::string(200000, 'x');
+  r.prompt = std::string(100000, 'p');
+  const Sharded v = filled(world, rows(video_shape, 1), DType::uint8);
+  write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, false);
+  EXPECT_TRUE(clip_complete(file(), r, {video_shape, {}, {}, {}}));
+  const hdf5::File h5 = hdf5::open_for_reading(file());
+  EXPECT_EQ(hdf5::read_text(h5.get(), "layout", 1 << 20), r.layout);
+}
+
+}  // namespace
+}  // namespace reelmesh

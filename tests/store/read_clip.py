@@ -1,0 +1,87 @@
+"""Reads the clip that clip_test.cpp wrote with h5py, xarray (h5netcdf) and h5dump, and checks the
+names, types, dimensions, values and attributes that users' scripts rely on."""
+
+import subprocess
+import sys
+
+try:
+    import h5py
+    import numpy
+    import xarray
+    import h5netcdf  # noqa: F401  the engine that xarray uses below
+except ImportError as missing:
+    sys.exit(f"read_clip.py: {missing}; install python3-h5py python3-xarray python3-h5netcdf")
+
+PATH = sys.argv[1]
+LATENT = ("latent_frame", "latent_channel", "latent_height", "latent_width")
+EXPECTED = {  # name: type, shape, dimensions
+    "video": ("uint8", (5, 18, 26, 3), ("frame", "height", "width", "channel")),
+    "latents": ("float32", (2, 4, 9, 13), LATENT),
+    "prompt_embeds": ("float32", (11, 6), ("token", "embedding")),
+    "negative_prompt_embeds": ("float32", (11, 6), ("token", "embedding")),
+    "token_ids": ("int32", (11,), ("token",)),
+}
+ATTRIBUTES = {
+    "Conventions": "CF-1.8",
+    "prompt": "a panda — «竹» in the wind",
+    "negative_prompt": "",
+    "seed": 18446744073709551615,
+    "steps": 50,
+    "guidance": 6.5,
+    "fps": 8.0,
+    "model": "models/tiny",
+    "scheduler": "ddim",
+    "dtype": "float32",
+    "layout": "height",
+    "wall_seconds": 1.25,
+}
+
+
+def same(what, found, expected):
+    assert found == expected, f"{what}: found {found!r}, expected {expected!r}"
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def values(name, shape):
+    position = numpy.arange(numpy.prod(shape), dtype=numpy.int64).reshape(shape)
+    if name == "video":
+        return ((position * 31 + position // 97) % 251).astype("uint8")
+    if name == "token_ids":
+        return numpy.array([5, 0, -1, 32000, 1, 2, 3, 4, 5, 6, 7], "int32")
+    whole = ((position * 7919 + 13) % 1000003).astype("float32")
+    return whole / numpy.float32(257)
+
+
+with h5py.File(PATH, "r") as file:
+    dimensions = {d for _, _, dims in EXPECTED.values() for d in dims}
+    same("names", set(file), set(EXPECTED) | dimensions)
+    same("attributes", set(file.attrs), set(ATTRIBUTES))
+    for name, expected in ATTRIBUTES.items():
+        same(name, text(file.attrs[name]), expected)
+    same("type of seed", file.attrs["seed"].dtype, numpy.dtype("uint64"))
+    for name, (dtype, shape, dims) in EXPECTED.items():
+        data = file[name]
+        same(name, (data.dtype, data.shape), (numpy.dtype(dtype), shape))
+        same(f"labels of {name}", tuple(d.label for d in data.dims), dims)
+        same(f"scales of {name}", tuple(d[0].name for d in data.dims), tuple("/" + d for d in dims))
+        assert (data[...] == values(name, shape)).all(), f"{name} has other values"
+    same("chunk of video", file["video"].chunks, (1, 18, 26, 3))
+    same("compression of video", file["video"].compression, "gzip")
+
+with xarray.open_dataset(PATH, engine="h5netcdf") as data:
+    same("variables in xarray", set(data.data_vars), set(EXPECTED))
+    for name, (dtype, shape, dims) in EXPECTED.items():
+        same(name, (data[name].dtype, data[name].dims), (numpy.dtype(dtype), dims))
+        assert (data[name].values == values(name, shape)).all(), f"{name} has other values"
+    same("coordinate frame", list(data["frame"].values), [0, 1, 2, 3, 4])
+    for name, expected in ATTRIBUTES.items():
+        same(f"{name} in xarray", text(data.attrs[name]), expected)
+
+header = subprocess.run(["h5dump", "-H", PATH], check=True, capture_output=True, text=True).stdout
+for name in [*EXPECTED, *dimensions]:
+    assert f'DATASET "{name}"' in header, f"h5dump does not show {name}"
+for name in ATTRIBUTES:
+    assert f'ATTRIBUTE "{name}"' in header, f"h5dump does not show attribute {name}"

@@ -1,0 +1,39 @@
+"""Reads the table that trace_test.cpp wrote: the spans of all ranks, sorted, on one clock."""
+
+import sys
+
+try:
+    import h5py
+except ImportError as missing:
+    sys.exit(f"read_trace.py: {missing}; install python3-h5py")
+
+PATH, RANKS = sys.argv[1], int(sys.argv[2])
+FIELDS = ("rank", "lane", "name", "clip", "step", "layer", "start_ns", "duration_ns", "bytes",
+          "flops")
+
+expected = []  # without the start, which is good to the accuracy of the clocks only
+for rank in range(RANKS):
+    if rank == 1:
+        continue
+    expected.append((rank, b"file", b"load", -1, -1, -1, 0, 10, 0, 0))
+    expected.append((rank, b"compute", b"denoise", 0, -1, -1, 80, 500, 9, 5))
+    expected.append((rank, b"compute", b"denoise_step", 0, 3, -1, 80, 50, 7, 1 << 40))
+    expected += [(rank, b"x", b"more", i, i, i, 680 + i, 0, 0, 0) for i in range(1, rank)]
+
+with h5py.File(PATH, "r") as file:
+    assert set(file) == {"spans", "ranks"}, set(file)
+    assert file["spans"].dtype.names == FIELDS, file["spans"].dtype.names
+    spans = file["spans"][...]
+    starts = {row["rank"]: row["start_ns"] for row in reversed(spans)}  # of each rank's first
+    assert min(starts.values()) == 0 and max(starts.values()) < 10_000_000, starts
+    found = [tuple(row[f].item() - (starts[row["rank"]] if f == "start_ns" else 0)
+                   if f not in ("lane", "name") else bytes(row[f]) for f in FIELDS)
+             for row in spans]
+    assert found == expected, f"found {found}\nexpected {expected}"
+    ranks = file["ranks"][...]
+    assert ranks.dtype.names == ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
+                                 "clock_offset_ns"), ranks.dtype.names
+    for rank, row in enumerate(ranks):
+        host = f"nœud-{rank}".encode()
+        assert row.tolist()[:6] == (rank, host, b"all", b"cpu", 2, 4096), row
+    assert ranks["clock_offset_ns"][0] == 0

@@ -1,0 +1,59 @@
+#pragma once
+// Folders for tests that all ranks share, and arrays whose values follow from their place.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "layout/sharded.hpp"
+
+namespace reelmesh {
+
+/// A new folder for this test, the same on all ranks, removed at the end. Collective.
+class TestFolder {
+ public:
+  explicit TestFolder(const comm::Group& world);
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  std::filesystem::path path() const { return path_; }
+  /// Names of all files below the folder, hidden ones too, sorted and joined by blanks.
+  std::string listing() const;
+
+ private:
+  comm::Group world_;
+  std::filesystem::path path_;
+};
+
+/// The value at a place of a test array, by its position in row-major order.
+inline float value_at(std::int64_t position) {
+  return static_cast<float>((position * 7919 + 13) % 1000003) / 257.0F;
+}
+inline std::uint8_t pixel_at(std::int64_t position) {
+  return static_cast<std::uint8_t>((position * 31 + position / 97) % 251);
+}
+
+/// This rank's part of an array (uint8 or float32) filled by those rules.
+Sharded filled(const comm::Group& group, const Layout& layout, DType dtype);
+
+/// An axis cut at the given offsets: part r is [cuts[r], cuts[r + 1]).
+Layout cut_at(const Shape& global, std::size_t axis, const std::vector<std::int64_t>& cuts);
+
+/// The status of the Error that `work` throws, Status::ok where it throws none; `message` gets its
+/// text.
+template <class F>
+Status status_of(F&& work, std::string* message = nullptr) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
+    return error.status();
+  }
+  return Status::ok;
+}
+
+/// Runs a command on rank 0; its output goes to the test's, and its result to all ranks.
+int run_on_rank_0(const comm::Group& world, const std::string& command);
+
+}  // namespace reelmesh
