@@ -1,12 +1,236 @@
+#include <algorithm>
+#include <iostream>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
 #include "commands.hpp"
+#include "counts.hpp"
+#include "models/cogvideox/survey.hpp"
 #include "options.hpp"
+#include "sampler/sampler.hpp"
+#include "text/tokenizer.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What stands in the way of making clips: status and message, the gravest first kept.
+struct Verdict {
+  Status status = Status::ok;
+  std::vector<std::string> problems;
+
+  void add(Status kind, const std::string& problem) {
+    // A missing folder outweighs what is wrong in those that are there.
+    if (status == Status::ok || kind == Status::no_input) status = kind;
+    problems.push_back(problem);
+  }
+};
+
+void line(const std::string& text) { std::cout << "  " << text << '\n'; }
+
+template <class List, class Show>
+void list(const List& items, const std::string& what, Show&& show) {
+  constexpr std::size_t most = 20;
+  if (items.empty()) return;
+  line(fmt::format("{} {}:", items.size(), what));
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) line("  " + show(items[i]));
+  if (items.size() > most) line(fmt::format("  and {} more", items.size() - most));
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  return text;
+}
+
+std::string highlights(const PartSurvey& part) {
+  switch (part.part) {
+    case CogVideoXPart::transformer: {
+      const auto c = CogVideoXConfig::read(*part.config);
+      return fmt::format(
+          "{} layers, {} heads of {} channels, {} positions, patches of {} x {} x {} latents "
+          "(frames, rows, columns), {} latent channels, text of {} tokens of {} channels",
+          c.layers, c.heads, c.head_channels, c.rotary ? "rotary" : "sin-cos", c.patch.frames,
+          c.patch.rows, c.patch.columns, c.in_channels, c.max_text_tokens, c.text_channels);
+    }
+    case CogVideoXPart::vae: {
+      const auto c = CogVideoXVaeConfig::read(*part.config);
+      return fmt::format(
+          "blocks of {} channels, {} layers a block, {} groups, {} latent channels, scaling "
+          "factor {}",
+          joined(c.block_channels), c.layers_per_block, c.groups, c.latent_channels,
+          c.scaling_factor);
+    }
+    case CogVideoXPart::text_encoder: {
+      const auto c = T5Config::read(*part.config);
+      return fmt::format(
+          "{} layers, {} heads of {} channels, {} channels, {} in feed-forward layers, {} ids",
+          c.num_layers, c.num_heads, c.d_kv, c.d_model, c.d_ff, c.vocab_size);
+    }
+  }
+  return "";
+}
+
+void print_weights(const PartSurvey& part) {
+  std::int64_t bytes = 0;
+  std::string types;
+  for (const auto& [dtype, count] : part.bytes) {
+    bytes += count;
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", dtype, with_separators(count));
+  }
+  line(fmt::format("{} {}, {} tensors, {} parameters", part.files,
+                   part.files == 1 ? "file" : "files", with_separators(part.tensors),
+                   with_separators(part.parameters)));
+  line(fmt::format("{} bytes ({}): {}", with_separators(bytes),
+                   format_bytes(static_cast<double>(bytes)), types));
+  list(part.missing, "missing", [](const std::string& name) { return name; });
+  list(part.wrong_shapes, "with another shape", [](const Difference::WrongShape& wrong) {
+    return fmt::format("{} {}, expected {}", wrong.name, to_string(wrong.found),
+                       to_string(wrong.expected));
+  });
+  list(part.wrong_types, "of a type other than F32, F16 and BF16",
+       [](const PartSurvey::WrongType& wrong) {
+         return fmt::format("{}: {}", shown(wrong.name), wrong.dtype);
+       });
+  list(part.unexpected, "unexpected (never read)",
+       [](const std::string& name) { return shown(name); });
+  if (part.unneeded_missing == part.unneeded && part.unneeded > 0) {
+    line("the encoder is absent; no clip needs it");
+  } else if (part.unneeded_missing + part.unneeded_wrong > 0) {
+    line(fmt::format("the encoder lacks {} tensors, and {} have another shape; no clip needs it",
+                     part.unneeded_missing, part.unneeded_wrong));
+  }
+  if (part.missing.empty() && part.wrong_shapes.empty() && part.wrong_types.empty()) {
+    line("all tensors that clips need are there");
+  }
+}
+
+PartSurvey print_part(CogVideoXPart kind, const fs::path& model, Verdict& verdict) {
+  PartSurvey part = survey(kind, model / folder_of(kind));
+  std::cout << '\n' << folder_of(kind) << ": " << class_of(kind) << '\n';
+  if (part.tensors > 0) {
+    if (part.status == Status::ok) line(highlights(part));
+    print_weights(part);
+  }
+  if (part.status != Status::ok) {
+    line("not usable: " + part.problem);
+    verdict.add(part.status, part.problem);
+  } else if (part.verdict() != Status::ok) {
+    verdict.add(part.verdict(),
+                fmt::format("{}: {} tensors are missing, {} have another shape, {} another type",
+                            part.folder.string(), part.missing.size(), part.wrong_shapes.size(),
+                            part.wrong_types.size()));
+  }
+  return part;
+}
+
+// Runs what may find a part unusable, and says so.
+template <class Print>
+void attempt(Verdict& verdict, Print&& print) {
+  try {
+    print();
+  } catch (const Error& error) {
+    line(std::string("not usable: ") + error.what());
+    verdict.add(error.status(), error.what());
+  }
+}
+
+void print_tokenizer(const fs::path& model, const PartSurvey& encoder) {
+  std::cout << "\ntokenizer: T5Tokenizer\n";
+  const std::int64_t ids = Tokenizer::open(model / "tokenizer").vocabulary_size();
+  line(fmt::format("{} ids", with_separators(ids)));
+  if (encoder.status != Status::ok) return;
+  const std::int64_t rows = T5Config::read(*encoder.config).vocab_size;
+  require(ids <= rows, Status::data, "{}: {} ids, but {} embeds {} only",
+          (model / "tokenizer").string(), ids, encoder.folder.string(), rows);
+}
+
+void print_scheduler(const fs::path& model) {
+  std::cout << "\nscheduler: ";
+  const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
+  const std::string name = config.get_string("_class_name", "");
+  std::cout << shown(name) << '\n';
+  sampler_kind_of_class(name);
+  SchedulerConfig c;
+  c.prediction_type = config.get_string("prediction_type", "epsilon");
+  c.timestep_spacing = config.get_string("timestep_spacing", "leading");
+  c.beta_schedule = config.get_string("beta_schedule", c.beta_schedule);
+  c.num_train_timesteps = config.get_int("num_train_timesteps", c.num_train_timesteps);
+  c.snr_shift_scale = config.get_double("snr_shift_scale", c.snr_shift_scale);
+  check(c);
+  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}", c.prediction_type,
+                   c.timestep_spacing, c.num_train_timesteps, c.snr_shift_scale));
+}
+
+// Each part may be whole and yet not fit the others.
+void check_together(const PartSurvey& transformer, const PartSurvey& vae,
+                    const PartSurvey& encoder) {
+  if (transformer.status != Status::ok) return;
+  const auto c = CogVideoXConfig::read(*transformer.config);
+  if (encoder.status == Status::ok) {
+    const std::int64_t channels = T5Config::read(*encoder.config).d_model;
+    require(c.text_channels == channels, Status::data,
+            "{}: takes texts of {} channels, but {} makes {}", transformer.folder.string(),
+            c.text_channels, encoder.folder.string(), channels);
+  }
+  if (vae.status == Status::ok) {
+    const std::int64_t channels = CogVideoXVaeConfig::read(*vae.config).latent_channels;
+    require(c.out_channels == channels, Status::data,
+            "{}: makes latents of {} channels, but {} takes {}", transformer.folder.string(),
+            c.out_channels, vae.folder.string(), channels);
+  }
+}
+
+void print_clip(const PartSurvey& transformer) {
+  if (transformer.status != Status::ok) return;
+  const auto c = CogVideoXConfig::read(*transformer.config);
+  std::cout << "\nclip, unless the job says otherwise\n";
+  line(
+      fmt::format("{} frames of {} x {} pixels (height, width), 50 steps, guidance 6; the "
+                  "checkpoint says no frame rate",
+                  c.sample_frames, 8 * c.sample_height, 8 * c.sample_width));
+}
+
+void print_index(const fs::path& model, Verdict& verdict) {
+  const ModelIndex index = read_model_index(model / "model_index.json");
+  std::string parts;
+  for (const auto& [name, part] : index.parts) {
+    parts +=
+        fmt::format("{}{} ({})", parts.empty() ? "" : ", ", shown(name), shown(part.class_name));
+  }
+  std::cout << model.string() << ": " << shown(index.class_name) << '\n';
+  line("parts: " + parts);
+  attempt(verdict, [&] {
+    require(index.class_name == "CogVideoXPipeline", Status::data,
+            "{}: the pipeline is {}, expected CogVideoXPipeline",
+            (model / "model_index.json").string(), shown(index.class_name));
+  });
+}
+
+}  // namespace
 
 Status inspect_command(int argc, const char* const* argv) {
-  const InspectOptions options = parse_inspect(argc, argv);
-  fail(Status::unavailable, "inspect: this version cannot look into {} yet",
-       options.model.string());
+  const fs::path model = parse_inspect(argc, argv).model;
+  if (log::launch_rank() != 0) return Status::ok;  // one rank looks and speaks
+  std::error_code ignored;
+  require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());
+
+  Verdict verdict;
+  print_index(model, verdict);
+  const PartSurvey transformer = print_part(CogVideoXPart::transformer, model, verdict);
+  const PartSurvey vae = print_part(CogVideoXPart::vae, model, verdict);
+  const PartSurvey encoder = print_part(CogVideoXPart::text_encoder, model, verdict);
+  attempt(verdict, [&] { print_tokenizer(model, encoder); });
+  attempt(verdict, [&] { print_scheduler(model); });
+  attempt(verdict, [&] { check_together(transformer, vae, encoder); });
+  print_clip(transformer);
+  std::cout << std::flush;
+  if (verdict.status == Status::ok) return Status::ok;
+  const std::size_t more = verdict.problems.size() - 1;
+  fail(verdict.status, "{} cannot be run: {}{}", model.string(), verdict.problems.front(),
+       more == 0 ? "" : fmt::format(" (and {} more, see above)", more));
 }
 
 }  // namespace reelmesh::app

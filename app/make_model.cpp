@@ -1,11 +1,108 @@
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+
+#include "base/log.hpp"
+#include "base/report.hpp"
+#include "base/units.hpp"
 #include "commands.hpp"
+#include "counts.hpp"
+#include "models/cogvideox/random_model.hpp"
+#include "nearest.hpp"
 #include "options.hpp"
+#include "text/tokenizer.hpp"
+#include "text/train.hpp"
 
 namespace reelmesh::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+CogVideoXPreset find_preset(const std::string& given) {
+  const std::vector<std::string> names = cogvideox_preset_names();
+  for (const std::string& name : names) {
+    if (name == given) return cogvideox_preset(name);
+  }
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  fail(Status::usage, "unknown preset '{}'; the nearest known one is {} (there are: {})", given,
+       nearest(given, names), list);
+}
+
+// Nothing is written into a folder that holds anything.
+void create_empty(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder, error)) {
+    require(fs::is_directory(folder, error), Status::cannot_create,
+            "{}: is a file, expected a new or empty folder", folder.string());
+    const bool empty = fs::is_empty(folder, error);
+    require(!error, Status::cannot_create, "{}: cannot be read: {}", folder.string(),
+            error.message());
+    require(empty, Status::cannot_create, "{}: is not empty, expected a new or empty folder",
+            folder.string());
+  }
+  fs::create_directories(folder / "tokenizer", error);
+  require(!error, Status::cannot_create, "{}: cannot be created: {}", folder.string(),
+          error.message());
+}
+
+void require_space(const fs::path& folder, std::int64_t bytes) {
+  struct statvfs disk {};
+  require(::statvfs(folder.c_str(), &disk) == 0, Status::cannot_create, "{}: {}", folder.string(),
+          std::strerror(errno));
+  const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  require(free >= static_cast<double>(bytes), Status::cannot_create,
+          "{}: {} of disk space are free, and the checkpoint needs {}", folder.string(),
+          format_bytes(free), format_bytes(static_cast<double>(bytes)));
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
-  fail(Status::unavailable, "make-model: this version cannot make {} yet", options.preset);
+  const CogVideoXPreset preset = find_preset(options.preset);
+  const DType dtype = options.dtype.value_or(preset.dtype);
+  const fs::path text = options.text.value_or(fs::path(REELMESH_INPUTS) / "tokenizer_text.txt");
+  if (log::launch_rank() != 0) return Status::ok;  // one rank writes
+
+  const double begin = now();
+  create_empty(options.folder);
+  std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
+  for (const CogVideoXPart part : cogvideox_parts) bytes += size_of(preset, part, dtype).bytes;
+  require_space(options.folder, bytes);
+
+  const fs::path tokenizer = options.folder / "tokenizer";
+  train_tokenizer(text, tokenizer, preset.tokenizer_pieces);
+  const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
+  expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",
+         ids);
+  write_json(options.folder / "scheduler" / "scheduler_config.json", preset.scheduler);
+
+  Table table({"part", "tensors", "parameters", "bytes", "time"});
+  PartSize all;
+  for (const CogVideoXPart part : cogvideox_parts) {
+    const double start = now();
+    write_random_part(preset, part, dtype, options.seed, options.folder);
+    const PartSize size = size_of(preset, part, dtype);
+    table.row({folder_of(part), with_separators(size.tensors), with_separators(size.parameters),
+               with_separators(size.bytes), format_seconds(now() - start)});
+    all = {all.tensors + size.tensors, all.parameters + size.parameters, all.bytes + size.bytes};
+  }
+  // Last: a folder without it is no checkpoint.
+  write_json(options.folder / "model_index.json", preset.model_index);
+  table.row({"all", with_separators(all.tensors), with_separators(all.parameters),
+             with_separators(all.bytes), format_seconds(now() - begin)});
+  std::cout << fmt::format("{}: {} with random {} weights of seed {}, tokenizer of {} ids\n\n",
+                           options.folder.string(), preset.name, name_of(dtype), options.seed, ids)
+            << table.str() << std::flush;
+  return Status::ok;
 }
 
 }  // namespace reelmesh::app

@@ -23,8 +23,12 @@ po::options_description make_model_options() {
   po::options_description all("Options");
   all.add_options()("seed", po::value<std::string>()->value_name("N")->default_value("42"),
                     "seed of the weights")(
-      "dtype", po::value<std::string>()->value_name("TYPE")->default_value("float32"),
-      "type of the weights in the files: float32, bfloat16 or float16")("help", "this text");
+      "dtype", po::value<std::string>()->value_name("TYPE"),
+      "type of the weights in the files: float32, bfloat16 or float16; default: float32 for tiny "
+      "presets, else that of the released weights")(
+      "text", po::value<std::string>()->value_name("FILE"),
+      "text that the tokenizer is made from, one sentence a line; default: "
+      "inputs/tokenizer_text.txt")("help", "this text");
   return all;
 }
 
@@ -71,14 +75,21 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
       constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
       options.dtype = types[parse_choice(option.value, option.where, names)];
     }
+    if (option.name == "text") {
+      require(!option.value.empty(), Status::usage, "{}: is empty, expected a file", option.where);
+      require_text(option.value, option.where);
+      options.text = option.value;
+    }
   }
   return options;
 }
 
 std::string make_model_help() {
   std::ostringstream out;
-  out << "Usage: reelmesh make-model PRESET DIR [--seed N] [--dtype TYPE]\n\n"
-         "Writes a checkpoint with random weights in the Hugging Face layout.\n\n"
+  out << "Usage: reelmesh make-model PRESET DIR [--seed N] [--dtype TYPE] [--text FILE]\n\n"
+         "Writes a checkpoint with random weights in the Hugging Face layout, into a folder that "
+         "is\n"
+         "new or empty.\n\n"
          "Presets: tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5 (for tests),\n"
          "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b (sizes of the released models).\n\n"
       << make_model_options();

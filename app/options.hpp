@@ -3,6 +3,7 @@
 // words name; every rank does it alike.
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "plan/job.hpp"
@@ -26,7 +27,8 @@ struct MakeModelOptions {
   std::string preset;  ///< not checked here
   std::filesystem::path folder;
   std::uint64_t seed = 42;
-  DType dtype = DType::float32;
+  std::optional<DType> dtype;                 ///< default: the preset's
+  std::optional<std::filesystem::path> text;  ///< default: the program's own inputs
 };
 MakeModelOptions parse_make_model(int argc, const char* const* argv);
 std::string make_model_help();

@@ -386,13 +386,19 @@ TEST(ModelOptions, MakeModel) {
   EXPECT_EQ(plain.preset, "tiny-cogvideox");
   EXPECT_EQ(plain.folder, "demo/model");
   EXPECT_EQ(plain.seed, 42U);
-  EXPECT_EQ(plain.dtype, DType::float32);
+  EXPECT_EQ(plain.dtype, std::nullopt);
+  EXPECT_EQ(plain.text, std::nullopt);
   const MakeModelOptions full =
       parse_words({"--seed", "7", "cogvideox-2b", "--dtype=float16", "big"});
   EXPECT_EQ(full.preset, "cogvideox-2b");
   EXPECT_EQ(full.folder, "big");
   EXPECT_EQ(full.seed, 7U);
   EXPECT_EQ(full.dtype, DType::float16);
+  EXPECT_EQ(parse_words({"a", "b", "--text", "lines.txt"}).text, "lines.txt");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--text="});
+            }),
+            "64: --text: is empty, expected a file");
   EXPECT_EQ(error_of([&] { parse_words({"tiny"}); }), "64: found 1 arguments, expected PRESET DIR");
   EXPECT_EQ(error_of([&] {
               parse_words({"a", ""});

@@ -1,0 +1,77 @@
+#include "models/cogvideox/survey.hpp"
+
+#include <set>
+
+#include "weights/names.hpp"
+
+namespace reelmesh {
+namespace {
+
+std::string class_in(CogVideoXPart part, const Config& config) {
+  if (part != CogVideoXPart::text_encoder) return config.get_string("_class_name", "");
+  const std::vector<std::string> classes = config.get_strings("architectures", {});
+  return classes.empty() ? "" : classes.front();
+}
+
+void count(PartSurvey& out, const TensorInfos& tensors) {
+  std::set<std::filesystem::path> files;
+  for (const auto& [name, info] : tensors) {
+    files.insert(info.file);
+    ++out.tensors;
+    out.parameters += numel(info.shape);
+    out.bytes[info.dtype] += info.bytes;
+  }
+  out.files = files.size();
+}
+
+void compare(PartSurvey& out, const Checkpoint& checkpoint) {
+  const ExpectedShapes all = tensors_of(out.part, *out.config);
+  const ExpectedShapes needed = needed_tensors_of(out.part, *out.config);
+  Difference whole = checkpoint.compare(all), difference = checkpoint.compare(needed);
+  out.expected = all.size();
+  out.unneeded = all.size() - needed.size();
+  out.unneeded_missing = whole.missing.size() - difference.missing.size();
+  out.unneeded_wrong = whole.wrong_shapes.size() - difference.wrong_shapes.size();
+  out.unexpected = std::move(whole.unexpected);
+  out.missing = std::move(difference.missing);
+  out.wrong_shapes = std::move(difference.wrong_shapes);
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    const bool used = needed.contains(name) || needed.contains(current_name(name));
+    if (used && !loadable(info.dtype)) out.wrong_types.push_back({name, info.dtype});
+  }
+}
+
+}  // namespace
+
+Status PartSurvey::verdict() const {
+  if (status != Status::ok) return status;
+  const bool whole = missing.empty() && wrong_shapes.empty() && wrong_types.empty();
+  return whole ? Status::ok : Status::data;
+}
+
+PartSurvey survey(CogVideoXPart part, const std::filesystem::path& folder) {
+  PartSurvey out;
+  out.part = part;
+  out.folder = folder;
+  try {
+    require(std::filesystem::is_directory(folder), Status::no_input, "{}: no such folder",
+            folder.string());
+    out.config = Config::read(folder / "config.json");
+    out.class_name = class_in(part, *out.config);
+    require(out.class_name.empty() || out.class_name == class_of(part), Status::data,
+            "{}: the class is {}, expected {}", out.config->file().string(), out.class_name,
+            class_of(part));
+    const Checkpoint checkpoint = Checkpoint::open(folder, stem_of(part));
+    count(out, checkpoint.tensors());
+    compare(out, checkpoint);
+  } catch (const Error& error) {
+    out.status = error.status();
+    out.problem = error.what();
+  } catch (const std::filesystem::filesystem_error& error) {
+    out.status = Status::io;
+    out.problem = error.what();
+  }
+  return out;
+}
+
+}  // namespace reelmesh

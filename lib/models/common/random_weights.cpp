@@ -1,0 +1,55 @@
+#include "models/common/random_weights.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/parallel.hpp"
+#include "weights/convert.hpp"
+
+namespace reelmesh {
+namespace {
+
+// SplitMix64 (Steele, Lea and Flood 2014): the state counts in steps of `golden`, and mix() makes
+// the random number of it. A counter can start anywhere, which a chain of states cannot.
+constexpr std::uint64_t golden = 0x9e3779b97f4a7c15U;
+
+constexpr std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t key_of(std::string_view name, std::uint64_t seed) {
+  std::uint64_t key = mix(seed + golden);
+  for (const char c : name) key = mix(key + golden + static_cast<unsigned char>(c));
+  return key;
+}
+
+constexpr std::int64_t piece = 16384;  // numbers that one thread makes at a time
+
+void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
+  // The sum of four uniform 16-bit numbers has mean 2·65535 and deviation 65536/√3, nearly.
+  constexpr std::uint64_t low = 0xffffU;
+  const float factor = spread.deviation * (1.7320508F / 65536.0F);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t r = mix(state + static_cast<std::uint64_t>(i) * golden);
+    const std::uint64_t sum = (r & low) + (r >> 16 & low) + (r >> 32 & low) + (r >> 48);
+    out[i] = spread.mean + factor * static_cast<float>(static_cast<std::int32_t>(sum) - 131070);
+  }
+}
+
+}  // namespace
+
+void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, Spread spread) {
+  const std::uint64_t key = key_of(name, seed);
+  const std::int64_t size = size_of(out.dtype());
+  ops::parallel_for((out.numel() + piece - 1) / piece, 1, [&](std::int64_t p) {
+    std::array<float, piece> numbers;
+    const std::int64_t first = p * piece, count = std::min(piece, out.numel() - first);
+    make(key + static_cast<std::uint64_t>(first) * golden, spread, numbers.data(), count);
+    convert(reinterpret_cast<const std::byte*>(numbers.data()), DType::float32,
+            static_cast<std::byte*>(out.raw()) + first * size, out.dtype(), count);
+  });
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,20 @@
+#pragma once
+// Weights of checkpoints that nobody trained, for tests and benchmarks.
+#include <cstdint>
+#include <string_view>
+
+#include "tensor/tensor.hpp"
+
+namespace reelmesh {
+
+struct Spread {
+  float mean = 0;
+  float deviation = 1;
+};
+
+/// Fills a tensor of a floating type with nearly normal numbers: sums of four uniform ones, no
+/// further than 3.5 deviations from the mean. A number depends on the seed, the tensor's name and
+/// its own place alone, so that every machine and any number of threads gives the same bits.
+void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, Spread spread);
+
+}  // namespace reelmesh
