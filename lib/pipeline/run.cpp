@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/trace.hpp"
+#include "comm/together.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/stages.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 // Rank 0 works; where it fails, all ranks throw the same error.
 void on_first_rank(const comm::Group& world, const std::function<void()>& work) {
-  together(world, [&] {
+  comm::together(world, [&] {
     if (world.rank() == 0) work();
   });
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/units.hpp"
+#include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "store/file.hpp"
 #include "store/pieces.hpp"
@@ -180,7 +181,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
   const auto structure = [&](hid_t file) { make_structure(file, record, arrays); };
   std::vector<Piece> pieces;
   for (const Array& array : arrays) pieces.push_back(array.piece);
-  together(group, [&] {
+  comm::together(group, [&] {
     require(replace || group.rank() != 0 || !std::filesystem::exists(path), Status::cannot_create,
             "{} exists already; --output.if-exists = replace would replace it", path.string());
   });

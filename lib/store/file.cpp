@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <new>
 
+#include "base/error.hpp"
 #include "base/handle.hpp"
 #include "base/units.hpp"
 
@@ -73,37 +73,6 @@ void discard(const std::filesystem::path& partial) {
   if (!std::filesystem::is_regular_file(partial, ignored)) return;
   std::filesystem::resize_file(partial, 0, ignored);
   std::filesystem::remove(partial, ignored);
-}
-
-void together(const comm::Group& group, const std::function<void()>& work) {
-  Status status = Status::ok;
-  std::string message;
-  try {
-    work();
-  } catch (const Error& error) {
-    status = error.status();
-    message = error.what();
-  } catch (const std::bad_alloc&) {
-    status = Status::unavailable;
-    message = "no memory left";
-  } catch (const std::exception& error) {
-    status = Status::internal;
-    message = error.what();
-  }
-  const bool failed = status != Status::ok;
-  // The lowest rank that failed speaks for all.
-  const auto size = static_cast<std::int64_t>(group.size());
-  const std::int64_t loudest = group.max(failed ? size - group.rank() : std::int64_t{0});
-  if (loudest == 0) return;
-  const int speaker = static_cast<int>(size - loudest);
-  message = group.broadcast(message, speaker);
-  status = static_cast<Status>(
-      std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), speaker)));
-  if (size > 1) {
-    const int in_world = comm::Group::world().rank();
-    message += fmt::format(" (on rank {})", group.broadcast(std::to_string(in_world), speaker));
-  }
-  throw Error(status, message);
 }
 
 }  // namespace reelmesh

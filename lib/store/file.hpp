@@ -3,9 +3,6 @@
 // temporary name in the same folder, brought to the disk, and renamed.
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-
-#include "comm/group.hpp"
 
 namespace reelmesh {
 
@@ -29,10 +26,5 @@ void publish(const std::filesystem::path& path);
 /// Removes a file that a failed attempt left, and its disk space even where a rank still holds it
 /// open.
 void discard(const std::filesystem::path& partial);
-
-/// Runs `work` on every rank. Where it fails on any rank, all ranks throw the same Error, that of
-/// the first rank that failed, so that a group leaves a common task in one piece. Collective.
-/// `work` must not wait for other ranks after something failed on one of them.
-void together(const comm::Group& group, const std::function<void()>& work);
 
 }  // namespace reelmesh

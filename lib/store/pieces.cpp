@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "comm/together.hpp"
 #include "store/file.hpp"
 
 namespace reelmesh {
@@ -11,13 +12,14 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
                   const std::vector<Piece>& pieces) {
   hdf5::File file;
   try {
-    together(group, [&] { file = hdf5::open_together(group, path); });
+    comm::together(group, [&] { file = hdf5::open_together(group, path); });
     for (const Piece& piece : pieces) {
       hdf5::Dataset dataset;
-      together(group, [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
-      together(group, [&] { hdf5::write_box(dataset.get(), piece.type, piece.box, piece.values); });
+      comm::together(group, [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
+      comm::together(group,
+                     [&] { hdf5::write_box(dataset.get(), piece.type, piece.box, piece.values); });
     }
-    together(group, [&] { file.close(); });
+    comm::together(group, [&] { file.close(); });
   } catch (...) {
     file.abandon();
     throw;
@@ -44,7 +46,7 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
   const std::filesystem::path partial = partial_path(path);
   const bool leader = group.rank() == 0;
   try {
-    together(group, [&] {
+    comm::together(group, [&] {
       if (!leader) return;
       create_empty(partial);
       hdf5::File file = hdf5::create(partial);
@@ -53,11 +55,11 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
       reserve_space(partial, reserve);
     });
     write_values(group, partial, pieces);
-    together(group, [&] {
+    comm::together(group, [&] {
       sync_file(partial);
       check_values(partial, pieces);
     });
-    together(group, [&] {
+    comm::together(group, [&] {
       if (leader) publish(path);
     });
   } catch (...) {

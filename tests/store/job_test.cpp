@@ -1,5 +1,7 @@
 #include "store/job.hpp"
 
+#include "comm/together.hpp"
+
 #include <sys/resource.h>
 #include <fstream>
 
@@ -19,7 +21,7 @@ class JobFile : public testing::Test {
 
   /// prepare_output and write_job are for one rank; the outcome is shared.
   void on_rank_0(const std::function<void()>& work) {
-    together(world, [&] {
+    comm::together(world, [&] {
       if (world.rank() == 0) work();
     });
   }
