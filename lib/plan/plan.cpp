@@ -81,10 +81,11 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
   plan.shard = request.shard;
   plan.mode = request.mode;
   if (plan.mode == Mode::automatic) {
-    // Ranks that do all stages in turn are never idle; who names text or decode ranks wants them
-    // apart.
-    const bool apart = request.text.has_value() || request.decode.has_value();
-    plan.mode = ranks >= 3 && apart ? Mode::split : Mode::phased;
+    // Ranks that do all stages in turn are never idle; who names text or decode ranks that leave
+    // some for denoising wants them apart.
+    const bool named = request.text.has_value() || request.decode.has_value();
+    const bool apart = at_least_one(request.text) + at_least_one(request.decode) < ranks;
+    plan.mode = named && apart ? Mode::split : Mode::phased;
   }
   if (plan.mode == Mode::split) {
     split(plan, request);

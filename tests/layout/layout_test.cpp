@@ -83,6 +83,15 @@ TEST(Layout, ScalesEmbedsAndTakesAnAxis) {
   EXPECT_TRUE(embedded.is_partition());
 }
 
+TEST(Layout, LosesItsFront) {
+  const Layout layout = Layout::cut({6, 2}, 0, 3).without_front(0, 3);
+  EXPECT_EQ(layout.global(), (Shape{3, 2}));
+  EXPECT_TRUE(layout.box(0).empty());
+  EXPECT_EQ(layout.box(1), (Box{{0, 0}, {1, 2}}));
+  EXPECT_EQ(layout.box(2), (Box{{1, 0}, {2, 2}}));
+  EXPECT_TRUE(layout.is_partition());
+}
+
 TEST(Layout, RefusesBoxesOutsideTheArray) {
   EXPECT_THROW(Layout({4}, {Box{{2}, {3}}}), Error);
   EXPECT_THROW(Layout({4}, {Box{{-1}, {3}}}), Error);

@@ -6,9 +6,9 @@
 namespace reelmesh {
 namespace {
 
-using reelmesh::testing::Reference;
-using reelmesh::testing::relative_error;
-using reelmesh::testing::same_bits;
+using reelmesh::test::Reference;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
 
 Sharded spread(const Tensor& whole, const Layout& layout) {
   const auto world = comm::Group::world();

@@ -9,7 +9,7 @@
 #include "support/random_tensor.hpp"
 #include "weights/json.hpp"
 
-namespace reelmesh::testing {
+namespace reelmesh::test {
 
 struct Reference {
   explicit Reference(const std::string& kind)
@@ -37,4 +37,4 @@ struct Reference {
   T5Config t5;
 };
 
-}  // namespace reelmesh::testing
+}  // namespace reelmesh::test

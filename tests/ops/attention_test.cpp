@@ -8,9 +8,9 @@
 namespace reelmesh::ops {
 namespace {
 
-using reelmesh::testing::random_tensor;
-using reelmesh::testing::relative_error;
-using reelmesh::testing::same_bits;
+using reelmesh::test::random_tensor;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
 
 Tensor plain_attention(const Tensor& input, float scale, const Tensor& bias) {
   const Tensor qkv = input.to(DType::float32);

@@ -8,9 +8,9 @@
 namespace reelmesh::ops {
 namespace {
 
-using reelmesh::testing::random_tensor;
-using reelmesh::testing::relative_error;
-using reelmesh::testing::same_bits;
+using reelmesh::test::random_tensor;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
 
 // All rows of an image, causal in time: frames before the first repeat it.
 Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tensor& bias,

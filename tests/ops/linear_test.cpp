@@ -9,9 +9,9 @@
 namespace reelmesh::ops {
 namespace {
 
-using reelmesh::testing::random_tensor;
-using reelmesh::testing::relative_error;
-using reelmesh::testing::same_bits;
+using reelmesh::test::random_tensor;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
 
 Tensor plain_linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   const std::int64_t n = w.shape(0), k = w.shape(1), rows = x.numel() / k;

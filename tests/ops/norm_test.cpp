@@ -9,9 +9,9 @@
 namespace reelmesh::ops {
 namespace {
 
-using reelmesh::testing::random_tensor;
-using reelmesh::testing::relative_error;
-using reelmesh::testing::same_bits;
+using reelmesh::test::random_tensor;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
 
 TEST(RmsNorm, DividesByTheRootMeanSquare) {
   const Tensor x = random_tensor({5, 37}, 1), w = random_tensor({37}, 2);

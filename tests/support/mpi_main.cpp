@@ -1,4 +1,4 @@
-// The main of every test program. Under mpirun a failure on any rank is printed by that rank at
+// The main of test programs that run under mpirun. A failure on any rank is printed by that rank at
 // once and fails the test on all ranks; the program's result is the same everywhere.
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "tensor/tensor.hpp"
 
-namespace reelmesh::testing {
+namespace reelmesh::test {
 
 /// Normal random numbers, the same for the same seed, rounded to `dtype`.
 inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DType::float32,
@@ -38,4 +38,4 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
   return difference / largest;
 }
 
-}  // namespace reelmesh::testing
+}  // namespace reelmesh::test

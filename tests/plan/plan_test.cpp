@@ -1,0 +1,176 @@
+#include "plan/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/expect_error.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::expect_error;
+
+const TextEncoderSizes t5_xxl{24, 385'892'352, 263'192'576};
+
+std::int64_t largest_box(const Layout& layout) {
+  std::int64_t largest = 0;
+  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
+  return largest;
+}
+
+TEST(Roles, AnyRankCountFrom1To64) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    const Plan together = make_plan({}, t5_xxl, ranks);
+    EXPECT_EQ(together.mode, Mode::phased);
+    EXPECT_EQ(together.role(ranks - 1), "text+denoise+decode");
+    EXPECT_EQ(together.denoise, (std::vector<RankRange>{{0, ranks}}));
+
+    ParallelRequest request;
+    request.mode = Mode::split;
+    if (ranks < 3) {
+      expect_error(
+          Status::unavailable, [&] { make_plan(request, t5_xxl, ranks); }, "at least 3");
+      continue;
+    }
+    const Plan apart = make_plan(request, t5_xxl, ranks);
+    EXPECT_EQ(apart.text, (RankRange{0, 1}));
+    EXPECT_EQ(apart.denoise, (std::vector<RankRange>{{1, ranks - 2}}));
+    EXPECT_EQ(apart.decode, (RankRange{ranks - 1, 1}));
+    for (int r = 0; r < ranks; ++r) {
+      EXPECT_EQ(apart.role(r), r == 0 ? "text" : r == ranks - 1 ? "decode" : "denoise");
+    }
+  }
+}
+
+TEST(Roles, NumbersMustAddUp) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.text = 2;
+  request.replicas = 2;
+  request.ulysses = 2;
+  request.decode = 1;
+  EXPECT_EQ(make_plan(request, t5_xxl, 7).denoise, (std::vector<RankRange>{{2, 2}, {4, 2}}));
+  expect_error(
+      Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "the job has 8 ranks");
+  request.ulysses.reset();
+  EXPECT_EQ(make_plan(request, t5_xxl, 9).denoise, (std::vector<RankRange>{{2, 3}, {5, 3}}));
+  expect_error(
+      Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "replicas");
+}
+
+TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
+  ParallelRequest request;
+  request.mode = Mode::phased;
+  request.text = 2;
+  request.ulysses = 3;
+  request.decode = 1;
+  const Plan plan = make_plan(request, t5_xxl, 4);
+  EXPECT_EQ(plan.role(0), "text+denoise+decode");
+  EXPECT_EQ(plan.role(1), "text+denoise");
+  EXPECT_EQ(plan.role(3), "idle");
+  request.ulysses = 5;
+  expect_error(
+      Status::unavailable, [&] { make_plan(request, t5_xxl, 4); }, "need 5 ranks");
+}
+
+TEST(Roles, AutoGoesByTheNumbersThatAreNamed) {
+  ParallelRequest request;
+  request.decode = 2;
+  EXPECT_EQ(make_plan(request, t5_xxl, 8).mode, Mode::split);
+  EXPECT_EQ(make_plan(request, t5_xxl, 3).mode, Mode::phased);
+}
+
+TEST(DeviceMap, BalancesBytesForAnyRankCount) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    const DeviceMap map =
+        balanced_device_map(t5_xxl.layers, t5_xxl.layer_bytes, t5_xxl.embedding_bytes, ranks);
+    ASSERT_EQ(map.layer_rank.size(), 24U);
+    EXPECT_TRUE(std::is_sorted(map.layer_rank.begin(), map.layer_rank.end()));
+    EXPECT_LT(map.layer_rank.back(), ranks);
+    std::vector<std::int64_t> bytes(std::size_t(ranks), 0);
+    bytes[0] = t5_xxl.embedding_bytes;
+    for (const int rank : map.layer_rank) bytes[std::size_t(rank)] += t5_xxl.layer_bytes;
+    // No more than the even share and one layer.
+    const std::int64_t all = t5_xxl.embedding_bytes + 24 * t5_xxl.layer_bytes;
+    EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / ranks + t5_xxl.layer_bytes);
+  }
+  EXPECT_EQ(to_string(balanced_device_map(24, 100, 70, 4)), "0-5:0,6-11:1,12-17:2,18-23:3");
+  // An embedding as large as three layers moves layers to the second rank.
+  EXPECT_EQ(to_string(balanced_device_map(9, 100, 300, 2)), "0-2:0,3-8:1");
+}
+
+TEST(DeviceMap, ReadsRanges) {
+  const DeviceMap map = parse_device_map("0-1:1,2:0,3-4:2", 5, 3);
+  EXPECT_EQ(map.layer_rank, (std::vector<int>{1, 1, 0, 2, 2}));
+  EXPECT_EQ(map.embedding_rank, 1);
+  EXPECT_EQ(map.final_norm_rank, 2);
+  using Stage = DeviceMap::Stage;
+  EXPECT_EQ(map.stages(),
+            (std::vector<Stage>{
+                {1, 0, 2, true, false}, {0, 2, 3, false, false}, {2, 3, 5, false, true}}));
+  expect_error(
+      Status::usage, [] { parse_device_map("0-3:0", 5, 1); }, "layer 4 to no rank");
+  expect_error(
+      Status::usage, [] { parse_device_map("0-4:0,4:0", 5, 1); }, "layer 4");
+  expect_error(
+      Status::usage, [] { parse_device_map("0-5:0", 5, 1); }, "layers 0 to 4");
+  expect_error(
+      Status::usage, [] { parse_device_map("zero:0", 5, 1); }, "parallel.device-map");
+  expect_error(
+      Status::usage, [] { parse_device_map("0-4", 5, 1); }, "parallel.device-map");
+  expect_error(
+      Status::unavailable, [] { parse_device_map("0-4:1", 5, 1); }, "rank 1");
+}
+
+TEST(DeviceMap, ReadsWhatAccelerateWrites) {
+  const DeviceMap map = device_map_from_json(
+      R"({"shared": 0, "encoder.embed_tokens": 0, "encoder.block.0": 0, "encoder.block.1": 1,
+          "encoder.block.10": 0, "encoder.block": 1, "encoder.final_layer_norm": 2,
+          "encoder.dropout": 2})",
+      "map.json", 11, 3);
+  EXPECT_EQ(map.layer_rank, (std::vector<int>{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(map.embedding_rank, 0);
+  EXPECT_EQ(map.final_norm_rank, 2);
+  EXPECT_EQ(map.stages().size(), 4U) << "the final norm is a stage of its own";
+  EXPECT_EQ(device_map_from_json(R"({"": 1})", "map.json", 2, 2).layer_rank,
+            (std::vector<int>{1, 1}));
+  expect_error(
+      Status::data, [] { device_map_from_json(R"({"": "cpu"})", "map.json", 2, 2); }, "map.json");
+  expect_error(
+      Status::data, [] { device_map_from_json(R"({"encoder.block.0": 0})", "map.json", 2, 2); },
+      "no entry");
+  expect_error(
+      Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
+}
+
+// 480 x 720 x 49: 13 x 30 x 45 tokens, on which peers stop at rank counts that do not divide 30.
+TEST(TokenLayout, EveryRankCountFrom1To64HasAPartition) {
+  const Shape grid{13, 30, 45};
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (const Shard shard : {Shard::automatic, Shard::height, Shard::frames, Shard::grid}) {
+      const Layout layout = token_layout(shard, grid, ranks);
+      EXPECT_EQ(layout.ranks(), ranks);
+      EXPECT_TRUE(layout.is_partition()) << ranks;
+    }
+    const std::int64_t automatic = largest_box(token_layout(Shard::automatic, grid, ranks));
+    for (const Shard shard : {Shard::height, Shard::frames, Shard::grid}) {
+      EXPECT_LE(automatic, largest_box(token_layout(shard, grid, ranks))) << ranks;
+    }
+  }
+  EXPECT_EQ(token_layout(Shard::automatic, grid, 6), Layout::cut(grid, 1, 6));
+  EXPECT_EQ(token_layout(Shard::frames, grid, 5), Layout::cut(grid, 0, 5));
+  EXPECT_EQ(token_layout(Shard::grid, grid, 7), Layout::cut(grid, 1, 7)) << "7 has no grid";
+}
+
+TEST(Describe, NamesRolesAndBoxes) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  const std::string text = describe(make_plan(request, t5_xxl, 4), {2, 4, 5});
+  EXPECT_NE(text.find("split"), std::string::npos);
+  EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
+  EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace reelmesh
