@@ -5,9 +5,9 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
+#include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/survey.hpp"
 #include "options.hpp"
-#include "sampler/sampler.hpp"
 #include "text/tokenizer.hpp"
 #include "weights/json.hpp"
 
@@ -148,49 +148,32 @@ void print_tokenizer(const fs::path& model, const PartSurvey& encoder) {
 }
 
 void print_scheduler(const fs::path& model) {
-  std::cout << "\nscheduler: ";
+  std::cout << "\nscheduler";
   const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
   const std::string name = config.get_string("_class_name", "");
-  std::cout << shown(name) << '\n';
+  std::cout << ": " << shown(name) << '\n';
   sampler_kind_of_class(name);
-  SchedulerConfig c;
-  c.prediction_type = config.get_string("prediction_type", "epsilon");
-  c.timestep_spacing = config.get_string("timestep_spacing", "leading");
-  c.beta_schedule = config.get_string("beta_schedule", c.beta_schedule);
-  c.num_train_timesteps = config.get_int("num_train_timesteps", c.num_train_timesteps);
-  c.snr_shift_scale = config.get_double("snr_shift_scale", c.snr_shift_scale);
-  check(c);
-  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}", c.prediction_type,
-                   c.timestep_spacing, c.num_train_timesteps, c.snr_shift_scale));
+  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
+                   shown(config.get_string("prediction_type", "?")),
+                   shown(config.get_string("timestep_spacing", "?")),
+                   config.get_int("num_train_timesteps", 0),
+                   config.get_double("snr_shift_scale", 0)));
 }
 
-// Each part may be whole and yet not fit the others.
-void check_together(const PartSurvey& transformer, const PartSurvey& vae,
-                    const PartSurvey& encoder) {
-  if (transformer.status != Status::ok) return;
-  const auto c = CogVideoXConfig::read(*transformer.config);
-  if (encoder.status == Status::ok) {
-    const std::int64_t channels = T5Config::read(*encoder.config).d_model;
-    require(c.text_channels == channels, Status::data,
-            "{}: takes texts of {} channels, but {} makes {}", transformer.folder.string(),
-            c.text_channels, encoder.folder.string(), channels);
-  }
-  if (vae.status == Status::ok) {
-    const std::int64_t channels = CogVideoXVaeConfig::read(*vae.config).latent_channels;
-    require(c.out_channels == channels, Status::data,
-            "{}: makes latents of {} channels, but {} takes {}", transformer.folder.string(),
-            c.out_channels, vae.folder.string(), channels);
-  }
-}
-
-void print_clip(const PartSurvey& transformer) {
-  if (transformer.status != Status::ok) return;
-  const auto c = CogVideoXConfig::read(*transformer.config);
+// Each part may be whole and yet not fit the others: what `run` checks as well.
+void print_whole(const fs::path& model) {
+  const CogVideoXFolder folder = CogVideoXFolder::open({.root = model,
+                                                        .transformer = model / "transformer",
+                                                        .vae = model / "vae",
+                                                        .text_encoder = model / "text_encoder",
+                                                        .tokenizer = model / "tokenizer",
+                                                        .scheduler = model / "scheduler"});
+  const CogVideoXConfig& c = folder.transformer;
   std::cout << "\nclip, unless the job says otherwise\n";
   line(
-      fmt::format("{} frames of {} x {} pixels (height, width), 50 steps, guidance 6; the "
-                  "checkpoint says no frame rate",
-                  c.sample_frames, 8 * c.sample_height, 8 * c.sample_width));
+      fmt::format("{} frames of {} x {} pixels (height, width), {} frames a second (the family's; "
+                  "the checkpoint says none), 50 steps, guidance 6",
+                  c.sample_frames, 8 * c.sample_height, 8 * c.sample_width, folder.default_fps()));
 }
 
 void print_index(const fs::path& model, Verdict& verdict) {
@@ -219,13 +202,12 @@ Status inspect_command(int argc, const char* const* argv) {
 
   Verdict verdict;
   print_index(model, verdict);
-  const PartSurvey transformer = print_part(CogVideoXPart::transformer, model, verdict);
-  const PartSurvey vae = print_part(CogVideoXPart::vae, model, verdict);
+  print_part(CogVideoXPart::transformer, model, verdict);
+  print_part(CogVideoXPart::vae, model, verdict);
   const PartSurvey encoder = print_part(CogVideoXPart::text_encoder, model, verdict);
   attempt(verdict, [&] { print_tokenizer(model, encoder); });
   attempt(verdict, [&] { print_scheduler(model); });
-  attempt(verdict, [&] { check_together(transformer, vae, encoder); });
-  print_clip(transformer);
+  if (verdict.status == Status::ok) attempt(verdict, [&] { print_whole(model); });
   std::cout << std::flush;
   if (verdict.status == Status::ok) return Status::ok;
   const std::size_t more = verdict.problems.size() - 1;

@@ -44,7 +44,7 @@ void create_empty(const fs::path& folder) {
     require(empty, Status::cannot_create, "{}: is not empty, expected a new or empty folder",
             folder.string());
   }
-  fs::create_directories(folder / "tokenizer", error);
+  fs::create_directories(folder, error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", folder.string(),
           error.message());
 }
@@ -72,6 +72,9 @@ Status make_model_command(int argc, const char* const* argv) {
   const fs::path text = options.text.value_or(fs::path(REELMESH_INPUTS) / "tokenizer_text.txt");
   if (log::launch_rank() != 0) return Status::ok;  // one rank writes
 
+  std::error_code error;
+  require(fs::is_regular_file(text, error), Status::no_input,
+          "{}: not found, expected a text to make the tokenizer from (--text)", text.string());
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
@@ -79,6 +82,9 @@ Status make_model_command(int argc, const char* const* argv) {
   require_space(options.folder, bytes);
 
   const fs::path tokenizer = options.folder / "tokenizer";
+  fs::create_directory(tokenizer, error);
+  require(!error, Status::cannot_create, "{}: cannot be created: {}", tokenizer.string(),
+          error.message());
   train_tokenizer(text, tokenizer, preset.tokenizer_pieces);
   const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
   expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",

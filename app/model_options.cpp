@@ -76,7 +76,6 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
       options.dtype = types[parse_choice(option.value, option.where, names)];
     }
     if (option.name == "text") {
-      require(!option.value.empty(), Status::usage, "{}: is empty, expected a file", option.where);
       require_text(option.value, option.where);
       options.text = option.value;
     }

@@ -1,35 +1,14 @@
 // The program as a user meets it: exit status and what is said, once.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
 
 #include "scratch.hpp"
+#include "shell.hpp"
 
 namespace reelmesh::app {
 namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
-
-struct Outcome {
-  int status = -1;
-  std::string text;  ///< standard output and standard error
-};
-
-Outcome shell(const std::string& command) {
-  Outcome outcome;
-  std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.text.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
-  return outcome;
-}
 
 const std::string program = REELMESH_PROGRAM;
 const std::string mpirun =

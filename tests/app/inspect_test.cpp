@@ -1,0 +1,171 @@
+// What `reelmesh inspect` says of whole and of damaged checkpoints.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/cogvideox/random_model.hpp"
+#include "models/common/random_weights.hpp"
+#include "scratch.hpp"
+#include "shell.hpp"
+#include "support/temp_folder.hpp"
+#include "weights/writer.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string program = REELMESH_PROGRAM;
+
+class Inspect : public Scratch {
+ protected:
+  void SetUp() override {
+    Scratch::SetUp();
+    const Outcome made = shell(program + " make-model tiny-cogvideox model");
+    ASSERT_EQ(made.status, 0) << made.text;
+  }
+  static Outcome inspect() { return shell(program + " inspect model"); }
+
+  /// Writes the weights of a part again after `change` to its list of tensors.
+  template <class Change>
+  static void rewrite(CogVideoXPart part, Change&& change, std::int64_t shard = 1 << 30) {
+    const Config config = Config::read(fs::path("model") / folder_of(part) / "config.json");
+    std::vector<TensorToWrite> tensors;
+    for (const auto& [name, shape] : tensors_of(part, config)) {
+      tensors.push_back({name, DType::float32, shape});
+    }
+    change(tensors);
+    const fs::path folder = fs::path("model") / folder_of(part);
+    fs::remove(folder / (std::string(stem_of(part)) + ".safetensors"));
+    write_safetensors(
+        folder, stem_of(part), tensors,
+        [&](std::size_t i, Tensor& out) {
+          if (out.dtype() != DType::int32) fill_random(out, tensors[i].name, 1, {});
+        },
+        shard);
+  }
+  static void change_json(const fs::path& file, const char* key, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(test::read_file(file));
+    json[key] = value;
+    test::write_file(file, json.dump());
+  }
+};
+
+TEST(InspectPresets, TinyOnesAreWhole) {
+  for (const char* name : {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5"}) {
+    const test::TempFolder folder;
+    const std::string model = (folder / "model").string();
+    ASSERT_EQ(shell(program + " make-model " + name + " " + model).status, 0);
+    const Outcome seen = shell(program + " inspect " + model);
+    EXPECT_EQ(seen.status, 0) << seen.text;
+    EXPECT_THAT(seen.text, Not(HasSubstr("missing")));
+    EXPECT_THAT(seen.text, Not(HasSubstr("unexpected")));
+  }
+}
+
+TEST_F(Inspect, SaysWhatACheckpointHolds) {
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 0);
+  for (const char* part :
+       {"model: CogVideoXPipeline", "transformer: CogVideoXTransformer3DModel",
+        "2 layers, 6 heads of 16 channels, sin-cos positions",
+        "1 file, 64 tensors, 415,488 parameters", "1,661,952 bytes (1.58 MiB): F32 1,661,952",
+        "tokenizer: T5Tokenizer", "1,100 ids", "scheduler: CogVideoXDDIMScheduler",
+        "9 frames of 64 x 96 pixels (height, width), 8 frames a second"}) {
+    EXPECT_THAT(seen.text, HasSubstr(part));
+  }
+}
+
+TEST_F(Inspect, CountsShardsAndTypes) {
+  rewrite(
+      CogVideoXPart::transformer,
+      [](std::vector<TensorToWrite>& tensors) { tensors.front().dtype = DType::bfloat16; },
+      1'000'000);
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 0) << seen.text;
+  EXPECT_THAT(seen.text, HasSubstr("2 files, 64 tensors, 415,488 parameters"));
+  EXPECT_THAT(seen.text, HasSubstr("BF16 "));
+}
+
+TEST_F(Inspect, ListsWhatIsMissingMisshapenOrUnexpected) {
+  rewrite(CogVideoXPart::transformer, [](std::vector<TensorToWrite>& tensors) {
+    std::erase_if(tensors, [](const TensorToWrite& t) { return t.name == "proj_out.bias"; });
+    for (TensorToWrite& tensor : tensors) {
+      if (tensor.name == "norm_final.weight") tensor.shape = {95};
+      if (tensor.name == "norm_final.bias") tensor.dtype = DType::int32;
+    }
+    tensors.push_back({"something.else", DType::float32, {3}});
+  });
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 65);
+  EXPECT_THAT(seen.text, HasSubstr("1 missing:\n    proj_out.bias\n"));
+  EXPECT_THAT(seen.text, HasSubstr("norm_final.weight [95], expected [96]"));
+  EXPECT_THAT(seen.text, HasSubstr("norm_final.bias: I32"));
+  EXPECT_THAT(seen.text, HasSubstr("1 unexpected (never read):\n    something.else\n"));
+  EXPECT_THAT(seen.text, HasSubstr("reelmesh: error: model cannot be run: model/transformer: 1 "
+                                   "tensors are missing, 1 have another shape, 1 another type\n"));
+}
+
+TEST_F(Inspect, UnexpectedTensorsAreNoHindrance) {
+  rewrite(CogVideoXPart::text_encoder, [](std::vector<TensorToWrite>& tensors) {
+    tensors.push_back({"something.else", DType::float32, {3}});
+  });
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 0) << seen.text;
+  EXPECT_THAT(seen.text, HasSubstr("something.else"));
+}
+
+TEST_F(Inspect, CutsLongLists) {
+  change_json("model/transformer/config.json", "num_layers", 3);
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 65);
+  EXPECT_THAT(seen.text, HasSubstr("24 missing:\n    transformer_blocks.2.attn1.norm_k.bias\n"));
+  EXPECT_THAT(seen.text, HasSubstr("and 4 more\n"));
+}
+
+TEST_F(Inspect, NoClipNeedsTheEncoderOfTheVae) {
+  rewrite(CogVideoXPart::vae, [](std::vector<TensorToWrite>& tensors) {
+    std::erase_if(tensors, [](const TensorToWrite& t) { return t.name.starts_with("encoder."); });
+  });
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 0) << seen.text;
+  EXPECT_THAT(seen.text, HasSubstr("the encoder is absent; no clip needs it"));
+}
+
+TEST_F(Inspect, MissingFoldersAre66) {
+  EXPECT_EQ(shell(program + " inspect nowhere").status, 66);
+  for (const char* part : {"vae", "tokenizer", "scheduler", "model_index.json"}) {
+    fs::rename(std::string("model/") + part, "away");
+    const Outcome seen = inspect();
+    EXPECT_EQ(seen.status, 66) << part << "\n" << seen.text;
+    EXPECT_THAT(seen.text, HasSubstr(part));
+    fs::rename("away", std::string("model/") + part);
+  }
+  EXPECT_EQ(inspect().status, 0);
+}
+
+TEST_F(Inspect, DamagedFilesAre65AndTheOthersAreStillShown) {
+  const fs::path weights = "model/transformer/diffusion_pytorch_model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) - 1);
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 65);
+  EXPECT_THAT(seen.text, HasSubstr("not usable: model/transformer/"));
+  EXPECT_THAT(seen.text, HasSubstr("1 file, 240 tensors, 730,003 parameters"));
+}
+
+TEST_F(Inspect, PartsThatDoNotFitAre65) {
+  change_json("model/scheduler/scheduler_config.json", "prediction_type", "epsilon");
+  const Outcome scheduler = inspect();
+  EXPECT_EQ(scheduler.status, 65);
+  EXPECT_THAT(scheduler.text, HasSubstr("prediction_type"));
+  change_json("model/scheduler/scheduler_config.json", "prediction_type", "v_prediction");
+  change_json("model/model_index.json", "_class_name", "CogVideoXImageToVideoPipeline");
+  EXPECT_EQ(inspect().status, 65);
+  change_json("model/model_index.json", "_class_name", "CogVideoXPipeline");
+  EXPECT_EQ(inspect().status, 0);
+}
+
+}  // namespace
+}  // namespace reelmesh::app

@@ -1,0 +1,153 @@
+// Checkpoints made from nothing: the same bytes for the same seed, and the right shapes.
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "counts.hpp"
+#include "models/cogvideox/random_model.hpp"
+#include "scratch.hpp"
+#include "shell.hpp"
+#include "support/temp_folder.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string make_model = std::string(REELMESH_PROGRAM) + " make-model ";
+
+/// Every file below a folder, with its bytes.
+std::map<std::string, std::string> bytes_below(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    files[fs::relative(entry.path(), folder).string()] = test::read_file(entry.path());
+  }
+  return files;
+}
+
+class MakeModel : public Scratch {};
+
+TEST_F(MakeModel, WritesEveryPart) {
+  const Outcome made = shell(make_model + "tiny-cogvideox new/model");
+  EXPECT_EQ(made.status, 0) << made.text;
+  EXPECT_THAT(made.text, HasSubstr("random float32 weights of seed 42"));
+  EXPECT_THAT(made.text, HasSubstr("1,311,827"));
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : bytes_below("new/model")) names.push_back(name);
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre(
+                  "model_index.json", "scheduler/scheduler_config.json", "text_encoder/config.json",
+                  "text_encoder/model.safetensors", "tokenizer/added_tokens.json",
+                  "tokenizer/special_tokens_map.json", "tokenizer/spiece.model",
+                  "tokenizer/tokenizer_config.json", "transformer/config.json",
+                  "transformer/diffusion_pytorch_model.safetensors", "vae/config.json",
+                  "vae/diffusion_pytorch_model.safetensors"));
+}
+
+TEST_F(MakeModel, ASeedGivesTheSameBytesOnAnyNumberOfThreads) {
+  for (const char* dtype : {"float32", "bfloat16", "float16"}) {
+    const std::string call = make_model + "tiny-cogvideox-rotary --dtype " + dtype + " ";
+    fs::create_directory(dtype);
+    const std::string folder = std::string(dtype) + "/";
+    ASSERT_EQ(shell("OMP_NUM_THREADS=1 " + call + folder + "a").status, 0);
+    ASSERT_EQ(shell("OMP_NUM_THREADS=3 " + call + folder + "b").status, 0);
+    ASSERT_EQ(shell(call + "--seed 43 " + folder + "c").status, 0);
+    const auto a = bytes_below(folder + "a"), c = bytes_below(folder + "c");
+    EXPECT_TRUE(a == bytes_below(folder + "b")) << dtype;
+    for (const auto& [name, bytes] : a) {
+      EXPECT_EQ(bytes == c.at(name), !name.ends_with(".safetensors")) << name;
+    }
+  }
+}
+
+TEST_F(MakeModel, RefusesFoldersThatHoldAnything) {
+  fs::create_directory("mine");
+  write("mine/notes.txt", "keep me");
+  const Outcome filled = shell(make_model + "tiny-cogvideox mine");
+  EXPECT_EQ(filled.status, 73);
+  EXPECT_EQ(filled.text, "reelmesh: error: mine: is not empty, expected a new or empty folder\n");
+  EXPECT_EQ(bytes_below("mine").size(), 1U);
+  EXPECT_EQ(shell(make_model + "tiny-cogvideox mine/notes.txt").status, 73);
+  EXPECT_EQ(shell(make_model + "tiny-cogvideox mine/notes.txt/below").status, 73);
+  fs::create_directory("empty");
+  EXPECT_EQ(shell(make_model + "tiny-cogvideox empty").status, 0);
+}
+
+TEST_F(MakeModel, NamesTheNearestPreset) {
+  const Outcome wrong = shell(make_model + "tiny-cogvideo model");
+  EXPECT_EQ(wrong.status, 64);
+  EXPECT_THAT(wrong.text, HasSubstr("unknown preset 'tiny-cogvideo'; the nearest known one is "
+                                    "tiny-cogvideox (there are: "));
+  for (const std::string& name : cogvideox_preset_names()) {
+    EXPECT_THAT(wrong.text, HasSubstr(name));
+  }
+  EXPECT_FALSE(fs::exists("model"));
+}
+
+TEST_F(MakeModel, TakesAnotherText) {
+  EXPECT_EQ(shell(make_model + "tiny-cogvideox a --text nowhere.txt").status, 66);
+  EXPECT_FALSE(fs::exists("a"));
+  write("lines.txt", "A sentence of my own.\nAnother sentence, and one more.\n");
+  const Outcome made = shell(make_model + "tiny-cogvideox b --text lines.txt");
+  EXPECT_EQ(made.status, 0) << made.text;
+  EXPECT_THAT(made.text, Not(HasSubstr("tokenizer of 1100 ids")));
+}
+
+TEST(Presets, FullSizesAreThoseOfTheReleases) {
+  struct Expected {
+    const char* name;
+    DType dtype;
+    std::int64_t tensors, parameters;
+  };
+  for (const Expected& e : {Expected{"cogvideox-2b", DType::float16, 736, 1'693'783'872},
+                            Expected{"cogvideox-5b", DType::bfloat16, 1024, 5'570'283'072},
+                            Expected{"cogvideox-1.5-5b", DType::bfloat16, 1024, 5'570'676'352}}) {
+    const CogVideoXPreset preset = cogvideox_preset(e.name);
+    EXPECT_EQ(preset.dtype, e.dtype);
+    const PartSize transformer = size_of(preset, CogVideoXPart::transformer, e.dtype);
+    EXPECT_EQ(transformer.tensors, e.tensors);
+    EXPECT_EQ(transformer.parameters, e.parameters) << e.name;
+    EXPECT_EQ(transformer.bytes, 2 * e.parameters);
+    const PartSize vae = size_of(preset, CogVideoXPart::vae, e.dtype);
+    EXPECT_EQ(vae.tensors, 436);
+    EXPECT_EQ(vae.parameters, 215'583'907);
+    const PartSize encoder = size_of(preset, CogVideoXPart::text_encoder, e.dtype);
+    EXPECT_EQ(encoder.tensors, 219);
+    EXPECT_EQ(encoder.parameters, 4'762'310'656);
+  }
+}
+
+TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
+  const auto transformer = [](const char* name) {
+    return CogVideoXConfig::read(Config::parse(cogvideox_preset(name).transformer.dump(), name));
+  };
+  const CogVideoXConfig small = transformer("cogvideox-2b");
+  EXPECT_FALSE(small.rotary);
+  EXPECT_EQ(small.channels(), 1920);
+  const CogVideoXConfig large = transformer("cogvideox-5b");
+  EXPECT_TRUE(large.rotary);
+  EXPECT_EQ(large.channels(), 3072);
+  EXPECT_EQ(large.sample_frames, 49);
+  const CogVideoXConfig longer = transformer("cogvideox-1.5-5b");
+  EXPECT_TRUE(longer.linear_patch);
+  EXPECT_EQ(longer.patch.frames, 2);
+  EXPECT_EQ(longer.sample_frames, 81);
+  EXPECT_EQ(cogvideox_preset("cogvideox-2b").vae["scaling_factor"], 1.15258426);
+  EXPECT_EQ(cogvideox_preset("cogvideox-5b").vae["scaling_factor"], 0.7);
+  EXPECT_EQ(cogvideox_preset("cogvideox-2b").scheduler["snr_shift_scale"], 3.0);
+  EXPECT_EQ(cogvideox_preset("cogvideox-1.5-5b").scheduler["snr_shift_scale"], 1.0);
+}
+
+TEST(Counts, HaveSeparators) {
+  EXPECT_EQ(with_separators(0), "0");
+  EXPECT_EQ(with_separators(999), "999");
+  EXPECT_EQ(with_separators(1000), "1,000");
+  EXPECT_EQ(with_separators(1693783872), "1,693,783,872");
+  EXPECT_EQ(with_separators(-123456), "-123,456");
+}
+
+}  // namespace
+}  // namespace reelmesh::app
