@@ -4,14 +4,19 @@
 
 namespace reelmesh {
 
+/// What the calling rank holds of an array with this layout over the group.
+inline const Box& own_box(const Layout& layout, const comm::Group& group) {
+  return layout.box(group.rank());
+}
+
 /// This rank's part of an array that is laid out over a group. `local` has the extents of
-/// layout.box(group.rank()); it is empty on ranks that hold nothing.
+/// own_box(layout, group); it is empty on ranks that hold nothing.
 struct Sharded {
   Tensor local;
   Layout layout;
   comm::Group group;
 
-  const Box& box() const { return layout.box(group.rank()); }
+  const Box& box() const { return own_box(layout, group); }
 };
 
 }  // namespace reelmesh

@@ -42,7 +42,7 @@ struct CogVideoXDecoder::State {
     return {grown.local, {box.offset[1], box.extent[1], rows.global()[0]}};
   }
   ops::RowWindow window() const {
-    const Box& box = rows.box(group.rank());
+    const Box& box = own_box(rows, group);
     return {box.offset[0], box.extent[0], rows.global()[0]};
   }
 };
@@ -269,7 +269,7 @@ Sharded CogVideoXDecoder::pixels(const Sharded& latents) const {
                             .with_axis(0, decoded_frames(global[0]))
                             .with_axis(2, global[3] * 8)
                             .with_axis(3, 3);
-  Sharded video{Tensor::empty(layout.box(latents.group.rank()).extent, DType::uint8), layout,
+  Sharded video{Tensor::empty(own_box(layout, latents.group).extent, DType::uint8), layout,
                 latents.group};
   decode(latents, [&](std::int64_t first, const Tensor& frames) {
     if (frames.empty()) return;

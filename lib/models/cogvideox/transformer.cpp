@@ -15,7 +15,7 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
       batch_(batch),
       patch_(config.patch),
       attend_(group, {text, grid}, {batch, config.heads, config.head_channels}) {
-  const Box& box = grid.box(group.rank());
+  const Box& box = own_box(grid, group);
   if (config.rotary) {
     rotary_ = rotary_positions(config, grid.global(), box);
   } else {
@@ -72,7 +72,7 @@ struct Segments {
   Tensor text, video;
 };
 Segments split(const Tensor& z, const CogVideoXPlacement& placement) {
-  const std::int64_t text = placement.text().box(placement.group().rank()).numel();
+  const std::int64_t text = own_box(placement.text(), placement.group()).numel();
   return {z.rows(0, text), z.rows(text, z.shape(0) - text)};
 }
 
@@ -137,7 +137,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
                                                      const Tensor& latents, const Tensor& context,
                                                      std::int64_t timestep) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
-  const Box& text_box = placement.text_.box(placement.group_.rank());
+  const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
          "context {} for {} text tokens of {} branches", to_string(context.shape()),
          text_box.numel(), batch);

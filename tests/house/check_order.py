@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Which room of lib/ may know which, checked on the #include lines: check_order.py [SOURCE]
+
+Exit status 1 and one line for each offence. The rules here are those that CMakeLists.txt links by,
+and stricter where linking lets things through.
+"""
+import pathlib
+import re
+import sys
+
+# A room may include its own headers and those of the rooms named here, which are in order: each
+# knows only rooms above it.
+KNOWS = {
+    "base": "",
+    "tensor": "base",
+    "ops": "base tensor",
+    "comm": "base tensor",
+    "layout": "base tensor ops comm",
+    "weights": "base tensor",
+    "text": "base",
+    "sampler": "base tensor",
+    # Layers say what must be whole, never who is where: ranks are the business of layout.
+    "models": "base tensor ops layout weights sampler",
+    # Pure: plans for any number of ranks without MPI.
+    "plan": "base tensor layout weights models",
+    "store": "base tensor comm layout",
+    "pipeline": "base tensor ops comm layout weights text sampler models plan store",
+}
+# Each foreign library is the business of these places alone.
+PLACES = {
+    r"mpi\.h": ["lib/comm"],
+    r"(hdf5|H5).*": ["lib/store", "app/program.cpp"],
+    r"(dnnl|oneapi).*": ["lib/ops", "app/program.cpp"],
+    r"sentencepiece.*": ["lib/text"],
+    r"boost/.*": ["app"],
+    r"nccl.*|cuda.*|cudnn.*|cublas.*": ["lib/ops", "lib/comm", "lib/tensor"],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+
+
+def offences(name, text):
+    """Pairs of line number and what is wrong in the file `name`, a path below the repository."""
+    room = name.split("/")[1] if name.startswith("lib/") else None
+    for number, line in enumerate(text.splitlines(), 1):
+        include = INCLUDE.match(line)
+        if include:
+            header = include[1] or include[2]
+            other = header.split("/")[0]
+            if room and other in KNOWS and other != room and other not in KNOWS[room].split():
+                yield number, f"lib/{room} includes {header}, but may not know lib/{other}"
+            for pattern, places in PLACES.items():
+                if re.fullmatch(pattern, header) and not name.startswith(tuple(places)):
+                    yield number, f"includes {header}, which belongs to {', '.join(places)}"
+        elif room == "models":
+            if re.match(r"\s*#\s*(if|elif)", line):
+                yield number, "a condition of the preprocessor within lib/models"
+            if re.search(r"\b(MPI|nccl)[_A-Z]|[.>]rank\(\)", line.split("//")[0]):
+                yield number, "MPI, NCCL or a rank number within lib/models"
+
+
+def main():
+    source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    rooms = {path.name for path in (source / "lib").iterdir() if path.is_dir()}
+    found = [f"lib/{room}: a room without a rule" for room in sorted(rooms - KNOWS.keys())]
+    files = sorted(
+        path
+        for folder in ("lib", "app")
+        for path in (source / folder).rglob("*")
+        if path.suffix in (".hpp", ".cpp", ".cu")
+    )
+    for path in files:
+        name = path.relative_to(source).as_posix()
+        for number, what in offences(name, path.read_text(encoding="utf-8")):
+            found.append(f"{name}:{number}: {what}")
+    print("\n".join(found) or f"{len(files)} files of {len(rooms)} rooms and app keep the order")
+    return 1 if found or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""The check of the order finds what it is there to find."""
+import unittest
+
+from check_order import offences
+
+
+def lines(name, text):
+    return [number for number, _ in offences(name, text)]
+
+
+class Order(unittest.TestCase):
+    def test_rooms_know_those_above_them_and_themselves(self):
+        self.assertEqual(lines("lib/layout/a.cpp", '#include "layout/b.hpp"\n#include "comm/c.hpp"'), [])
+        self.assertEqual(lines("lib/ops/a.cpp", '#include "base/b.hpp"\n#include "comm/c.hpp"'), [2])
+        self.assertEqual(lines("lib/base/a.hpp", '# include "tensor/b.hpp"'), [1])
+        self.assertEqual(lines("app/run.cpp", '#include "pipeline/run.hpp"'), [])
+
+    def test_libraries_have_their_places(self):
+        self.assertEqual(lines("lib/comm/a.hpp", "#include <mpi.h>"), [])
+        self.assertEqual(lines("lib/store/a.hpp", "#include <mpi.h>\n#include <hdf5.h>"), [1])
+        self.assertEqual(lines("app/run.cpp", "#include <hdf5_hl.h>"), [1])
+
+    def test_models_know_no_ranks(self):
+        self.assertEqual(lines("lib/models/a.cpp", '#include "comm/group.hpp"'), [1])
+        self.assertEqual(lines("lib/models/a.cpp", "#if X\n  f(x.group.rank());\n  // MPI_Send"), [1, 2])
+        self.assertEqual(lines("lib/models/a.cpp", "  MPI_Barrier(world);"), [1])
+        self.assertEqual(lines("lib/layout/a.cpp", "#if X\n  f(x.group.rank());"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
