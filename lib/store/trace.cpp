@@ -23,14 +23,14 @@ struct SpanRow {
 struct RankRow {
   std::int32_t rank;
   char host[64];
-  char role[16];
+  char role[32];
   char device[64];
   std::int32_t threads;
   std::int64_t peak_memory_bytes, clock_offset_ns;
 };
 
 // No gaps between the members: whole rows are compared after writing.
-static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 168);
+static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 184);
 
 template <std::size_t n>
 void put(char (&field)[n], std::string_view text) {

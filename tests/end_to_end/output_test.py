@@ -1,0 +1,293 @@
+"""The output folder as other programs see it: h5py, h5dump, xarray; the trace; the choices."""
+
+import datetime
+import os
+import socket
+
+import h5py
+import numpy
+
+from support import (ERROR, PROGRAM, Reference, Scratch, clip_file, execute, main, read_attributes,
+                     read_clip, result_files, run)
+
+DIMENSIONS = {
+    "video": ("frame", "height", "width", "channel"),
+    "latents": ("latent_frame", "latent_channel", "latent_height", "latent_width"),
+    "token_ids": ("token",),
+    "prompt_embeds": ("token", "embedding"),
+    "negative_prompt_embeds": ("token", "embedding"),
+}
+TYPES = {"video": "uint8", "latents": "float32", "token_ids": "int32", "prompt_embeds": "float32",
+         "negative_prompt_embeds": "float32"}
+
+
+def is_scale(dataset):
+    return h5py.h5ds.is_scale(dataset.id)
+
+
+def arrays(file):
+    """Names of the datasets that are no dimension scales."""
+    return {name for name, dataset in file.items() if not is_scale(dataset)}
+
+
+class Output(Scratch):
+    """A test with two short clips to make."""
+
+    def setUp(self):
+        super().setUp()
+        self.reference = Reference("rotary")
+        self.output = self.folder / "output"
+
+    def options(self, **more):
+        return self.reference.options(self.output, **{"sample__steps": 3,
+                                                      "prompt__text": ["one", "two"]} | more)
+
+
+class FilesTest(Output):
+    def test_index(self):
+        self.make(self.options(prompt__text=["Ein Café", "two"], sample__seed=7), ranks=3)
+        self.assertEqual({path.name for path in self.output.iterdir()},
+                         {"job.h5", "trace.h5", "clips"})
+        self.assertEqual({path.name for path in (self.output / "clips").iterdir()},
+                         {"000000.h5", "000001.h5"})
+        with h5py.File(self.output / "job.h5", "r") as job:
+            facts = read_attributes(job)
+            self.assertEqual(facts["program"], "reelmesh")
+            version = execute([PROGRAM, "--version"]).output
+            self.assertIn(facts["version"], version)
+            self.assertIn(facts["git_revision"], version)
+            given = facts["options"].splitlines()
+            for line in ("prompt.text = Ein Café", "prompt.text = two", "sample.seed = 7",
+                         "sample.steps = 3", f"output.path = {self.output}"):
+                self.assertIn(line, given)
+            self.assertIn("3 ranks", facts["plan"])
+            self.assertEqual([host.decode() for host in facts["hosts"]],
+                             [socket.gethostname()] * 3)
+            start, end = (datetime.datetime.fromisoformat(facts[name].replace("Z", "+00:00"))
+                          for name in ("start", "end"))
+            self.assertLessEqual(start, end)
+            now = datetime.datetime.now(datetime.timezone.utc)
+            self.assertLess(abs((now - end).total_seconds()), 600)
+
+            self.assertEqual(sorted(job["clips"]), ["000000", "000001"])
+            for i, (name, target) in enumerate((("clips/000000", "clips/000000.h5"),
+                                                ("clips/000001", "clips/000001.h5"))):
+                link = job.get(name, getlink=True)
+                self.assertIsInstance(link, h5py.ExternalLink)
+                self.assertEqual(link.filename, target)
+                self.assertEqual(job[name].attrs["seed"], 7 + i)
+                numpy.testing.assert_array_equal(job[name]["video"][()],
+                                                 read_clip(self.output, i)["video"])
+            self.assertGreater(len(job["trace/spans"]), 0)
+        moved = self.folder / "moved"  # links are relative: the folder can go elsewhere
+        self.output.rename(moved)
+        with h5py.File(moved / "job.h5", "r") as job:
+            self.assertEqual(job["clips/000001/video"].ndim, 4)
+
+    def test_clip(self):
+        self.make(self.options(output__embeddings="yes", prompt__negative="dark",
+                               sample__fps=12), ranks=2)
+        with h5py.File(clip_file(self.output, 1), "r") as clip:
+            facts = read_attributes(clip)
+            self.assertGreater(facts.pop("wall_seconds"), 0)
+            self.assertIn("2 ranks", facts.pop("layout"))
+            self.assertEqual(facts, {
+                "Conventions": "CF-1.8", "prompt": "two", "negative_prompt": "dark", "seed": 43,
+                "steps": 3, "guidance": 6.0, "fps": 12.0, "model": str(self.reference.model),
+                "scheduler": "CogVideoXDPMScheduler", "dtype": "float32"})
+            shapes = {"video": (16, 112, 48, 3), "latents": (4, 4, 14, 6), "token_ids": (19,),
+                      "prompt_embeds": (19, 32), "negative_prompt_embeds": (19, 32)}
+            self.assertEqual(arrays(clip), set(shapes))
+            for name, shape in shapes.items():
+                self.assertEqual(clip[name].shape, shape)
+                self.assertEqual(clip[name].dtype, TYPES[name])
+                dims = clip[name].dims
+                self.assertEqual(tuple(dim.label for dim in dims), DIMENSIONS[name])
+                self.assertEqual(tuple(dim[0].name for dim in dims),
+                                 tuple("/" + dim for dim in DIMENSIONS[name]))
+            self.assertEqual({name for name, d in clip.items() if is_scale(d)},
+                             {dim for name in shapes for dim in DIMENSIONS[name]})
+            self.assertFalse(numpy.array_equal(clip["prompt_embeds"][()],
+                                               clip["negative_prompt_embeds"][()]))
+
+    def test_h5dump(self):
+        self.make(self.options(prompt__text="one"))
+        index = execute(["h5dump", "-H", self.output / "job.h5"])
+        self.assertEqual(index.status, 0, index)
+        for text in ('EXTERNAL_LINK "000000"', 'EXTERNAL_LINK "trace"', 'DATASET "video"'):
+            self.assertIn(text, index.output)
+        # All values, so that every chunk is read and its checksum holds.
+        for path in result_files(self.output):
+            dump = execute(["h5dump", path])
+            self.assertEqual((dump.status, dump.errors), (0, ""), path)
+        header = execute(["h5dump", "-H", clip_file(self.output)]).output
+        self.assertIn("SIMPLE { ( 16, 112, 48, 3 )", header)
+
+    def test_xarray(self):
+        try:
+            import h5netcdf  # noqa: F401
+            import xarray
+        except ImportError as error:
+            print(f"skipped: {error} (Debian: python3-xarray, python3-h5netcdf)", flush=True)
+            self.skipTest(str(error))
+        self.make(self.options(prompt__text="Ein Café", output__embeddings="yes"), ranks=2)
+        with xarray.open_dataset(clip_file(self.output), engine="h5netcdf") as clip:
+            self.assertEqual(set(clip.data_vars), set(DIMENSIONS))
+            for name, dims in DIMENSIONS.items():
+                self.assertEqual(clip[name].dims, dims)
+            self.assertEqual(clip.attrs["prompt"], "Ein Café")
+            self.assertEqual(list(clip.frame.values), list(range(16)))
+            numpy.testing.assert_array_equal(clip.video.values, read_clip(self.output)["video"])
+
+    def test_datasets_that_are_not_wanted(self):
+        for more, kept in ((dict(output__video="no"), {"latents", "token_ids"}),
+                           (dict(output__latents="no"), {"video", "token_ids"}),
+                           (dict(output__video="no", output__latents="no",
+                                 output__embeddings="yes", sample__guidance=1),
+                            {"prompt_embeds", "token_ids"})):
+            with self.subTest(kept=kept):
+                self.make(self.options(output__if_exists="replace", **more), ranks=3)
+                with h5py.File(clip_file(self.output), "r") as clip:
+                    self.assertEqual(arrays(clip), kept)
+
+
+class TraceTest(Output):
+    def spans(self):
+        with h5py.File(self.output / "trace.h5", "r") as trace:
+            return trace["spans"][()], trace["ranks"][()]
+
+    def check_order(self, spans, tolerance_ns=20_000_000):
+        """On one clock, the stages of a clip follow each other whichever ranks they ran on."""
+        end = spans["start_ns"] + spans["duration_ns"]
+        for clip in (0, 1):
+            of_clip = spans["clip"] == clip
+            stages = [of_clip & (spans["name"] == name)
+                      for name in (b"encode", b"denoise_step", b"decode", b"write")]
+            for before, after in zip(stages, stages[1:]):
+                self.assertTrue(before.any() and after.any())
+                self.assertLessEqual(end[before].max(),
+                                     spans["start_ns"][after].min() + tolerance_ns)
+
+    def test_spans(self):
+        self.make(self.options(parallel__text=2, parallel__mode="split"), ranks=5)
+        spans, ranks = self.spans()
+        self.assertEqual(spans.dtype.names, ("rank", "lane", "name", "clip", "step", "layer",
+                                             "start_ns", "duration_ns", "bytes", "flops"))
+        self.assertLessEqual({b"load", b"encode", b"denoise_step", b"decode", b"handover",
+                              b"write"}, set(spans["name"]))
+        self.assertEqual(spans["start_ns"].min(), 0)
+        self.assertTrue((spans["duration_ns"] >= 0).all())
+        self.assertTrue((spans["bytes"] >= 0).all())
+        self.assertTrue((spans["step"] == -1)[spans["name"] != b"denoise_step"].all())
+        holders = {b"encode": {0, 1}, b"denoise_step": {2, 3}, b"decode": {4}, b"write": {4},
+                   b"load": {0, 1, 2, 3, 4}}
+        for name, expected in holders.items():
+            self.assertEqual(set(spans["rank"][spans["name"] == name]), expected, name)
+        steps = spans[spans["name"] == b"denoise_step"]
+        self.assertTrue((steps["flops"] > 0).all())
+        self.assertTrue((steps["bytes"] > 0).all())  # two ranks share the attention
+        for clip in (0, 1):
+            found = sorted(zip(*(steps[steps["clip"] == clip][key] for key in ("rank", "step"))))
+            self.assertEqual(found, [(rank, step) for rank in (2, 3) for step in range(3)])
+        self.check_order(spans)
+
+        self.assertEqual(list(ranks["rank"]), list(range(5)))
+        self.assertEqual(list(ranks["role"]), [b"text"] * 2 + [b"denoise"] * 2 + [b"decode"])
+        self.assertEqual(set(ranks["host"]), {socket.gethostname().encode()})
+        self.assertEqual(set(ranks["device"]), {b"cpu"})
+        self.assertEqual(set(ranks["threads"]), {1})
+        self.assertTrue((ranks["peak_memory_bytes"] > 1 << 20).all())
+
+    def test_roles_are_whole(self):
+        self.make(self.options(), ranks=2)
+        ranks = self.spans()[1]
+        self.assertEqual(list(ranks["role"]), [b"text+denoise+decode"] * 2)
+
+    def test_off(self):
+        self.make(self.options(trace__level="off"), ranks=3)
+        self.assertFalse((self.output / "trace.h5").exists())
+        with h5py.File(self.output / "job.h5", "r") as job:
+            self.assertNotIn("trace", job)
+            self.assertEqual(sorted(job["clips"]), ["000000", "000001"])
+
+
+class IfExistsTest(Output):
+    def state(self):
+        """Clips, and what would change if they were written again."""
+        return {path.name: (path.stat().st_mtime_ns, path.stat().st_ino)
+                for path in (self.output / "clips").iterdir()}
+
+    def test_fail(self):
+        self.make(self.options())
+        before = self.state()
+        for ranks in (1, 3):
+            for choice in ({}, {"output__if_exists": "fail"}):
+                outcome = run(self.options(**choice), ranks)
+                self.assertEqual(outcome.status, 73, outcome)
+                self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+                self.assertIn(str(self.output), outcome.lines(ERROR)[0])
+                self.assertIn("if-exists", outcome.lines(ERROR)[0])
+        self.assertEqual(self.state(), before)
+        self.output.rename(self.folder / "old")
+        self.output.mkdir()  # an empty folder is no job
+        self.make(self.options())
+
+    def test_resume_makes_what_is_missing(self):
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                self.make(self.options(output__if_exists="replace"), ranks)
+                before, clips = self.state(), [read_clip(self.output, i) for i in (0, 1)]
+                clip_file(self.output, 0).unlink()
+                (self.output / "job.h5").unlink()
+                (self.output / "clips" / ".000000.h5.partial").write_bytes(b"left over")
+                outcome = run(self.options(output__if_exists="resume"), ranks)
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertIn("1 of 2 clips are complete already", outcome.errors)
+                after = self.state()
+                self.assertEqual(set(after), {"000000.h5", "000001.h5"})
+                self.assertEqual(after["000001.h5"], before["000001.h5"])
+                self.assertNotEqual(after["000000.h5"], before["000000.h5"])
+                for i in (0, 1):
+                    for name in ("video", "latents"):
+                        numpy.testing.assert_array_equal(read_clip(self.output, i)[name],
+                                                         clips[i][name])
+                with h5py.File(self.output / "job.h5", "r") as job:
+                    self.assertEqual([job[f"clips/{i:06}"].attrs["seed"] for i in (0, 1)],
+                                     [42, 43])
+
+    def test_resume_with_nothing_missing(self):
+        self.make(self.options())
+        before = self.state()
+        for ranks in (1, 3):
+            self.make(self.options(output__if_exists="resume"), ranks)
+            self.assertEqual(self.state(), before)
+
+    def test_resume_makes_damaged_clips_and_those_of_another_job_anew(self):
+        self.make(self.options(prompt__text=["one", "two", "three"]))
+        before = self.state()
+        damaged = clip_file(self.output, 0)
+        os.truncate(damaged, damaged.stat().st_size // 2)
+        self.make(self.options(prompt__text=["one", "another", "three"],
+                               output__if_exists="resume"))
+        after = self.state()
+        self.assertEqual(after["000002.h5"], before["000002.h5"])
+        self.assertNotEqual(after["000000.h5"], before["000000.h5"])
+        self.assertNotEqual(after["000001.h5"], before["000001.h5"])
+        self.assertEqual(read_clip(self.output, 1)["attributes"]["prompt"], "another")
+        self.assertEqual(read_clip(self.output, 0)["video"].ndim, 4)
+
+    def test_replace(self):
+        self.make(self.options(prompt__text=["one", "two", "three"]))
+        before = self.state()
+        theirs = self.output / "notes.txt"
+        theirs.write_text("mine")
+        self.make(self.options(output__if_exists="replace"), ranks=2)
+        after = self.state()
+        self.assertEqual(set(after), {"000000.h5", "000001.h5"})
+        for name in after:
+            self.assertNotEqual(after[name], before[name])
+        self.assertEqual(theirs.read_text(), "mine")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What the end-to-end tests share: running the program as users do, and reading what it leaves.
+
+The environment names the program (REELMESH_PROGRAM), mpirun (REELMESH_MPIRUN) and the source
+folder (REELMESH_SOURCE). Only the standard library, numpy and h5py are needed.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy
+
+PROGRAM = os.environ["REELMESH_PROGRAM"]
+MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
+DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
+KINDS = ("sincos", "rotary", "v1_5")
+
+# More ranks than cores share the machine politely, and root may run in a container.
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+}
+
+ERROR = "reelmesh: error: "
+WARNING = "reelmesh: warning: "
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How a run ended: exit status, what was said, and how long it took."""
+
+    status: int
+    output: str
+    errors: str
+    seconds: float
+
+    def lines(self, beginning):
+        return [line for line in self.errors.splitlines() if line.startswith(beginning)]
+
+    def __str__(self):
+        return f"status {self.status}\n--- output\n{self.output}\n--- errors\n{self.errors}"
+
+
+def arguments(options):
+    """Options of `run` as words; a list gives its option several times."""
+    words = []
+    for key, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{key}", str(one)]
+    return words
+
+
+def start(command, environment=None, **more):
+    return subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, text=True,
+                            env={**os.environ, **ENVIRONMENT, **(environment or {})}, **more)
+
+
+def finish(process, began, timeout):
+    """Waits; a process that outlives its time is ended, and the test fails."""
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # mpirun ends its ranks then
+        try:
+            output, errors = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+        raise AssertionError(f"not finished after {timeout} s: {process.args}\n{output}\n{errors}")
+    return Outcome(process.returncode, output, errors, time.monotonic() - began)
+
+
+def execute(command, environment=None, timeout=60):
+    began = time.monotonic()
+    process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return finish(process, began, timeout)
+
+
+def command_of(options, ranks=1):
+    """`reelmesh run` on so many ranks; one rank needs no mpirun."""
+    launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
+    return launcher + [PROGRAM, "run"] + arguments(options)
+
+
+def run(options, ranks=1, environment=None, timeout=60):
+    return execute(command_of(options, ranks), environment, timeout)
+
+
+class Scratch(unittest.TestCase):
+    """A test with an empty folder of its own."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def make(self, options, ranks=1, environment=None):
+        """A run that has to succeed; its output folder."""
+        outcome = run(options, ranks, environment)
+        self.assertEqual(outcome.status, 0, f"{ranks} ranks, {options}\n{outcome}")
+        self.assertEqual(outcome.lines(ERROR), [], outcome)
+        return pathlib.Path(options["output.path"])
+
+
+class Reference:
+    """A tiny checkpoint of tests/data and what the reference pipeline made of it."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.model = DATA / kind
+        self.facts = json.loads((self.model / "reference.json").read_text())
+        self.tensors = read_safetensors(self.model / "reference.safetensors")
+        self.bf16 = json.loads((DATA / "bf16_errors.json").read_text())[kind]
+
+    def options(self, output, **more):
+        """Options that all clips of this reference share; dots of keys are written as '__'."""
+        facts = self.facts
+        options = {
+            "model.path": self.model,
+            "sample.height": facts["height"],
+            "sample.width": facts["width"],
+            "sample.frames": facts["num_frames"],
+            "sample.steps": facts["steps"],
+            "sample.guidance": facts["guidance"],
+            "sample.dynamic-guidance": "yes" if facts["dynamic_guidance"] else "no",
+            "output.path": output,
+        }
+        options.update({key.replace("__", ".").replace("_", "-"): v for key, v in more.items()})
+        return options
+
+    def prompt_file(self, folder):
+        """The clips with their negative prompts and seeds, as a file for prompt.file."""
+        path = pathlib.Path(folder) / f"{self.kind}.jsonl"
+        keys = ("prompt", "negative_prompt", "seed")
+        lines = [json.dumps({key: clip[key] for key in keys}) for clip in self.facts["clips"]]
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def prompts(self):
+        return [clip["prompt"] for clip in self.facts["clips"]]
+
+
+def read_header(path):
+    """(header, bytes after it) of a .safetensors file."""
+    blob = pathlib.Path(path).read_bytes()
+    length = int.from_bytes(blob[:8], "little")
+    return json.loads(blob[8:8 + length]), blob[8 + length:]
+
+
+def read_safetensors(path):
+    """Name -> array. numpy has no bfloat16: the reference files hold none."""
+    header, data = read_header(path)
+    header.pop("__metadata__", None)
+    types = {"F32": numpy.float32, "F16": numpy.float16, "I64": numpy.int64}
+    arrays = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        values = numpy.frombuffer(data[begin:end], types[entry["dtype"]])
+        assert values.size == math.prod(entry["shape"]), name
+        arrays[name] = values.reshape(entry["shape"])
+    return arrays
+
+
+def write_header(path, header, data):
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def clip_file(output, index=0):
+    return pathlib.Path(output) / "clips" / f"{index:06}.h5"
+
+
+def read_clip(output, index=0):
+    """Datasets of a clip as arrays, its attributes as 'attributes'."""
+    with h5py.File(clip_file(output, index), "r") as file:
+        clip = {name: dataset[()] for name, dataset in file.items()}
+        clip["attributes"] = read_attributes(file)
+    return clip
+
+
+def read_attributes(item):
+    """Attributes with texts as str: h5py gives texts of fixed length as bytes."""
+    return {name: value.decode() if isinstance(value, bytes) else value
+            for name, value in item.attrs.items()}
+
+
+def result_files(output):
+    """What stands under a final name: the index, the trace and the clips."""
+    output = pathlib.Path(output)
+    found = [path for name in ("job.h5", "trace.h5") for path in output.glob(name)]
+    return found + sorted((output / "clips").glob("[0-9]*"))
+
+
+def main():
+    unittest.main(verbosity=2)
