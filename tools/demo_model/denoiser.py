@@ -65,7 +65,7 @@ def prepare(folder, seed):
 
 
 class Denoiser(loop.Task):
-    batch = 48
+    batch = 16
     ema_decay = 0.998
     warmup = 60
 

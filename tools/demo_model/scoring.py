@@ -15,6 +15,7 @@ from .scenes import DIRECTIONS, PALETTE, SHAPES
 
 NAMES = list(PALETTE)
 CORE_LEAST = 10  # pixels of a patch without its edge
+LEAST_CONTRAST = 40  # grey levels, in one channel, between a thing and the background
 MOVED = 4.5  # pixels from the first to the last frame
 GREW = 1.5  # ratio of areas
 TURNED = 30.0  # degrees
@@ -98,11 +99,11 @@ def _motion(seen, centres, areas, angles, period):
 
 def _look_for(colour, video, back, names):
     """One thing in a clip: video float [T, H, W, 3], names [T, H, W] nearest colours."""
+    toward = np.array(PALETTE[colour], float) - back
     core = _shrunk(names == NAMES.index(colour))
     seen = core.sum((1, 2)) >= CORE_LEAST
-    if seen.sum() < len(video) * 0.3:
+    if seen.sum() < len(video) * 0.3 or np.abs(toward).max() < LEAST_CONTRAST:
         return Thing(colour, False)
-    toward = np.array(PALETTE[colour], float) - back
     centres, areas, fits, edges = [], [], [], []
     for frame, inner in zip(video[seen], core[seen]):
         near = _widened(_largest_patch(inner), 3)
