@@ -30,7 +30,7 @@ def train_vocabulary(folder, seed, sentences=20000):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, model_type="unigram",
         vocab_size=PIECES, hard_vocab_limit=False, character_coverage=1.0,
-        required_chars=letters, normalization_rule_name="nmt_nfkc", pad_id=0, eos_id=1, unk_id=2,
+        required_chars=letters, normalization_rule_name="identity", pad_id=0, eos_id=1, unk_id=2,
         bos_id=-1, pad_piece="<pad>", eos_piece="</s>", unk_piece="<unk>", num_threads=1,
         minloglevel=2)
     (target / "spiece.model").write_bytes(model.getvalue())
