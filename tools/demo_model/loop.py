@@ -138,3 +138,12 @@ def weights(folder, name):
     """Parameters of a trained stage by name: the average where one was kept."""
     state = torch.load(pathlib.Path(folder) / f"{name}.pt", map_location="cpu")
     return state["model"], state["ema"]
+
+
+def progress(folder, name):
+    """Steps and seconds that a stage has had; zeros when it has not begun."""
+    path = pathlib.Path(folder) / f"{name}.pt"
+    if not path.exists():
+        return 0, 0.0
+    state = torch.load(path, map_location="cpu")
+    return state["step"], state["spent"]
