@@ -27,6 +27,11 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--export", type=pathlib.Path, help="folder of the checkpoint")
+    parser.add_argument("--score", type=pathlib.Path,
+                        help="JSON of tools/score_demo, for the model card of the export")
+    parser.add_argument("--notes", type=pathlib.Path, help="Markdown for the end of the card")
+    parser.add_argument("--steps", type=int, default=20, help="of the sampler, in the card")
+    parser.add_argument("--guidance", type=float, default=6.0, help="in the card")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
 
@@ -47,8 +52,12 @@ def main():
         denoiser.prepare(options.work, options.seed)
         train(denoiser.Denoiser, "denoiser")
     if "export" in options.stages and options.export:
-        from demo_model import export
-        export.write(options.work, options.export)
+        from demo_model import card, export
+        print(f"{options.export}: {export.write(options.work, options.export)} bytes")
+        if options.score:
+            card.write(options.work, options.export, export.assemble(options.work), options.score,
+                       options.notes.read_text() if options.notes else "", options.steps,
+                       options.guidance)
     if "plot" in options.stages:
         from demo_model import plots
         plots.write(options.work)

@@ -21,9 +21,9 @@ Drawn by `tools/demo_model` (numpy), with captions in varied wordings; nothing w
 ninth combination of colour, shape and motion ({held} in all) appears in no training clip.
 
 ## Training
-`tools/train_demo_model.py`, on about two shared CPU cores: decoder of the VAE {decoder_minutes:.0f}
-minutes ({decoder_steps} steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps),
-transformer and text encoder {denoiser_minutes:.0f} minutes ({denoiser_steps} steps).
+`tools/train_demo_model.py`: decoder of the VAE {decoder_minutes:.0f} minutes ({decoder_steps}
+steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), transformer and text encoder
+{denoiser_minutes:.0f} minutes ({denoiser_steps} steps), at the same time.
 The latent space is set beforehand: 16 principal components of blocks of 8 × 8 pixels × 4 frames. The
 decoder learns to draw from them, with noise up to a quarter of their size added; the encoder learns
 to give them. The denoiser learns v-prediction with zero terminal signal-to-noise ratio, 10 % empty
@@ -31,7 +31,7 @@ prompts; Muon and AdamW, averaged weights.
 
 ## Scores
 Shares by `tools/score_demo` over the {clips} prompts of `inputs/demo_heldout.txt` ({things} shapes,
-all of held-out combinations), {scored}:
+all of held-out combinations):
 
 | colour | shape | motion | background | no other patches | clips all right |
 | --- | --- | --- | --- | --- | --- |
@@ -40,16 +40,18 @@ all of held-out combinations), {scored}:
 Edges are {edge_width:.1f} pixels wide (drawn clips: 1.1); the background changes by {flicker:.1f} grey
 levels from frame to frame.
 
-## Limits
-{limits}
+{notes}
 
 ## Licence
 The same as the project's.
 """
 
 
-def write(work, target, pipeline, score, scored, limits, steps, guidance):
-    """Fills in the card from the work folder, the pipeline and the JSON of tools/score_demo."""
+def write(work, target, pipeline, score, notes, steps, guidance):
+    """Fills in the card from the work folder, the pipeline and the JSON of tools/score_demo.
+
+    `notes` is Markdown for what only the trainer knows: the machine, and the limits.
+    """
     million = {name: sum(p.numel() for p in part.parameters()) / 1e6 for name, part in (
         ("transformer", pipeline.transformer), ("encoder", pipeline.text_encoder),
         ("vae", pipeline.vae))}
@@ -65,5 +67,5 @@ def write(work, target, pipeline, score, scored, limits, steps, guidance):
         guidance=guidance, colours=", ".join(scenes.COLOURS), shapes=", ".join(scenes.SHAPES),
         backgrounds=", ".join(scenes.BACKGROUNDS), layers=denoiser.LAYERS, heads=denoiser.HEADS,
         width=denoiser.HEAD_WIDTH, channels=", ".join(map(str, vae.CHANNELS)), bytes=size,
-        held=held, scored=scored, limits=limits, **million, **spent,
+        held=held, notes=notes.strip(), **million, **spent,
         **json.loads(score.read_text())["summary"]))

@@ -65,7 +65,7 @@ def prepare(folder, seed):
 
 
 class Denoiser(loop.Task):
-    batch = 16
+    batch = 16  # a worker
     ema_decay = 0.998
     warmup = 60
 
@@ -105,7 +105,8 @@ class Denoiser(loop.Task):
         kept = self.kept[time].view(-1, 1, 1, 1, 1)
         noise = torch.randn_like(clean)
         found = self.model(ids, kept.sqrt() * clean + (1 - kept).sqrt() * noise, time)
-        error = (found - (kept.sqrt() * noise - (1 - kept).sqrt() * clean)).square().mean((1, 2, 3, 4))
+        wanted = kept.sqrt() * noise - (1 - kept).sqrt() * clean
+        error = (found - wanted).square().mean((1, 2, 3, 4))
         third = self.batch // 3
         return error.mean(), {"low": float(error[:third].mean()),
                               "middle": float(error[third:2 * third].mean()),

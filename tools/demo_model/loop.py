@@ -22,7 +22,7 @@ LOG_EVERY = 20  # steps
 
 
 class Task:
-    """What a stage trains. Sub-classes set `model`, `groups` and may override the numbers."""
+    """What a stage trains. Sub-classes set `model` and may override the numbers."""
 
     warmup = 100  # steps
     ema_decay = 0.0  # 0: no average is kept
@@ -30,6 +30,10 @@ class Task:
 
     def __init__(self, folder, seed, device):
         self.folder, self.seed, self.device = pathlib.Path(folder), seed, device
+
+    def reseed(self, seed):
+        """Begins the random numbers of this worker: those of batches, times and noise."""
+        raise NotImplementedError
 
     def optimizers(self):
         """Pairs of optimizer and peak rate."""
@@ -124,7 +128,10 @@ def _work(rank, world, store, make, folder, name, budget, seed, device, threads)
 
 
 def train(make, folder, name, budget, seed, device="cpu", workers=1, threads=1):
-    """Runs stage `name` until it has had `budget` seconds in all. make(folder, seed, device) → Task."""
+    """Runs stage `name` until it has had `budget` seconds in all.
+
+    make(folder, seed, device) gives its Task; it is a class or function that workers can import.
+    """
     store = pathlib.Path(folder).resolve() / f"{name}.{os.getpid()}.store"
     arguments = (workers, store, make, folder, name, budget, seed, device, threads)
     if workers == 1:
