@@ -1,0 +1,71 @@
+"""MODEL_CARD.md of the exported checkpoint."""
+import json
+
+from . import denoiser, loop, scenes, text, vae
+
+TEXT = """# A small model that draws moving shapes
+
+A checkpoint of the CogVideoX family (CogVideoXTransformer3DModel, AutoencoderKLCogVideoX, T5 encoder,
+CogVideoXDDIMScheduler) for demonstrations and tests: it draws one to three flat shapes that move,
+grow, shrink, turn or blink over a flat background. It knows nothing else.
+
+- Clips: {size} × {size} pixels, {frames} frames. Prompts: up to {length} tokens. Sampler: DDIM,
+  {steps} steps, guidance {guidance}.
+- Words: {colours}; {shapes}; backgrounds {backgrounds}; left, right, up, down and between; slowly,
+  quickly; small, large; grows, shrinks, turns, blinks, stays still; and some wordings of each.
+- Sizes: transformer {transformer:.2f} M parameters ({layers} layers, {heads} heads of {width}), text
+  encoder {encoder:.2f} M, VAE {vae:.2f} M (channels {channels}); bfloat16, {bytes:.1f} MiB in all.
+
+## Data
+Drawn by `tools/demo_model` (numpy), with captions in varied wordings; nothing was collected. Every
+ninth combination of colour, shape and motion ({held} in all) appears in no training clip.
+
+## Training
+`tools/train_demo_model.py`: decoder of the VAE {decoder_minutes:.0f} minutes ({decoder_steps}
+steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), transformer and text encoder
+{denoiser_minutes:.0f} minutes ({denoiser_steps} steps), at the same time.
+The latent space is set beforehand: 16 principal components of blocks of 8 × 8 pixels × 4 frames. The
+decoder learns to draw from them, with noise up to a quarter of their size added; the encoder learns
+to give them. The denoiser learns v-prediction with zero terminal signal-to-noise ratio, 10 % empty
+prompts; Muon and AdamW, averaged weights.
+
+## Scores
+Shares by `tools/score_demo` over the {clips} prompts of `inputs/demo_heldout.txt` ({things} shapes,
+all of held-out combinations):
+
+| colour | shape | motion | background | no other patches | clips all right |
+| --- | --- | --- | --- | --- | --- |
+| {colour:.1f} % | {shape:.1f} % | {motion:.1f} % | {background:.1f} % | {no_strangers:.1f} % | {whole_clip:.1f} % |
+
+Edges are {edge_width:.1f} pixels wide (drawn clips: 1.1); the background changes by {flicker:.1f} grey
+levels from frame to frame.
+
+{notes}
+
+## Licence
+The same as the project's.
+"""
+
+
+def write(work, target, pipeline, score, notes, steps, guidance):
+    """Fills in the card from the work folder, the pipeline and the JSON of tools/score_demo.
+
+    `notes` is Markdown for what only the trainer knows: the machine, and the limits.
+    """
+    million = {name: sum(p.numel() for p in part.parameters()) / 1e6 for name, part in (
+        ("transformer", pipeline.transformer), ("encoder", pipeline.text_encoder),
+        ("vae", pipeline.vae))}
+    spent = {}
+    for name in ("decoder", "encoder", "denoiser"):
+        step, seconds = loop.progress(work, name)
+        spent |= {f"{name}_steps": step, f"{name}_minutes": seconds / 60}
+    held = sum(scenes.held_out(c, s, m) for c in range(len(scenes.COLOURS))
+               for s in range(len(scenes.SHAPES)) for m in range(len(scenes.MOTIONS)))
+    size = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) / 2 ** 20
+    (target / "MODEL_CARD.md").write_text(TEXT.format(
+        size=scenes.SIZE, frames=scenes.FRAMES, length=text.LENGTH, steps=steps,
+        guidance=guidance, colours=", ".join(scenes.COLOURS), shapes=", ".join(scenes.SHAPES),
+        backgrounds=", ".join(scenes.BACKGROUNDS), layers=denoiser.LAYERS, heads=denoiser.HEADS,
+        width=denoiser.HEAD_WIDTH, channels=", ".join(map(str, vae.CHANNELS)), bytes=size,
+        held=held, notes=notes.strip(), **million, **spent,
+        **json.loads(score.read_text())["summary"]))

@@ -1,0 +1,113 @@
+"""The transformer and the text encoder, trained together on latents and captions."""
+import numpy as np
+import torch
+from diffusers import CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
+
+from . import captions, loop, muon, pool, scenes, text
+
+HEADS, HEAD_WIDTH, LAYERS, TIME_WIDTH = 3, 64, 6, 32
+CLIPS = 49152  # drawn for the training
+WORDINGS = 6  # captions of each
+EMPTY = 0.1  # share of empty prompts, for classifier-free guidance
+
+
+def make_scheduler():
+    return CogVideoXDDIMScheduler(
+        beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=False,
+        prediction_type="v_prediction", rescale_betas_zero_snr=True, set_alpha_to_one=True,
+        snr_shift_scale=1.0, timestep_spacing="trailing")
+
+
+def make_transformer():
+    model = CogVideoXTransformer3DModel(
+        num_attention_heads=HEADS, attention_head_dim=HEAD_WIDTH, in_channels=16, out_channels=16,
+        time_embed_dim=TIME_WIDTH, text_embed_dim=text.WIDTH, num_layers=LAYERS,
+        sample_width=scenes.SIZE // 8, sample_height=scenes.SIZE // 8,
+        sample_frames=scenes.FRAMES, max_text_seq_length=text.LENGTH,
+        spatial_interpolation_scale=1.0, use_rotary_positional_embeddings=False)
+    # Modulation begins as none at all, with all gates half open; the output begins as zero.
+    for block in model.transformer_blocks:
+        for norm in (block.norm1, block.norm2):
+            torch.nn.init.zeros_(norm.linear.weight)
+            shift, scale, gate = torch.zeros(2, 3, norm.linear.bias.numel() // 6).unbind(1)
+            norm.linear.bias.data = torch.stack([shift, scale, gate + 0.5], 1).flatten()
+    torch.nn.init.zeros_(model.norm_out.linear.weight)
+    torch.nn.init.zeros_(model.norm_out.linear.bias)
+    torch.nn.init.zeros_(model.proj_out.weight)
+    return model
+
+
+class Both(torch.nn.Module):
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.text_encoder = text.make_encoder(tokenizer)
+        self.transformer = make_transformer()
+
+    def forward(self, ids, noisy, time):
+        embeds = self.text_encoder(ids).last_hidden_state
+        return self.transformer(noisy, embeds, time, return_dict=False)[0]
+
+
+def prepare(folder, seed):
+    """Vocabulary, clips and the ids of their captions, unless they are there."""
+    text.train_vocabulary(folder, seed)
+    pool.make(folder, seed, CLIPS)
+    if (folder / "pool_ids.npy").exists():
+        return
+    tokenizer, rng = text.load_vocabulary(folder), np.random.default_rng([seed, 3])
+    labels = pool.load(folder)[1]
+    ids = np.zeros((WORDINGS, len(labels.count), text.LENGTH), np.int16)
+    for wording in ids:
+        for index in range(len(wording)):
+            found = tokenizer(captions.caption(rng, labels, index)).input_ids
+            wording[index, :min(len(found), text.LENGTH)] = found[:text.LENGTH]
+    np.save(folder / "pool_ids.npy", ids)
+
+
+class Denoiser(loop.Task):
+    batch = 16  # a worker
+    ema_decay = 0.998
+    warmup = 60
+
+    def __init__(self, folder, seed, device):
+        super().__init__(folder, seed, device)
+        self.model = Both(text.load_vocabulary(self.folder)).to(device)
+        self.kept = make_scheduler().alphas_cumprod.float().to(device)
+        self.latents = pool.load(self.folder)[0]
+        self.ids = np.load(self.folder / "pool_ids.npy", mmap_mode="r")
+
+    def reseed(self, seed):
+        self.random = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+
+    def optimizers(self):
+        """Muon for the matrices inside the blocks, AdamW for everything else."""
+        inner, outer = [], []
+        for name, parameter in self.model.named_parameters():
+            inside = (".attn1." in name or ".ff." in name or "SelfAttention" in name
+                      or "DenseReluDense" in name)
+            matrix = parameter.dim() == 2 and "relative_attention_bias" not in name
+            (inner if inside and matrix else outer).append(parameter)
+        return [(muon.Muon(inner), 3e-3),
+                (torch.optim.AdamW(outer, betas=(0.9, 0.97), weight_decay=0.01), 3e-3)]
+
+    def loss(self, step):
+        which = self.random.integers(len(self.latents), size=self.batch)
+        clean = torch.from_numpy(self.latents[which].astype(np.float32)).to(self.device)
+        ids = self.ids[self.random.integers(len(self.ids), size=self.batch), which]
+        ids = torch.from_numpy(ids.astype(np.int64)).to(self.device)
+        empty = torch.zeros_like(ids[0])
+        empty[0] = 1
+        ids[torch.rand(self.batch, device=self.device) < EMPTY] = empty
+        # Evenly spread times: less noise in the gradient.
+        spread = (torch.arange(self.batch, device=self.device) + torch.rand(1).item()) / self.batch
+        time = (spread * len(self.kept)).long().clamp(max=len(self.kept) - 1)
+        kept = self.kept[time].view(-1, 1, 1, 1, 1)
+        noise = torch.randn_like(clean)
+        found = self.model(ids, kept.sqrt() * clean + (1 - kept).sqrt() * noise, time)
+        wanted = kept.sqrt() * noise - (1 - kept).sqrt() * clean
+        error = (found - wanted).square().mean((1, 2, 3, 4))
+        third = self.batch // 3
+        return error.mean(), {"low": float(error[:third].mean()),
+                              "middle": float(error[third:2 * third].mean()),
+                              "high": float(error[2 * third:].mean())}

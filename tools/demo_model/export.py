@@ -1,0 +1,57 @@
+"""Trained states → a checkpoint folder in the layout of diffusers and transformers, in bfloat16."""
+import json
+import pathlib
+import shutil
+
+import torch
+from diffusers import CogVideoXPipeline
+
+from . import denoiser, loop, scenes, text, vae
+
+
+def assemble(work):
+    """The pipeline of diffusers, float32, with the trained weights of the work folder."""
+    work = pathlib.Path(work)
+    autoencoder = vae.make(scenes.SIZE)
+    for part, name in ((autoencoder.decoder, "decoder"), (autoencoder.encoder, "encoder")):
+        if (work / f"{name}.pt").exists():
+            _fill(part, work, name)
+    tokenizer = text.load_vocabulary(work)
+    both = denoiser.Both(tokenizer)
+    _fill(both, work, "denoiser")
+    return CogVideoXPipeline(
+        tokenizer=tokenizer, text_encoder=both.text_encoder.eval(), vae=autoencoder.eval(),
+        transformer=both.transformer.eval(), scheduler=denoiser.make_scheduler())
+
+
+def _fill(module, work, name):
+    stored, average = loop.weights(work, name)
+    module.load_state_dict(stored)
+    if average:
+        for parameter, value in zip(module.parameters(), average):
+            parameter.data = value.contiguous()
+
+
+def write(work, target):
+    """Writes the folder, and returns its size in bytes."""
+    target = pathlib.Path(target)
+    card = target / "MODEL_CARD.md"
+    kept = card.read_text() if card.exists() else None
+    shutil.rmtree(target, ignore_errors=True)
+    pipeline = assemble(work)
+    for module in (pipeline.text_encoder, pipeline.vae, pipeline.transformer):
+        for parameter in module.parameters():
+            parameter.data = parameter.data.contiguous()
+    pipeline.to(torch.bfloat16).save_pretrained(target)
+    if kept:
+        card.write_text(kept)
+    _plain_names(target)
+    return sum(f.stat().st_size for f in target.rglob("*") if f.is_file())
+
+
+def _plain_names(target):
+    """Takes out of the configs what tells of the machine the checkpoint was made on."""
+    for path in target.rglob("*.json"):
+        config = json.loads(path.read_text())
+        if isinstance(config, dict) and config.pop("_name_or_path", None) is not None:
+            path.write_text(json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,44 @@
+"""Muon: momentum whose matrices are made near-orthogonal before each step.
+
+The rule is that of K. Jordan's Muon, https://kellerjordan.github.io/posts/muon/, with the scale of
+Liu et al., arXiv:2502.16982, so that rates of AdamW fit. torch.optim.Muon takes matrices only; here
+convolutions count as matrices of one row an output channel, and equal shapes go together.
+"""
+import collections
+
+import torch
+
+
+def orthogonal(matrices, rounds=5):
+    """Singular values of a stack [N, rows, columns] → about 1."""
+    x = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
+    turned = x.shape[1] > x.shape[2]
+    x = x.mT if turned else x
+    for _ in range(rounds):
+        square = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x.mT if turned else x
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, parameters, momentum=0.95, weight_decay=0.01):
+        super().__init__(parameters, {"lr": 0.0, "momentum": momentum,
+                                      "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            shapes = collections.defaultdict(list)
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["momentum"] = torch.zeros_like(p)
+                state["momentum"].lerp_(p.grad, 1 - group["momentum"])
+                step = p.grad.lerp(state["momentum"], group["momentum"])
+                shapes[p.shape].append((p, step.reshape(len(p), -1)))
+            for pairs in shapes.values():
+                steps = orthogonal(torch.stack([step for _, step in pairs]))
+                scale = 0.2 * max(steps.shape[1:]) ** 0.5
+                for (p, _), step in zip(pairs, steps):
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    p.add_(step.reshape(p.shape), alpha=-group["lr"] * scale)

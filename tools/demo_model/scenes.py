@@ -1,0 +1,143 @@
+"""Random scenes: which shapes, in which colours and sizes, move how, where and over what.
+
+Only numpy, so that tools/score_demo can draw scenes without the packages of training.
+A batch of N scenes has up to SHAPES_MAX shapes each; arrays are [N, S] or, per frame, [N, S, T].
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+SIZE = 64  # pixels, height and width
+FRAMES = 9
+SHAPES_MAX = 3
+
+# RGB. Far apart from one another, so that a picture tells which word was meant.
+PALETTE = {
+    "red": (220, 35, 40), "green": (35, 165, 60), "blue": (40, 75, 225), "yellow": (245, 220, 45),
+    "purple": (150, 45, 190), "orange": (250, 135, 25), "white": (245, 245, 245),
+    "black": (15, 15, 18), "gray": (125, 128, 130)}
+COLOURS = ["red", "green", "blue", "yellow", "purple", "orange", "white"]
+BACKGROUNDS = ["black", "gray", "white", "blue", "green"]
+SHAPES = ["circle", "square", "triangle"]
+DIRECTIONS = {
+    "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1), "up left": (-1, -1),
+    "up right": (1, -1), "down left": (-1, 1), "down right": (1, 1)}
+MOTIONS = [*DIRECTIONS, "grow", "shrink", "turn", "blink", "still"]
+SIZES = ["small", "", "large"]
+SPEEDS = ["slowly", "", "quickly"]
+
+RADIUS = np.array([8.5, 11.0, 14.0])  # by size, pixels; a square or triangle has about this area
+TRAVEL = np.array([10.0, 15.5, 23.0])  # by speed, pixels from the first to the last frame
+CROWD = np.array([1.0, 0.9, 0.78])  # by number of shapes: more of them are smaller
+REACH = np.array([1.0, 1.24, 1.42])  # by shape: farthest point from the centre / radius
+BLINK = np.array([1, 1, 0, 0, 1, 1, 0, 0, 1], dtype=bool)
+TURN = np.deg2rad(9.0)  # clockwise, each frame
+EDGE = 2.0  # pixels that stay free at the border and between shapes
+
+
+def held_out(colour, shape, motion):
+    """Combinations (of indices) that no clip of the training shows: every ninth, spread evenly."""
+    return (colour * 2 + shape * 3 + motion * 4) % 9 == 4
+
+
+@dataclass
+class Scenes:
+    count: np.ndarray  # [N] number of shapes
+    background: np.ndarray  # [N] index into BACKGROUNDS
+    colour: np.ndarray  # [N, S] indices into COLOURS, SHAPES, MOTIONS, SIZES, SPEEDS
+    shape: np.ndarray
+    motion: np.ndarray
+    size: np.ndarray
+    speed: np.ndarray
+    centre: np.ndarray  # [N, S, T, 2] x and y in pixels
+    radius: np.ndarray  # [N, S, T]
+    angle: np.ndarray  # [N, S, T] radians, clockwise
+    visible: np.ndarray  # [N, S, T]
+
+    def __len__(self):
+        return len(self.count)
+
+
+def _kinds(rng, n, held):
+    """Colour, shape and motion of n × S shapes: all from training's combinations, or none."""
+    table = [(c, s, m) for c in range(len(COLOURS)) for s in range(len(SHAPES))
+             for m in range(len(MOTIONS))
+             if held_out(c, s, m) == held and not (SHAPES[s] == "circle" and MOTIONS[m] == "turn")]
+    return np.array(table)[rng.integers(len(table), size=(n, SHAPES_MAX))]
+
+
+def _colours_differ(kinds, background, count):
+    names = np.array(COLOURS)[kinds[..., 0]]
+    back = np.array(BACKGROUNDS)[background]
+    good = np.ones(len(names), bool)
+    for a in range(SHAPES_MAX):
+        good &= (names[:, a] != back) | (count <= a)
+        for b in range(a):
+            good &= (names[:, a] != names[:, b]) | (count <= a)
+    return good
+
+
+def _paths(rng, kinds, size, speed, count, tries):
+    """Radius, reach and candidate centres of every shape; candidates add an axis after N."""
+    n = len(kinds)
+    time = np.linspace(0, 1, FRAMES)
+    motion = kinds[..., 2]
+    crowd = CROWD[count - 1][:, None]
+    radius = (RADIUS[size] * crowd)[..., None] * np.ones(FRAMES)
+    low, high = 6.0 * crowd, 14.0 * crowd
+    growing = (low[..., None] + (high - low)[..., None] * time) * np.ones((1, SHAPES_MAX, 1))
+    radius = np.where((motion == MOTIONS.index("grow"))[..., None], growing, radius)
+    radius = np.where((motion == MOTIONS.index("shrink"))[..., None], growing[..., ::-1], radius)
+    reach = (radius * REACH[kinds[..., 1]][..., None]).max(-1)  # [N, S]
+
+    steps = np.array([*DIRECTIONS.values()] + [(0, 0)] * (len(MOTIONS) - len(DIRECTIONS)), float)
+    steps[np.abs(steps).sum(1) == 2] *= 0.8
+    move = steps[motion] * TRAVEL[speed][..., None] * rng.uniform(0.9, 1.1, (n, SHAPES_MAX, 1))
+    start_low = reach[..., None] + EDGE - np.minimum(move, 0)
+    start_high = SIZE - reach[..., None] - EDGE - np.maximum(move, 0)
+    start = start_low[:, None] + (start_high - start_low)[:, None] * rng.random(
+        (n, tries, SHAPES_MAX, 2))
+    return radius, reach, start[..., None, :] + move[:, None, :, None] * time[:, None]
+
+
+def _clearance(centre, reach, count):
+    """Smallest gap between two shapes over all frames, for every candidate: [N, tries]."""
+    gap = np.full(centre.shape[:2], np.inf)
+    for a in range(SHAPES_MAX):
+        for b in range(a):
+            distance = np.linalg.norm(centre[:, :, a] - centre[:, :, b], axis=-1).min(-1)
+            here = distance - (reach[:, a] + reach[:, b])[:, None]
+            gap = np.where((count > a)[:, None], np.minimum(gap, here), gap)
+    return gap
+
+
+def sample(rng, n, held=False, shares=(0.3, 0.38, 0.32), tries=24):
+    """n scenes in which no shape leaves the picture or touches another one."""
+    parts = []
+    while sum(len(p) for p in parts) < n:
+        parts.append(_sample(rng, 2 * n + 16, held, shares, tries))
+    joined = {name: np.concatenate([getattr(p, name) for p in parts])[:n]
+              for name in Scenes.__dataclass_fields__}
+    return Scenes(**joined)
+
+
+def _sample(rng, n, held, shares, tries):
+    count = 1 + rng.choice(SHAPES_MAX, size=n, p=shares)
+    background = rng.integers(len(BACKGROUNDS), size=n)
+    kinds = _kinds(rng, n, held)
+    motion = kinds[..., 2]
+    changes_size = np.isin(motion, [MOTIONS.index("grow"), MOTIONS.index("shrink")])
+    size = np.where(changes_size | (count == SHAPES_MAX)[:, None], 1,
+                    rng.choice(3, size=motion.shape, p=(0.25, 0.5, 0.25)))
+    speed = np.where(motion < len(DIRECTIONS), rng.choice(3, size=motion.shape, p=(.25, .5, .25)), 1)
+    radius, reach, candidates = _paths(rng, kinds, size, speed, count, tries)
+    gap = _clearance(candidates, reach, count)
+    best = np.where((gap > EDGE).any(1), (gap > EDGE).argmax(1), gap.argmax(1))
+    centre = candidates[np.arange(n), best]
+    turning = (motion == MOTIONS.index("turn"))[..., None]
+    blinking = (motion == MOTIONS.index("blink"))[..., None]
+    keep = _colours_differ(kinds, background, count) & (gap[np.arange(n), best] > 0)
+    all_of_it = Scenes(
+        count, background, kinds[..., 0], kinds[..., 1], motion, size, speed, centre, radius,
+        np.where(turning, TURN * np.arange(FRAMES), 0.0), np.where(blinking, BLINK, True))
+    return Scenes(**{name: getattr(all_of_it, name)[keep] for name in Scenes.__dataclass_fields__})
