@@ -21,12 +21,9 @@ _CHANGE = {
 _FAST = {"slowly": ["slowly"], "quickly": ["quickly", "fast"]}
 _OVER = ["over a {} field", "on a {} background", "over a {} background", "against a {} backdrop",
          "on a {} field", "over {}", "on {}"]
-_FORMS = [("{0} {b}", "{0} {b}; {1}", "{0} {b}; {1}; {2}"),
-          ("{b}, {0}", "{b}, {0} and {1}", "{b}, {0}, {1} and {2}"),
-          ("{0} {b}", "{0} and {1} {b}", "{0}, {1} and {2} {b}"),
-          ("{b}: {0}", "{b}: {0}; {1}", "{b}: {0}; {1}; {2}"),
-          ("{0} {b}", "{0}, {1}, {b}", "{0}, {1}, {2}, {b}"),
-          ("{0} {b}", "{0} {b} and {1}", "{0} {b}, {1} and {2}")]
+_FORMS = [("{0} {b}", "{0} {b}; {1}"), ("{b}, {0}", "{b}, {0} and {1}"),
+          ("{0} {b}", "{0} and {1} {b}"), ("{b}: {0}", "{b}: {0}; {1}"),
+          ("{0} {b}", "{0}, {1}, {b}"), ("{0} {b}", "{0} {b} and {1}")]
 
 
 def _pick(rng, options):
@@ -56,10 +53,9 @@ def caption(rng, labels, index):
                          SPEEDS[labels.speed[index, slot]])]
         article = "an" if next(w for w in words if w)[0] == "o" else "a"
         things.append(" ".join(" ".join((article, *words)).split()))
-    order = rng.permutation(len(things))
     form = _FORMS[0 if rng.random() < 0.3 else rng.integers(len(_FORMS))][len(things) - 1]
     back = _pick(rng, _OVER).format(BACKGROUNDS[labels.background[index]])
-    text = form.format(*(things[i] for i in order), b=back).strip()
+    text = form.format(*things, b=back).strip()
     if rng.random() < 0.25:
         text = text[0].upper() + text[1:]
     return text + ("." if rng.random() < 0.25 else "")

@@ -65,9 +65,9 @@ def prepare(folder, seed):
 
 
 class Denoiser(loop.Task):
-    batch = 16  # a worker
-    ema_decay = 0.998
-    warmup = 60
+    batch = 24  # a worker
+    ema_decay = 0.999
+    warmup = 100
 
     def __init__(self, folder, seed, device):
         super().__init__(folder, seed, device)
