@@ -12,6 +12,29 @@
 #include "base/log.hpp"
 
 namespace reelmesh::pipeline {
+namespace {
+
+// Of mpirun's daemon, which starts the ranks and is not bound itself: what the job may use here.
+int cores_of_launcher() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return sched_getaffinity(getppid(), sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+// mpirun binds each rank to one core unless told otherwise; who starts ranks in another way has
+// chosen their cores.
+void warn_of_idle_cores(const Machine& machine) {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
+  const int all = cores_of_launcher();
+  const int used = machine.host_ranks * machine.cores / machine.sharing;
+  if (machine.cores >= all || 2 * used > all) return;
+  log::warning(
+      "{} of the {} cores of {} are used, for each rank is bound to {}; mpirun --bind-to none or "
+      "--map-by ppr:{}:node:pe={} uses them all",
+      used, all, machine.host, machine.cores, machine.host_ranks, all / machine.host_ranks);
+}
+
+}  // namespace
 
 Machine find_machine(const comm::Group& world) {
   Machine machine;
@@ -42,14 +65,7 @@ int set_threads(const Machine& machine, const std::optional<int>& asked) {
   if (variable != nullptr && std::atoi(variable) > 0) threads = std::atoi(variable);
   if (asked) threads = *asked;
   omp_set_num_threads(threads);
-  const bool bound = machine.cores < machine.host_cores;
-  if (bound && machine.host_ranks * machine.cores / machine.sharing * 2 <= machine.host_cores) {
-    log::warning(
-        "each rank is bound to {} of the {} cores of {}, which has {} ranks; mpirun --bind-to none "
-        "or --map-by ppr:{}:node:pe={} uses them all",
-        machine.cores, machine.host_cores, machine.host, machine.host_ranks, machine.host_ranks,
-        machine.host_cores / machine.host_ranks);
-  }
+  warn_of_idle_cores(machine);
   return threads;
 }
 

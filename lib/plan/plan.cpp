@@ -132,7 +132,7 @@ std::string describe(const Plan& plan, const Shape& grid) {
                : fmt::format("ranks {}-{}", range.first, range.first + range.count - 1);
   };
   std::string text = fmt::format(
-      "{} ranks, {}\n", plan.ranks,
+      "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
       plan.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
   text += fmt::format("text: {}, layers {}\n", ranks(plan.text), to_string(plan.device_map));
   for (std::size_t i = 0; i < plan.denoise.size(); ++i) {
