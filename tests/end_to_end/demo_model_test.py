@@ -33,8 +33,8 @@ class DemoModel(Scratch):
 
     def assert_shows_its_prompts(self, output):
         scores = self.folder / "scores.json"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/score_demo", output, "--json", scores],
-                       check=True, stdout=subprocess.DEVNULL, timeout=120)
+        subprocess.run([sys.executable, "-B", SOURCE / "tools/score_demo", output, "--json",
+                        scores], check=True, stdout=subprocess.DEVNULL, timeout=120)
         result = json.loads(scores.read_text())
         self.assertEqual(result["summary"]["clips"], PROMPTS)
         wrong = [(clip["prompt"], clip["found"]) for clip in result["clips"] if not clip["clip"]]

@@ -11,7 +11,8 @@ LEAST, MOST = 384, 1920  # pixels: the shorter side that clips are enlarged to, 
 
 def need_ffmpeg():
     if shutil.which("ffmpeg") is None:
-        fail(69, "ffmpeg is not installed; on Debian: apt install ffmpeg; or --no-mp4 for PNGs alone")
+        fail(69, "ffmpeg is not installed; on Debian: apt install ffmpeg; "
+                 "or --no-mp4 for PNGs alone")
 
 
 def enlarged(frame, times):

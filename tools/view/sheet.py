@@ -33,7 +33,7 @@ def font(size):
 
 
 def spread(count, most):
-    """At most so many of the numbers 0 … count − 1, evenly, the first and the last among them."""
+    """At most so many of the numbers 0 … count − 1, evenly, with the first and the last."""
     return np.unique(np.rint(np.linspace(0, count - 1, min(most, count))).astype(int)).tolist()
 
 
