@@ -46,8 +46,8 @@ def fill_transformer(model, seed):
     The noise that the model finds is partly the latents themselves, read back through the patch embedding:
     otherwise a hundred steps of an untrained model blow the latents up by a factor of hundreds.
     """
-    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5,
-                       "final_layer.linear": 0.25})
+    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5, ".qkv.w": 1.5,
+                       "q_linear.w": 2.0, "final_layer.linear": 0.25})
     generator = torch.Generator().manual_seed(seed + 1)
     model.y_embedder.y_embedding.copy_(torch.randn(model.y_embedder.y_embedding.shape, generator=generator))
     for name, p in sorted(model.named_parameters()):
@@ -194,9 +194,10 @@ def record_steps(run, recorder, z, final):
     run["first_output"] = recorder.outputs[0]
 
 
-def text_results(encoder, texts):
+def text_results(encoder, texts, cleaned):
+    """`texts` as the encoder takes them; the ids are those of `cleaned`."""
     encoded = encoder.t5.tokenizer(
-        texts, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
+        cleaned, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
     embeddings = encoder.encode(texts)
     assert torch.equal(encoded["attention_mask"], embeddings["mask"])
     return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"], "text.embeddings": embeddings["y"][:, 0]}
@@ -250,7 +251,7 @@ def reference_v1_0(kind, folder, release):
     model = transformer(kind["transformer"]["input_size"][0])
     encoder = text_encoder_of(t5, folder, kind, model.y_embedder)
     vae = vaes.VideoAutoencoderKL(folder / "vae").eval().float()
-    tensors = text_results(encoder, PROMPTS)  # the texts are cleaned inside
+    tensors = text_results(encoder, PROMPTS, [encoder.t5.text_preprocessing(t) for t in PROMPTS])
     tensors["positions.space"], tensors["positions.time"] = model.pos_embed[0], model.pos_embed_temporal[0]
 
     def call(name, model, rows, timestep, seed):
@@ -262,8 +263,8 @@ def reference_v1_0(kind, folder, release):
         output = model(torch.cat([x, x]), t, y, mask=text["mask"])
         tensors.update(call_tensors(name, x, torch.tensor([float(timestep)]), rows, output))
 
-    call("batch", model, [0, 2], 661, 1)
-    call("fewer_frames", transformer(kind["other_frames"]), [1], 10, 2)
+    call("batch", model, [1, 2], 661, 1)
+    call("fewer_frames", transformer(kind["other_frames"]), [0], 10, 2)
 
     shape = (4, *kind["transformer"]["input_size"])
     runs = []
@@ -299,7 +300,7 @@ def reference_v1_2(kind, folder, release):
     encoder = text_encoder_of(t5, folder, kind, model.y_embedder)
     vae = video_vae(kind, folder, vaes)
     texts = [t5.text_preprocessing(t) for t in scripts.append_score_to_prompts(PROMPTS, aes=kind["aes"])]
-    tensors = text_results(encoder, texts)
+    tensors = text_results(encoder, texts, texts)
 
     def conditions(count, **other):
         return scripts.prepare_multi_resolution_info(
@@ -314,8 +315,8 @@ def reference_v1_2(kind, folder, release):
         tensors.update(call_tensors(name, x, torch.tensor([timestep]), rows, output))
 
     size = vae.get_latent_size([kind["num_frames"], kind["height"], kind["width"]])
-    call("batch", [0, 2], 731.5, size, 1)
-    call("more_frames", [1], 12.25, (16, 8, 12), 2, image_size=(64, 96))
+    call("batch", [1, 2], 731.5, size, 1)
+    call("more_frames", [0], 12.25, (16, 8, 12), 2, image_size=(64, 96))
     grid = [-(-n // 2) for n in size[1:]]
     scale = (kind["height"] * kind["width"])**0.5 / kind["transformer"]["input_sq_size"]
     tensors["positions.space"] = model.pos_embed(

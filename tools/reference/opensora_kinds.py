@@ -19,20 +19,20 @@ _SPATIAL_VAE = dict(
 
 KINDS = {
     "v1_0": dict(
-        seed=100, dtype=torch.float16, max_length=24,
+        seed=100, dtype=torch.float16, max_length=34,
         transformer=dict(
             input_size=[16, 14, 10], in_channels=4, patch_size=[1, 2, 2], hidden_size=40, depth=2, num_heads=5,
-            mlp_ratio=4.0, class_dropout_prob=0.1, pred_sigma=True, caption_channels=32, model_max_length=24,
+            mlp_ratio=4.0, class_dropout_prob=0.1, pred_sigma=True, caption_channels=32, model_max_length=34,
             space_scale=0.5, time_scale=2 / 3),
         scheduler=dict(num_sampling_steps=8, cfg_scale=7.0),
         vae=dict(_SPATIAL_VAE, block_out_channels=(4, 8, 8, 12), scaling_factor=0.18215),
         other_frames=15, clips=[dict(prompt=0, seed=42, steps=8), dict(prompt=1, seed=7, steps=100)]),
     "v1_2": dict(
-        seed=200, dtype=torch.bfloat16, max_length=30,
+        seed=200, dtype=torch.bfloat16, max_length=44,
         transformer=dict(
             input_size=[None, None, None], input_sq_size=512, in_channels=4, patch_size=[1, 2, 2], hidden_size=40,
             depth=2, num_heads=5, mlp_ratio=4.0, class_dropout_prob=0.1, pred_sigma=True, caption_channels=32,
-            model_max_length=30, qk_norm=True),
+            model_max_length=44, qk_norm=True),
         scheduler=dict(num_sampling_steps=6, cfg_scale=7.0, use_timestep_transform=True),
         vae=dict(_SPATIAL_VAE, block_out_channels=(4, 8, 8, 12), scaling_factor=0.13025),
         temporal_vae=dict(
