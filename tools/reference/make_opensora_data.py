@@ -89,7 +89,8 @@ def text_results(encoder, texts, cleaned):
         cleaned, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
     embeddings = encoder.encode(texts)
     assert torch.equal(encoded["attention_mask"], embeddings["mask"])
-    return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"], "text.embeddings": embeddings["y"][:, 0]}
+    return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"],
+            "text.embeddings": embeddings["y"][:, 0]}
 
 
 def to_bytes(decoded):
