@@ -113,7 +113,8 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
   norm.shift = random_tensor({2, 2, 3, 4}, 5);
   norm.frame_of = {0, 1, 1};
-  const Tensor y = spatial_norm_silu(x, norm);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  spatial_norm_silu(x, norm, y);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
     const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;
