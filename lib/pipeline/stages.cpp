@@ -4,6 +4,7 @@
 
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
+#include "plan/decode.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 
@@ -136,7 +137,7 @@ Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
   const RankRange& range = plan_.denoise[place % replicas()];
   return Layout::cut({static_cast<std::int64_t>(clip.branches.front().size()),
                       static_cast<std::int64_t>(clip.branches.size()), model_.text_encoder.d_model},
-                     0, range.count)
+                     0, range.count, plan_.speeds_of(range))
       .embed(range.first, world_.size());
 }
 
@@ -145,7 +146,8 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
   const RankRange& range = plan_.denoise[place % replicas()];
   const comm::Group& group = groups_[place % replicas()];
   const CogVideoXConfig& config = model_.transformer;
-  const Layout grid = token_layout(plan_.shard, clip.grid(config.patch), range.count);
+  const std::vector<double> speeds = plan_.speeds_of(range);
+  const Layout grid = token_layout(plan_.shard, clip.grid(config.patch), range.count, speeds);
   const Layout whole = grid.scaled(0, config.patch.frames)
                            .scaled(1, config.patch.rows)
                            .scaled(2, config.patch.columns)
@@ -157,7 +159,7 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
   }
 
   const auto branches = static_cast<std::int64_t>(clip.branches.size());
-  const Layout text = Layout::cut({context.layout.global()[0]}, 0, range.count);
+  const Layout text = Layout::cut({context.layout.global()[0]}, 0, range.count, speeds);
   const CogVideoXPlacement placement(config, group, grid, text, branches);
   TorchGenerator generator(clip.record.seed);
   Sampler sampler(clip.sampler, Schedule(model_.scheduler, clip.record.steps));
@@ -190,6 +192,7 @@ Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder
     : world_(world),
       group_(world.range(plan.decode.first, plan.decode.count)),
       ranks_(plan.decode),
+      speeds_(plan.speeds_of(plan.decode)),
       model_(model),
       dtype_(dtype) {}
 
@@ -199,17 +202,24 @@ void Decode::load() {
   decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
 }
 
-Layout Decode::layout(const Shape& global, std::size_t axis) const {
-  return Layout::cut(global, axis, ranks_.count).embed(ranks_.first, world_.size());
+Layout Decode::latents(const Shape& global) const {
+  return decode_layout(global[2], global[3], ranks_.count, speeds_)
+      .with_axis(0, global[1])
+      .with_axis(0, global[0])
+      .embed(ranks_.first, world_.size());
 }
 
-Sharded Decode::within(const Sharded& x, std::size_t axis) const {
-  return {x.local, Layout::cut(x.layout.global(), axis, ranks_.count), group_};
+Layout Decode::context(const Shape& global) const {
+  return Layout::cut(global, 0, ranks_.count).embed(ranks_.first, world_.size());
+}
+
+Sharded Decode::within(const Sharded& x) const {
+  return {x.local, x.layout.part(ranks_.first, ranks_.count), group_};
 }
 
 Sharded Decode::operator()(const Sharded& latents) const {
   const trace::Scope scope("decode");
-  return decoder_->pixels(within(latents, 2));
+  return decoder_->pixels(latents);
 }
 
 }  // namespace reelmesh::pipeline

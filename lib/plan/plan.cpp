@@ -1,6 +1,10 @@
 #include "plan/plan.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+
+#include "plan/speeds.hpp"
 
 namespace reelmesh {
 namespace {
@@ -51,12 +55,6 @@ void phased(Plan& plan, const ParallelRequest& request) {
   plan.decode = {0, decode};
 }
 
-std::int64_t largest_box(const Layout& layout) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
-  return largest;
-}
-
 }  // namespace
 
 std::string Plan::role(int rank) const {
@@ -72,6 +70,11 @@ std::string Plan::role(int rank) const {
       "denoise");
   add(decode.contains(rank), "decode");
   return role.empty() ? "idle" : role;
+}
+
+std::vector<double> Plan::speeds_of(const RankRange& range) const {
+  if (speeds.empty()) return {};
+  return {speeds.begin() + range.first, speeds.begin() + range.first + range.count};
 }
 
 Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
@@ -104,11 +107,11 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
   return plan;
 }
 
-Layout token_layout(Shard shard, const Shape& grid, int ranks) {
-  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1});
-  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1});
+Layout token_layout(Shard shard, const Shape& grid, int ranks, const std::vector<double>& speeds) {
+  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1}, speeds);
+  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1}, speeds);
   // Candidates, the preferred first: rows alone, then grids with few parts in time.
-  Layout best = Layout::grid(grid, {1, ranks, 1});
+  Layout best = Layout::grid(grid, {1, ranks, 1}, speeds);
   bool found = shard == Shard::automatic;
   for (int frames = 1; frames <= ranks; ++frames) {
     if (ranks % frames != 0) continue;
@@ -117,8 +120,10 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks) {
       const int rows = ranks / frames / columns;
       const bool is_grid = (frames > 1) + (rows > 1) + (columns > 1) >= 2;
       if (shard == Shard::grid && !is_grid) continue;
-      const Layout candidate = Layout::grid(grid, {frames, rows, columns});
-      if (!found || largest_box(candidate) < largest_box(best)) best = candidate;
+      const Layout candidate = Layout::grid(grid, {frames, rows, columns}, speeds);
+      if (!found || longest(candidate, speeds) < longest(best, speeds)) {
+        best = candidate;
+      }
       found = true;
     }
   }
@@ -142,7 +147,9 @@ std::string describe(const Plan& plan, const Shape& grid) {
   }
   text += fmt::format("decode: {}\n", ranks(plan.decode));
   text += fmt::format("tokens [frame, row, column] {}\n",
-                      to_string(token_layout(plan.shard, grid, plan.denoise.front().count)));
+                      to_string(token_layout(plan.shard, grid, plan.denoise.front().count,
+                                             plan.speeds_of(plan.denoise.front()))));
+  if (!plan.speeds.empty()) text += fmt::format("speeds: {}\n", fmt::join(plan.speeds, ", "));
   return text;
 }
 

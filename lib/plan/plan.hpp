@@ -22,7 +22,11 @@ struct Plan {
   std::vector<RankRange> denoise;  ///< one a replica; clip i goes to replica i % size
   RankRange decode;
   Shard shard = Shard::automatic;
-  DeviceMap device_map;  ///< ranks of the text group
+  DeviceMap device_map;        ///< ranks of the text group
+  std::vector<double> speeds;  ///< of all ranks; empty: equal
+
+  /// Speeds of some of the ranks; empty: equal.
+  std::vector<double> speeds_of(const RankRange& range) const;
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
   std::string role(int rank) const;
@@ -42,8 +46,10 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
                const std::string& device_map_file = {});
 
 /// Layout of the tokens [frame, row, column] of a clip over `ranks` ranks: rows cut, frames cut, or
-/// a grid of both; automatic takes what gives the smallest largest box, rows before others.
-Layout token_layout(Shard shard, const Shape& grid, int ranks);
+/// a grid of both; automatic takes what lets the last rank be done first, rows before others. Boxes
+/// are proportional to `speeds` where these are given.
+Layout token_layout(Shard shard, const Shape& grid, int ranks,
+                    const std::vector<double>& speeds = {});
 
 /// Several lines for people: roles, device map, and the boxes of a clip with this token grid.
 std::string describe(const Plan& plan, const Shape& grid);

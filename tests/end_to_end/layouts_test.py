@@ -33,6 +33,10 @@ ROTARY = [  # 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
     (7, PHASED | HEIGHT, "decode: ranks 0-6"),  # one row each
     (7, SPLIT | GRID | {"parallel.text": 2}, "denoise: ranks 2-5"),
     (7, SPLIT | {"parallel.text": 1, "parallel.decode": 4}, "decode: ranks 3-6"),
+    (2, PHASED | HEIGHT | {"device.speeds": "1,3"}, "[0:4, 0:2, 0:3]"),
+    (3, PHASED | {"device.speeds": "auto"}, "speeds: "),
+    (5, SPLIT | FRAMES | {"device.speeds": "1,1,3,2,2", "parallel.decode": 2}, "[0:1, 0:7, 0:3]"),
+    (3, PHASED | {"parallel.order": "rank"}, "decode: ranks 0-2"),
 ]
 SINCOS = [  # 3 x 7 x 5 tokens, 5 heads
     (2, PHASED | {"parallel.text": 1, "parallel.decode": 1}, "decode: rank 0"),
@@ -46,6 +50,7 @@ V1_5 = [  # 3 x 5 x 3 tokens of two frames, one padded; 3 heads
     (3, PHASED | FRAMES, "[2:3, 0:5, 0:3]"),  # the padding on a rank of its own
     (4, PHASED | GRID, "text: ranks 0-3"),
     (7, PHASED | HEIGHT, "decode: ranks 0-6"),  # more ranks than rows
+    (12, PHASED, "decode: ranks 0-11"),  # more ranks than the 10 rows that are decoded
 ]
 BFLOAT16 = [
     (1, {"device.threads": 3}, "rank 0"),
