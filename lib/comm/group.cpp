@@ -82,6 +82,16 @@ Group Group::range(int first, int count) const {
   return inside ? Group(comm, true) : Group();
 }
 
+Group Group::in_order(const std::vector<int>& order) const {
+  const auto place = std::find(order.begin(), order.end(), rank_);
+  expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),
+         "an order of {} ranks for a group of {}", order.size(), size_);
+  MPI_Comm comm = MPI_COMM_NULL;
+  check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
+        "MPI_Comm_split");
+  return Group(comm, true);
+}
+
 void Group::barrier() const { check(MPI_Barrier(handle()), "MPI_Barrier"); }
 
 namespace {
@@ -101,6 +111,13 @@ std::int64_t Group::max(std::int64_t value) const {
 double Group::max(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MAX); }
 double Group::min(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MIN); }
 double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_SUM); }
+
+void Group::sum(std::span<std::int64_t> values) const {
+  if (size_ == 1) return;
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), to_int(values.size(), "MPI_Allreduce"),
+                      MPI_INT64_T, MPI_SUM, handle()),
+        "MPI_Allreduce");
+}
 
 std::string Group::broadcast(std::string text, int root) const {
   std::int64_t size = static_cast<std::int64_t>(text.size());

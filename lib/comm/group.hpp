@@ -62,6 +62,9 @@ class Group {
   /// Ranks [first, first + count) of this group; a rank outside gets an empty Group. Collective.
   Group range(int first, int count) const;
 
+  /// The same ranks in another order: order[place] = rank of this group. Collective.
+  Group in_order(const std::vector<int>& order) const;
+
   bool member() const { return comm_ != nullptr; }
   int rank() const { return rank_; }  ///< −1 where this rank is not a member
   int size() const { return size_; }  ///< 0 where this rank is not a member
@@ -73,6 +76,8 @@ class Group {
   double max(double value) const;
   double min(double value) const;
   double sum(double value) const;
+  /// Every element summed over the ranks, in place, on every rank; all give equally many.
+  void sum(std::span<std::int64_t> values) const;
   /// `text` of the root, on every rank.
   std::string broadcast(std::string text, int root) const;
   /// One block a rank, in rank order, on every rank; blocks may differ in size.

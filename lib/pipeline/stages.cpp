@@ -5,6 +5,7 @@
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "pipeline/denoise.hpp"
+#include "plan/decode.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -123,12 +124,13 @@ void Denoise::load() {
 
 bool Denoise::works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
 
-DenoiseLayout Denoise::layout(const Clip& clip) const {
-  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_));
+DenoiseLayout Denoise::layout(const Clip& clip, std::size_t place) const {
+  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_), place % replicas());
 }
 
 Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
-  return pipeline::context_layout(layout(clip), static_cast<std::int64_t>(clip.branches.size()),
+  return pipeline::context_layout(layout(clip, place),
+                                  static_cast<std::int64_t>(clip.branches.size()),
                                   model_.text_encoder.d_model)
       .embed(plan_.denoise[place % replicas()].first, world_.size());
 }
@@ -137,7 +139,7 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
                             const std::function<void()>& step) const {
   const comm::Group& group = groups_[place % replicas()];
   const CogVideoXConfig& config = model_.transformer;
-  const DenoiseLayout over_group = layout(clip);
+  const DenoiseLayout over_group = layout(clip, place);
   // Where both halves of the group have the same boxes, those of the first half are the result.
   const Layout result = latent_layout(over_group.grid, config.patch, config.in_channels)
                             .without_front(0, clip.dropped_frames)
@@ -157,6 +159,7 @@ Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder
     : world_(world),
       group_(world.range(plan.decode.first, plan.decode.count)),
       ranks_(plan.decode),
+      speeds_(plan.speeds_of(plan.decode)),
       model_(model),
       dtype_(dtype) {}
 
@@ -166,17 +169,24 @@ void Decode::load() {
   decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
 }
 
-Layout Decode::layout(const Shape& global, std::size_t axis) const {
-  return Layout::cut(global, axis, ranks_.count).embed(ranks_.first, world_.size());
+Layout Decode::latents(const Shape& global) const {
+  return decode_layout(global[2], global[3], ranks_.count, speeds_)
+      .with_axis(0, global[1])
+      .with_axis(0, global[0])
+      .embed(ranks_.first, world_.size());
 }
 
-Sharded Decode::within(const Sharded& x, std::size_t axis) const {
-  return {x.local, Layout::cut(x.layout.global(), axis, ranks_.count), group_};
+Layout Decode::context(const Shape& global) const {
+  return Layout::cut(global, 0, ranks_.count).embed(ranks_.first, world_.size());
+}
+
+Sharded Decode::within(const Sharded& x) const {
+  return {x.local, x.layout.part(ranks_.first, ranks_.count), group_};
 }
 
 Sharded Decode::operator()(const Sharded& latents) const {
   const trace::Scope scope("decode");
-  return decoder_->pixels(within(latents, 2));
+  return decoder_->pixels(latents);
 }
 
 }  // namespace reelmesh::pipeline
