@@ -222,7 +222,7 @@ Status run(const Job& job, const ProgramInfo& program) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }
   for (Clip& clip : clips) {
-    clip.record.layout = describe(plan, clip.grid(model.transformer.patch));
+    clip.record.layout = describe(plan, clip.sizes(model.transformer, job.dtype));
   }
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const int all_clips = static_cast<int>(clips.size());

@@ -55,6 +55,8 @@ class Denoise {
   bool works_on(std::size_t place) const;
 
  private:
+  DenoiseLayout layout(const Clip& clip, std::size_t place) const;
+
   comm::Group world_;
   Plan plan_;
   const CogVideoXFolder& model_;

@@ -1,7 +1,7 @@
 #pragma once
 // Who does what: job and machine → roles of the ranks and cuts of the arrays. Pure: no MPI, no
 // files.
-#include "layout/layout.hpp"
+#include "plan/denoise.hpp"
 #include "plan/device_map.hpp"
 #include "plan/job.hpp"
 
@@ -21,6 +21,7 @@ struct Plan {
   RankRange text;
   std::vector<RankRange> denoise;  ///< one a replica; clip i goes to replica i % size
   RankRange decode;
+  MeshRequest mesh;  ///< of a denoising group
   Shard shard = Shard::automatic;
   DeviceMap device_map;        ///< ranks of the text group
   std::vector<double> speeds;  ///< of all ranks; empty: equal
@@ -45,13 +46,11 @@ struct TextEncoderSizes {
 Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
                const std::string& device_map_file = {});
 
-/// Layout of the tokens [frame, row, column] of a clip over `ranks` ranks: rows cut, frames cut, or
-/// a grid of both; automatic takes what lets the last rank be done first, rows before others. Boxes
-/// are proportional to `speeds` where these are given.
-Layout token_layout(Shard shard, const Shape& grid, int ranks,
-                    const std::vector<double>& speeds = {});
+/// How a clip of these sizes lies over the ranks of a replica.
+DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica);
 
-/// Several lines for people: roles, device map, and the boxes of a clip with this token grid.
-std::string describe(const Plan& plan, const Shape& grid);
+/// Several lines for people: roles, device map, and how a clip of these sizes lies over the
+/// first replica.
+std::string describe(const Plan& plan, const DenoiseSizes& sizes);
 
 }  // namespace reelmesh
