@@ -14,6 +14,7 @@ using Option = const std::string&;
 
 constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
 constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
+constexpr std::array<Text, 2> orders{"node", "rank"};
 constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
@@ -40,10 +41,9 @@ std::string parse_device_map(Text text, Option option) {
   return map;
 }
 
-std::optional<int> parse_one(Text text, Option option) {
+std::optional<int> parse_cfg(Text text, Option option) {
   const std::optional<int> ranks = parse_ranks(text, option);
-  require(ranks.value_or(1) == 1, Status::usage,
-          "{}: '{}' is not available in this version, expected auto or 1", option, text);
+  require(ranks.value_or(1) <= 2, Status::usage, "{}: '{}' is not auto, 1 or 2", option, text);
   return ranks;
 }
 
@@ -63,6 +63,18 @@ DType parse_dtype(Text text, Option option) {
 std::optional<int> parse_threads(Text text, Option option) {
   if (text == "auto") return std::nullopt;
   return static_cast<int>(parse_integer(text, option, 1, 4096));
+}
+
+// One number a rank; none for equal or measured speeds.
+std::vector<double> parse_speeds(Text text, Option option) {
+  std::vector<double> speeds;
+  if (text == "equal" || text == "auto") return speeds;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    speeds.push_back(parse_number(text.substr(begin, end - begin), option, 1e-3, 1e6));
+    begin = end + 1;
+  }
+  return speeds;
 }
 
 const Key table[] = {
@@ -134,20 +146,33 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.parallel.replicas = parse_ranks(text, option);
      }},
-    {"parallel.cfg", "1|auto", "ranks over which the guidance branches are split", "auto",
-     [](Draft& d, Text text, Option option) { d.job.parallel.cfg = parse_one(text, option); }},
-    {"parallel.ulysses", "N|auto", "ranks that share a clip, heads split in attention", "auto",
+    {"parallel.cfg", "1|2|auto",
+     "2: each half of a denoising group works on one of the two branches of guidance", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.cfg = parse_cfg(text, option); }},
+    {"parallel.ulysses", "N|auto",
+     "ranks that exchange tokens for heads in attention. A denoising group has cfg x ring x "
+     "ulysses "
+     "ranks; what is auto is chosen by bytes sent and balance",
+     "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.ulysses = parse_ranks(text, option);
      }},
-    {"parallel.ring", "1|auto", "ranks that pass keys on in a ring", "auto",
-     [](Draft& d, Text text, Option option) { d.job.parallel.ring = parse_one(text, option); }},
+    {"parallel.ring", "N|auto", "parts into which attention cuts the queries; keys come to all",
+     "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.ring = parse_ranks(text, option); }},
     {"parallel.decode", "N|auto", "ranks that decode", "auto",
      [](Draft& d, Text text, Option option) { d.job.parallel.decode = parse_ranks(text, option); }},
     {"parallel.shard", "AXES", "what of the latents is cut: height, frames, grid (both) or auto",
      "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shards));
+     }},
+    {"parallel.order", "ORDER",
+     "how ranks take their places: node by node, so that those that talk most share one, or as "
+     "the launcher numbers them (rank)",
+     "node",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.order = static_cast<Order>(parse_choice(text, option, orders));
      }},
     {"parallel.device-map", "MAP",
      "which text rank holds which layers of the text encoder: auto, ranges such as "
@@ -161,6 +186,14 @@ const Key table[] = {
      [](Draft&, Text text, Option option) { check_backend(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
+    {"device.speeds", "LIST",
+     "how fast ranks are compared with one another, by which their parts are cut: equal, numbers "
+     "such as 1,1,2.5,2.5 (one a rank), or auto: measured at the start",
+     "equal",
+     [](Draft& d, Text text, Option option) {
+       d.job.measure_speeds = text == "auto";
+       d.job.speeds = parse_speeds(text, option);
+     }},
 
     {"numerics.dtype", "TYPE", "float32 or bfloat16", "float32",
      [](Draft& d, Text text, Option option) { d.job.dtype = parse_dtype(text, option); }},

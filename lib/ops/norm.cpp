@@ -142,27 +142,23 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) 
   });
 }
 
-void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
-  if (qkv.empty()) return;
-  const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
+  if (x.empty()) return;
+  const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
   const bool rotate = !cosines.empty();
-  expect(!rotate || (cosines.shape() == Shape{qkv.shape(0), n} && sines.shape() == cosines.shape()),
-         "rotary table {} for {}", to_string(cosines.shape()), to_string(qkv.shape()));
-  visit_float(qkv.dtype(), [&](auto type) {
+  expect(!rotate || (cosines.shape() == Shape{x.shape(0), n} && sines.shape() == cosines.shape()),
+         "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+  visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    parallel_for(qkv.shape(0), 4, [&](std::int64_t token) {
+    parallel_for(x.shape(0), 4, [&](std::int64_t token) {
       float* row = row_scratch(n);
       const float* c = rotate ? cosines.data<float>() + token * n : nullptr;
       const float* s = rotate ? sines.data<float>() + token * n : nullptr;
-      for (std::int64_t i = 0; i < batch * 2 * heads; ++i) {
-        const std::int64_t which = i / heads % 2;
-        T* x = qkv.data<T>() +
-               (((token * batch + i / (2 * heads)) * 3 + which) * heads + i % heads) * n;
-        load(x, n, row);
-        const Tensor& weight = which == 0 ? norm.query_weight : norm.key_weight;
-        const Tensor& bias = which == 0 ? norm.query_bias : norm.key_bias;
-        layer_norm_row(row, n, weight.data<float>(), bias.data<float>(), norm.eps);
+      for (std::int64_t i = 0; i < batch * heads; ++i) {
+        T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
+        load(y, n, row);
+        layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
         if (rotate) {
           for (std::int64_t j = 0; j < n; j += 2) {
             const float even = row[j], odd = row[j + 1];
@@ -170,7 +166,7 @@ void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor&
             row[j + 1] = odd * c[j + 1] + even * s[j + 1];
           }
         }
-        store(row, n, x);
+        store(row, n, y);
       }
     });
   });
@@ -215,6 +211,44 @@ std::vector<double> group_sums(const Tensor& x, std::int64_t groups) {
   return result;
 }
 
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
+  const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
+  const std::int64_t channels = x.shape(3), size = channels / groups;
+  const auto count = static_cast<std::size_t>(2 * groups);
+  std::vector<ExactSum> result(count);
+  if (x.empty()) return result;
+  expect(rows % cell == 0 && columns % cell == 0, "{} in cells of {} pixels", to_string(x.shape()),
+         cell);
+  const std::int64_t lines = rows / cell;
+  std::vector<ExactSum> of_lines(count * static_cast<std::size_t>(lines));
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(lines, 1, [&](std::int64_t line) {
+      std::vector<double> sums(static_cast<std::size_t>(2 * channels)), grouped(count);
+      float* values = row_scratch(channels);
+      for (std::int64_t left = 0; left < columns; left += cell) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::int64_t i = 0; i < frames * cell; ++i) {
+          const std::int64_t row = i / cell * rows + line * cell + i % cell;
+          for (std::int64_t column = left; column < left + cell; ++column) {
+            load(x.data<T>() + (row * columns + column) * channels, channels, values);
+            add_sums(values, channels, sums.data(), sums.data() + channels);
+          }
+        }
+        std::fill(grouped.begin(), grouped.end(), 0.0);
+        for (std::size_t c = 0; c < sums.size(); ++c) {
+          grouped[c / static_cast<std::size_t>(size)] += sums[c];
+        }
+        for (std::size_t g = 0; g < count; ++g) {
+          of_lines[static_cast<std::size_t>(line) * count + g].add(grouped[g]);
+        }
+      }
+    });
+  });
+  for (std::size_t i = 0; i < of_lines.size(); ++i) result[i % count].add(of_lines[i]);
+  return result;
+}
+
 namespace {
 
 REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* factor,
@@ -227,9 +261,10 @@ REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* f
 
 }  // namespace
 
-Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
-  if (x.empty()) return out;
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out) {
+  expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
+         to_string(out.shape()));
+  if (x.empty()) return;
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t n = x.shape(3);
   const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);
@@ -266,7 +301,6 @@ Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm) {
       }
     });
   });
-  return out;
 }
 
 }  // namespace reelmesh::ops

@@ -3,6 +3,7 @@
 // result is rounded once.
 #include <vector>
 
+#include "ops/exact_sum.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -28,19 +29,25 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 /// chunks·channel].
 void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
 
-/// Layer norm over the channels of each head of q and k, then rotation of adjacent pairs by angle
-/// where tables are given, in place on q and k of qkv: [token, batch, 3, head, channel].
-/// cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et al. 2021 for the rotation)
+/// Layer norm over the channels of each head of q or of k, then rotation of adjacent pairs by angle
+/// where tables are given, in place on part 0 of x: [token, batch, part, head, channel]. weight,
+/// bias: float32 [channel]; cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et
+/// al. 2021 for the rotation)
 struct HeadNorm {
-  Tensor query_weight, query_bias, key_weight, key_bias;  ///< float32 [channel]
+  Tensor weight, bias;
   float eps = 1e-6F;
 };
-void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 
 /// Sums of x and x² of every row and group, frames added in order. x: [frame, row, column,
 /// channel]. → for each row 2·groups doubles: sums, then sums of squares.
 std::vector<double> group_sums(const Tensor& x, std::int64_t groups);
+
+/// Sums of x and x² of every group: `groups` sums, then as many of squares. x: [frame, row, column,
+/// channel]. Added up as doubles within cells of cell × cell pixels of all frames, then exactly, so
+/// that the parts of an image that is cut along cells give the sums of the whole.
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
 
 /// y = silu(((x − mean)·rstd·weight + bias)·scale + shift), the spatial norm of CogVideoX's
 /// decoder. x: [frame, row, column, channel]; mean, rstd: [groups]; weight, bias: float32
@@ -52,6 +59,7 @@ struct SpatialNorm {
   Tensor scale, shift;
   std::vector<std::int64_t> frame_of;
 };
-Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm);
+/// Written to `out`, of x's shape and type; it may be x.
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out);
 
 }  // namespace reelmesh::ops

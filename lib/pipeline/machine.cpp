@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "base/trace.hpp"
+#include "ops/linear.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -67,6 +70,38 @@ int set_threads(const Machine& machine, const std::optional<int>& asked) {
   omp_set_num_threads(threads);
   warn_of_idle_cores(machine);
   return threads;
+}
+
+std::vector<int> nodes_of(const comm::Group& world) {
+  // A node is known by the first of its ranks.
+  const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
+  std::vector<int> nodes;
+  for (const std::string& node : world.all_gather(std::to_string(first))) {
+    nodes.push_back(std::stoi(node));
+  }
+  return nodes;
+}
+
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype) {
+  constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
+  const ops::Linear product(Tensor::zeros({channels, channels}, dtype), {});
+  const Tensor x = Tensor::zeros({tokens, channels}, dtype);
+  product(x);  // threads start, memory is touched
+  world.barrier();
+  const std::int64_t start = trace::now_ns();
+  std::int64_t best = quarter_second;
+  while (trace::now_ns() - start < quarter_second) {
+    const std::int64_t before = trace::now_ns();
+    product(x);
+    best = std::min(best, trace::now_ns() - before);
+  }
+  const double mine = 1.0 / static_cast<double>(std::max<std::int64_t>(1, best));
+  const double relative = std::max(1.0, std::round(16 * mine / world.max(mine))) / 16;
+  std::vector<double> speeds;
+  for (const std::string& speed : world.all_gather(fmt::format("{}", relative))) {
+    speeds.push_back(std::stod(speed));
+  }
+  return speeds;
 }
 
 std::int64_t peak_memory_bytes() {

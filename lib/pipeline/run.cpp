@@ -1,5 +1,7 @@
 #include "pipeline/run.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/trace.hpp"
@@ -7,6 +9,7 @@
 #include "pipeline/machine.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/stages.hpp"
+#include "plan/nodes.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
@@ -34,6 +37,23 @@ Plan plan_of(const Job& job, const CogVideoXFolder& model, int ranks) {
   const std::string& map = job.parallel.device_map;
   return make_plan(job.parallel, sizes, ranks,
                    map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
+}
+
+// Ranks in the order of their places. mesh: of a denoising group.
+comm::Group in_places(const comm::Group& world, const Plan& plan, const Mesh& mesh, Order order) {
+  if (order == Order::rank) return world;
+  const std::vector<int> nodes = nodes_of(world);
+  const std::vector<int> places =
+      order_by_node(nodes, close_ranks(plan.denoise, {mesh.branch_ranks(), mesh.ulysses}, nodes));
+  return std::is_sorted(places.begin(), places.end()) ? world : world.in_order(places);
+}
+
+std::vector<double> speeds_of(const Job& job, const comm::Group& world) {
+  if (job.measure_speeds) return measure_speeds(world, job.dtype);
+  require(job.speeds.empty() || job.speeds.size() == static_cast<std::size_t>(world.size()),
+          Status::unavailable, "device.speeds: {} speeds are given, and the job has {} ranks",
+          job.speeds.size(), world.size());
+  return job.speeds;
 }
 
 // The clips that are still to be made.
@@ -93,10 +113,10 @@ class Writer {
     const std::int64_t now = trace::now_ns();
     record.wall_seconds = group.max(static_cast<double>(now - since_) * 1e-9);
     since_ = now;
-    const Sharded kept_latents = decode_.within(latents, 2);
+    const Sharded kept_latents = decode_.within(latents);
     std::vector<Sharded> embeddings;
     if (context != nullptr) {
-      const Sharded spread = decode_.within(*context, 0);
+      const Sharded spread = decode_.within(*context);
       const Shape& shape = spread.layout.global();
       const Layout layout = Layout::cut({shape[0], shape[2]}, 0, group.size());
       for (std::int64_t branch = shape[1] - 1; branch >= 0; --branch) {
@@ -163,15 +183,15 @@ void make_clips(const Job& job, const CogVideoXFolder& model, const Plan& plan,
       }
       for (std::size_t i = wave; i < end; ++i) {
         const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-        const Layout rows = decode.layout(latents[i - wave].layout.global(), 2);
-        const Sharded placed = hand_over(latents[i - wave], rows);
+        const Sharded& made = latents[i - wave];
+        const Sharded placed = hand_over(made, decode.latents(made.layout.global()));
         std::optional<Sharded> context;
         if (job.keep_embeddings) {
           const Sharded& held = contexts[i - first];
-          context = hand_over(held, decode.layout(held.layout.global(), 0));
+          context = hand_over(held, decode.context(held.layout.global()));
         }
         if (decode.group().member()) {
-          const Sharded video = job.keep_video ? decode(placed) : Sharded{};
+          const Sharded video = job.keep_video ? decode(decode.within(placed)) : Sharded{};
           write(clips[i], placed, video, context ? &*context : nullptr);
         }
       }
@@ -183,7 +203,7 @@ void make_clips(const Job& job, const CogVideoXFolder& model, const Plan& plan,
 }  // namespace
 
 Status run(const Job& job, const ProgramInfo& program) {
-  const comm::Group world = comm::Group::world();
+  comm::Group world = comm::Group::world();
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   // Stages are always recorded, for the closing report.
@@ -197,12 +217,15 @@ Status run(const Job& job, const ProgramInfo& program) {
   on_first_rank(world, [&] { CogVideoXFolder::open(job.model).check_weights(); });
   const CogVideoXFolder model = CogVideoXFolder::open(job.model);
   std::vector<Clip> clips = resolve_clips(job, model, Tokenizer::open(model.paths.tokenizer));
-  const Plan plan = plan_of(job, model, world.size());
+  Plan plan = plan_of(job, model, world.size());
+  const DenoiseSizes sizes = clips.front().sizes(model.transformer, job.dtype);
+  world = in_places(world, plan, denoise_layout(plan, sizes, 0).mesh, job.parallel.order);
+  plan.speeds = speeds_of(job, world);
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }
   for (Clip& clip : clips) {
-    clip.record.layout = describe(plan, clip.grid(model.transformer.patch));
+    clip.record.layout = describe(plan, clip.sizes(model.transformer, job.dtype));
   }
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const int all_clips = static_cast<int>(clips.size());

@@ -55,6 +55,8 @@ class Denoise {
   bool works_on(std::size_t place) const;
 
  private:
+  DenoiseLayout layout(const Clip& clip, std::size_t place) const;
+
   comm::Group world_;
   Plan plan_;
   const CogVideoXFolder& model_;
@@ -63,22 +65,25 @@ class Denoise {
   std::optional<CogVideoXTransformer> transformer_;
 };
 
-/// The autoencoder's decoder, rows cut over the decode group.
+/// The autoencoder's decoder, images cut over the decode group.
 class Decode {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load();
   const comm::Group& group() const { return group_; }
-  /// Of an array over the world: `axis` cut over the decode group.
-  Layout layout(const Shape& global, std::size_t axis) const;
-  /// The same array over the decode group alone.
-  Sharded within(const Sharded& x, std::size_t axis) const;
-  /// latents in layout(…, 2) → uint8 [frame, row, column, 3] over the decode group.
+  /// Where latents [frame, channel, row, column] have to be, of an array over the world.
+  Layout latents(const Shape& global) const;
+  /// Where text embeddings [token, branch, channel] have to be to be written: cut by tokens.
+  Layout context(const Shape& global) const;
+  /// An array that is in one of these layouts, over the decode group alone.
+  Sharded within(const Sharded& x) const;
+  /// latents: over the decode group → uint8 [frame, row, column, 3].
   Sharded operator()(const Sharded& latents) const;
 
  private:
   comm::Group world_, group_;
   RankRange ranks_;
+  std::vector<double> speeds_;
   const CogVideoXFolder& model_;
   DType dtype_;
   std::optional<CogVideoXDecoder> decoder_;

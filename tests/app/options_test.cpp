@@ -81,14 +81,16 @@ TEST_F(Options, ReadsEveryKey) {
                          "--parallel.mode=split",
                          "--parallel.text=2",
                          "--parallel.replicas=3",
-                         "--parallel.cfg=1",
+                         "--parallel.cfg=2",
                          "--parallel.ulysses=5",
                          "--parallel.ring=auto",
                          "--parallel.decode=4",
                          "--parallel.shard=grid",
                          "--parallel.device-map=0-11:0,12-23:1",
                          "--device.backend=cpu",
+                         "--parallel.order=rank",
                          "--device.threads=3",
+                         "--device.speeds=1,2.5,1e3",
                          "--numerics.dtype=bfloat16",
                          "--output.path=o",
                          "--output.video=no",
@@ -116,13 +118,16 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.parallel.mode, Mode::split);
   EXPECT_EQ(job.parallel.text, 2);
   EXPECT_EQ(job.parallel.replicas, 3);
-  EXPECT_EQ(job.parallel.cfg, 1);
+  EXPECT_EQ(job.parallel.cfg, 2);
   EXPECT_EQ(job.parallel.ulysses, 5);
   EXPECT_EQ(job.parallel.ring, std::nullopt);
   EXPECT_EQ(job.parallel.decode, 4);
   EXPECT_EQ(job.parallel.shard, Shard::grid);
   EXPECT_EQ(job.parallel.device_map, "0-11:0,12-23:1");
+  EXPECT_EQ(job.parallel.order, Order::rank);
   EXPECT_EQ(job.threads, 3);
+  EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
+  EXPECT_FALSE(job.measure_speeds);
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_FALSE(job.keep_video);
   EXPECT_FALSE(job.keep_latents);
@@ -141,6 +146,10 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_EQ(parse_more({"--parallel.device-map", "map.json"}).parallel.device_map, "map.json");
   EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
   EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
+  EXPECT_EQ(parse_more({}).parallel.order, Order::node);
+  EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).measure_speeds);
+  EXPECT_FALSE(parse_more({"--device.speeds", "equal"}).measure_speeds);
+  EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).speeds.empty());
 }
 
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
@@ -231,14 +240,16 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: --parallel.text: '0' is not auto or a whole number from 1 to 65536"},
       {{"--parallel.replicas", "two"}, "64: --parallel.replicas: 'two' is not auto or a whole"},
       {{"--parallel.ulysses", "-2"}, "64: --parallel.ulysses: '-2' is not auto or a whole number"},
+      {{"--parallel.cfg", "3"}, "64: --parallel.cfg: '3' is not auto, 1 or 2"},
+      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
+      {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
+      {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},
+      {{"--device.speeds", "1,-2"}, "64: --device.speeds: '-2' is not a number"},
+      {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
       // what this version does not have
-      {{"--parallel.cfg", "2"},
-       "64: --parallel.cfg: '2' is not available in this version, expected auto or 1"},
-      {{"--parallel.ring", "4"},
-       "64: --parallel.ring: '4' is not available in this version, expected auto or 1"},
-      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--device.backend", "cuda"},
        "69: --device.backend: this build has no CUDA backend, expected auto or cpu"},
       {{"--numerics.dtype", "float16"},

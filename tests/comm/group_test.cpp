@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/background.hpp"
+
 namespace reelmesh::comm {
 namespace {
 
@@ -16,6 +18,24 @@ TEST(Group, RangesShareTheWorldOut) {
     EXPECT_EQ(rest.member(), world.rank() > 0);
   }
   EXPECT_EQ(world.on_this_host().size(), world.size());
+}
+
+TEST(Group, StandsInAnotherOrder) {
+  const Group world = Group::world();
+  std::vector<int> backwards;
+  for (int r = world.size(); r-- > 0;) backwards.push_back(r);
+  const Group group = world.in_order(backwards);
+  EXPECT_EQ(group.rank(), world.size() - 1 - world.rank());
+  EXPECT_EQ(group.broadcast(std::to_string(world.rank()), 0), std::to_string(world.size() - 1));
+  EXPECT_THROW(world.in_order({}), Error);
+}
+
+TEST(Group, SumsIntegersInPlace) {
+  const Group world = Group::world();
+  std::vector<std::int64_t> values{1, world.rank(), std::int64_t{1} << 60};
+  world.sum(values);
+  const std::int64_t n = world.size();
+  EXPECT_EQ(values, (std::vector<std::int64_t>{n, n * (n - 1) / 2, n << 60}));
 }
 
 TEST(Group, ReductionsAndBroadcast) {
@@ -50,6 +70,33 @@ TEST(Group, ExchangesAroundARing) {
   const Message send{next, sent.data(), 4000}, receive{previous, received.data(), 4000};
   world.exchange({&send, 1}, {&receive, 1});
   EXPECT_EQ(received, std::vector<int>(1000, previous));
+}
+
+TEST(Group, TransfersMayBeUnderWayAtOnce) {
+  const Group world = Group::world();
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  EXPECT_EQ(background_work, nullptr);
+  // Large ones, which MPI does not buffer.
+  constexpr std::size_t count = 3, numbers = 1 << 20;
+  std::vector<std::vector<int>> sent, received(count, std::vector<int>(numbers, -1));
+  {
+    std::vector<Transfer> transfers;
+    for (std::size_t i = 0; i < count; ++i) {
+      sent.emplace_back(numbers, int(i) * 100 + world.rank());
+      const Message send{next, sent[i].data(), numbers * sizeof(int)};
+      const Message receive{previous, received[i].data(), numbers * sizeof(int)};
+      transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
+    }
+    EXPECT_NE(background_work, nullptr);
+    background();
+    transfers[1].finish();
+    EXPECT_EQ(received[1], std::vector<int>(numbers, 100 + previous));
+  }  // the others end here
+  EXPECT_EQ(background_work, nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(received[i], std::vector<int>(numbers, int(i) * 100 + previous));
+  }
 }
 
 TEST(Group, NonMemberMayNotUseIt) { EXPECT_THROW(Group().barrier(), Error); }

@@ -61,7 +61,7 @@ TEST(AddGated, AddsTheChunkOfTheBatchItem) {
 }
 
 TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
-  const Tensor qkv = random_tensor({3, 1, 3, 2, 8}, 1), before = qkv.clone();
+  const Tensor kv = random_tensor({3, 1, 2, 2, 8}, 1), before = kv.clone();
   const Tensor ones = Tensor::of<float>({1, 1, 1, 1, 1, 1, 1, 1}, {8});
   const Tensor zeros = Tensor::zeros({8}, DType::float32);
   Tensor cosines = Tensor::empty({3, 8}, DType::float32),
@@ -72,12 +72,12 @@ TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
       sines.data<float>()[t * 8 + i] = std::sin(float(t));
     }
   }
-  normalise_and_rotate(qkv, {ones, zeros, ones, zeros, 1e-6F}, cosines, sines);
+  normalise_and_rotate(kv, {ones, zeros, 1e-6F}, cosines, sines);
   for (std::int64_t t = 0; t < 3; ++t) {
-    const float* q = qkv.data<float>() + t * 48;
-    EXPECT_EQ(q[32], before.data<float>()[t * 48 + 32]) << "values are left alone";
+    const float* q = kv.data<float>() + t * 32;
+    EXPECT_EQ(q[16], before.data<float>()[t * 32 + 16]) << "values are left alone";
     float mean = 0;
-    const float* x = before.data<float>() + t * 48;
+    const float* x = before.data<float>() + t * 32;
     for (int i = 0; i < 8; ++i) mean += x[i] / 8;
     float variance = 0;
     for (int i = 0; i < 8; ++i) variance += (x[i] - mean) * (x[i] - mean) / 8;
@@ -103,6 +103,61 @@ TEST(GroupSums, AddEveryRowOfAllFrames) {
   }
 }
 
+TEST(GroupSums, OfCellsAreThoseOfAPlainLoop) {
+  for (const std::int64_t cell : {1, 2}) {
+    const Tensor x = random_tensor({3, 4, 6, 8}, 1);
+    const auto sums = group_sums(x, 2, cell);
+    ASSERT_EQ(sums.size(), 4U);
+    double expected[4] = {};
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const double v = x.data<float>()[i];
+      expected[i % 8 / 4] += v;
+      expected[2 + i % 8 / 4] += v * v;
+    }
+    for (std::size_t k = 0; k < 4; ++k) EXPECT_NEAR(sums[k].value(), expected[k], 1e-9);
+  }
+  EXPECT_THROW(group_sums(random_tensor({1, 3, 3, 4}, 1), 2, 2), Error);
+}
+
+TEST(ExactSum, HasTheSameBitsInAnyOrderAndAnyParts) {
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<double> terms;
+  for (int i = 0; i < 5000; ++i)
+    terms.push_back(std::ldexp(normal(random), int(random() % 60) - 25));
+  ExactSum expected;
+  double plain = 0;
+  for (const double term : terms) {
+    expected.add(term);
+    plain += term;
+  }
+  EXPECT_NEAR(expected.value() / plain, 1, 1e-12);
+  for (int i = 0; i < 10; ++i) {
+    std::shuffle(terms.begin(), terms.end(), random);
+    std::vector<ExactSum> parts(7);
+    for (const double term : terms) parts[random() % 7].add(term);
+    ExactSum sum;
+    for (const ExactSum& part : parts) sum.add(part);
+    EXPECT_EQ(sum.value(), expected.value());
+  }
+}
+
+TEST(ExactSum, KeepsWhatCancels) {
+  ExactSum sum;
+  for (const double term : {0x1p79, 0.25, -3.0, -0x1p79, 0x1p-40}) sum.add(term);
+  EXPECT_EQ(sum.value(), -2.75 + 0x1p-40);
+}
+
+TEST(ExactSum, IsNotANumberBeyondItsRange) {
+  for (const double term : {0x1p80, -0x1p81, double(INFINITY), double(NAN)}) {
+    ExactSum sum;
+    sum.add(1.0);
+    sum.add(term);
+    sum.add(-term);
+    EXPECT_TRUE(std::isnan(sum.value())) << term;
+  }
+}
+
 TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   const Tensor x = random_tensor({3, 4, 6, 4}, 1);
   SpatialNorm norm;
@@ -113,7 +168,8 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
   norm.shift = random_tensor({2, 2, 3, 4}, 5);
   norm.frame_of = {0, 1, 1};
-  const Tensor y = spatial_norm_silu(x, norm);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  spatial_norm_silu(x, norm, y);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
     const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;

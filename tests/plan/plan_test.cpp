@@ -4,6 +4,9 @@
 
 #include <numeric>
 
+#include "plan/decode.hpp"
+#include "plan/nodes.hpp"
+#include "plan/speeds.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh {
@@ -12,12 +15,6 @@ namespace {
 using reelmesh::test::expect_error;
 
 const TextEncoderSizes t5_xxl{24, 385'892'352, 263'192'576};
-
-std::int64_t largest_box(const Layout& layout) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
-  return largest;
-}
 
 TEST(Roles, AnyRankCountFrom1To64) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -69,9 +66,22 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   EXPECT_EQ(plan.role(0), "text+denoise+decode");
   EXPECT_EQ(plan.role(1), "text+denoise");
   EXPECT_EQ(plan.role(3), "idle");
+  // What is not given is chosen: three more ranks are a second half or a second row.
+  EXPECT_EQ(make_plan(request, t5_xxl, 8).denoise, (std::vector<RankRange>{{0, 6}}));
   request.ulysses = 5;
   expect_error(
       Status::unavailable, [&] { make_plan(request, t5_xxl, 4); }, "need 5 ranks");
+}
+
+TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
+  ParallelRequest request;
+  request.cfg = 2;
+  request.replicas = request.ulysses = request.ring = 65536;
+  for (const Mode mode : {Mode::phased, Mode::split}) {
+    request.mode = mode;
+    expect_error(
+        Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "8589934592 denoising");
+  }
 }
 
 TEST(Roles, AutoGoesByTheNumbersThatAreNamed) {
@@ -144,32 +154,114 @@ TEST(DeviceMap, ReadsWhatAccelerateWrites) {
       Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
 }
 
-// 480 x 720 x 49: 13 x 30 x 45 tokens, on which peers stop at rank counts that do not divide 30.
-TEST(TokenLayout, EveryRankCountFrom1To64HasAPartition) {
-  const Shape grid{13, 30, 45};
-  for (int ranks = 1; ranks <= 64; ++ranks) {
-    for (const Shard shard : {Shard::automatic, Shard::height, Shard::frames, Shard::grid}) {
-      const Layout layout = token_layout(shard, grid, ranks);
-      EXPECT_EQ(layout.ranks(), ranks);
-      EXPECT_TRUE(layout.is_partition()) << ranks;
-    }
-    const std::int64_t automatic = largest_box(token_layout(Shard::automatic, grid, ranks));
-    for (const Shard shard : {Shard::height, Shard::frames, Shard::grid}) {
-      EXPECT_LE(automatic, largest_box(token_layout(shard, grid, ranks))) << ranks;
-    }
+// 480 x 720: 60 x 90 latents.
+TEST(DecodeLayout, CutsRowsAndThenColumns) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 10, 12, 15, 16, 20, 30, 60}) {
+    EXPECT_EQ(decode_layout(60, 90, ranks), Layout::grid({60, 90}, {ranks, 1})) << ranks;
   }
-  EXPECT_EQ(token_layout(Shard::automatic, grid, 6), Layout::cut(grid, 1, 6));
-  EXPECT_EQ(token_layout(Shard::frames, grid, 5), Layout::cut(grid, 0, 5));
-  EXPECT_EQ(token_layout(Shard::grid, grid, 7), Layout::cut(grid, 1, 7)) << "7 has no grid";
+  EXPECT_EQ(decode_layout(60, 90, 8), Layout::grid({60, 90}, {4, 2})) << "8 rows at most, or 15/2";
+  EXPECT_EQ(decode_layout(60, 90, 40), Layout::grid({60, 90}, {20, 2}));
+  EXPECT_EQ(decode_layout(60, 90, 120), Layout::grid({60, 90}, {60, 2}));
+  EXPECT_EQ(decode_layout(60, 90, 128), Layout::grid({60, 90}, {64, 2}));
+  EXPECT_EQ(decode_layout(2, 90, 8), Layout::grid({2, 90}, {2, 4}));
+  EXPECT_EQ(decode_layout(1, 1, 8), Layout::grid({1, 1}, {8, 1}));
+  for (int ranks = 1; ranks <= 200; ++ranks) {
+    const Layout layout = decode_layout(60, 90, ranks);
+    EXPECT_TRUE(layout.is_partition()) << ranks;
+    EXPECT_EQ(layout.ranks(), ranks);
+  }
 }
 
-TEST(Describe, NamesRolesAndBoxes) {
+TEST(DecodeLayout, FollowsTheSpeeds) {
+  const Layout layout = decode_layout(60, 90, 3, {1, 1, 4});
+  EXPECT_EQ(layout.box(0), (Box{{0, 0}, {10, 90}}));
+  EXPECT_EQ(layout.box(2), (Box{{20, 0}, {40, 90}}));
+}
+
+TEST(OrderByNode, KeepsThoseWhoTalkMostTogether) {
+  using Ranks = std::vector<int>;
+  using Ranges = std::vector<RankRange>;
+  const struct {
+    const char* why;
+    Ranks node_of;
+    Ranges close;
+    Ranks order;
+  } table[] = {
+      {"one node", {0, 0, 0, 0}, {{0, 4}}, {0, 1, 2, 3}},
+      {"in order already", {0, 0, 2, 2}, {{0, 2}, {2, 2}}, {0, 1, 2, 3}},
+      {"dealt out round by round", {0, 1, 0, 1}, {{0, 2}, {2, 2}}, {0, 2, 1, 3}},
+      {"a group larger than a node", {0, 1, 0, 1}, {{0, 4}}, {0, 2, 1, 3}},
+      {"text, two groups of three, decode",
+       {0, 0, 0, 0, 4, 4, 4, 4},
+       {{1, 3}, {4, 3}},
+       {0, 1, 2, 3, 4, 5, 6, 7}},
+      {"the same, dealt out", {0, 1, 0, 1, 0, 1, 0, 1}, {{1, 3}, {4, 3}}, {6, 0, 2, 4, 1, 3, 5, 7}},
+      {"pairs that would straddle", {0, 0, 0, 3, 3, 3}, {{0, 2}, {2, 2}}, {0, 1, 3, 4, 2, 5}},
+      {"the fullest node that has room", {0, 0, 0, 3, 3}, {{0, 2}, {2, 3}}, {3, 4, 0, 1, 2}},
+      {"nobody talks", {0, 1, 0, 1}, {}, {0, 2, 1, 3}},
+  };
+  for (const auto& row : table)
+    EXPECT_EQ(order_by_node(row.node_of, row.close), row.order) << row.why;
+}
+
+// Two groups of 8 = cfg 2 x ring 2 x ulysses 2.
+TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
+  using Ranges = std::vector<RankRange>;
+  const Ranges groups{{0, 8}, {8, 8}};
+  const auto on_nodes_of = [](int ranks) {
+    std::vector<int> node_of;
+    for (int r = 0; r < 16; ++r) node_of.push_back(r / ranks);
+    return node_of;
+  };
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(16)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(8)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(5)), (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
+  EXPECT_EQ(close_ranks({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
+}
+
+TEST(OrderByNode, GivesEveryRankOnePlace) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (int nodes = 1; nodes <= 8; ++nodes) {
+      std::vector<int> node_of;
+      for (int r = 0; r < ranks; ++r) node_of.push_back(r * 7 % nodes);
+      ParallelRequest request;
+      request.replicas = 1 + ranks / 5;
+      std::vector<int> order = order_by_node(node_of, make_plan(request, t5_xxl, ranks).denoise);
+      std::sort(order.begin(), order.end());
+      std::vector<int> all(std::size_t(ranks), 0);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_EQ(order, all);
+    }
+  }
+}
+
+TEST(Describe, NamesSpeeds) {
+  ParallelRequest request;
+  request.cfg = 1;
+  Plan plan = make_plan(request, t5_xxl, 2);
+  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
+  EXPECT_EQ(describe(plan, sizes).find("speeds"), std::string::npos);
+  plan.speeds = {1, 3};
+  EXPECT_EQ(plan.speeds_of({1, 1}), (std::vector<double>{3}));
+  const std::string text = describe(plan, sizes);
+  EXPECT_NE(text.find("speeds: 1, 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("[0:2, 1:4, 0:5]"), std::string::npos) << text;
+}
+
+TEST(Describe, NamesRolesMeshAndBoxes) {
   ParallelRequest request;
   request.mode = Mode::split;
-  const std::string text = describe(make_plan(request, t5_xxl, 4), {2, 4, 5});
+  request.cfg = 1;
+  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
+  const std::string text = describe(make_plan(request, t5_xxl, 4), sizes);
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
+  EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (the cheapest of 2: "), std::string::npos)
+      << text;
   EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
+  EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
 }
 
 }  // namespace

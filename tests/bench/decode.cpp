@@ -1,0 +1,111 @@
+// Times the decoder of a checkpoint's autoencoder on random latents, and says what memory it took:
+//   mpirun -n 4 build/tests/bench_decode VAE_DIR FRAMES ROWS COLUMNS float32|bfloat16 [TIMES]
+// FRAMES, ROWS and COLUMNS are of the latents. One line a repetition, from rank 0: seconds by the
+// clock, and of the processor by rank outside MPI, which tells what cutting the work costs even on
+// a machine that has other things to do.
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "base/trace.hpp"
+#include "models/cogvideox/decoder.hpp"
+#include "plan/decode.hpp"
+
+namespace {
+
+using namespace reelmesh;
+
+// Resident bytes of this process: now, or at most since the peak was last forgotten.
+std::int64_t resident(const char* field) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  std::int64_t kibibytes = 0;
+  while (status >> word) {
+    if (word == field) status >> kibibytes;
+  }
+  return kibibytes * 1024;
+}
+
+void forget_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double waited = 0;  // of the processor, while ranks wait for one another
+
+struct Waiting {
+  double since = processor_seconds();
+  ~Waiting() { waited += processor_seconds() - since; }
+};
+
+}  // namespace
+
+// MPI's profiling interface: where the decoder waits.
+int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
+  const Waiting here;
+  return PMPI_Waitall(count, requests, statuses);
+}
+int MPI_Allreduce(const void* from, void* into, int count, MPI_Datatype type, MPI_Op op,
+                  MPI_Comm comm) {
+  const Waiting here;
+  return PMPI_Allreduce(from, into, count, type, op, comm);
+}
+
+int main(int argc, char** argv) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);  // what is freed is given back, so that the peak is the need
+  const comm::Environment mpi;
+  const auto world = comm::Group::world();
+  if (argc < 6) {
+    std::fputs("bench_decode VAE_DIR FRAMES ROWS COLUMNS float32|bfloat16 [TIMES]\n", stderr);
+    return 64;
+  }
+  const std::filesystem::path folder = argv[1];
+  const Shape shape{std::stoll(argv[2]), 16, std::stoll(argv[3]), std::stoll(argv[4])};
+  const DType dtype = std::string(argv[5]) == "bfloat16" ? DType::bfloat16 : DType::float32;
+  const auto config = CogVideoXVaeConfig::read(Config::read(folder / "config.json"));
+  const CogVideoXDecoder decoder(Checkpoint::open(folder, "diffusion_pytorch_model"), config,
+                                 dtype);
+  const Layout layout =
+      decode_layout(shape[2], shape[3], world.size()).with_axis(0, shape[1]).with_axis(0, shape[0]);
+  Sharded latents{Tensor::empty(own_box(layout, world).extent, DType::float32), layout, world};
+  std::mt19937 random(static_cast<unsigned>(world.rank()));
+  std::normal_distribution<float> normal;
+  for (float& x : latents.local.span<float>()) x = normal(random);
+
+  for (int i = 0; i < (argc > 6 ? std::atoi(argv[6]) : 1); ++i) {
+    malloc_trim(0);
+    const std::int64_t before = resident("VmRSS:"), flops = trace::recorder().flops;
+    const std::int64_t sent = trace::recorder().bytes_sent;
+    forget_peak();
+    world.barrier();
+    const std::int64_t start = trace::now_ns();
+    const double processor = processor_seconds();
+    waited = 0;
+    const Sharded video = decoder.pixels(latents);
+    const double busy = processor_seconds() - processor - waited;
+    world.barrier();
+    const double seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
+    const double memory = static_cast<double>(resident("VmHWM:") - before) / 1048576.0;
+    const double work = world.sum(static_cast<double>(trace::recorder().flops - flops));
+    const double all = world.sum(busy), longest = world.max(busy);
+    const double bytes =
+        world.max(static_cast<double>(trace::recorder().bytes_sent - sent)) / 1048576.0;
+    const double most = world.max(memory), least = world.min(memory);
+    if (world.rank() != 0) continue;
+    fmt::print(
+        "{} ranks: {:.2f} s; busy {:.2f} s in all, {:.2f} s the fullest rank; {:.3f} TFLOP, "
+        "{:.1f} GFLOP/s of a busy rank; memory {:.0f} to {:.0f} MiB a rank; {:.1f} MiB sent at "
+        "most\n",
+        world.size(), seconds, all, longest, work * 1e-12, work / all * 1e-9, least, most, bytes);
+    std::fflush(stdout);
+  }
+  return 0;
+}
