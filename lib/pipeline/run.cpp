@@ -39,10 +39,12 @@ Plan plan_of(const Job& job, const CogVideoXFolder& model, int ranks) {
                    map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
 }
 
-// Ranks in the order of their places.
-comm::Group in_places(const comm::Group& world, const Plan& plan, Order order) {
+// Ranks in the order of their places. mesh: of a denoising group.
+comm::Group in_places(const comm::Group& world, const Plan& plan, const Mesh& mesh, Order order) {
   if (order == Order::rank) return world;
-  const std::vector<int> places = order_by_node(nodes_of(world), plan.denoise);
+  const std::vector<int> nodes = nodes_of(world);
+  const std::vector<int> places =
+      order_by_node(nodes, close_ranks(plan.denoise, {mesh.branch_ranks(), mesh.ulysses}, nodes));
   return std::is_sorted(places.begin(), places.end()) ? world : world.in_order(places);
 }
 
@@ -216,7 +218,8 @@ Status run(const Job& job, const ProgramInfo& program) {
   const CogVideoXFolder model = CogVideoXFolder::open(job.model);
   std::vector<Clip> clips = resolve_clips(job, model, Tokenizer::open(model.paths.tokenizer));
   Plan plan = plan_of(job, model, world.size());
-  world = in_places(world, plan, job.parallel.order);
+  const DenoiseSizes sizes = clips.front().sizes(model.transformer, job.dtype);
+  world = in_places(world, plan, denoise_layout(plan, sizes, 0).mesh, job.parallel.order);
   plan.speeds = speeds_of(job, world);
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);

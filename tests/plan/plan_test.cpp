@@ -204,6 +204,23 @@ TEST(OrderByNode, KeepsThoseWhoTalkMostTogether) {
     EXPECT_EQ(order_by_node(row.node_of, row.close), row.order) << row.why;
 }
 
+// Two groups of 8 = cfg 2 x ring 2 x ulysses 2.
+TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
+  using Ranges = std::vector<RankRange>;
+  const Ranges groups{{0, 8}, {8, 8}};
+  const auto on_nodes_of = [](int ranks) {
+    std::vector<int> node_of;
+    for (int r = 0; r < 16; ++r) node_of.push_back(r / ranks);
+    return node_of;
+  };
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(16)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(8)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(5)), (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
+  EXPECT_EQ(close_ranks({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
+}
+
 TEST(OrderByNode, GivesEveryRankOnePlace) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int nodes = 1; nodes <= 8; ++nodes) {
