@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/units.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh {
 
@@ -73,15 +74,7 @@ Tensor Tensor::reshape(Shape shape) const {
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor out = empty(shape_, dtype);
-  visit_float(dtype_, [&](auto from) {
-    visit_float(dtype, [&](auto into) {
-      using From = decltype(from);
-      using Into = decltype(into);
-      const From* source = data<From>();
-      Into* target = out.data<Into>();
-      for (std::int64_t i = 0; i < numel_; ++i) target[i] = Into(static_cast<float>(source[i]));
-    });
-  });
+  convert(data_, dtype_, out.data_, dtype, numel_);
   return out;
 }
 

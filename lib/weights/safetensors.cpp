@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weights/convert.hpp"
+#include "tensor/convert.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {

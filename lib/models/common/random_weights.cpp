@@ -4,7 +4,7 @@
 #include <array>
 
 #include "ops/parallel.hpp"
-#include "weights/convert.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh {
 namespace {
@@ -47,8 +47,8 @@ void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, S
     std::array<float, piece> numbers;
     const std::int64_t first = p * piece, count = std::min(piece, out.numel() - first);
     make(key + static_cast<std::uint64_t>(first) * golden, spread, numbers.data(), count);
-    convert(reinterpret_cast<const std::byte*>(numbers.data()), DType::float32,
-            static_cast<std::byte*>(out.raw()) + first * size, out.dtype(), count);
+    convert(numbers.data(), DType::float32, static_cast<std::byte*>(out.raw()) + first * size,
+            out.dtype(), count);
   });
 }
 
