@@ -27,7 +27,7 @@ std::uint64_t key_of(std::string_view name, std::uint64_t seed) {
 
 constexpr std::int64_t piece = 16384;  // numbers that one thread makes at a time
 
-void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
+REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
   // The sum of four uniform 16-bit numbers has mean 2·65535 and deviation 65536/√3, nearly.
   constexpr std::uint64_t low = 0xffffU;
   const float factor = spread.deviation * (1.7320508F / 65536.0F);
