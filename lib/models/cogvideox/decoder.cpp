@@ -6,6 +6,7 @@
 #include "base/trace.hpp"
 #include "layout/attend.hpp"
 #include "layout/relayout.hpp"
+#include "models/common/channels_last.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
@@ -200,26 +201,6 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
 
 namespace {
 
-// This rank's rows of some frames of latents, scaled, channels last.
-Tensor channels_last(const Tensor& latents, double factor, DType dtype) {
-  const std::int64_t frames = latents.shape(0), channels = latents.shape(1);
-  const std::int64_t pixels = latents.shape(2) * latents.shape(3);
-  const Tensor out =
-      Tensor::empty({frames, latents.shape(2), latents.shape(3), channels}, DType::float32);
-  // The reference rounds latents to its type before and after scaling.
-  const Tensor rounded = latents.to(dtype).to(DType::float32);
-  for (std::int64_t t = 0; t < frames; ++t) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const float* from = rounded.data<float>() + (t * channels + c) * pixels;
-      float* into = out.data<float>() + t * pixels * channels + c;
-      for (std::int64_t i = 0; i < pixels; ++i) {
-        into[i * channels] = static_cast<float>(factor) * from[i];
-      }
-    }
-  }
-  return out.to(dtype);
-}
-
 Layout rows_of(const Layout& latents) {
   std::vector<Box> boxes;
   for (int r = 0; r < latents.ranks(); ++r) {
@@ -249,7 +230,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
             ? Tensor::empty({count, latents.local.shape(1), 0, latents.layout.global()[3]},
                             DType::float32)
             : latents.local.rows(first, count);
-    state.latents = channels_last(mine, 1.0 / config_.scaling_factor, dtype_);
+    state.latents = channels_last(mine, static_cast<float>(1.0 / config_.scaling_factor), dtype_);
     Tensor x = apply(conv_in_, state, state.latents);
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {

@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""Makes tests/data/opensora: tiny Open-Sora checkpoints and what Open-Sora's own code does with them.
+
+Each kind (v1_0, v1_2) becomes a folder that reelmesh reads, with random weights, and beside it reference.safetensors
+and reference.json with the results of the released code in float32 on the CPU. caption_cleaning.json holds prompts
+and what the text cleaning makes of them. tests/data/opensora/README.md describes the folders and the tensors.
+
+How to run it again:
+    git clone --branch v1.0.0 https://github.com/hpcaitech/Open-Sora open-sora-1.0
+    git clone --branch v1.2.0 https://github.com/hpcaitech/Open-Sora open-sora-1.2
+    pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" accelerate sentencepiece safetensors \\
+        einops rotary_embedding_torch beautifulsoup4 ftfy
+    python tools/reference/make_opensora_data.py --v1-0 open-sora-1.0 --v1-2 open-sora-1.2
+
+Everything is seeded and runs on one thread, so that a second run writes the same bytes. Another PyTorch, or another
+kind of CPU, may change the last bits.
+"""
+import argparse
+import json
+import math
+import shutil
+from pathlib import Path
+
+import diffusers
+import sentencepiece
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import opensora_release
+from make_cogvideox_data import fill, train_tokenizer, write_json
+from opensora_kinds import KINDS, PROMPTS
+
+def chosen(count):
+    """The frames of large results that are kept: first, one in the middle, last."""
+    return sorted({0, count // 2 - 1, count - 1} - {-1})
+
+
+# ------------------------------------------------------------------------------------------------
+# Checkpoints
+
+
+def fill_transformer(model, seed):
+    """Random weights that make the prompt, every gate and the learned variance count.
+
+    The noise that the model finds is partly the latents themselves, read back through the patch embedding:
+    otherwise a hundred steps of an untrained model blow the latents up by a factor of hundreds.
+    """
+    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5, ".qkv.w": 1.5,
+                       "q_linear.w": 2.0, "final_layer.linear": 0.25})
+    generator = torch.Generator().manual_seed(seed + 1)
+    model.y_embedder.y_embedding.copy_(torch.randn(model.y_embedder.y_embedding.shape, generator=generator))
+    for name, p in sorted(model.named_parameters()):
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            p.mul_(1.4)
+    patch = model.x_embedder.proj.weight[:, :, 0]  # [hidden, channel, row, column]
+    back = torch.linalg.pinv(patch.flatten(1)).view(4, 2, 2, -1) * patch.square().sum((1, 2, 3)).mean().sqrt()
+    sign = 1.0 if hasattr(model, "blocks") else -0.3  # the noise in 1.0; the way from noise to video in 1.2
+    model.final_layer.linear.weight.view(2, 2, 8, -1)[:, :, :4] += sign * back.permute(1, 2, 0, 3)
+    return model
+
+
+def make_text_parts(kind, folder):
+    train_tokenizer(folder / "trained.model", "identity")
+    tokenizer = transformers.T5Tokenizer(
+        str(folder / "trained.model"), legacy=True, extra_ids=100, model_max_length=kind["max_length"])
+    (folder / "trained.model").unlink()
+    config = transformers.T5Config(
+        vocab_size=-(-len(tokenizer) // 32) * 32, d_model=32, d_kv=8, num_heads=4, d_ff=56, num_layers=3,
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0)
+    text_encoder = fill(transformers.T5EncoderModel(config), kind["seed"], {".q.": 0.5, ".wo.": 1.3})
+    tokenizer.save_pretrained(folder / "tokenizer")
+    text_encoder.to(kind["dtype"]).save_pretrained(folder / "text_encoder")
+
+
+def make_spatial_vae(kind):
+    return fill(diffusers.AutoencoderKL(**kind["vae"]), kind["seed"] + 3, {"decoder.conv_out": 0.45})
+
+
+EXACT = ("rope.freqs", "shift", "scale")  # constants, which rounding would make differ from the rule or the config
+
+
+def save_part(folder, config, tensors, dtype):
+    folder.mkdir()
+    name = "diffusion_pytorch_model.safetensors"
+    tensors = {k: v.detach().to(torch.float32 if k in EXACT else dtype).contiguous() for k, v in tensors.items()}
+    save_file(tensors, folder / name, metadata={"format": "pt"})
+    write_json(folder / "config.json", config)
+
+
+def write_index(folder, transformer, scheduler, scheduler_config, vae):
+    write_json(folder / "scheduler" / "scheduler_config.json", {"_class_name": scheduler, **scheduler_config})
+    write_json(folder / "model_index.json", {
+        "_class_name": "OpenSoraPipeline", "scheduler": ["opensora", scheduler],
+        "text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"],
+        "transformer": ["opensora", transformer], "vae": vae})
+
+
+OLD_ATTENTION = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
+
+
+def old_attention_names(tensors):
+    """The names under which the released sd-vae-ft-ema keeps its attention."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for new, old in OLD_ATTENTION.items():
+            if ".attentions." in name:
+                name = name.replace(f".{new}.", f".{old}.")
+        renamed[name] = tensor
+    return renamed
+
+
+def make_v1_0(kind, folder, release):
+    (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
+    model = fill_transformer(stdit.STDiT(**kind["transformer"]), kind["seed"] + 1)
+    make_text_parts(kind, folder)
+    save_part(folder / "transformer", {"_class_name": "STDiT", **kind["transformer"]}, model.state_dict(), kind["dtype"])
+    vae = make_spatial_vae(kind).to(kind["dtype"])
+    vae.save_pretrained(folder / "vae")
+    weights = folder / "vae" / "diffusion_pytorch_model.safetensors"
+    save_file(old_attention_names(load_file(weights)), weights, metadata={"format": "pt"})
+    (folder / "scheduler").mkdir()
+    write_index(folder, "STDiT", "IDDPM", kind["scheduler"], ["diffusers", "AutoencoderKL"])
+
+
+def make_v1_2(kind, folder, release):
+    stdit, temporal = opensora_release.load(release, ["models.stdit.stdit3", "models.vae.vae_temporal"])
+    model = fill_transformer(stdit.STDiT3(stdit.STDiT3Config(**kind["transformer"])), kind["seed"] + 1)
+    make_text_parts(kind, folder)
+    save_part(folder / "transformer", {"_class_name": "STDiT3", **kind["transformer"]}, model.state_dict(),
+              kind["dtype"])
+    spatial = make_spatial_vae(kind)
+    in_time = fill(temporal.VAE_Temporal(**kind["temporal_vae"]), kind["seed"] + 4,
+                   {"decoder.conv_out": 0.8, "encoder": 0.5})
+    tensors = {"spatial_vae.module." + k: v for k, v in spatial.state_dict().items()}
+    tensors.update({"temporal_vae." + k: v for k, v in in_time.state_dict().items()})
+    tensors.update({k: torch.tensor(kind[k])[None, :, None, None, None] for k in ("shift", "scale")})
+    config = {"_class_name": "OpenSoraVAE_V1_2", "micro_frame_size": kind["micro_frame_size"],
+              "micro_batch_size": kind["micro_batch_size"], "shift": kind["shift"], "scale": kind["scale"],
+              "vae_2d": {k: v for k, v in spatial.config.items() if not k.startswith("_")},
+              "vae_temporal": kind["temporal_vae"]}
+    save_part(folder / "vae", config, tensors, kind["dtype"])
+    (folder / "scheduler").mkdir()
+    write_index(folder, "STDiT3", "RFLOW", kind["scheduler"], ["opensora", "OpenSoraVAE_V1_2"])
+
+
+# ------------------------------------------------------------------------------------------------
+# Results of Open-Sora's code
+
+
+def weights_of(folder):
+    return {k: v.float() for k, v in load_file(folder / "diffusion_pytorch_model.safetensors").items()}
+
+
+def text_encoder_of(t5, folder, kind, y_embedder):
+    """Open-Sora's encoder around the tiny T5. Its constructor only knows the released one, by name."""
+    embedder = t5.T5Embedder.__new__(t5.T5Embedder)
+    embedder.device, embedder.use_text_preprocessing = torch.device("cpu"), True
+    embedder.model_max_length = kind["max_length"]
+    embedder.tokenizer = transformers.T5Tokenizer.from_pretrained(folder / "tokenizer")
+    embedder.model = transformers.T5EncoderModel.from_pretrained(folder / "text_encoder", dtype=torch.float32).eval()
+    encoder = t5.T5Encoder.__new__(t5.T5Encoder)
+    encoder.t5, encoder.y_embedder = embedder, y_embedder
+    encoder.model_max_length, encoder.output_dim = kind["max_length"], embedder.model.config.d_model
+    return encoder
+
+
+class Recorder:
+    """Stands for the transformer in a sampler and keeps what it was asked and what it answered."""
+
+    def __init__(self, model):
+        self.model, self.latents, self.timesteps, self.outputs, self.arguments = model, [], [], [], None
+
+    def forward(self, x, timestep, *args, **kwargs):
+        output = self.model(x, timestep, *args, **kwargs)
+        half = len(x) // 2
+        assert torch.equal(x[:half], x[half:])
+        self.latents.append(x[:half].clone())
+        self.timesteps.append(timestep.float().clone())
+        self.outputs.append(output)
+        self.arguments = kwargs
+        return output
+
+    __call__ = forward
+
+
+def record_steps(run, recorder, z, final):
+    """z and the results after every step, for a sampler that was asked for one clip."""
+    assert torch.equal(recorder.latents[0], z)
+    run["noise"] = z[0]
+    run["timesteps"] = torch.stack([t[0] for t in recorder.timesteps])
+    run["latents_after_step"] = torch.stack([x[0] for x in [*recorder.latents[1:], final]])
+    run["latents"] = final[0]
+    run["first_output"] = recorder.outputs[0]
+
+
+def text_results(encoder, texts, cleaned):
+    """`texts` as the encoder takes them; the ids are those of `cleaned`."""
+    encoded = encoder.t5.tokenizer(
+        cleaned, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
+    embeddings = encoder.encode(texts)
+    assert torch.equal(encoded["attention_mask"], embeddings["mask"])
+    return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"], "text.embeddings": embeddings["y"][:, 0]}
+
+
+def to_bytes(decoded):
+    """[channel, frame, row, column] -> [frame, row, column, channel], as save_sample makes the video's bytes."""
+    x = decoded.clamp(-1, 1).sub(-1).div(2).mul(255).add(0.5).clamp(0, 255)
+    return x.permute(1, 2, 3, 0).to(torch.uint8)
+
+
+def video_tensors(name, decoded, frames):
+    return {f"{name}.video": to_bytes(decoded[:, frames]).half(), f"{name}.video_frames": torch.tensor(frames)}
+
+
+def run_tensors(name, run, whole):
+    frames = chosen(run["noise"].shape[1])
+    tensors = {f"{name}.timesteps": run["timesteps"], f"{name}.latents": run["latents"]}
+    if whole:
+        tensors[f"{name}.noise"] = run["noise"]
+        tensors[f"{name}.latents_after_step"] = run["latents_after_step"][:, :, frames]
+        tensors[f"{name}.latents_frames"] = torch.tensor(frames)
+        tensors[f"{name}.first_output"] = run["first_output"][:, :, frames]
+    return tensors
+
+
+def call_tensors(name, x, timestep, rows, output):
+    frames = chosen(x.shape[2])
+    return {f"{name}.latents": x, f"{name}.timestep": timestep, f"{name}.texts": torch.tensor(rows),
+            f"{name}.frames": torch.tensor(frames), f"{name}.output": output[:, :, frames]}
+
+
+def drawn(shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def reference_v1_0(kind, folder, release):
+    stdit, t5, vaes, iddpm = opensora_release.load(
+        release, ["models.stdit.stdit", "models.text_encoder.t5", "models.vae.vae", "schedulers.iddpm"])
+
+    def transformer(frames):
+        size = [frames, *kind["transformer"]["input_size"][1:]]
+        model = stdit.STDiT(**{**kind["transformer"], "input_size": size}).eval()
+        tensors = weights_of(folder / "transformer")
+        for name in ("pos_embed", "pos_embed_temporal"):
+            del tensors[name]
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        assert set(missing) == {"pos_embed", "pos_embed_temporal"} and not unexpected
+        return model
+
+    model = transformer(kind["transformer"]["input_size"][0])
+    encoder = text_encoder_of(t5, folder, kind, model.y_embedder)
+    vae = vaes.VideoAutoencoderKL(folder / "vae").eval().float()
+    tensors = text_results(encoder, PROMPTS, [encoder.t5.text_preprocessing(t) for t in PROMPTS])
+    tensors["positions.space"], tensors["positions.time"] = model.pos_embed[0], model.pos_embed_temporal[0]
+
+    def call(name, model, rows, timestep, seed):
+        """Both branches of the guidance, conditional first, as the sampler asks for them."""
+        x = drawn((len(rows), 4, *model.input_size), seed)
+        text = encoder.encode([PROMPTS[i] for i in rows])
+        y = torch.cat([text["y"], encoder.null(len(rows))])
+        t = torch.full((2 * len(rows),), timestep)
+        output = model(torch.cat([x, x]), t, y, mask=text["mask"])
+        tensors.update(call_tensors(name, x, torch.tensor([float(timestep)]), rows, output))
+
+    call("batch", model, [1, 2], 661, 1)
+    call("fewer_frames", transformer(kind["other_frames"]), [0], 10, 2)
+
+    shape = (4, *kind["transformer"]["input_size"])
+    runs = []
+    for i, clip in enumerate(kind["clips"]):
+        scheduler = iddpm.IDDPM(**{**kind["scheduler"], "num_sampling_steps": clip["steps"]})
+        recorder, run = Recorder(model), {}
+        torch.manual_seed(clip["seed"])
+        final = scheduler.sample(recorder, encoder, shape, [PROMPTS[clip["prompt"]]], "cpu")
+        torch.manual_seed(clip["seed"])
+        z = torch.randn(1, *shape)
+        record_steps(run, recorder, z, final)
+        step_noise = torch.stack([torch.randn(2, *shape)[0].flatten()[:16] for _ in range(clip["steps"])])
+        tensors.update(run_tensors(f"clip{i}", run, whole=i == 0))
+        tensors[f"clip{i}.step_noise_starts"] = step_noise
+        runs.append(run)
+    decoded = vae.decode(runs[0]["latents"][None])[0]
+    tensors.update(video_tensors("clip0", decoded, [shape[1] - 1]))
+    z = drawn((1, 4, 2, 5, 3), 3)
+    tensors["vae.latents"], tensors["vae.decoded"] = z[0], vae.decode(z)[0]
+    return tensors, runs, decoded
+
+
+def pixels_of(kind):
+    return dict(image_size=(kind["height"], kind["width"]), num_frames=kind["num_frames"], fps=kind["fps"])
+
+
+def reference_v1_2(kind, folder, release):
+    stdit, t5, vaes, temporal, rf, scripts = opensora_release.load(
+        release, ["models.stdit.stdit3", "models.text_encoder.t5", "models.vae.vae", "models.vae.vae_temporal",
+                  "schedulers.rf", "utils.inference_utils"])
+    model = stdit.STDiT3(stdit.STDiT3Config(**kind["transformer"])).eval()
+    model.load_state_dict(weights_of(folder / "transformer"))
+    encoder = text_encoder_of(t5, folder, kind, model.y_embedder)
+    vae = video_vae(kind, folder, vaes)
+    texts = [t5.text_preprocessing(t) for t in scripts.append_score_to_prompts(PROMPTS, aes=kind["aes"])]
+    tensors = text_results(encoder, texts, texts)
+
+    def conditions(count, **other):
+        return scripts.prepare_multi_resolution_info(
+            "STDiT2", count, **{**pixels_of(kind), **other}, device="cpu", dtype=torch.float32)
+
+    def call(name, rows, timestep, latent_size, seed, **other):
+        x = drawn((len(rows), 4, *latent_size), seed)
+        text = encoder.encode([texts[i] for i in rows])
+        y = torch.cat([text["y"], encoder.null(len(rows))])
+        t = torch.full((2 * len(rows),), timestep)
+        output = model(torch.cat([x, x]), t, y, mask=text["mask"], **conditions(len(rows), **other))
+        tensors.update(call_tensors(name, x, torch.tensor([timestep]), rows, output))
+
+    size = vae.get_latent_size([kind["num_frames"], kind["height"], kind["width"]])
+    call("batch", [1, 2], 731.5, size, 1)
+    call("more_frames", [0], 12.25, (16, 8, 12), 2, image_size=(64, 96))
+    grid = [-(-n // 2) for n in size[1:]]
+    scale = (kind["height"] * kind["width"])**0.5 / kind["transformer"]["input_sq_size"]
+    tensors["positions.space"] = model.pos_embed(
+        torch.zeros(1), *grid, scale=scale, base_size=round((grid[0] * grid[1])**0.5))[0]
+
+    runs = []
+    for i, clip in enumerate(kind["clips"]):
+        scheduler = rf.RFLOW(**{**kind["scheduler"], "num_sampling_steps": clip["steps"]})
+        recorder, run = Recorder(model), {}
+        torch.manual_seed(clip["seed"])
+        z = torch.randn(1, vae.out_channels, *size)
+        mask = scripts.apply_mask_strategy(z, [[]], [""], 0)
+        assert mask.eq(1).all()  # no frame is given: as without a mask, but noise is drawn in every step
+        final = scheduler.sample(
+            recorder, encoder, z=z, prompts=[texts[clip["prompt"]]], device="cpu", additional_args=conditions(1),
+            progress=False, mask=mask)
+        plain = scheduler.sample(
+            model, encoder, z=z, prompts=[texts[clip["prompt"]]], device="cpu", additional_args=conditions(1),
+            progress=False)
+        assert torch.equal(final, plain)
+        record_steps(run, recorder, z, final)
+        tensors.update(run_tensors(f"clip{i}", run, whole=i == 0))
+        runs.append(run)
+    decoded = vae.decode(runs[0]["latents"][None], num_frames=kind["num_frames"])[0]
+    tensors.update(video_tensors("clip0", decoded, [kind["num_frames"] - 1]))
+    for count in (1, 25, 26):  # an image; a last group of 8 frames, of which none is dropped; and one of 9
+        latent_frames = vae.get_latent_size([count, 16, 24])[0]
+        z = drawn((1, 4, latent_frames, 2, 3), 300 + count)
+        frames = [f for f in (0, 1, 16, 17, count - 1) if f < count]
+        frames = sorted(set(frames))
+        tensors[f"vae{count}.latents"] = z[0]
+        tensors[f"vae{count}.frames"] = torch.tensor(frames)
+        tensors[f"vae{count}.decoded"] = vae.decode(z, num_frames=count)[0][:, frames]
+    tensors["temporal.latents"] = drawn((1, 4, 5, 3, 5), 4)[0]  # one group, neither shifted nor scaled
+    tensors["temporal.decoded"] = vae.temporal_vae.decode(tensors["temporal.latents"][None], num_frames=17)[0]
+    return tensors, runs, decoded
+
+
+def video_vae(kind, folder, vaes):
+    """Open-Sora's pipeline of two autoencoders, with the tiny ones of this folder."""
+    config = json.loads((folder / "vae" / "config.json").read_text())
+
+    class TinySpatial(vaes.VideoAutoencoderKL):
+        def __init__(self, micro_batch_size):
+            torch.nn.Module.__init__(self)
+            self.module = diffusers.AutoencoderKL.from_config(config["vae_2d"])
+            self.out_channels, self.patch_size = self.module.config.latent_channels, (1, 8, 8)
+            self.micro_batch_size = micro_batch_size
+
+    vaes.MODELS.table["TinySpatial"] = TinySpatial
+    vae = vaes.VideoAutoencoderPipeline(vaes.VideoAutoencoderPipelineConfig(
+        vae_2d=dict(type="TinySpatial", micro_batch_size=kind["micro_batch_size"]),
+        vae_temporal=dict(type="VAE_Temporal", **config["vae_temporal"]), micro_frame_size=kind["micro_frame_size"],
+        shift=kind["shift"], scale=kind["scale"])).eval()
+    vae.load_state_dict(weights_of(folder / "vae"))
+    return vae
+
+
+# ------------------------------------------------------------------------------------------------
+
+
+def describe(kind):
+    about = {"texts": PROMPTS, "max_length": kind["max_length"], "clips": kind["clips"],
+             "guidance": kind["scheduler"]["cfg_scale"]}
+    about.update({k: kind[k] for k in ("height", "width", "num_frames", "fps", "aes") if k in kind})
+    about["made_with"] = {m.__name__: m.__version__.split("+")[0]
+                          for m in (torch, diffusers, transformers, sentencepiece)}
+    return about
+
+
+def stored(tensor):
+    return (tensor if tensor.dtype == torch.float16 else tensor.float()).contiguous().clone()
+
+
+def summary(name, tensors, runs, decoded):
+    """What a person should look at: branches that do not matter, or a saturated video, would hide errors."""
+    cond, null = runs[0]["first_output"]
+    print(f"{name}: first output rms {cond.square().mean().sqrt():.2f}, "
+          f"cond - null rms {(cond - null).square().mean().sqrt():.2f}, "
+          f"variance channels {cond[4:].min():.2f} to {cond[4:].max():.2f}")
+    for i, run in enumerate(runs):
+        rms = [round(float(x.square().mean().sqrt()), 2) for x in run["latents_after_step"]]
+        print(f"  clip{i}: rms of the latents {rms[0]} .. {rms[len(rms) // 2]} .. {rms[-1]}, "
+              f"timesteps {[round(float(t), 3) for t in run['timesteps'][:3]]} .. {float(run['timesteps'][-1]):.3f}")
+    levels = to_bytes(decoded).float()
+    print(f"  video mean {levels.mean():.0f} std {levels.std():.0f}, in time {levels.std(0).mean():.1f}, "
+          f"at 0 or 255: {float(((levels == 0) | (levels == 255)).float().mean()):.3f}")
+    for key in sorted(tensors):
+        print(f"  {key} {list(tensors[key].shape)}")
+
+
+def main():
+    root = Path(__file__).resolve().parents[2]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--v1-0", type=Path, required=True, help="checkout of Open-Sora v1.0.0")
+    options.add_argument("--v1-2", type=Path, required=True, help="checkout of Open-Sora v1.2.0")
+    options.add_argument("--out", type=Path, default=root / "tests/data/opensora", help="folder to write into")
+    options = options.parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+    diffusers.logging.set_verbosity_error()
+    for name, release, make, reference in [("v1_0", options.v1_0, make_v1_0, reference_v1_0),
+                                           ("v1_2", options.v1_2, make_v1_2, reference_v1_2)]:
+        kind, folder = KINDS[name], options.out / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        make(kind, folder, release)
+        tensors, runs, decoded = reference(kind, folder, release)
+        save_file({k: stored(v) for k, v in tensors.items()}, folder / "reference.safetensors")
+        write_json(folder / "reference.json", describe(kind))
+        for path in folder.rglob("*.safetensors"):
+            path.chmod(0o644)
+        summary(name, tensors, runs, decoded)
+
+
+if __name__ == "__main__":
+    main()
