@@ -49,6 +49,15 @@ void layer_norm_row(float* x, std::int64_t n, const float* weight, const float* 
   normalise(x, n, mean, 1.0F / std::sqrt(variance + eps), weight, bias);
 }
 
+REELMESH_CLONES void scale(float* x, std::int64_t n, float factor, const float* weight) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor * weight[i];
+}
+
+void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
+  const float mean = sum_of_squares(x, n, 0.0F) / static_cast<float>(n);
+  scale(x, n, 1.0F / std::sqrt(mean + eps), weight);
+}
+
 template <class T>
 void load(const T* from, std::int64_t n, float* into) {
   for (std::int64_t i = 0; i < n; ++i) into[i] = static_cast<float>(from[i]);
@@ -84,11 +93,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32);
   const std::int64_t n = x.shape().back();
-  const std::vector<float> zeros(static_cast<std::size_t>(n), 0.0F);
-  for_each_row(x, out, [&](std::int64_t, float* row) {
-    const float mean = sum_of_squares(row, n, 0.0F) / static_cast<float>(n);
-    normalise(row, n, 0.0F, 1.0F / std::sqrt(mean + eps), w.data<float>(), zeros.data());
-  });
+  for_each_row(x, out,
+               [&](std::int64_t, float* row) { rms_norm_row(row, n, w.data<float>(), eps); });
   return out;
 }
 
@@ -162,7 +168,11 @@ void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor&
         load(x, n, row);
         const Tensor& weight = which == 0 ? norm.query_weight : norm.key_weight;
         const Tensor& bias = which == 0 ? norm.query_bias : norm.key_bias;
-        layer_norm_row(row, n, weight.data<float>(), bias.data<float>(), norm.eps);
+        if (norm.root_mean_square) {
+          rms_norm_row(row, n, weight.data<float>(), norm.eps);
+        } else {
+          layer_norm_row(row, n, weight.data<float>(), bias.data<float>(), norm.eps);
+        }
         if (rotate) {
           for (std::int64_t j = 0; j < n; j += 2) {
             const float even = row[j], odd = row[j + 1];

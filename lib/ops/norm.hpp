@@ -34,6 +34,7 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
 struct HeadNorm {
   Tensor query_weight, query_bias, key_weight, key_bias;  ///< float32 [channel]
   float eps = 1e-6F;
+  bool root_mean_square = false;  ///< nothing is subtracted, and biases are not read (Open-Sora)
 };
 void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);

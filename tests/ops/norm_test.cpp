@@ -87,6 +87,22 @@ TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
   }
 }
 
+TEST(HeadNorm, ByRootMeanSquareSubtractsNothing) {
+  const Tensor qkv = random_tensor({2, 1, 3, 2, 8}, 12), before = qkv.clone();
+  const Tensor weight = random_tensor({8}, 13);
+  normalise_and_rotate(qkv, {weight, {}, weight, {}, 1e-6F, true}, {}, {});
+  for (std::int64_t head = 0; head < 2 * 3 * 2; ++head) {
+    const float* x = before.data<float>() + head * 8;
+    double squares = 0;
+    for (int i = 0; i < 8; ++i) squares += double(x[i]) * x[i] / 8;
+    const bool value = head / 2 % 3 == 2;
+    for (int i = 0; i < 8; ++i) {
+      const double expected = value ? x[i] : x[i] / std::sqrt(squares) * weight.data<float>()[i];
+      EXPECT_NEAR(qkv.data<float>()[head * 8 + i], expected, 1e-5);
+    }
+  }
+}
+
 TEST(GroupSums, AddEveryRowOfAllFrames) {
   const Tensor x = random_tensor({2, 3, 5, 8}, 1);
   const auto sums = group_sums(x, 2);
