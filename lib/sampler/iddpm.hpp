@@ -11,10 +11,11 @@
 
 namespace reelmesh {
 
-/// The fields of scheduler_config.json for _class_name IDDPM.
+/// The fields of scheduler_config.json for _class_name IDDPM; defaults are those of Open-Sora's
+/// constructor. Released models are used with 100 steps and a scale of 7.
 struct IddpmConfig {
-  std::int64_t num_sampling_steps = 100;
-  double cfg_scale = 7.0;
+  std::int64_t num_sampling_steps = 1000;
+  double cfg_scale = 4.0;
   /// Channels that guidance acts on; the others, and the variance, stay those of the prompt.
   std::int64_t guided_channels = 3;
   std::int64_t num_train_timesteps = 1000;

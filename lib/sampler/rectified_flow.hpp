@@ -9,13 +9,14 @@
 
 namespace reelmesh {
 
-/// The fields of scheduler_config.json for _class_name RFLOW.
+/// The fields of scheduler_config.json for _class_name RFLOW; defaults are those of Open-Sora's
+/// constructor. Released models are used with 30 steps, a scale of 7 and shifted timesteps.
 struct RectifiedFlowConfig {
-  std::int64_t num_sampling_steps = 30;
-  double cfg_scale = 7.0;
+  std::int64_t num_sampling_steps = 10;
+  double cfg_scale = 4.0;
   std::int64_t num_timesteps = 1000;
   bool use_discrete_timesteps = false;  ///< rounded before they are shifted
-  bool use_timestep_transform = true;
+  bool use_timestep_transform = false;
 };
 
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.

@@ -17,7 +17,6 @@ kind of CPU, may change the last bits.
 """
 import argparse
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -25,10 +24,12 @@ import diffusers
 import sentencepiece
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import opensora_release
-from make_cogvideox_data import fill, train_tokenizer, write_json
+from make_cogvideox_data import write_json
+from opensora_captions import cleaned_captions
+from opensora_checkpoints import ENCODER, make_v1_0, make_v1_2, make_wide, weights_of
 from opensora_kinds import KINDS, PROMPTS
 
 def chosen(count):
@@ -37,119 +38,7 @@ def chosen(count):
 
 
 # ------------------------------------------------------------------------------------------------
-# Checkpoints
-
-
-def fill_transformer(model, seed):
-    """Random weights that make the prompt, every gate and the learned variance count.
-
-    The noise that the model finds is partly the latents themselves, read back through the patch embedding:
-    otherwise a hundred steps of an untrained model blow the latents up by a factor of hundreds.
-    """
-    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5, ".qkv.w": 1.5,
-                       "q_linear.w": 2.0, "final_layer.linear": 0.25})
-    generator = torch.Generator().manual_seed(seed + 1)
-    model.y_embedder.y_embedding.copy_(torch.randn(model.y_embedder.y_embedding.shape, generator=generator))
-    for name, p in sorted(model.named_parameters()):
-        if name.endswith(("q_norm.weight", "k_norm.weight")):
-            p.mul_(1.4)
-    patch = model.x_embedder.proj.weight[:, :, 0]  # [hidden, channel, row, column]
-    back = torch.linalg.pinv(patch.flatten(1)).view(4, 2, 2, -1) * patch.square().sum((1, 2, 3)).mean().sqrt()
-    sign = 1.0 if hasattr(model, "blocks") else -0.3  # the noise in 1.0; the way from noise to video in 1.2
-    model.final_layer.linear.weight.view(2, 2, 8, -1)[:, :, :4] += sign * back.permute(1, 2, 0, 3)
-    return model
-
-
-def make_text_parts(kind, folder):
-    train_tokenizer(folder / "trained.model", "identity")
-    tokenizer = transformers.T5Tokenizer(
-        str(folder / "trained.model"), legacy=True, extra_ids=100, model_max_length=kind["max_length"])
-    (folder / "trained.model").unlink()
-    config = transformers.T5Config(
-        vocab_size=-(-len(tokenizer) // 32) * 32, d_model=32, d_kv=8, num_heads=4, d_ff=56, num_layers=3,
-        feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0)
-    text_encoder = fill(transformers.T5EncoderModel(config), kind["seed"], {".q.": 0.5, ".wo.": 1.3})
-    tokenizer.save_pretrained(folder / "tokenizer")
-    text_encoder.to(kind["dtype"]).save_pretrained(folder / "text_encoder")
-
-
-def make_spatial_vae(kind):
-    return fill(diffusers.AutoencoderKL(**kind["vae"]), kind["seed"] + 3, {"decoder.conv_out": 0.45})
-
-
-EXACT = ("rope.freqs", "shift", "scale")  # constants, which rounding would make differ from the rule or the config
-
-
-def save_part(folder, config, tensors, dtype):
-    folder.mkdir()
-    name = "diffusion_pytorch_model.safetensors"
-    tensors = {k: v.detach().to(torch.float32 if k in EXACT else dtype).contiguous() for k, v in tensors.items()}
-    save_file(tensors, folder / name, metadata={"format": "pt"})
-    write_json(folder / "config.json", config)
-
-
-def write_index(folder, transformer, scheduler, scheduler_config, vae):
-    write_json(folder / "scheduler" / "scheduler_config.json", {"_class_name": scheduler, **scheduler_config})
-    write_json(folder / "model_index.json", {
-        "_class_name": "OpenSoraPipeline", "scheduler": ["opensora", scheduler],
-        "text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"],
-        "transformer": ["opensora", transformer], "vae": vae})
-
-
-OLD_ATTENTION = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
-
-
-def old_attention_names(tensors):
-    """The names under which the released sd-vae-ft-ema keeps its attention."""
-    renamed = {}
-    for name, tensor in tensors.items():
-        for new, old in OLD_ATTENTION.items():
-            if ".attentions." in name:
-                name = name.replace(f".{new}.", f".{old}.")
-        renamed[name] = tensor
-    return renamed
-
-
-def make_v1_0(kind, folder, release):
-    (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
-    model = fill_transformer(stdit.STDiT(**kind["transformer"]), kind["seed"] + 1)
-    make_text_parts(kind, folder)
-    save_part(folder / "transformer", {"_class_name": "STDiT", **kind["transformer"]}, model.state_dict(), kind["dtype"])
-    vae = make_spatial_vae(kind).to(kind["dtype"])
-    vae.save_pretrained(folder / "vae")
-    weights = folder / "vae" / "diffusion_pytorch_model.safetensors"
-    save_file(old_attention_names(load_file(weights)), weights, metadata={"format": "pt"})
-    (folder / "scheduler").mkdir()
-    write_index(folder, "STDiT", "IDDPM", kind["scheduler"], ["diffusers", "AutoencoderKL"])
-
-
-def make_v1_2(kind, folder, release):
-    stdit, temporal = opensora_release.load(release, ["models.stdit.stdit3", "models.vae.vae_temporal"])
-    model = fill_transformer(stdit.STDiT3(stdit.STDiT3Config(**kind["transformer"])), kind["seed"] + 1)
-    make_text_parts(kind, folder)
-    save_part(folder / "transformer", {"_class_name": "STDiT3", **kind["transformer"]}, model.state_dict(),
-              kind["dtype"])
-    spatial = make_spatial_vae(kind)
-    in_time = fill(temporal.VAE_Temporal(**kind["temporal_vae"]), kind["seed"] + 4,
-                   {"decoder.conv_out": 0.8, "encoder": 0.5})
-    tensors = {"spatial_vae.module." + k: v for k, v in spatial.state_dict().items()}
-    tensors.update({"temporal_vae." + k: v for k, v in in_time.state_dict().items()})
-    tensors.update({k: torch.tensor(kind[k])[None, :, None, None, None] for k in ("shift", "scale")})
-    config = {"_class_name": "OpenSoraVAE_V1_2", "micro_frame_size": kind["micro_frame_size"],
-              "micro_batch_size": kind["micro_batch_size"], "shift": kind["shift"], "scale": kind["scale"],
-              "vae_2d": {k: v for k, v in spatial.config.items() if not k.startswith("_")},
-              "vae_temporal": kind["temporal_vae"]}
-    save_part(folder / "vae", config, tensors, kind["dtype"])
-    (folder / "scheduler").mkdir()
-    write_index(folder, "STDiT3", "RFLOW", kind["scheduler"], ["opensora", "OpenSoraVAE_V1_2"])
-
-
-# ------------------------------------------------------------------------------------------------
 # Results of Open-Sora's code
-
-
-def weights_of(folder):
-    return {k: v.float() for k, v in load_file(folder / "diffusion_pytorch_model.safetensors").items()}
 
 
 def text_encoder_of(t5, folder, kind, y_embedder):
@@ -214,10 +103,10 @@ def video_tensors(name, decoded, frames):
 
 
 def run_tensors(name, run, whole):
-    frames = chosen(run["noise"].shape[1])
     tensors = {f"{name}.timesteps": run["timesteps"], f"{name}.latents": run["latents"]}
     if whole:
         tensors[f"{name}.noise"] = run["noise"]
+        frames = chosen(run["noise"].shape[1])[1:]
         tensors[f"{name}.latents_after_step"] = run["latents_after_step"][:, :, frames]
         tensors[f"{name}.latents_frames"] = torch.tensor(frames)
         tensors[f"{name}.first_output"] = run["first_output"][:, :, frames]
@@ -234,21 +123,36 @@ def drawn(shape, seed):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+def transformer_v1_0(stdit, kind, folder, frames=None):
+    """Its tables are made by the constructor, never read."""
+    size = kind["transformer"]["input_size"]
+    model = stdit.STDiT(**{**kind["transformer"], "input_size": [frames or size[0], *size[1:]]}).eval()
+    tables = {"pos_embed", "pos_embed_temporal"}
+    tensors = {k: v for k, v in weights_of(folder / "transformer").items() if k not in tables}
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert set(missing) == tables and not unexpected
+    return model
+
+
+def reference_wide(kind, folder, release):
+    """Both branches for one caption; latents drawn, not stored."""
+    (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
+    model = transformer_v1_0(stdit, kind, folder)
+    z = drawn((1, 4, *model.input_size), kind["latents_seed"])
+    caption = drawn((1, 1, kind["max_length"], kind["transformer"]["caption_channels"]), 5)
+    mask = (torch.arange(kind["max_length"]) < 7)[None].long()
+    y = torch.cat([caption, model.y_embedder.y_embedding[None, None]])
+    output = model(torch.cat([z, z]), torch.full((2,), 302), y, mask=mask)
+    frames = [7]
+    return ({"latents_starts": z.flatten()[:16], "timestep": torch.tensor([302.0]), "embeddings": caption[0, 0],
+            "mask": mask[0], "frames": torch.tensor(frames), "output": output[:, :, frames]},)
+
+
 def reference_v1_0(kind, folder, release):
     stdit, t5, vaes, iddpm = opensora_release.load(
         release, ["models.stdit.stdit", "models.text_encoder.t5", "models.vae.vae", "schedulers.iddpm"])
 
-    def transformer(frames):
-        size = [frames, *kind["transformer"]["input_size"][1:]]
-        model = stdit.STDiT(**{**kind["transformer"], "input_size": size}).eval()
-        tensors = weights_of(folder / "transformer")
-        for name in ("pos_embed", "pos_embed_temporal"):
-            del tensors[name]
-        missing, unexpected = model.load_state_dict(tensors, strict=False)
-        assert set(missing) == {"pos_embed", "pos_embed_temporal"} and not unexpected
-        return model
-
-    model = transformer(kind["transformer"]["input_size"][0])
+    model = transformer_v1_0(stdit, kind, folder)
     encoder = text_encoder_of(t5, folder, kind, model.y_embedder)
     vae = vaes.VideoAutoencoderKL(folder / "vae").eval().float()
     tensors = text_results(encoder, PROMPTS, [encoder.t5.text_preprocessing(t) for t in PROMPTS])
@@ -264,7 +168,7 @@ def reference_v1_0(kind, folder, release):
         tensors.update(call_tensors(name, x, torch.tensor([float(timestep)]), rows, output))
 
     call("batch", model, [1, 2], 661, 1)
-    call("fewer_frames", transformer(kind["other_frames"]), [0], 10, 2)
+    call("fewer_frames", transformer_v1_0(stdit, kind, folder, kind["other_frames"]), [0], 10, 2)
 
     shape = (4, *kind["transformer"]["input_size"])
     runs = []
@@ -276,7 +180,7 @@ def reference_v1_0(kind, folder, release):
         torch.manual_seed(clip["seed"])
         z = torch.randn(1, *shape)
         record_steps(run, recorder, z, final)
-        step_noise = torch.stack([torch.randn(2, *shape)[0].flatten()[:16] for _ in range(clip["steps"])])
+        step_noise = torch.stack([torch.randn(2, *shape)[0].flatten()[:4] for _ in range(clip["steps"])])
         tensors.update(run_tensors(f"clip{i}", run, whole=i == 0))
         tensors[f"clip{i}.step_noise_starts"] = step_noise
         runs.append(run)
@@ -371,7 +275,8 @@ def video_vae(kind, folder, vaes):
         vae_2d=dict(type="TinySpatial", micro_batch_size=kind["micro_batch_size"]),
         vae_temporal=dict(type="VAE_Temporal", **config["vae_temporal"]), micro_frame_size=kind["micro_frame_size"],
         shift=kind["shift"], scale=kind["scale"])).eval()
-    vae.load_state_dict(weights_of(folder / "vae"))
+    missing, unexpected = vae.load_state_dict(weights_of(folder / "vae"), strict=False)
+    assert all(any(part in k for part in ENCODER) for k in missing) and not unexpected
     return vae
 
 
@@ -379,9 +284,11 @@ def video_vae(kind, folder, vaes):
 
 
 def describe(kind):
-    about = {"texts": PROMPTS, "max_length": kind["max_length"], "clips": kind["clips"],
-             "guidance": kind["scheduler"]["cfg_scale"]}
-    about.update({k: kind[k] for k in ("height", "width", "num_frames", "fps", "aes") if k in kind})
+    about = {"texts": PROMPTS} if "clips" in kind else {}
+    shown = ("max_length", "latents_seed", "clips", "height", "width", "num_frames", "fps", "aes")
+    about.update({k: kind[k] for k in shown if k in kind})
+    if "scheduler" in kind:
+        about["guidance"] = kind["scheduler"]["cfg_scale"]
     about["made_with"] = {m.__name__: m.__version__.split("+")[0]
                           for m in (torch, diffusers, transformers, sentencepiece)}
     return about
@@ -391,19 +298,20 @@ def stored(tensor):
     return (tensor if tensor.dtype == torch.float16 else tensor.float()).contiguous().clone()
 
 
-def summary(name, tensors, runs, decoded):
+def summary(name, tensors, runs=None, decoded=None):
     """What a person should look at: branches that do not matter, or a saturated video, would hide errors."""
-    cond, null = runs[0]["first_output"]
+    cond, null = runs[0]["first_output"] if runs else tensors["output"]
     print(f"{name}: first output rms {cond.square().mean().sqrt():.2f}, "
           f"cond - null rms {(cond - null).square().mean().sqrt():.2f}, "
           f"variance channels {cond[4:].min():.2f} to {cond[4:].max():.2f}")
-    for i, run in enumerate(runs):
+    for i, run in enumerate(runs or []):
         rms = [round(float(x.square().mean().sqrt()), 2) for x in run["latents_after_step"]]
         print(f"  clip{i}: rms of the latents {rms[0]} .. {rms[len(rms) // 2]} .. {rms[-1]}, "
               f"timesteps {[round(float(t), 3) for t in run['timesteps'][:3]]} .. {float(run['timesteps'][-1]):.3f}")
-    levels = to_bytes(decoded).float()
-    print(f"  video mean {levels.mean():.0f} std {levels.std():.0f}, in time {levels.std(0).mean():.1f}, "
-          f"at 0 or 255: {float(((levels == 0) | (levels == 255)).float().mean()):.3f}")
+    if decoded is not None:
+        levels = to_bytes(decoded).float()
+        print(f"  video mean {levels.mean():.0f} std {levels.std():.0f}, in time {levels.std(0).mean():.1f}, "
+              f"at 0 or 255: {float(((levels == 0) | (levels == 255)).float().mean()):.3f}")
     for key in sorted(tensors):
         print(f"  {key} {list(tensors[key].shape)}")
 
@@ -421,17 +329,20 @@ def main():
     transformers.logging.set_verbosity_error()
     diffusers.logging.set_verbosity_error()
     for name, release, make, reference in [("v1_0", options.v1_0, make_v1_0, reference_v1_0),
+                                           ("v1_0_wide", options.v1_0, make_wide, reference_wide),
                                            ("v1_2", options.v1_2, make_v1_2, reference_v1_2)]:
         kind, folder = KINDS[name], options.out / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         make(kind, folder, release)
-        tensors, runs, decoded = reference(kind, folder, release)
+        tensors, *shown = reference(kind, folder, release)
         save_file({k: stored(v) for k, v in tensors.items()}, folder / "reference.safetensors")
         write_json(folder / "reference.json", describe(kind))
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)
-        summary(name, tensors, runs, decoded)
+        summary(name, tensors, *shown)
+    (t5,) = opensora_release.load(options.v1_2, ["models.text_encoder.t5"])
+    write_json(options.out / "caption_cleaning.json", cleaned_captions(t5))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two tiny checkpoints, and the texts, of make_opensora_data.py.
+"""The tiny checkpoints, and the texts, of make_opensora_data.py.
 
 Sizes are chosen not to divide: 5 heads, 7 x 5 patches, 16 and 15 frames; Open-Sora 1.2 gets an odd number of rows and
 columns, which it pads. Names follow the arguments of Open-Sora's constructors.
@@ -27,6 +27,12 @@ KINDS = {
         scheduler=dict(num_sampling_steps=8, cfg_scale=7.0),
         vae=dict(_SPATIAL_VAE, block_out_channels=(4, 8, 8, 12), scaling_factor=0.18215),
         other_frames=15, clips=[dict(prompt=0, seed=42, steps=8), dict(prompt=1, seed=7, steps=100)]),
+    "v1_0_wide": dict(  # many heads and 16 x 16 patches, the grid of the released model; tables are not stored
+        seed=300, dtype=torch.float16, max_length=12, latents_seed=6,
+        transformer=dict(
+            input_size=[16, 32, 32], in_channels=4, patch_size=[1, 2, 2], hidden_size=32, depth=2, num_heads=16,
+            mlp_ratio=4.0, class_dropout_prob=0.1, pred_sigma=True, caption_channels=24, model_max_length=12,
+            space_scale=0.5, time_scale=1.0)),
     "v1_2": dict(
         seed=200, dtype=torch.bfloat16, max_length=44,
         transformer=dict(
