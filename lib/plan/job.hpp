@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cogvideox/folder.hpp"
+#include "models/common/paths.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh {

@@ -1,18 +1,11 @@
 #pragma once
 // A CogVideoX model as the Hugging Face hub holds it: model_index.json and a folder for each part.
-#include <filesystem>
-
 #include "models/cogvideox/config.hpp"
+#include "models/common/paths.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/sampler.hpp"
 
 namespace reelmesh {
-
-struct ModelPaths {
-  std::filesystem::path root;  ///< folder with model_index.json
-  // Folders of the parts; root/<part> unless the user named another.
-  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
-};
 
 /// The small files of a model, read and checked against each other; no weights.
 struct CogVideoXFolder {
