@@ -1,68 +1,244 @@
 #include "layout/attend.hpp"
 
+#include <algorithm>
 #include <cstring>
 
+#include "base/trace.hpp"
+#include "layout/relayout.hpp"
 #include "ops/attention.hpp"
 
 namespace reelmesh {
 namespace {
 
-// Appends axes that are whole on every rank that holds something.
-Layout with_axes(Layout layout, const Shape& extents) {
-  for (const std::int64_t extent : extents)
-    layout = layout.with_axis(layout.global().size(), extent);
-  return layout;
+static_assert(Attend::part_keys % ops::Attention::block_keys == 0);
+
+// Numbers of the tokens of each rank, ascending: a box in row-major order never goes back.
+std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& segments) {
+  std::vector<std::vector<std::int64_t>> numbers(static_cast<std::size_t>(segments[0].ranks()));
+  std::int64_t before = 0;
+  for (const Layout& segment : segments) {
+    const Shape& global = segment.global();
+    expect(segment.is_partition(), "attention over a layout that is no partition: {}",
+           to_string(segment));
+    for (int r = 0; r < segment.ranks(); ++r) {
+      const Box& box = segment.box(r);
+      for (std::int64_t i = 0; i < box.numel(); ++i) {
+        std::int64_t number = 0, rest = i, stride = 1;
+        for (std::size_t axis = global.size(); axis-- > 0;) {
+          number += (box.offset[axis] + rest % box.extent[axis]) * stride;
+          rest /= box.extent[axis];
+          stride *= global[axis];
+        }
+        numbers[static_cast<std::size_t>(r)].push_back(before + number);
+      }
+    }
+    before += numel(global);
+  }
+  return numbers;
+}
+
+// Copies heads between dense arrays [row, …, head, channel] of `channels`: `count` heads, from
+// source_first of source_heads to target_first of target_heads.
+struct Heads {
+  std::int64_t first, all;
+};
+void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to,
+                std::int64_t count, std::int64_t channels) {
+  if (source.empty() || target.empty()) return;
+  const std::int64_t rows = source.numel() / (from.all * channels);
+  // Both boxes begin at their heads' place in one global order, so that offsets agree.
+  const Box box{{0, 0, 0}, {rows, count, channels}};
+  copy_box(box, source, {{0, -from.first, 0}, {rows, from.all, channels}}, target,
+           {{0, -to.first, 0}, {rows, to.all, channels}});
 }
 
 }  // namespace
 
-Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
-               const Geometry& geometry)
-    : geometry_(geometry) {
-  const auto [batch, heads, channels] = geometry;
-  std::vector<Move> to_heads, to_tokens;
-  for (const Layout& tokens : segments) {
-    side_.mine.push_back(tokens.box(group.rank()).numel());
-    side_.total.push_back(numel(tokens.global()));
-    const std::size_t axes = tokens.global().size();
-    const Layout qkv = with_axes(tokens, {batch, 3, heads, channels});
-    const Layout out = with_axes(tokens, {batch, heads, channels});
-    to_heads.push_back({qkv, Layout::cut(qkv.global(), axes + 2, group.size())});
-    to_tokens.push_back({Layout::cut(out.global(), axes + 1, group.size()), out});
-  }
-  side_.heads = cut_offset(heads, group.size(), group.rank() + 1) -
-                cut_offset(heads, group.size(), group.rank());
-  if (group.size() == 1) return;
-  to_heads_.emplace(group, std::move(to_heads));
-  to_tokens_.emplace(group, std::move(to_tokens));
-}
+// Some of a rank's tokens: [begin, begin + count) of those that it holds.
+struct Attend::Range {
+  std::int64_t begin, count;
+};
 
-std::int64_t Attend::sent_elements() const {
-  return to_heads_ ? to_heads_->sent_elements() + to_tokens_->sent_elements() : 0;
-}
-
-Tensor Attend::operator()(const Tensor& qkv, float scale) const {
-  if (!to_heads_) return ops::attention(qkv, scale);
-  const auto [batch, heads, channels] = geometry_;
-  const auto segments = [](const Tensor& x, const std::vector<std::int64_t>& counts) {
-    std::vector<Tensor> parts;
-    std::int64_t first = 0;
-    for (const std::int64_t count : counts) {
-      parts.push_back(x.rows(first, count));
-      first += count;
-    }
-    return parts;
+struct Attend::Rows {
+  struct Arrival {
+    int rank;
+    Tensor rows;
   };
-  std::int64_t all = 0, mine = 0;
-  for (const std::int64_t count : side_.total) all += count;
-  for (const std::int64_t count : side_.mine) mine += count;
+  Tensor all;
+  std::vector<Tensor> sent;
+  std::vector<Arrival> arrivals;
+  comm::Transfer transfer;  // last, so that it ends before the memory that it uses
+};
 
-  const Tensor by_heads = Tensor::empty({all, batch, 3, side_.heads, channels}, qkv.dtype());
-  to_heads_->run(segments(qkv, side_.mine), segments(by_heads, side_.total));
-  const Tensor attended = ops::attention(by_heads, scale);
-  Tensor out = Tensor::empty({mine, batch, heads, channels}, qkv.dtype());
-  to_tokens_->run(segments(attended, side_.total), segments(out, side_.mine));
+Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
+               const AttendGeometry& geometry)
+    : group_(group), mesh_(segments, geometry), numbers_(number_tokens(segments)) {
+  expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
+         group.size());
+}
+
+Attend::Range Attend::tokens_in_part(int rank, std::int64_t first) const {
+  const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
+  const auto begin = std::lower_bound(numbers.begin(), numbers.end(), first);
+  const auto end = std::lower_bound(begin, numbers.end(), first + part_keys);
+  return {begin - numbers.begin(), end - begin};
+}
+
+// The heads for which this rank attends out of all, [row, …, head, channel]; dense.
+Tensor Attend::heads_of(const Tensor& x, int rank) const {
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  const std::int64_t count = mesh_.heads(rank);
+  if (count == heads) return x;
+  Shape shape = x.shape();
+  shape[shape.size() - 2] = count;
+  Tensor out = Tensor::empty(std::move(shape), x.dtype());
+  copy_heads(x, {mesh_.first_head(rank), heads}, out, {0, count}, count, channels);
   return out;
+}
+
+// The queries of a row's tokens, rank after rank: their order does not matter to their bits.
+Attend::Rows Attend::send_queries(const Tensor& q) const {
+  Rows queries;
+  if (mesh_.ulysses() == 1) {
+    queries.all = q;
+    return queries;
+  }
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const int me = group_.rank(), first = mesh_.first_of_row(me);
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  queries.all = Tensor::empty({mesh_.row_tokens(me), batch, mesh_.heads(me), channels}, q.dtype());
+  std::vector<comm::Message> sends, receives;
+  std::int64_t row = 0;
+  for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
+    const Tensor place = queries.all.rows(row, mesh_.tokens(rank));
+    row += mesh_.tokens(rank);
+    if (rank == me) {
+      const std::int64_t count = mesh_.heads(me);
+      copy_heads(q, {mesh_.first_head(me), heads}, place, {0, count}, count, channels);
+      continue;
+    }
+    queries.sent.push_back(heads_of(q, rank));
+    sends.push_back({rank, queries.sent.back().raw(), queries.sent.back().bytes()});
+    receives.push_back({rank, place.raw(), place.bytes()});
+  }
+  queries.transfer = group_.begin_exchange(sends, receives);
+  return queries;
+}
+
+// Keys [first, first + part_keys) and their values go from the ranks that hold them to all that
+// attend. They are packed once for each share of the heads, and stay where they are where a rank
+// needs all heads.
+Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) const {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const int me = group_.rank();
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  const std::int64_t keys = std::min(part_keys, mesh_.all_tokens() - first);
+  const Range mine = tokens_in_part(me, first);
+  const Tensor rows = keys_values.rows(mine.begin, mine.count);
+  Rows part;
+  std::vector<comm::Message> sends, receives;
+  part.sent.resize(static_cast<std::size_t>(mesh_.ulysses()));
+  const auto packed = [&](int rank) {
+    Tensor& piece = part.sent[static_cast<std::size_t>(mesh_.column(rank))];
+    if (piece.empty()) piece = heads_of(rows, rank);
+    return piece;
+  };
+  if (mesh_.attends(me)) {
+    if (mine.count == keys && mesh_.heads(me) == heads) {
+      part.all = rows;
+    } else {
+      part.all = Tensor::empty({keys, batch, 2, mesh_.heads(me), channels}, rows.dtype());
+      if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
+    }
+  }
+  // Every rank begins with its neighbour, so that no rank is everybody's first.
+  for (int step = 1; step < mesh_.ranks(); ++step) {
+    const int to = (me + step) % mesh_.ranks();
+    if (mine.count > 0 && mesh_.attends(to)) {
+      const Tensor piece = packed(to);
+      sends.push_back({to, piece.raw(), piece.bytes()});
+    }
+    const int from = (me - step + mesh_.ranks()) % mesh_.ranks();
+    const Range theirs = tokens_in_part(from, first);
+    if (theirs.count == 0 || !mesh_.attends(me)) continue;
+    const auto& numbers = numbers_[static_cast<std::size_t>(from)];
+    const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
+    const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
+    // Consecutive keys arrive at their place.
+    Shape shape = part.all.shape();
+    shape[0] = theirs.count;
+    part.arrivals.push_back({from, last - begin + 1 == theirs.count
+                                       ? part.all.rows(begin - first, theirs.count)
+                                       : Tensor::empty(std::move(shape), rows.dtype())});
+    const Tensor& place = part.arrivals.back().rows;
+    receives.push_back({from, place.raw(), place.bytes()});
+  }
+  part.transfer = group_.begin_exchange(sends, receives);
+  return part;
+}
+
+// Brings the keys of a part into their global order.
+Tensor Attend::receive_part(Rows part, std::int64_t first) const {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  part.transfer.finish();
+  if (part.all.empty()) return part.all;
+  const auto bytes = static_cast<std::size_t>(part.all.bytes() / part.all.shape(0));
+  for (const Rows::Arrival& arrival : part.arrivals) {
+    const Range range = tokens_in_part(arrival.rank, first);
+    const std::int64_t* numbers =
+        numbers_[static_cast<std::size_t>(arrival.rank)].data() + range.begin;
+    if (arrival.rows.raw() == part.all.rows(numbers[0] - first, 1).raw()) continue;
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      std::memcpy(part.all.rows(numbers[i] - first, 1).raw(), arrival.rows.rows(i, 1).raw(), bytes);
+    }
+  }
+  return part.all;
+}
+
+// The way back of the queries: results of each rank's tokens to that rank, from all heads.
+Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
+  if (mesh_.ulysses() == 1) return attended;
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const int me = group_.rank(), first = mesh_.first_of_row(me);
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  Tensor out = Tensor::empty(q.shape(), q.dtype());
+  std::vector<Rows::Arrival> arrivals;
+  std::vector<comm::Message> sends, receives;
+  std::int64_t row = 0;
+  for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
+    const Tensor theirs = attended.rows(row, mesh_.tokens(rank));
+    row += mesh_.tokens(rank);
+    if (rank == me) {
+      arrivals.push_back({me, theirs});
+      continue;
+    }
+    sends.push_back({rank, theirs.raw(), theirs.bytes()});
+    arrivals.push_back(
+        {rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels}, q.dtype())});
+    const Tensor& place = arrivals.back().rows;
+    receives.push_back({rank, place.raw(), place.bytes()});
+  }
+  group_.exchange(sends, receives);
+  for (const auto& [rank, rows] : arrivals) {
+    const std::int64_t count = mesh_.heads(rank);
+    copy_heads(rows, {0, count}, out, {mesh_.first_head(rank), heads}, count, channels);
+  }
+  return out;
+}
+
+Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_values,
+                          float scale) const {
+  Rows queries = send_queries(q);
+  const Tensor mine = keys_values();
+  Rows next = send_part(mine, 0);
+  queries.transfer.finish();
+  ops::Attention attention(queries.all, scale);
+  for (std::int64_t first = 0; first < mesh_.all_tokens(); first += part_keys) {
+    const Tensor part = receive_part(std::move(next), first);
+    if (first + part_keys < mesh_.all_tokens()) next = send_part(mine, first + part_keys);
+    if (mesh_.attends(group_.rank())) attention.add(part);
+  }
+  return return_results(attention.finish(), q);
 }
 
 std::vector<double> gather_rows(const comm::Group& group, const Layout& rows,

@@ -1,44 +1,48 @@
 #pragma once
-#include <optional>
+#include <functional>
 
-#include "layout/relayout.hpp"
+#include "layout/mesh.hpp"
+#include "layout/sharded.hpp"
 
 namespace reelmesh {
 
 /// Self-attention over tokens that are spread over a group. The tokens stand in segments (text,
 /// then video), each an array of tokens with a layout of its own; every token is a key exactly
-/// once, in global order. Around the attention tokens are exchanged for heads (Ulysses; Jacobs et
-/// al. 2023), heads as even as integers allow, so that each rank sees all tokens of its heads and
-/// the bits do not depend on the layout.
+/// once, in global order. Ulysses (Jacobs et al. 2023): the ranks of a row exchange their tokens'
+/// queries for heads. Ring (Liu et al. 2023): the rows cut the queries. In both, keys and values
+/// come in parts of the global order, the same part to all ranks at a time, each from the ranks
+/// that hold it, with the next part on its way while this one is worked on; so the bits do not
+/// depend on layout and mesh, and a rank has two parts of the keys in memory, not all.
 class Attend {
  public:
-  struct Geometry {
-    std::int64_t batch = 1;
-    std::int64_t heads = 1;
-    std::int64_t channels = 1;  ///< of a head
-  };
+  /// Keys of a part.
+  static constexpr std::int64_t part_keys = 1024;
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
-  Attend(const comm::Group& group, const std::vector<Layout>& segments, const Geometry& geometry);
+  Attend(const comm::Group& group, const std::vector<Layout>& segments,
+         const AttendGeometry& geometry);
 
-  /// qkv: this rank's tokens [token, batch, 3, head, channel], segment after segment, each
-  /// row-major in its box. → [token, batch, head, channel], the same tokens. scale: of q·k before
-  /// the softmax.
-  Tensor operator()(const Tensor& qkv, float scale) const;
+  const AttendMesh& mesh() const { return mesh_; }
 
-  /// Elements that this rank sends in one call.
-  std::int64_t sent_elements() const;
+  /// q: queries of this rank's tokens [token, batch, head, channel], segment after segment, each
+  /// row-major in its box. keys_values: makes [token, batch, 2, head, channel] of the same tokens,
+  /// while the queries are on their way. scale: of q·k before the softmax. → [token, batch, head,
+  /// channel]. Collective over the group.
+  Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:
-  // An array [all tokens, …, head, …] cut by tokens on one side and by heads on the other.
-  struct Side {
-    std::vector<std::int64_t> mine;   ///< tokens of each segment in this rank's boxes
-    std::vector<std::int64_t> total;  ///< tokens of each segment
-    std::int64_t heads = 0;           ///< heads of this rank
-  };
-  Geometry geometry_;
-  Side side_;
-  std::optional<Exchange> to_heads_, to_tokens_;  ///< none where one rank holds everything
+  struct Rows;   // tensors and messages of this rank under way
+  struct Range;  // some of a rank's tokens
+  Range tokens_in_part(int rank, std::int64_t first) const;
+  Rows send_queries(const Tensor& q) const;
+  Rows send_part(const Tensor& keys_values, std::int64_t first) const;
+  Tensor receive_part(Rows part, std::int64_t first) const;
+  Tensor return_results(const Tensor& attended, const Tensor& q) const;
+  Tensor heads_of(const Tensor& x, int rank) const;
+
+  comm::Group group_;
+  AttendMesh mesh_;
+  std::vector<std::vector<std::int64_t>> numbers_;  ///< of each rank's tokens in global order
 };
 
 /// Values that every row of an image has, from all ranks, in the global order of the rows.

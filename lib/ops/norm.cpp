@@ -148,30 +148,26 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) 
   });
 }
 
-void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
-  if (qkv.empty()) return;
-  const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
+  if (x.empty()) return;
+  const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
   const bool rotate = !cosines.empty();
-  expect(!rotate || (cosines.shape() == Shape{qkv.shape(0), n} && sines.shape() == cosines.shape()),
-         "rotary table {} for {}", to_string(cosines.shape()), to_string(qkv.shape()));
-  visit_float(qkv.dtype(), [&](auto type) {
+  expect(!rotate || (cosines.shape() == Shape{x.shape(0), n} && sines.shape() == cosines.shape()),
+         "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+  visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    parallel_for(qkv.shape(0), 4, [&](std::int64_t token) {
+    parallel_for(x.shape(0), 4, [&](std::int64_t token) {
       float* row = row_scratch(n);
       const float* c = rotate ? cosines.data<float>() + token * n : nullptr;
       const float* s = rotate ? sines.data<float>() + token * n : nullptr;
-      for (std::int64_t i = 0; i < batch * 2 * heads; ++i) {
-        const std::int64_t which = i / heads % 2;
-        T* x = qkv.data<T>() +
-               (((token * batch + i / (2 * heads)) * 3 + which) * heads + i % heads) * n;
-        load(x, n, row);
-        const Tensor& weight = which == 0 ? norm.query_weight : norm.key_weight;
-        const Tensor& bias = which == 0 ? norm.query_bias : norm.key_bias;
-        if (norm.root_mean_square) {
-          rms_norm_row(row, n, weight.data<float>(), norm.eps);
+      for (std::int64_t i = 0; i < batch * heads; ++i) {
+        T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
+        load(y, n, row);
+        if (norm.bias.empty()) {
+          rms_norm_row(row, n, norm.weight.data<float>(), norm.eps);
         } else {
-          layer_norm_row(row, n, weight.data<float>(), bias.data<float>(), norm.eps);
+          layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
         }
         if (rotate) {
           for (std::int64_t j = 0; j < n; j += 2) {
@@ -180,7 +176,7 @@ void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor&
             row[j + 1] = odd * c[j + 1] + even * s[j + 1];
           }
         }
-        store(row, n, x);
+        store(row, n, y);
       }
     });
   });

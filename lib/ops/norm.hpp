@@ -28,15 +28,16 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 /// chunks·channel].
 void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
 
-/// Layer norm over the channels of each head of q and k, then rotation of adjacent pairs by angle
-/// where tables are given, in place on q and k of qkv: [token, batch, 3, head, channel].
-/// cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et al. 2021 for the rotation)
+/// Layer norm over the channels of each head of q or of k, then rotation of adjacent pairs by angle
+/// where tables are given, in place on part 0 of x: [token, batch, part, head, channel]. weight,
+/// bias: float32 [channel]; without a bias nothing is subtracted either: a norm by the root mean
+/// square (Open-Sora). cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et al.
+/// 2021 for the rotation)
 struct HeadNorm {
-  Tensor query_weight, query_bias, key_weight, key_bias;  ///< float32 [channel]
+  Tensor weight, bias;
   float eps = 1e-6F;
-  bool root_mean_square = false;  ///< nothing is subtracted, and biases are not read (Open-Sora)
 };
-void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 
 /// Sums of x and x² of every row and group, frames added in order. x: [frame, row, column,

@@ -8,13 +8,14 @@
 namespace reelmesh {
 
 CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
-                                       const Layout& grid, const Layout& text, std::int64_t batch)
+                                       const Layout& grid, const Layout& text, std::int64_t batch,
+                                       int ring)
     : group_(group),
       grid_(grid),
       text_(text),
       batch_(batch),
       patch_(config.patch),
-      attend_(group, {text, grid}, {batch, config.heads, config.head_channels}) {
+      attend_(group, {text, grid}, {batch, config.heads, config.head_channels, ring}) {
   const Box& box = own_box(grid, group);
   if (config.rotary) {
     rotary_ = rotary_positions(config, grid.global(), box);
@@ -51,10 +52,11 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
          load_linear(weights, name + "norm2.linear", t, 6 * d, dtype),
          load_affine(weights, name + "norm1.norm", d, dtype),
          load_affine(weights, name + "norm2.norm", d, dtype),
-         load_linears(weights, {name + "attn1.to_q", name + "attn1.to_k", name + "attn1.to_v"}, d,
-                      d, dtype),
+         load_linear(weights, name + "attn1.to_q", d, d, dtype),
+         load_linears(weights, {name + "attn1.to_k", name + "attn1.to_v"}, d, d, dtype),
          load_linear(weights, name + "attn1.to_out.0", d, d, dtype),
-         {query.weight, query.bias, key.weight, key.bias, 1e-6F},
+         {query.weight, query.bias, 1e-6F},
+         {key.weight, key.bias, 1e-6F},
          load_linear(weights, name + "ff.net.0.proj", d, 4 * d, dtype),
          load_linear(weights, name + "ff.net.2", 4 * d, d, dtype)});
   }
@@ -105,14 +107,24 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
   const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
 
   Tensor table = block.modulation1(time);
-  const Tensor qkv = block.qkv(modulated(z, block.norm1, eps, table, placement))
-                         .reshape({tokens, batch, 3, config_.heads, config_.head_channels});
-  const Segments heads = split(qkv, placement);
-  ops::normalise_and_rotate(heads.text, block.head_norm, {}, {});
-  ops::normalise_and_rotate(heads.video, block.head_norm, placement.rotary_.cosines,
-                            placement.rotary_.sines);
+  const Tensor x = modulated(z, block.norm1, eps, table, placement);
+  const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
+                            const ops::HeadNorm& norm) {
+    Tensor heads = product(x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
+    const Segments segments = split(heads, placement);
+    ops::normalise_and_rotate(segments.text, norm, {}, {});
+    ops::normalise_and_rotate(segments.video, norm, placement.rotary_.cosines,
+                              placement.rotary_.sines);
+    return heads;
+  };
+  const Tensor q = heads_of(block.query, 1, block.query_norm);
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
-  const Tensor attended = placement.attend_(qkv, scale).reshape({tokens, batch, d});
+  const Tensor attended =
+      placement
+          .attend_(
+              q.reshape({tokens, batch, config_.heads, config_.head_channels}),
+              [&] { return heads_of(block.key_value, 2, block.key_norm); }, scale)
+          .reshape({tokens, batch, d});
   add_gated(z, block.out(attended), table, placement);
 
   table = block.modulation2(time);
@@ -168,8 +180,8 @@ std::int64_t CogVideoXTransformer::bytes() const {
     bytes += linear->bytes();
   }
   for (const Block& block : blocks_) {
-    for (const ops::Linear* linear :
-         {&block.modulation1, &block.modulation2, &block.qkv, &block.out, &block.up, &block.down}) {
+    for (const ops::Linear* linear : {&block.modulation1, &block.modulation2, &block.query,
+                                      &block.key_value, &block.out, &block.up, &block.down}) {
       bytes += linear->bytes();
     }
   }

@@ -12,9 +12,10 @@ namespace reelmesh {
 class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
-  /// group. batch: branches of guidance.
+  /// group. batch: branches of guidance that the group works on. ring: rows of the group in
+  /// attention (layout/mesh.hpp).
   CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group, const Layout& grid,
-                     const Layout& text, std::int64_t batch);
+                     const Layout& text, std::int64_t batch, int ring = 1);
 
   const comm::Group& group() const { return group_; }
   const Layout& text() const { return text_; }
@@ -52,8 +53,8 @@ class CogVideoXTransformer {
   struct Block {
     ops::Linear modulation1, modulation2;  ///< shift, scale, gate of video, then of text
     Affine norm1, norm2;
-    ops::Linear qkv, out;
-    ops::HeadNorm head_norm;
+    ops::Linear query, key_value, out;
+    ops::HeadNorm query_norm, key_norm;
     ops::Linear up, down;
   };
   void run_block(const Block& block, const CogVideoXPlacement& placement, const Tensor& z,

@@ -16,7 +16,8 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
       clip_(clip),
       patch_(config.patch),
       in_frames_(own_box(layouts.frames, group).extent),
-      in_places_(own_box(layouts.places, group).extent) {
+      in_places_(own_box(layouts.places, group).extent),
+      heads_(config.heads) {
   expect(layouts.grid.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
          to_string(layouts.grid.global()), to_string(clip.tokens(patch_)));
   positions_ = place_positions(config, layouts.grid.global(), own_box(layouts.grid, group),
@@ -39,7 +40,8 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
   const Layout tokens = layouts.frames_with_heads(config.heads),
                heads = layouts.heads(config.heads);
   in_heads_ = own_box(heads, group).extent;
-  to_heads_.emplace(group, std::vector<Move>{{with_parts(tokens, 3), with_parts(heads, 3)}});
+  to_heads_.emplace(group, std::vector<Move>{{with_parts(tokens, 1), with_parts(heads, 1)},
+                                             {with_parts(tokens, 2), with_parts(heads, 2)}});
   to_tokens_.emplace(group, std::vector<Move>{{with_parts(heads, 1), with_parts(tokens, 1)}});
 }
 
@@ -84,6 +86,28 @@ Tensor STDiTPlacement::to_places(const Tensor& x) const {
 
 Tensor STDiTPlacement::to_frames(const Tensor& x) const {
   return to_frames_ ? moved(*to_frames_, x, in_frames_) : x;
+}
+
+std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Tensor& kv) const {
+  const Shape& have = q.shape();
+  const auto shape = [&](const Shape& extents, std::int64_t heads, std::int64_t parts) {
+    return Shape{extents[0], extents[1], have[1], parts, heads, have[4]};
+  };
+  if (!to_heads_) {
+    return {q.reshape(shape(in_frames_, heads_, 1)), kv.reshape(shape(in_frames_, heads_, 2))};
+  }
+  std::pair<Tensor, Tensor> whole{Tensor::empty(shape(in_heads_, in_heads_[2], 1), q.dtype()),
+                                  Tensor::empty(shape(in_heads_, in_heads_[2], 2), q.dtype())};
+  to_heads_->run({q, kv}, {whole.first, whole.second});
+  return whole;
+}
+
+Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
+  if (!to_tokens_) return x;
+  const std::int64_t heads = heads_;
+  Tensor out = Tensor::empty({places() * frames(), x.shape(2), 1, heads, x.shape(5)}, x.dtype());
+  to_tokens_->run({x}, {out});
+  return out;
 }
 
 }  // namespace reelmesh

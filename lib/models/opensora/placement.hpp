@@ -37,6 +37,11 @@ class STDiTPlacement {
   // Tokens [frame, place, …] of this rank from one cut to the other.
   Tensor to_places(const Tensor& x) const;
   Tensor to_frames(const Tensor& x) const;
+  // Queries and keys of tokens, [token, batch, part, head, channel], as whole frames [frame, place,
+  // batch, part, head, channel]: of all heads, or of this rank's where a frame's ranks share them;
+  // and the way back for results, which have one part.
+  std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
+  Tensor own_tokens(const Tensor& x) const;
   std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank where frames are cut
   std::int64_t places() const { return in_frames_[1]; }
 
@@ -46,6 +51,7 @@ class STDiTPlacement {
   ops::Patch patch_;
   Shape in_frames_, in_places_;  ///< extents [frame, place] of this rank in both cuts
   Shape in_heads_;               ///< [frame, place, head] where the ranks of a frame share heads
+  std::int64_t heads_;           ///< of all ranks
   Tensor positions_;             ///< [place, channels] of this rank where frames are cut
   Tensor times_;                 ///< [frame, channels] of all frames; v1
   std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything

@@ -42,16 +42,22 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return out;
 }
 
-// An attention for each frame. qkv: [frame, token, batch, 3, head, channel] → [frame, token, batch,
-// head, channel].
-Tensor in_groups(const Tensor& qkv, float scale) {
-  Shape shape = qkv.shape();
-  shape.erase(shape.begin() + 3);
-  Tensor out = Tensor::empty(shape, qkv.dtype());
+Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale) {
+  ops::Attention attention(queries, scale);
+  attention.add(keys_values);
+  return attention.finish();
+}
+
+// An attention for each frame. queries: [frame, token, batch, 1, head, channel], keys_values:
+// [frame, token, batch, 2, head, channel] → as queries.
+Tensor attend_in_frames(const Tensor& queries, const Tensor& keys_values, float scale) {
+  Tensor out = Tensor::empty(queries.shape(), queries.dtype());
   if (out.empty()) return out;
-  const Shape one(qkv.shape().begin() + 1, qkv.shape().end());
-  for (std::int64_t frame = 0; frame < qkv.shape(0); ++frame) {
-    const Tensor attended = ops::attention(qkv.rows(frame, 1).reshape(one), scale);
+  const Shape& s = queries.shape();
+  for (std::int64_t frame = 0; frame < s[0]; ++frame) {
+    const Tensor attended =
+        attend(queries.rows(frame, 1).reshape({s[1], s[2], s[4], s[5]}),
+               keys_values.rows(frame, 1).reshape({s[1], s[2], 2, s[4], s[5]}), scale);
     std::memcpy(out.rows(frame, 1).raw(), attended.raw(),
                 static_cast<std::size_t>(attended.bytes()));
   }
@@ -66,28 +72,35 @@ Tensor sum(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-STDiT::SelfAttention STDiT::load_attention(const Checkpoint& weights,
-                                           const std::string& name) const {
+// Queries, keys and values are one layer in the file.
+STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::string& name) const {
   const std::int64_t d = config_.hidden;
-  SelfAttention layer{load_linear(weights, name + ".qkv", d, 3 * d, dtype_),
-                      load_linear(weights, name + ".proj", d, d, dtype_),
-                      {}};
+  const auto rows = [&](std::int64_t first, std::int64_t count) {
+    return ops::Linear(weights.load_rows(name + ".qkv.weight", {3 * d, d}, first, count, dtype_),
+                       weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype_));
+  };
+  Attention layer{
+      rows(0, d), rows(d, 2 * d), load_linear(weights, name + ".proj", d, d, dtype_), {}, {}};
   if (config_.kind == STDiTConfig::Kind::v3) {
     const auto norm = [&](const char* which) {
       return weights.load(name + which, {config_.head_channels()}, dtype_).to(DType::float32);
     };
-    layer.norm = {norm(".q_norm.weight"), {}, norm(".k_norm.weight"), {}, norm_eps, true};
+    layer.query_norm = {norm(".q_norm.weight"), {}, norm_eps};
+    layer.key_norm = {norm(".k_norm.weight"), {}, norm_eps};
   }
   return layer;
 }
 
 STDiT::Block STDiT::load_block(const Checkpoint& weights, const std::string& name) const {
   const std::int64_t d = config_.hidden, hidden = config_.mlp_hidden;
+  const std::string text = name + ".cross_attn.";
   return {weights.load(name + ".scale_shift_table", {6, d}, dtype_),
           load_attention(weights, name + ".attn"),
-          load_linear(weights, name + ".cross_attn.q_linear", d, d, dtype_),
-          load_linear(weights, name + ".cross_attn.kv_linear", d, 2 * d, dtype_),
-          load_linear(weights, name + ".cross_attn.proj", d, d, dtype_),
+          {load_linear(weights, text + "q_linear", d, d, dtype_),
+           load_linear(weights, text + "kv_linear", d, 2 * d, dtype_),
+           load_linear(weights, text + "proj", d, d, dtype_),
+           {},
+           {}},
           load_linear(weights, name + ".mlp.fc1", d, hidden, dtype_),
           load_linear(weights, name + ".mlp.fc2", hidden, d, dtype_)};
 }
@@ -157,8 +170,7 @@ STDiTContext STDiT::read(const Tensor& text) const {
   }
   STDiTContext context;
   const auto add = [&](const Block& block) {
-    context.keys_values.push_back(block.key_value(both).reshape(
-        {tokens, branches, 2, config_.heads, config_.head_channels()}));
+    context.keys_values.push_back(heads_of(block.text.key_value, both));
   };
   for (const Pair& pair : pairs_) {
     add(pair.spatial);
@@ -173,48 +185,47 @@ Tensor STDiT::modulated(const Tensor& x, const Tensor& table, int shift, int sca
   return out;
 }
 
+// x: [token, batch, channel] → [token, batch, 1 or 2, head, channel].
+Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x) const {
+  const std::int64_t parts = product.out_features() / config_.hidden;
+  return product(x).reshape(
+      {x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
+}
+
 // x: [token, batch, channel], frames cut → the same.
-Tensor STDiT::within_frames(const SelfAttention& layer, const STDiTPlacement& placement,
+Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
-  const std::int64_t heads = config_.heads, n = config_.head_channels();
-  const std::int64_t frames = placement.frames(), places = placement.places();
-  const Tensor qkv = layer.qkv(x);
-  if (layer.norm.root_mean_square) {
-    ops::normalise_and_rotate(qkv.reshape({x.shape(0), branches, 3, heads, n}), layer.norm, {}, {});
+  const Tensor q = heads_of(layer.query, x), kv = heads_of(layer.key_value, x);
+  if (config_.kind == STDiTConfig::Kind::v3) {
+    ops::normalise_and_rotate(q, layer.query_norm, {}, {});
+    ops::normalise_and_rotate(kv, layer.key_norm, {}, {});
   }
-  Tensor attended;
-  if (placement.to_heads_) {
-    const Shape& mine = placement.in_heads_;
-    const Tensor by_heads = Tensor::empty({mine[0], mine[1], branches, 3, mine[2], n}, dtype_);
-    placement.to_heads_->run({qkv}, {by_heads});
-    attended = Tensor::empty(x.shape(), dtype_);
-    placement.to_tokens_->run({in_groups(by_heads, scale_)}, {attended});
-  } else {
-    attended =
-        in_groups(qkv.reshape({frames, places, branches, 3, heads, n}), scale_).reshape(x.shape());
-  }
-  return layer.out(attended);
+  const auto [queries, keys_values] = placement.whole_frames(q, kv);
+  const Tensor attended = attend_in_frames(queries, keys_values, scale_);
+  return layer.out(placement.own_tokens(attended).reshape(x.shape()));
 }
 
 // x: [token, batch, channel], places cut → the same. Every place is a sequence of its own.
-Tensor STDiT::along_time(const SelfAttention& layer, const STDiTPlacement& placement,
+Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
   const Shape& mine = placement.in_places_;
-  const Tensor qkv = layer.qkv(x).reshape(
-      {mine[0], mine[1] * branches, 3, config_.heads, config_.head_channels()});
-  if (layer.norm.root_mean_square) {
+  const Shape sequences{mine[0], mine[1] * branches, config_.hidden};
+  const Tensor q = heads_of(layer.query, x.reshape(sequences));
+  const Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
+  if (config_.kind == STDiTConfig::Kind::v3) {
     const TimeRotation rotation = time_rotation(frequencies_, mine[0]);
-    ops::normalise_and_rotate(qkv, layer.norm, rotation.cosines, rotation.sines);
+    ops::normalise_and_rotate(q, layer.query_norm, rotation.cosines, rotation.sines);
+    ops::normalise_and_rotate(kv, layer.key_norm, rotation.cosines, rotation.sines);
   }
-  return layer.out(ops::attention(qkv, scale_).reshape(x.shape()));
+  const Tensor queries =
+      q.reshape({mine[0], mine[1] * branches, config_.heads, config_.head_channels()});
+  return layer.out(attend(queries, kv, scale_).reshape(x.shape()));
 }
 
 void STDiT::attend_to_text(const Block& block, const Tensor& keys_values, const Tensor& x) const {
-  const Tensor query =
-      block.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
-  ops::Attention attention(query, scale_);
-  attention.add(keys_values);
-  ops::add(x, block.cross_out(attention.finish().reshape(x.shape())));
+  const Tensor queries =
+      block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
+  ops::add(x, block.text.out(attend(queries, keys_values, scale_).reshape(x.shape())));
 }
 
 void STDiT::feed_forward(const Block& block, const Tensor& table, const Tensor& x) const {
@@ -310,8 +321,9 @@ std::int64_t STDiT::bytes() const {
     for (const Block* block : {&pair.spatial, &pair.temporal}) {
       bytes += block->table.bytes();
       for (const ops::Linear* linear :
-           {&block->attention.qkv, &block->attention.out, &block->query, &block->key_value,
-            &block->cross_out, &block->up, &block->down}) {
+           {&block->attention.query, &block->attention.key_value, &block->attention.out,
+            &block->text.query, &block->text.key_value, &block->text.out, &block->up,
+            &block->down}) {
         bytes += linear->bytes();
       }
     }

@@ -37,14 +37,13 @@ class STDiT {
   std::int64_t bytes() const;
 
  private:
-  struct SelfAttention {
-    ops::Linear qkv, out;
-    ops::HeadNorm norm;  ///< v3
+  struct Attention {
+    ops::Linear query, key_value, out;
+    ops::HeadNorm query_norm, key_norm;  ///< v3, of tokens among themselves
   };
   struct Block {
     Tensor table;  ///< [6, channels]: shift, scale, gate of attention, then of the MLP
-    SelfAttention attention;
-    ops::Linear query, key_value, cross_out;
+    Attention attention, text;
     ops::Linear up, down;
   };
   /// A spatial and a temporal attention. In v1 the latter stands within the block of the former,
@@ -53,14 +52,14 @@ class STDiT {
     Block spatial, temporal;
   };
 
-  SelfAttention load_attention(const Checkpoint& weights, const std::string& name) const;
+  Attention load_attention(const Checkpoint& weights, const std::string& name) const;
   Block load_block(const Checkpoint& weights, const std::string& name) const;
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
-  Tensor within_frames(const SelfAttention& layer, const STDiTPlacement& placement,
+  Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
+  Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
-  Tensor along_time(const SelfAttention& layer, const STDiTPlacement& placement,
-                    const Tensor& x) const;
+  Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
   void attend_to_text(const Block& block, const Tensor& keys_values, const Tensor& x) const;
   void feed_forward(const Block& block, const Tensor& table, const Tensor& x) const;
   Tensor run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& x,
