@@ -4,6 +4,7 @@
 #include <wctype.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -106,7 +107,17 @@ bool is_space(wchar_t c) {
          c == 0x3000;
 }
 
-bool is_alphanumeric(wchar_t c) { return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0; }
+bool is_alphanumeric(wchar_t c) {
+  // Raised, lowered and circled digits and fractions, which the C library does not count.
+  constexpr std::pair<wchar_t, wchar_t> numbers[] = {
+      {0xb2, 0xb3},     {0xb9, 0xb9},     {0xbc, 0xbe},     {0x2070, 0x2070},
+      {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2150, 0x215f}, {0x2189, 0x2189},
+      {0x2460, 0x249b}, {0x24ea, 0x24ff}, {0x2776, 0x2793}};
+  for (const auto& [first, last] : numbers) {
+    if (c >= first && c <= last) return true;
+  }
+  return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0;
+}
 
 std::wstring lower_case(std::wstring_view text) {
   constexpr wchar_t dotted_i = 0x130, dot_above = 0x307, sigma = 0x3a3, final_sigma = 0x3c2;

@@ -32,6 +32,10 @@ TEST(CleanCaption, TakesAnyBytes) {
   EXPECT_EQ(clean_caption("%4"), "%4");
 }
 
+TEST(CleanCaption, CountsRaisedDigitsToTheWord) {
+  EXPECT_EQ(clean_caption("12ab34\u00b2 and 12ab34"), "12ab34\u00b2 and");
+}
+
 TEST(CleanCaption, RefusesEndlessCaptions) {
   for (const char* piece : {"a", "1", " ", "a.", "-", "a1", ". ", "\u00e9"}) {
     std::string text;
