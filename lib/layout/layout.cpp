@@ -125,6 +125,12 @@ Layout Layout::embed(int first, int ranks) const {
   return {global_, std::move(boxes)};
 }
 
+Layout Layout::part(int first, int count) const {
+  expect(first >= 0 && count >= 0 && first + count <= ranks(), "ranks {}..{} of a layout of {}",
+         first, first + count, ranks());
+  return {global_, std::vector<Box>(boxes_.begin() + first, boxes_.begin() + first + count)};
+}
+
 Layout Layout::scaled(std::size_t axis, std::int64_t factor) const {
   Layout result = *this;
   result.global_.at(axis) *= factor;

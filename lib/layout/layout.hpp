@@ -53,6 +53,8 @@ class Layout {
 
   /// The same boxes for ranks [first, first + ranks()) of a larger group; empty boxes elsewhere.
   Layout embed(int first, int ranks) const;
+  /// The boxes of ranks [first, first + count) alone, which hold all that there is.
+  Layout part(int first, int count) const;
   /// Global extents and boxes multiplied along `axis`.
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.

@@ -125,7 +125,7 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks) {
   return best;  // a prime number of ranks has no grid: rows are cut
 }
 
-std::string describe(const Plan& plan, const Shape& grid) {
+std::string describe(const Plan& plan) {
   const auto ranks = [](const RankRange& range) {
     return range.count == 1
                ? fmt::format("rank {}", range.first)
@@ -141,6 +141,11 @@ std::string describe(const Plan& plan, const Shape& grid) {
                     ranks(plan.denoise[i]));
   }
   text += fmt::format("decode: {}\n", ranks(plan.decode));
+  return text;
+}
+
+std::string describe(const Plan& plan, const Shape& grid) {
+  std::string text = describe(plan);
   text += fmt::format("tokens [frame, row, column] {}\n",
                       to_string(token_layout(plan.shard, grid, plan.denoise.front().count)));
   return text;

@@ -45,6 +45,8 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
 /// a grid of both; automatic takes what gives the smallest largest box, rows before others.
 Layout token_layout(Shard shard, const Shape& grid, int ranks);
 
+/// Several lines for people: roles and device map.
+std::string describe(const Plan& plan);
 /// Several lines for people: roles, device map, and the boxes of a clip with this token grid.
 std::string describe(const Plan& plan, const Shape& grid);
 

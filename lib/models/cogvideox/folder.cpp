@@ -30,11 +30,6 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   check_folders(paths);
   CogVideoXFolder f;
   f.paths = paths;
-  const ModelIndex index = read_model_index(paths.root / "model_index.json");
-  f.class_name = index.class_name;
-  require(f.class_name == "CogVideoXPipeline", Status::data,
-          "{}: the pipeline is {}, and CogVideoXPipeline is expected",
-          (paths.root / "model_index.json").string(), f.class_name);
   f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = CogVideoXVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));

@@ -9,16 +9,17 @@ namespace reelmesh {
 
 /// The small files of a model, read and checked against each other; no weights.
 struct CogVideoXFolder {
+  static constexpr const char* pipeline_class = "CogVideoXPipeline";
+
   ModelPaths paths;
-  std::string class_name;  ///< of the pipeline
   CogVideoXConfig transformer;
   CogVideoXVaeConfig vae;
   T5Config text_encoder;
   SchedulerConfig scheduler;
   SamplerKind sampler = SamplerKind::ddim;
 
-  /// Error(no_input) for missing folders and files, Error(data) for another pipeline than
-  /// CogVideoX's text-to-video and for parts that do not fit together.
+  /// Error(no_input) for missing folders and files, Error(data) for other models than CogVideoX's
+  /// text-to-video and for parts that do not fit together.
   static CogVideoXFolder open(const ModelPaths& paths);
 
   Checkpoint transformer_weights() const;

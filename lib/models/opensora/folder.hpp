@@ -14,7 +14,7 @@ namespace reelmesh {
 
 /// The small files of a model, read and checked against each other; no weights.
 struct OpenSoraFolder {
-  static constexpr const char* class_name = "OpenSoraPipeline";
+  static constexpr const char* pipeline_class = "OpenSoraPipeline";
 
   ModelPaths paths;
   STDiTConfig transformer;
@@ -22,8 +22,8 @@ struct OpenSoraFolder {
   T5Config text_encoder;
   std::variant<IddpmConfig, RectifiedFlowConfig> scheduler;
 
-  /// Error(no_input) for missing folders and files, Error(data) for another pipeline and for parts
-  /// that do not fit together.
+  /// Error(no_input) for missing folders and files, Error(data) for other models and for parts that
+  /// do not fit together.
   static OpenSoraFolder open(const ModelPaths& paths);
 
   Checkpoint transformer_weights() const;

@@ -45,21 +45,26 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
   to_tokens_.emplace(group, std::vector<Move>{{with_parts(heads, 1), with_parts(tokens, 1)}});
 }
 
-Layout STDiTPlacement::latents(std::int64_t channels) const {
-  const Shape global = clip_.latents;
+Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
+                      std::int64_t channels) {
+  const Shape& global = clip.latents;
+  const Shape size{1, patch.rows, patch.columns};
   std::vector<Box> boxes;
-  for (int r = 0; r < layouts_.grid.ranks(); ++r) {
-    const Box& box = layouts_.grid.box(r);
-    const Shape patch{1, patch_.rows, patch_.columns};
+  for (int r = 0; r < layouts.grid.ranks(); ++r) {
+    const Box& box = layouts.grid.box(r);
     Box latents{Shape(3), Shape(3)};
     for (std::size_t axis = 0; axis < 3; ++axis) {
-      latents.offset[axis] = std::min(global[axis], box.offset[axis] * patch[axis]);
+      latents.offset[axis] = std::min(global[axis], box.offset[axis] * size[axis]);
       latents.extent[axis] =
-          std::min(global[axis], box.end(axis) * patch[axis]) - latents.offset[axis];
+          std::min(global[axis], box.end(axis) * size[axis]) - latents.offset[axis];
     }
     boxes.push_back(std::move(latents));
   }
   return Layout(global, std::move(boxes)).with_axis(1, channels);
+}
+
+Layout STDiTPlacement::latents(std::int64_t channels) const {
+  return latents_layout(layouts_, clip_, patch_, channels);
 }
 
 std::int64_t STDiTPlacement::sent_elements() const {

@@ -18,6 +18,11 @@ struct STDiTClip {
   Shape tokens(const ops::Patch& patch) const;
 };
 
+/// Boxes of latents [frame, channel, row, column] that the tokens of layouts.grid stand for; edges
+/// end where the latents do.
+Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
+                      std::int64_t channels);
+
 /// Set up once for a clip, used in every call.
 class STDiTPlacement {
  public:
@@ -27,7 +32,7 @@ class STDiTPlacement {
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
-  /// Of latents [frame, channel, row, column]: the boxes of tokens in latent units.
+  /// Of latents [frame, channel, row, column].
   Layout latents(std::int64_t channels) const;
   /// Elements that this rank sends in a pair of spatial and temporal attention.
   std::int64_t sent_elements() const;
