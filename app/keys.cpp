@@ -40,10 +40,9 @@ std::string parse_device_map(Text text, Option option) {
   return map;
 }
 
-std::optional<int> parse_one(Text text, Option option) {
+std::optional<int> parse_cfg(Text text, Option option) {
   const std::optional<int> ranks = parse_ranks(text, option);
-  require(ranks.value_or(1) == 1, Status::usage,
-          "{}: '{}' is not available in this version, expected auto or 1", option, text);
+  require(ranks.value_or(1) <= 2, Status::usage, "{}: '{}' is not auto, 1 or 2", option, text);
   return ranks;
 }
 
@@ -134,14 +133,20 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.parallel.replicas = parse_ranks(text, option);
      }},
-    {"parallel.cfg", "1|auto", "ranks over which the guidance branches are split", "auto",
-     [](Draft& d, Text text, Option option) { d.job.parallel.cfg = parse_one(text, option); }},
-    {"parallel.ulysses", "N|auto", "ranks that share a clip, heads split in attention", "auto",
+    {"parallel.cfg", "1|2|auto",
+     "2: each half of a denoising group works on one of the two branches of guidance", "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.cfg = parse_cfg(text, option); }},
+    {"parallel.ulysses", "N|auto",
+     "ranks that exchange tokens for heads in attention. A denoising group has cfg x ring x "
+     "ulysses "
+     "ranks; what is auto is chosen by bytes sent and balance",
+     "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.ulysses = parse_ranks(text, option);
      }},
-    {"parallel.ring", "1|auto", "ranks that pass keys on in a ring", "auto",
-     [](Draft& d, Text text, Option option) { d.job.parallel.ring = parse_one(text, option); }},
+    {"parallel.ring", "N|auto", "parts into which attention cuts the queries; keys come to all",
+     "auto",
+     [](Draft& d, Text text, Option option) { d.job.parallel.ring = parse_ranks(text, option); }},
     {"parallel.decode", "N|auto", "ranks that decode", "auto",
      [](Draft& d, Text text, Option option) { d.job.parallel.decode = parse_ranks(text, option); }},
     {"parallel.shard", "AXES", "what of the latents is cut: height, frames, grid (both) or auto",

@@ -31,6 +31,18 @@ Shape Clip::grid(const ops::Patch& patch) const {
   return {latent_frames / patch.frames, latent_height / patch.rows, latent_width / patch.columns};
 }
 
+DenoiseSizes Clip::sizes(const CogVideoXConfig& transformer, DType dtype) const {
+  const ops::Patch& patch = transformer.patch;
+  return {grid(patch),
+          static_cast<std::int64_t>(branches.front().size()),
+          static_cast<std::int64_t>(branches.size()),
+          transformer.heads,
+          transformer.head_channels,
+          transformer.layers,
+          size_of(dtype),
+          transformer.out_channels * patch.frames * patch.rows * patch.columns};
+}
+
 ClipShapes Clip::shapes(const Job& job, const CogVideoXFolder& model) const {
   ClipShapes shapes;
   if (job.keep_video) {

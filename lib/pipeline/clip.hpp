@@ -1,7 +1,7 @@
 #pragma once
 // The clips of a job with everything decided: sizes, steps, seeds, token ids.
 #include "models/cogvideox/folder.hpp"
-#include "plan/job.hpp"
+#include "plan/denoise.hpp"
 #include "sampler/rectified_flow.hpp"
 #include "store/clip.hpp"
 #include "text/tokenizer.hpp"
@@ -22,6 +22,8 @@ struct Clip {
   std::int64_t kept_frames() const { return latent_frames - dropped_frames; }
   /// Tokens [frame, row, column].
   Shape grid(const ops::Patch& patch) const;
+  /// What decides how it lies over a denoising group. dtype: of the computation.
+  DenoiseSizes sizes(const CogVideoXConfig& transformer, DType dtype) const;
   /// The arrays that the job keeps of it.
   ClipShapes shapes(const Job& job, const CogVideoXFolder& model) const;
 };

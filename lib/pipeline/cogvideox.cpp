@@ -12,8 +12,8 @@ ClipShapes CogVideoX::shapes(const Job& job, const Clip& clip) const {
   return clip.shapes(job, folder_);
 }
 
-std::string CogVideoX::describe(const Plan& plan, const Clip& clip, DType /*dtype*/) const {
-  return reelmesh::describe(plan, clip.grid(folder_.transformer.patch));
+std::string CogVideoX::describe(const Plan& plan, const Clip& clip, DType dtype) const {
+  return reelmesh::describe(plan, clip.sizes(folder_.transformer, dtype));
 }
 
 std::unique_ptr<DenoiseStage> CogVideoX::denoise(const comm::Group& world, const Plan& plan,

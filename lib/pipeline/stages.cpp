@@ -4,8 +4,7 @@
 
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
-#include "sampler/generator.hpp"
-#include "sampler/guidance.hpp"
+#include "pipeline/denoise.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -95,18 +94,6 @@ Sharded Encode::operator()(const Clip& clip) {
   return context;
 }
 
-namespace {
-
-// Noise of the whole latent, of which this box is kept, rounded to the pipeline's type.
-void draw(TorchGenerator& generator, const Layout& layout, int rank, DType dtype, float* out) {
-  const Box& box = layout.box(rank);
-  fill_noise(generator, layout.global(), box.offset, box.extent, out);
-  if (dtype != DType::bfloat16) return;
-  for (std::int64_t i = 0; i < box.numel(); ++i) out[i] = static_cast<float>(BFloat16(out[i]));
-}
-
-}  // namespace
-
 Denoise::Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
                  DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
@@ -119,57 +106,33 @@ void Denoise::load() {
   }
 }
 
+DenoiseLayout Denoise::layout(const Clip& clip) const {
+  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_));
+}
+
 Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
-  const RankRange& range = plan_.denoise[place % replicas()];
-  return Layout::cut({static_cast<std::int64_t>(clip.branches.front().size()),
-                      static_cast<std::int64_t>(clip.branches.size()), model_.text_encoder.d_model},
-                     0, range.count)
-      .embed(range.first, world_.size());
+  return pipeline::context_layout(layout(clip), static_cast<std::int64_t>(clip.branches.size()),
+                                  model_.text_encoder.d_model)
+      .embed(plan_.denoise[place % replicas()].first, world_.size());
 }
 
 Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& context,
                             const std::function<void()>& step) const {
-  const RankRange& range = plan_.denoise[place % replicas()];
   const comm::Group& group = groups_[place % replicas()];
   const CogVideoXConfig& config = model_.transformer;
-  const Layout grid = token_layout(plan_.shard, clip.grid(config.patch), range.count);
-  const Layout whole = grid.scaled(0, config.patch.frames)
-                           .scaled(1, config.patch.rows)
-                           .scaled(2, config.patch.columns)
-                           .with_axis(1, config.in_channels);
-  const Layout kept = whole.without_front(0, clip.dropped_frames);
-  const Layout result = kept.embed(range.first, world_.size());
-  if (!group.member()) {
-    return {Tensor::empty(result.box(world_.rank()).extent, DType::float32), result, world_};
+  const DenoiseLayout over_group = layout(clip);
+  // Where both halves of the group have the same boxes, those of the first half are the result.
+  const Layout result = latent_layout(over_group.grid, config.patch, config.in_channels)
+                            .without_front(0, clip.dropped_frames)
+                            .embed(plan_.denoise[place % replicas()].first, world_.size());
+  const Box& box = result.box(world_.rank());
+  Tensor latents;
+  if (group.member()) {
+    latents =
+        denoise_clip(clip, *transformer_, model_.scheduler, group, over_group, context.local, step);
   }
-
-  const auto branches = static_cast<std::int64_t>(clip.branches.size());
-  const Layout text = Layout::cut({context.layout.global()[0]}, 0, range.count);
-  const CogVideoXPlacement placement(config, group, grid, text, branches);
-  TorchGenerator generator(clip.record.seed);
-  Sampler sampler(clip.sampler, Schedule(model_.scheduler, clip.record.steps));
-  const Tensor latents = Tensor::empty(whole.box(group.rank()).extent, DType::float32);
-  draw(generator, whole, group.rank(), dtype_, latents.data<float>());
-
-  for (int i = 0; i < sampler.schedule().calls(); ++i) {
-    const trace::Mark mark(&trace::Recorder::step, i);
-    const trace::Scope scope("denoise_step");
-    const std::int64_t timestep = sampler.schedule().timesteps()[static_cast<std::size_t>(i)];
-    const std::vector<Tensor> predicted =
-        (*transformer_)(placement, latents, context.local, timestep);
-    const Tensor& prediction = predicted.back();
-    if (branches > 1) {
-      combine_guidance(
-          guidance_scale(clip.record.guidance, clip.dynamic_guidance, clip.record.steps, timestep),
-          predicted.front().span<float>(), prediction.span<float>(), prediction.span<float>());
-    }
-    sampler.step(i, prediction.span<float>(), latents.span<float>(), [&](std::span<float> box) {
-      draw(generator, whole, group.rank(), dtype_, box.data());
-    });
-    step();
-  }
-  const std::int64_t frames = kept.box(group.rank()).extent[0];
-  return {latents.rows(latents.shape(0) - frames, frames), result, world_};
+  if (box.empty()) return {Tensor::empty(box.extent, DType::float32), result, world_};
+  return {latents.rows(latents.shape(0) - box.extent[0], box.extent[0]), result, world_};
 }
 
 Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,

@@ -48,6 +48,8 @@ class Denoise final : public DenoiseStage {
                      const std::function<void()>& step) const override;
 
  private:
+  DenoiseLayout layout(const Clip& clip) const;
+
   const CogVideoXFolder& model_;
   DType dtype_;
   std::optional<CogVideoXTransformer> transformer_;

@@ -7,12 +7,6 @@ namespace {
 
 int at_least_one(const std::optional<int>& value) { return value.value_or(1); }
 
-// Ranks of one denoising group where the user said so.
-std::optional<int> group_size(const ParallelRequest& r) {
-  if (!r.cfg && !r.ulysses && !r.ring) return std::nullopt;
-  return at_least_one(r.cfg) * at_least_one(r.ulysses) * at_least_one(r.ring);
-}
-
 std::vector<RankRange> replicas_of(int first, int count, int size) {
   std::vector<RankRange> replicas;
   for (int i = 0; i < count; ++i) replicas.push_back({first + i * size, size});
@@ -27,34 +21,28 @@ void split(Plan& plan, const ParallelRequest& request) {
   const int text = at_least_one(request.text), decode = at_least_one(request.decode);
   const int rest = plan.ranks - text - decode;
   const int replicas = at_least_one(request.replicas);
-  const int size = group_size(request).value_or(std::max(1, rest / replicas));
+  const std::int64_t size = group_size(plan.mesh, std::max(1, rest / replicas));
   require(text + replicas * size + decode == plan.ranks, Status::unavailable,
           "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {}, and the job "
           "has {} ranks",
           text, replicas, size, decode, text + replicas * size + decode, plan.ranks);
   plan.text = {0, text};
-  plan.denoise = replicas_of(text, replicas, size);
+  plan.denoise = replicas_of(text, replicas, static_cast<int>(size));
   plan.decode = {plan.ranks - decode, decode};
 }
 
 void phased(Plan& plan, const ParallelRequest& request) {
   const int replicas = at_least_one(request.replicas);
-  const int size = group_size(request).value_or(std::max(1, plan.ranks / replicas));
+  const std::int64_t size = group_size(plan.mesh, std::max(1, plan.ranks / replicas));
   const int text = request.text.value_or(plan.ranks), decode = request.decode.value_or(plan.ranks);
-  const int most = std::max({text, replicas * size, decode});
+  const std::int64_t most = std::max<std::int64_t>({text, replicas * size, decode});
   require(most <= plan.ranks, Status::unavailable,
           "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
           "ranks, and the job has {}",
           text, replicas, size, decode, most, plan.ranks);
   plan.text = {0, text};
-  plan.denoise = replicas_of(0, replicas, size);
+  plan.denoise = replicas_of(0, replicas, static_cast<int>(size));
   plan.decode = {0, decode};
-}
-
-std::int64_t largest_box(const Layout& layout) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
-  return largest;
 }
 
 }  // namespace
@@ -78,6 +66,7 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
                const std::string& device_map_file) {
   Plan plan;
   plan.ranks = ranks;
+  plan.mesh = {request.cfg, request.ulysses, request.ring};
   plan.shard = request.shard;
   plan.mode = request.mode;
   if (plan.mode == Mode::automatic) {
@@ -104,25 +93,8 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
   return plan;
 }
 
-Layout token_layout(Shard shard, const Shape& grid, int ranks) {
-  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1});
-  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1});
-  // Candidates, the preferred first: rows alone, then grids with few parts in time.
-  Layout best = Layout::grid(grid, {1, ranks, 1});
-  bool found = shard == Shard::automatic;
-  for (int frames = 1; frames <= ranks; ++frames) {
-    if (ranks % frames != 0) continue;
-    for (int columns = 1; columns <= ranks / frames; ++columns) {
-      if (ranks / frames % columns != 0) continue;
-      const int rows = ranks / frames / columns;
-      const bool is_grid = (frames > 1) + (rows > 1) + (columns > 1) >= 2;
-      if (shard == Shard::grid && !is_grid) continue;
-      const Layout candidate = Layout::grid(grid, {frames, rows, columns});
-      if (!found || largest_box(candidate) < largest_box(best)) best = candidate;
-      found = true;
-    }
-  }
-  return best;  // a prime number of ranks has no grid: rows are cut
+DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes) {
+  return denoise_layout(plan.mesh, plan.shard, sizes, plan.denoise.front().count);
 }
 
 std::string describe(const Plan& plan) {
@@ -144,10 +116,12 @@ std::string describe(const Plan& plan) {
   return text;
 }
 
-std::string describe(const Plan& plan, const Shape& grid) {
+std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
   std::string text = describe(plan);
-  text += fmt::format("tokens [frame, row, column] {}\n",
-                      to_string(token_layout(plan.shard, grid, plan.denoise.front().count)));
+  const DenoiseLayout layout = denoise_layout(plan, sizes);
+  text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), layout.why);
+  text += fmt::format("tokens [frame, row, column] {}\n", to_string(layout.grid));
+  text += fmt::format("text tokens {}\n", to_string(layout.text));
   return text;
 }
 

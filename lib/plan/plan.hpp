@@ -1,7 +1,7 @@
 #pragma once
 // Who does what: job and machine → roles of the ranks and cuts of the arrays. Pure: no MPI, no
 // files.
-#include "layout/layout.hpp"
+#include "plan/denoise.hpp"
 #include "plan/device_map.hpp"
 #include "plan/job.hpp"
 
@@ -21,6 +21,7 @@ struct Plan {
   RankRange text;
   std::vector<RankRange> denoise;  ///< one a replica; clip i goes to replica i % size
   RankRange decode;
+  MeshRequest mesh;  ///< of a denoising group
   Shard shard = Shard::automatic;
   DeviceMap device_map;  ///< ranks of the text group
 
@@ -41,13 +42,12 @@ struct TextEncoderSizes {
 Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
                const std::string& device_map_file = {});
 
-/// Layout of the tokens [frame, row, column] of a clip over `ranks` ranks: rows cut, frames cut, or
-/// a grid of both; automatic takes what gives the smallest largest box, rows before others.
-Layout token_layout(Shard shard, const Shape& grid, int ranks);
+/// How a clip of these sizes lies over a denoising group.
+DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes);
 
 /// Several lines for people: roles and device map.
 std::string describe(const Plan& plan);
-/// Several lines for people: roles, device map, and the boxes of a clip with this token grid.
-std::string describe(const Plan& plan, const Shape& grid);
+/// Several lines for people: roles, device map, and how a clip of these sizes lies over a group.
+std::string describe(const Plan& plan, const DenoiseSizes& sizes);
 
 }  // namespace reelmesh

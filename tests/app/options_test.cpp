@@ -81,7 +81,7 @@ TEST_F(Options, ReadsEveryKey) {
                          "--parallel.mode=split",
                          "--parallel.text=2",
                          "--parallel.replicas=3",
-                         "--parallel.cfg=1",
+                         "--parallel.cfg=2",
                          "--parallel.ulysses=5",
                          "--parallel.ring=auto",
                          "--parallel.decode=4",
@@ -116,7 +116,7 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.parallel.mode, Mode::split);
   EXPECT_EQ(job.parallel.text, 2);
   EXPECT_EQ(job.parallel.replicas, 3);
-  EXPECT_EQ(job.parallel.cfg, 1);
+  EXPECT_EQ(job.parallel.cfg, 2);
   EXPECT_EQ(job.parallel.ulysses, 5);
   EXPECT_EQ(job.parallel.ring, std::nullopt);
   EXPECT_EQ(job.parallel.decode, 4);
@@ -231,14 +231,11 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: --parallel.text: '0' is not auto or a whole number from 1 to 65536"},
       {{"--parallel.replicas", "two"}, "64: --parallel.replicas: 'two' is not auto or a whole"},
       {{"--parallel.ulysses", "-2"}, "64: --parallel.ulysses: '-2' is not auto or a whole number"},
+      {{"--parallel.cfg", "3"}, "64: --parallel.cfg: '3' is not auto, 1 or 2"},
+      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
       // what this version does not have
-      {{"--parallel.cfg", "2"},
-       "64: --parallel.cfg: '2' is not available in this version, expected auto or 1"},
-      {{"--parallel.ring", "4"},
-       "64: --parallel.ring: '4' is not available in this version, expected auto or 1"},
-      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--device.backend", "cuda"},
        "69: --device.backend: this build has no CUDA backend, expected auto or cpu"},
       {{"--numerics.dtype", "float16"},

@@ -113,7 +113,8 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < 2; ++call) {
     const Shape shape(latents.shape().begin() + 1, latents.shape().end());
-    const Sharded box = spread(latents.rows(call, 1).reshape(shape), placement.latents(shape[1]));
+    const Sharded box =
+        spread(latents.rows(call, 1).reshape(shape), latent_layout(grid, c.patch, shape[1]));
     for (const Tensor& prediction : model(placement, box.local, mine.local.to(model.dtype()),
                                           std::int64_t(timesteps.data<float>()[call]))) {
       results.push_back(gathered({prediction, box.layout, world}));

@@ -13,12 +13,6 @@ using reelmesh::test::expect_error;
 
 const TextEncoderSizes t5_xxl{24, 385'892'352, 263'192'576};
 
-std::int64_t largest_box(const Layout& layout) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
-  return largest;
-}
-
 TEST(Roles, AnyRankCountFrom1To64) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     const Plan together = make_plan({}, t5_xxl, ranks);
@@ -69,9 +63,22 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   EXPECT_EQ(plan.role(0), "text+denoise+decode");
   EXPECT_EQ(plan.role(1), "text+denoise");
   EXPECT_EQ(plan.role(3), "idle");
+  // What is not given is chosen: three more ranks are a second half or a second row.
+  EXPECT_EQ(make_plan(request, t5_xxl, 8).denoise, (std::vector<RankRange>{{0, 6}}));
   request.ulysses = 5;
   expect_error(
       Status::unavailable, [&] { make_plan(request, t5_xxl, 4); }, "need 5 ranks");
+}
+
+TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
+  ParallelRequest request;
+  request.cfg = 2;
+  request.replicas = request.ulysses = request.ring = 65536;
+  for (const Mode mode : {Mode::phased, Mode::split}) {
+    request.mode = mode;
+    expect_error(
+        Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "8589934592 denoising");
+  }
 }
 
 TEST(Roles, AutoGoesByTheNumbersThatAreNamed) {
@@ -144,32 +151,18 @@ TEST(DeviceMap, ReadsWhatAccelerateWrites) {
       Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
 }
 
-// 480 x 720 x 49: 13 x 30 x 45 tokens, on which peers stop at rank counts that do not divide 30.
-TEST(TokenLayout, EveryRankCountFrom1To64HasAPartition) {
-  const Shape grid{13, 30, 45};
-  for (int ranks = 1; ranks <= 64; ++ranks) {
-    for (const Shard shard : {Shard::automatic, Shard::height, Shard::frames, Shard::grid}) {
-      const Layout layout = token_layout(shard, grid, ranks);
-      EXPECT_EQ(layout.ranks(), ranks);
-      EXPECT_TRUE(layout.is_partition()) << ranks;
-    }
-    const std::int64_t automatic = largest_box(token_layout(Shard::automatic, grid, ranks));
-    for (const Shard shard : {Shard::height, Shard::frames, Shard::grid}) {
-      EXPECT_LE(automatic, largest_box(token_layout(shard, grid, ranks))) << ranks;
-    }
-  }
-  EXPECT_EQ(token_layout(Shard::automatic, grid, 6), Layout::cut(grid, 1, 6));
-  EXPECT_EQ(token_layout(Shard::frames, grid, 5), Layout::cut(grid, 0, 5));
-  EXPECT_EQ(token_layout(Shard::grid, grid, 7), Layout::cut(grid, 1, 7)) << "7 has no grid";
-}
-
-TEST(Describe, NamesRolesAndBoxes) {
+TEST(Describe, NamesRolesMeshAndBoxes) {
   ParallelRequest request;
   request.mode = Mode::split;
-  const std::string text = describe(make_plan(request, t5_xxl, 4), {2, 4, 5});
+  request.cfg = 1;
+  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
+  const std::string text = describe(make_plan(request, t5_xxl, 4), sizes);
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
+  EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (the cheapest of 2: "), std::string::npos)
+      << text;
   EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
+  EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
 }
 
 }  // namespace

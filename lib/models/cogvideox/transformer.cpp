@@ -7,6 +7,13 @@
 
 namespace reelmesh {
 
+Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t channels) {
+  return grid.scaled(0, patch.frames)
+      .scaled(1, patch.rows)
+      .scaled(2, patch.columns)
+      .with_axis(1, channels);
+}
+
 CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
                                        const Layout& grid, const Layout& text, std::int64_t batch,
                                        int ring)
@@ -14,7 +21,6 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
       grid_(grid),
       text_(text),
       batch_(batch),
-      patch_(config.patch),
       attend_(group, {text, grid}, {batch, config.heads, config.head_channels, ring}) {
   const Box& box = own_box(grid, group);
   if (config.rotary) {
@@ -22,13 +28,6 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
   } else {
     added_ = sincos_positions(config, box);
   }
-}
-
-Layout CogVideoXPlacement::latents(std::int64_t channels) const {
-  return grid_.scaled(0, patch_.frames)
-      .scaled(1, patch_.rows)
-      .scaled(2, patch_.columns)
-      .with_axis(1, channels);
 }
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,

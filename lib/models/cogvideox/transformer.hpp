@@ -8,6 +8,9 @@
 
 namespace reelmesh {
 
+/// The latents [frame, channel, row, column] of a grid of tokens, cut as the grid is.
+Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t channels);
+
 /// How one clip lies over a group: set up once, used in every call.
 class CogVideoXPlacement {
  public:
@@ -20,15 +23,12 @@ class CogVideoXPlacement {
   const comm::Group& group() const { return group_; }
   const Layout& text() const { return text_; }
   std::int64_t batch() const { return batch_; }
-  /// Of latents [frame, channel, row, column]: the grid's boxes in latent units.
-  Layout latents(std::int64_t channels) const;
 
  private:
   friend class CogVideoXTransformer;
   comm::Group group_;
   Layout grid_, text_;
   std::int64_t batch_;
-  ops::Patch patch_;
   Attend attend_;
   Tensor added_;         ///< position table of this rank's video tokens, or empty
   RotaryTables rotary_;  ///< of this rank's video tokens, or empty

@@ -1,0 +1,78 @@
+// Seconds of a denoising step on a mesh of ranks, against what one rank of the same threads takes:
+//
+//   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to core build/tests/bench_denoise
+//       MODEL_DIR FRAMES STEPS bfloat16 [CFG RING ULYSSES]
+//
+// Noise in, text at random; nothing is checked. Prints one line: mesh, tokens, seconds of the
+// fastest step (of the slowest rank in it), what the plan expects, and what was sent. Efficiency is
+// the seconds of one rank divided by ranks and by these seconds.
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "base/trace.hpp"
+#include "base/units.hpp"
+#include "pipeline/denoise.hpp"
+#include "sampler/generator.hpp"
+
+namespace {
+
+using namespace reelmesh;
+
+void bench(const std::vector<std::string>& words) {
+  const comm::Group world = comm::Group::world();
+  const std::filesystem::path root = words.at(0);
+  const CogVideoXFolder model =
+      CogVideoXFolder::open({root, root / "transformer", root / "vae", root / "text_encoder",
+                             root / "tokenizer", root / "scheduler"});
+  const CogVideoXConfig& config = model.transformer;
+  const DType dtype = words.at(3) == "bfloat16" ? DType::bfloat16 : DType::float32;
+  pipeline::Clip clip;
+  clip.record.steps = std::stoi(words.at(2));
+  clip.record.guidance = 6;
+  clip.branches.resize(2, std::vector<std::int32_t>(std::size_t(config.max_text_tokens)));
+  clip.latent_frames =
+      (std::stoi(words.at(1)) - 1) / config.temporal_compression + config.patch.frames;
+  clip.latent_height = config.sample_height;
+  clip.latent_width = config.sample_width;
+  MeshRequest request;
+  if (words.size() > 4) {
+    request = {std::stoi(words.at(4)), std::stoi(words.at(6)), std::stoi(words.at(5))};
+  }
+  const DenoiseSizes sizes = clip.sizes(config, dtype);
+  const DenoiseLayout layout = denoise_layout(request, Shard::automatic, sizes, world.size());
+  const Layout text = pipeline::context_layout(layout, 2, config.text_channels);
+  const Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
+  TorchGenerator generator(1);
+  fill_noise(generator, text.global(), own_box(text, world).offset, own_box(text, world).extent,
+             context.data<float>());
+  const CogVideoXTransformer transformer(model.transformer_weights(), config, dtype);
+
+  double fastest = 1e300;
+  world.barrier();
+  std::int64_t since = trace::now_ns();
+  pipeline::denoise_clip(clip, transformer, model.scheduler, world, layout, context.to(dtype), [&] {
+    const double seconds = world.max(static_cast<double>(trace::now_ns() - since) * 1e-9);
+    fastest = std::min(fastest, seconds);
+    since = trace::now_ns();
+  });
+  const double sent = world.sum(static_cast<double>(trace::recorder().bytes_sent));
+  if (world.rank() != 0) return;
+  fmt::print("{} ranks, {}, {} tokens: {:.3f} s a step, {} sent a step and rank ({})\n",
+             world.size(), to_string(layout.mesh), sizes.text_tokens + numel(sizes.grid), fastest,
+             format_bytes(sent / clip.record.steps / world.size()), layout.why);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const comm::Environment mpi;
+  try {
+    bench({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << error.what()
+              << "\nusage: MODEL_DIR FRAMES STEPS float32|bfloat16 "
+                 "[CFG RING ULYSSES]\n";
+    comm::abort_all(Status::usage);
+  }
+}
