@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
+#include "base/background.hpp"
 #include "base/trace.hpp"
 
 namespace reelmesh::comm {
@@ -100,6 +102,13 @@ double Group::max(double value) const { return reduce(*this, value, MPI_DOUBLE, 
 double Group::min(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MIN); }
 double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_SUM); }
 
+void Group::sum(std::span<std::int64_t> values) const {
+  if (size_ == 1) return;
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), to_int(values.size(), "MPI_Allreduce"),
+                      MPI_INT64_T, MPI_SUM, handle()),
+        "MPI_Allreduce");
+}
+
 std::string Group::broadcast(std::string text, int root) const {
   std::int64_t size = static_cast<std::int64_t>(text.size());
   check(MPI_Bcast(&size, 1, MPI_INT64_T, root, handle()), "MPI_Bcast");
@@ -158,32 +167,75 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
   return all.split();
 }
 
-void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {
-  std::vector<MPI_Request> requests;
+namespace {
+
+// Any call into MPI lets all its messages get on; this one does nothing else.
+int transfers_under_way = 0;
+void help_along() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+}
+
+void count_transfers(int change) {
+  transfers_under_way += change;
+  background_work = transfers_under_way > 0 ? help_along : nullptr;
+}
+
+}  // namespace
+
+Transfer::Transfer(Transfer&& other) noexcept : requests_(std::exchange(other.requests_, {})) {}
+
+Transfer& Transfer::operator=(Transfer&& other) noexcept {
+  std::swap(requests_, other.requests_);
+  return *this;
+}
+
+Transfer::~Transfer() {
+  try {
+    finish();
+  } catch (const Error&) {  // whoever did not finish it is unwinding
+  }
+}
+
+void Transfer::finish() {
+  if (requests_.empty()) return;
+  std::vector<MPI_Request> requests = std::exchange(requests_, {});
+  count_transfers(-1);
+  check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
+        "MPI_Waitall");
+}
+
+Transfer Group::begin_exchange(std::span<const Message> sends,
+                               std::span<const Message> receives) const {
+  Transfer transfer;
+  std::vector<MPI_Request>& requests = transfer.requests_;
   const auto in_pieces = [&](const Message& message, auto&& start) {
     for (std::int64_t done = 0; done < message.bytes; done += piece_bytes) {
-      requests.emplace_back();
+      MPI_Request request = MPI_REQUEST_NULL;
       start(static_cast<std::byte*>(message.data) + done,
-            static_cast<int>(std::min(piece_bytes, message.bytes - done)));
+            static_cast<int>(std::min(piece_bytes, message.bytes - done)), &request);
+      if (requests.empty()) count_transfers(1);
+      requests.push_back(request);
     }
   };
   for (const Message& message : receives) {
-    in_pieces(message, [&](void* data, int bytes) {
-      check(
-          MPI_Irecv(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), &requests.back()),
-          "MPI_Irecv");
+    in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
+      check(MPI_Irecv(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
+            "MPI_Irecv");
     });
   }
   for (const Message& message : sends) {
     trace::recorder().bytes_sent += message.bytes;
-    in_pieces(message, [&](void* data, int bytes) {
-      check(
-          MPI_Isend(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), &requests.back()),
-          "MPI_Isend");
+    in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
+      check(MPI_Isend(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
+            "MPI_Isend");
     });
   }
-  check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
-        "MPI_Waitall");
+  return transfer;
+}
+
+void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {
+  begin_exchange(sends, receives).finish();
 }
 
 }  // namespace reelmesh::comm

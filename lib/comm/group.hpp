@@ -33,6 +33,23 @@ struct Message {
   std::int64_t bytes = 0;
 };
 
+/// Messages that are on their way. Their buffers stay alive, and untouched, until they have
+/// arrived; the calling thread helps them along whenever it calls background()
+/// (base/background.hpp).
+class Transfer {
+ public:
+  Transfer() = default;
+  Transfer(Transfer&& other) noexcept;
+  Transfer& operator=(Transfer&& other) noexcept;
+  ~Transfer();  ///< waits, as finish() does, but says nothing of errors
+  /// Returns when all buffers may be used again.
+  void finish();
+
+ private:
+  friend class Group;
+  std::vector<MPI_Request> requests_;
+};
+
 /// An ordered set of ranks. A default-made Group has no ranks and this rank is not in it. Copies
 /// share the communicator, which is freed with the last of them. Errors of MPI are
 /// Error(internal) that name the call.
@@ -56,6 +73,8 @@ class Group {
   double max(double value) const;
   double min(double value) const;
   double sum(double value) const;
+  /// Every element summed over the ranks, in place, on every rank; all give equally many.
+  void sum(std::span<std::int64_t> values) const;
   /// `text` of the root, on every rank.
   std::string broadcast(std::string text, int root) const;
   /// One block a rank, in rank order, on every rank; blocks may differ in size.
@@ -63,7 +82,10 @@ class Group {
   /// Like all_gather, but only the root gets the blocks (the others an empty vector).
   std::vector<std::string> gather(const std::string& block, int root) const;
   /// Sends and receives point to point; both sides name the same byte counts, in the same order for
-  /// a pair of ranks. Returns when all buffers may be reused. Ranks with no message return at once.
+  /// a pair of ranks. Several transfers may be under way at once where both sides begin them in the
+  /// same order.
+  Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
+  /// The same, finished. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
 
  private:

@@ -11,9 +11,9 @@
 namespace reelmesh::ops {
 namespace {
 
-constexpr std::int64_t tile_rows = 64;    // queries of one task
-constexpr std::int64_t block_keys = 512;  // keys of one block
-constexpr std::int64_t lanes = 16;        // partial sums of a row, in a fixed order
+constexpr std::int64_t tile_rows = 64;  // queries of one task
+constexpr std::int64_t block_keys = Attention::block_keys;
+constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
 
 // One row of one block: scores → weights exp(score − largest) in place. Returns the factor for what
 // was summed up before; updates the row's largest score and sum.
@@ -71,138 +71,239 @@ void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std:
   }
 }
 
-// One attention of a fixed geometry. T: type of the tensors, C: type of the products.
-template <class T, class C>
-class Streamed {
+// Queries, keys or values within a tensor [row, batch, part, head, channel].
+struct Rows {
+  Tensor tensor;
+  std::int64_t part = 0;
+};
+
+struct Extents {
+  std::int64_t queries = 0, batch = 0, heads = 0, channels = 0;
+};
+
+}  // namespace
+
+class Attention::Work {
  public:
-  Streamed(const Tensor& qkv, float scale, const Tensor& bias)
-      : tokens_(qkv.shape(0)),
-        batch_(qkv.shape(1)),
-        heads_(qkv.shape(3)),
-        channels_(qkv.shape(4)),
-        stride_(batch_ * 3 * heads_ * channels_),
+  virtual ~Work() = default;
+  virtual void add(const Rows& keys, const Rows& values, std::int64_t count) = 0;
+  virtual Tensor finish() = 0;
+};
+
+namespace {
+
+// T: type of the tensors, C: type of the products.
+template <class T, class C>
+class Streamed : public Attention::Work {
+ public:
+  // bias: float32 [head, query, key] or empty.
+  Streamed(const Extents& extents, Rows queries, float scale, Tensor bias)
+      : extents_(extents),
+        queries_(std::move(queries)),
+        bias_(std::move(bias)),
         scale_(scale),
-        qkv_(qkv.data<T>()),
-        bias_(bias.empty() ? nullptr : bias.data<float>()),
-        blocks_((tokens_ + block_keys - 1) / block_keys) {
-    const std::int64_t last = tokens_ - (blocks_ - 1) * block_keys;
-    scores_ = TileProduct(tile_rows, std::min(block_keys, tokens_), channels_, dtype_of<C>());
-    values_ = TileProduct(tile_rows, channels_, std::min(block_keys, tokens_), dtype_of<C>());
-    last_scores_ = TileProduct(tile_rows, last, channels_, dtype_of<C>());
-    last_values_ = TileProduct(tile_rows, channels_, last, dtype_of<C>());
-    key_bytes_ = std::max(scores_.packed_bytes(), last_scores_.packed_bytes());
-    value_bytes_ = std::max(values_.packed_bytes(), last_values_.packed_bytes());
+        total_(Tensor::empty({extents.queries, extents.batch, extents.heads, extents.channels},
+                             DType::float32)),
+        largest_(Tensor::empty({extents.batch * extents.heads, extents.queries}, DType::float32)),
+        sum_(Tensor::empty(largest_.shape(), DType::float32)) {}
+
+  void add(const Rows& keys, const Rows& values, std::int64_t count) override {
+    expect(keys_ % block_keys == 0, "{} keys before more", keys_);
+    const std::int64_t pairs = extents_.batch * extents_.heads;
+    if (count > 0 && !total_.empty()) {
+      trace::recorder().flops += 4 * pairs * extents_.queries * count * extents_.channels;
+      pack(keys, values, count);
+      const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
+      parallel_for(pairs * tiles, 1, [&](std::int64_t task) {
+        attend(task / tiles, task % tiles * tile_rows, count);
+      });
+    }
+    keys_ += count;
   }
 
-  Tensor run() {
-    pack();
-    Tensor out = Tensor::empty({tokens_, batch_, heads_, channels_}, dtype_of<T>());
-    const std::int64_t row_tiles = (tokens_ + tile_rows - 1) / tile_rows;
-    parallel_for(batch_ * heads_ * row_tiles, 1, [&](std::int64_t task) {
-      rows(task / row_tiles, task % row_tiles * tile_rows, out.data<T>());
+  Tensor finish() override {
+    expect(keys_ > 0 || total_.empty(), "attention without keys");
+    const auto& [queries, batch, heads, channels] = extents_;
+    const Tensor out =
+        dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(total_.shape(), dtype_of<T>());
+    parallel_for(queries, 16, [&](std::int64_t query) {
+      for (std::int64_t pair = 0; pair < batch * heads; ++pair) {
+        const std::int64_t at = (query * batch * heads + pair) * channels;
+        const float* from = total_.data<float>() + at;
+        const float sum = sum_.data<float>()[pair * queries + query];
+        T* y = out.data<T>() + at;
+        for (std::int64_t c = 0; c < channels; ++c) y[c] = T(from[c] / sum);
+      }
     });
     return out;
   }
 
  private:
-  // q, k or v (part 0, 1, 2) of a pair = batch item · heads + head, from this token on.
-  const T* part(std::int64_t pair, int which, std::int64_t token) const {
-    return qkv_ + token * stride_ +
-           ((pair / heads_ * 3 + which) * heads_ + pair % heads_) * channels_;
+  // The products of a block of so many keys.
+  struct Products {
+    TileProduct scores, values;
+  };
+
+  // The row of a pair = batch item · heads + head. From row to row it is stride(rows) further.
+  const T* at(const Rows& rows, std::int64_t pair, std::int64_t row) const {
+    const auto& [queries, batch, heads, channels] = extents_;
+    const std::int64_t part = pair / heads * rows.tensor.shape(2) + rows.part;
+    return rows.tensor.template data<T>() + row * stride(rows) +
+           (part * heads + pair % heads) * channels;
   }
-  std::int64_t keys_of(std::int64_t block) const {
-    return std::min(block_keys, tokens_ - block * block_keys);
+  static std::int64_t stride(const Rows& rows) {
+    return rows.tensor.empty() ? 0 : rows.tensor.numel() / rows.tensor.shape(0);
+  }
+  const Products& products_of(std::int64_t keys) const {
+    return keys == block_keys ? whole_ : rest_;
   }
   std::uint8_t* packed(std::int64_t pair, std::int64_t block) const {
     return packed_.data<std::uint8_t>() +
            (pair * blocks_ + block) * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
   }
 
-  void pack() {
-    packed_ = Tensor::empty(
-        {batch_ * heads_ * blocks_ * static_cast<std::int64_t>(key_bytes_ + value_bytes_)},
-        DType::uint8);
-    parallel_for(batch_ * heads_ * blocks_, 1, [&](std::int64_t task) {
-      const std::int64_t pair = task / blocks_;
-      const std::int64_t block = task % blocks_;
-      const std::int64_t keys = keys_of(block);
+  void pack(const Rows& keys, const Rows& values, std::int64_t count) {
+    const std::int64_t channels = extents_.channels, pairs = extents_.batch * extents_.heads;
+    const auto make = [&](std::int64_t n) {
+      return Products{TileProduct(tile_rows, n, channels, dtype_of<C>()),
+                      TileProduct(tile_rows, channels, n, dtype_of<C>())};
+    };
+    const std::int64_t rest = count % block_keys;
+    if (count >= block_keys && keys_ == 0) whole_ = make(block_keys);
+    if (rest > 0) rest_ = make(rest);
+    // A block takes the same room, whole or not.
+    const Products& larger = count >= block_keys ? whole_ : rest_;
+    key_bytes_ = larger.scores.packed_bytes();
+    value_bytes_ = larger.values.packed_bytes();
+    if (rest > 0) {
+      key_bytes_ = std::max(key_bytes_, rest_.scores.packed_bytes());
+      value_bytes_ = std::max(value_bytes_, rest_.values.packed_bytes());
+    }
+    blocks_ = (count + block_keys - 1) / block_keys;
+    const std::int64_t bytes =
+        pairs * blocks_ * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
+    if (packed_.numel() < bytes) packed_ = Tensor::empty({bytes}, DType::uint8);
+    parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
+      const std::int64_t pair = task / blocks_, block = task % blocks_;
+      const std::int64_t n = std::min(block_keys, count - block * block_keys);
       auto* dense = static_cast<C*>(
-          thread_scratch(0, static_cast<std::size_t>(block_keys * channels_) * sizeof(C)));
-      const bool last = block == blocks_ - 1;
-      gather_rows(part(pair, 1, block * block_keys), stride_, keys, channels_, dense);
-      (last ? last_scores_ : scores_).pack(dense, true, channels_, packed(pair, block));
-      gather_rows(part(pair, 2, block * block_keys), stride_, keys, channels_, dense);
-      (last ? last_values_ : values_)
-          .pack(dense, false, channels_, packed(pair, block) + key_bytes_);
+          thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
+      gather_rows(at(keys, pair, block * block_keys), stride(keys), n, channels, dense);
+      products_of(n).scores.pack(dense, true, channels, packed(pair, block));
+      gather_rows(at(values, pair, block * block_keys), stride(values), n, channels, dense);
+      products_of(n).values.pack(dense, false, channels, packed(pair, block) + key_bytes_);
     });
   }
 
-  void rows(std::int64_t pair, std::int64_t first, T* out) const {
-    const std::int64_t count = std::min(tile_rows, tokens_ - first);
+  // One tile of queries meets the packed keys; what it has so far is kept from addition to
+  // addition.
+  void attend(std::int64_t pair, std::int64_t first, std::int64_t keys) const {
+    const auto& [queries, batch, heads, channels] = extents_;
+    const std::int64_t count = std::min(tile_rows, queries - first);
     auto* query = static_cast<C*>(
-        thread_scratch(0, static_cast<std::size_t>(tile_rows * channels_) * sizeof(C)));
+        thread_scratch(0, static_cast<std::size_t>(tile_rows * channels) * sizeof(C)));
     auto* scores = static_cast<float*>(
         thread_scratch(1, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(float)));
     auto* weights = static_cast<C*>(
         thread_scratch(2, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(C)));
     auto* block_out = static_cast<float*>(
-        thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels_) * sizeof(float)));
-    float* total = block_out + tile_rows * channels_;
-    std::fill_n(query, tile_rows * channels_, C(0.0F));
-    gather_rows(part(pair, 0, first), stride_, count, channels_, query);
-    std::fill_n(total, tile_rows * channels_, 0.0F);
+        thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels) * sizeof(float)));
+    float* total = block_out + tile_rows * channels;
+    std::fill_n(query, tile_rows * channels, C(0.0F));
+    gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
+
+    float* kept = total_.data<float>() + (first * batch * heads + pair) * channels;
+    const std::int64_t kept_stride = batch * heads * channels;
+    float* kept_largest = largest_.data<float>() + pair * queries + first;
+    float* kept_sum = sum_.data<float>() + pair * queries + first;
     float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
+    if (keys_ == 0) {
+      std::fill_n(total, tile_rows * channels, 0.0F);
+    } else {
+      gather_rows(kept, kept_stride, count, channels, total);
+      std::copy_n(kept_largest, count, largest);
+      std::copy_n(kept_sum, count, sum);
+    }
 
     for (std::int64_t block = 0; block < blocks_; ++block) {
-      const bool last = block == blocks_ - 1;
-      const std::int64_t keys = keys_of(block);
-      (last ? last_scores_ : scores_).run(query, packed(pair, block), scores);
+      const std::int64_t n = std::min(block_keys, keys - block * block_keys);
+      const Products& products = products_of(n);
+      products.scores.run(query, packed(pair, block), scores);
       for (std::int64_t r = 0; r < tile_rows; ++r) {
-        const float* bias =
-            bias_ == nullptr || r >= count
-                ? nullptr
-                : bias_ + (pair % heads_ * tokens_ + first + r) * tokens_ + block * block_keys;
-        factor[r] = softmax_block(scores + r * keys, keys, scale_, bias, largest[r], sum[r]);
+        const float* bias = bias_.empty() || r >= count
+                                ? nullptr
+                                : bias_.data<float>() +
+                                      (pair % heads * queries + first + r) * bias_.shape(2) +
+                                      keys_ + block * block_keys;
+        factor[r] = softmax_block(scores + r * n, n, scale_, bias, largest[r], sum[r]);
       }
-      for (std::int64_t i = 0; i < tile_rows * keys; ++i) weights[i] = C(scores[i]);
-      (last ? last_values_ : values_).run(weights, packed(pair, block) + key_bytes_, block_out);
+      for (std::int64_t i = 0; i < tile_rows * n; ++i) weights[i] = C(scores[i]);
+      products.values.run(weights, packed(pair, block) + key_bytes_, block_out);
       for (std::int64_t r = 0; r < count; ++r) {
-        accumulate(total + r * channels_, block_out + r * channels_, channels_, factor[r]);
+        accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
     }
     for (std::int64_t r = 0; r < count; ++r) {
-      T* y = out + (((first + r) * batch_ + pair / heads_) * heads_ + pair % heads_) * channels_;
-      for (std::int64_t c = 0; c < channels_; ++c) y[c] = T(total[r * channels_ + c] / sum[r]);
+      std::copy_n(total + r * channels, channels, kept + r * kept_stride);
     }
+    std::copy_n(largest, count, kept_largest);
+    std::copy_n(sum, count, kept_sum);
   }
 
-  std::int64_t tokens_, batch_, heads_, channels_, stride_;
+  Extents extents_;
+  Rows queries_;
+  Tensor bias_;
   float scale_;
-  const T* qkv_;
-  const float* bias_;
-  std::int64_t blocks_;
-  TileProduct scores_, values_, last_scores_, last_values_;
+  Tensor total_;           // float32 [query, batch, head, channel]: sums of weighted values
+  Tensor largest_, sum_;   // float32 [batch · head, query]: largest score, sum of weights
+  std::int64_t keys_ = 0;  // so far
+  std::int64_t blocks_ = 0;
+  Products whole_, rest_;
   std::size_t key_bytes_ = 0, value_bytes_ = 0;
   Tensor packed_;
 };
 
+std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias) {
+  const Shape& shape = queries.tensor.shape();
+  const Extents extents{shape[0], shape[1], shape[3], shape[4]};
+  const DType dtype = queries.tensor.dtype();
+  return visit_float(dtype, [&](auto type) -> std::unique_ptr<Attention::Work> {
+    using T = decltype(type);
+    if (compute_dtype(dtype) == DType::bfloat16) {
+      return std::make_unique<Streamed<T, BFloat16>>(extents, queries, scale, bias);
+    }
+    return std::make_unique<Streamed<T, float>>(extents, queries, scale, bias);
+  });
+}
+
 }  // namespace
+
+Attention::Attention(const Tensor& queries, float scale) {
+  expect(queries.shape().size() == 4, "attention of {}", to_string(queries.shape()));
+  Shape shape = queries.shape();
+  shape.insert(shape.begin() + 2, 1);
+  work_ = work_on({queries.reshape(std::move(shape)), 0}, scale, {});
+}
+
+Attention::~Attention() = default;
+
+void Attention::add(const Tensor& keys_values) {
+  expect(keys_values.shape().size() == 5 && keys_values.shape(2) == 2, "attention to {}",
+         to_string(keys_values.shape()));
+  work_->add({keys_values, 0}, {keys_values, 1}, keys_values.shape(0));
+}
+
+Tensor Attention::finish() { return work_->finish(); }
 
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias) {
   expect(qkv.shape().size() == 5 && qkv.shape(2) == 3, "attention of {}", to_string(qkv.shape()));
   const std::int64_t tokens = qkv.shape(0), heads = qkv.shape(3);
   expect(bias.empty() || bias.shape() == Shape{heads, tokens, tokens},
          "attention of {} with a bias {}", to_string(qkv.shape()), to_string(bias.shape()));
-  if (qkv.empty()) return Tensor::empty({tokens, qkv.shape(1), heads, qkv.shape(4)}, qkv.dtype());
-  trace::recorder().flops += 4 * qkv.shape(1) * heads * tokens * tokens * qkv.shape(4);
-  return visit_float(qkv.dtype(), [&](auto type) {
-    using T = decltype(type);
-    if (compute_dtype(qkv.dtype()) == DType::bfloat16) {
-      return Streamed<T, BFloat16>(qkv, scale, bias).run();
-    }
-    return Streamed<T, float>(qkv, scale, bias).run();
-  });
+  const auto work = work_on({qkv, 0}, scale, bias);
+  work->add({qkv, 1}, {qkv, 2}, tokens);
+  return work->finish();
 }
 
 }  // namespace reelmesh::ops

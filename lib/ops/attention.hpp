@@ -1,14 +1,41 @@
 #pragma once
+#include <memory>
+
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
 
-/// softmax(scale·q·kᵀ + bias)·v over all tokens, for every batch item and head, without ever
-/// holding the whole score matrix (online softmax over blocks of keys; Milakov & Gimelshein 2018,
-/// Dao 2022). Blocks of keys start at fixed tokens and a row meets the same kernel wherever it
-/// stands, so a row's bits depend on its query and on all keys, in token order, only. qkv: [token,
-/// batch, 3, head, channel]; bias: float32 [head, token, token] (query, key) or empty. → [token,
-/// batch, head, channel] of the same type. Heads may be none.
+/// Attention whose keys come bit by bit: softmax(scale·q·kᵀ)·v for every batch item and head,
+/// without ever holding the whole score matrix (online softmax over blocks of keys; Milakov &
+/// Gimelshein 2018, Dao 2022). Blocks of keys start at fixed keys and a row meets the same kernel
+/// wherever it stands, so a row's bits depend on its query and on all keys, in their order, only.
+class Attention {
+ public:
+  /// Keys of one block. Every addition but the last is of a multiple of it.
+  static constexpr std::int64_t block_keys = 512;
+
+  /// queries: [query, batch, head, channel], not to be changed before the end. Queries and heads
+  /// may be none.
+  Attention(const Tensor& queries, float scale);
+  ~Attention();
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  /// The next keys and their values, all of one type with the queries: [key, batch, 2, head,
+  /// channel].
+  void add(const Tensor& keys_values);
+  /// → [query, batch, head, channel] of the queries' type. Once, after all keys.
+  Tensor finish();
+
+  class Work;  ///< for one type
+
+ private:
+  std::unique_ptr<Work> work_;
+};
+
+/// The same over all tokens at once, with softmax(scale·q·kᵀ + bias). qkv: [token, batch, 3, head,
+/// channel]; bias: float32 [head, token, token] (query, key) or empty. → [token, batch, head,
+/// channel] of the same type. Heads may be none.
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias = {});
 
 }  // namespace reelmesh::ops

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <exception>
 
+#include "base/background.hpp"
+
 // Kernels marked so are compiled for several instruction sets and chosen when the program starts.
 // Without floating-point contraction all of them give the same bits.
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -17,13 +19,16 @@
 
 namespace reelmesh::ops {
 
-/// f(i) for i in [0, n), shared out among the threads in chunks of `grain`. The first exception of
-/// a task is thrown again here.
+/// f(i) for i in [0, n), shared out among the threads in chunks of `grain`, with background() after
+/// each chunk. The first exception of a task is thrown again here.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;
   if (n <= grain || omp_get_max_threads() == 1) {
-    for (std::int64_t i = 0; i < n; ++i) f(i);
+    for (std::int64_t i = 0; i < n; ++i) {
+      f(i);
+      if ((i + 1) % grain == 0) background();
+    }
     return;
   }
   std::exception_ptr failure;
@@ -31,6 +36,7 @@ void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   for (std::int64_t chunk = 0; chunk < (n + grain - 1) / grain; ++chunk) {
     try {
       for (std::int64_t i = chunk * grain; i < n && i < (chunk + 1) * grain; ++i) f(i);
+      background();
     } catch (...) {
 #pragma omp critical(reelmesh_parallel_for)
       failure = std::current_exception();

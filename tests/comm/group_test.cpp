@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/background.hpp"
+
 namespace reelmesh::comm {
 namespace {
 
@@ -50,6 +52,33 @@ TEST(Group, ExchangesAroundARing) {
   const Message send{next, sent.data(), 4000}, receive{previous, received.data(), 4000};
   world.exchange({&send, 1}, {&receive, 1});
   EXPECT_EQ(received, std::vector<int>(1000, previous));
+}
+
+TEST(Group, TransfersMayBeUnderWayAtOnce) {
+  const Group world = Group::world();
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  EXPECT_EQ(background_work, nullptr);
+  // Large ones, which MPI does not buffer.
+  constexpr std::size_t count = 3, numbers = 1 << 20;
+  std::vector<std::vector<int>> sent, received(count, std::vector<int>(numbers, -1));
+  {
+    std::vector<Transfer> transfers;
+    for (std::size_t i = 0; i < count; ++i) {
+      sent.emplace_back(numbers, int(i) * 100 + world.rank());
+      const Message send{next, sent[i].data(), numbers * sizeof(int)};
+      const Message receive{previous, received[i].data(), numbers * sizeof(int)};
+      transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
+    }
+    EXPECT_NE(background_work, nullptr);
+    background();
+    transfers[1].finish();
+    EXPECT_EQ(received[1], std::vector<int>(numbers, 100 + previous));
+  }  // the others end here
+  EXPECT_EQ(background_work, nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(received[i], std::vector<int>(numbers, int(i) * 100 + previous));
+  }
 }
 
 TEST(Group, NonMemberMayNotUseIt) { EXPECT_THROW(Group().barrier(), Error); }

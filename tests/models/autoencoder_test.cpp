@@ -88,12 +88,17 @@ INSTANTIATE_TEST_SUITE_P(OpenSora, AutoencoderKinds, ::testing::Values("v1_0", "
 
 TEST_P(AutoencoderKinds, CheckpointsHoldWhatTheConfigurationAsksFor) {
   const Reference reference(GetParam());
-  const Difference difference =
-      reference.weights().compare(open_sora_vae_tensors(reference.config));
-  EXPECT_THAT(difference.missing, testing::IsEmpty());
+  const Checkpoint weights = reference.weights();
+  EXPECT_NO_THROW(weights.check(open_sora_decoder_tensors(reference.config)));
+  const Difference difference = weights.compare(open_sora_vae_tensors(reference.config));
   EXPECT_THAT(difference.unexpected, testing::IsEmpty());
   EXPECT_TRUE(difference.wrong_shapes.empty());
-  EXPECT_NO_THROW(reference.weights().check(open_sora_decoder_tensors(reference.config)));
+  // Of release 1.2 only the decoders' tensors are in the data.
+  for (const std::string& name : difference.missing) {
+    EXPECT_TRUE(reference.config.temporal && (name.find("encoder.") != std::string::npos ||
+                                              name.find(".quant_conv.") != std::string::npos))
+        << name;
+  }
 }
 
 TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
@@ -117,14 +122,13 @@ TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
     x.data<float>()[i] = latents.data<float>()[i % 4 * all + i / 4];
   }
   const auto world = comm::Group::world();
-  const ImageRows rows{world, Layout::cut({3}, 0, world.size())};
-  const Layout cut = rows.rows.with_axis(0, 5).with_axis(2, 5).with_axis(3, 4);
+  const Layout pixels = Layout::cut({3, 5}, 0, world.size());
+  const Layout cut = pixels.with_axis(0, 5).with_axis(3, 4);
   const Sharded mine = spread(x, cut);
   // With four ranks the last one has no rows.
   const Tensor frames = mine.local.empty() ? Tensor::empty({17, 0, 5, 4}, DType::float32)
-                                           : decoder(rows, mine.local, 17);
-  const Tensor whole =
-      gathered({frames, rows.rows.with_axis(0, 17).with_axis(2, 5).with_axis(3, 4), world});
+                                           : decoder({world, pixels}, mine.local, 17);
+  const Tensor whole = gathered({frames, pixels.with_axis(0, 17).with_axis(3, 4), world});
   std::vector<float> indices;
   for (int i = 0; i < 17; ++i) indices.push_back(float(i));
   EXPECT_LT(relative_error(channels_first(whole, indices), reference.get("temporal.decoded")),
@@ -200,20 +204,6 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
       EXPECT_TRUE(same_bits(spread_out, by_myself)) << frames << " frames, " << name_of(dtype);
     }
   }
-}
-
-TEST(CutItems, PrefersItemsAndTakesRowsWhereThatIsLess) {
-  const auto cut = [](std::int64_t items, std::int64_t rows, int ranks) {
-    const ItemCut c = cut_items(items, rows, ranks);
-    return std::pair{c.items, c.rows};
-  };
-  EXPECT_EQ(cut(16, 32, 1), (std::pair{1, 1}));
-  EXPECT_EQ(cut(16, 32, 4), (std::pair{4, 1}));
-  EXPECT_EQ(cut(16, 32, 3), (std::pair{3, 1}));  // 6 images of 32 rows, not 16 of 12
-  EXPECT_EQ(cut(16, 32, 64), (std::pair{16, 4}));
-  EXPECT_EQ(cut(1, 32, 5), (std::pair{1, 5}));
-  EXPECT_EQ(cut(3, 30, 4), (std::pair{1, 4}));  // 3 images of 9 rows, not 1 of 30
-  EXPECT_EQ(cut(1, 3, 8), (std::pair{1, 3}));   // five ranks have nothing to do
 }
 
 TEST(OpenSoraVaeConfig, CountsFramesOfLatents) {

@@ -94,6 +94,51 @@ TEST(Attention, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
   }
 }
 
+// Tokens [first, first + count) of q (part 0, one part) or of k and v (part 1, two parts).
+Tensor parts_of(const Tensor& qkv, std::int64_t first, std::int64_t count, std::int64_t part,
+                std::int64_t parts) {
+  const std::int64_t batch = qkv.shape(1), run = qkv.shape(3) * qkv.shape(4);
+  Tensor out = Tensor::empty({count, batch, parts, qkv.shape(3), qkv.shape(4)}, qkv.dtype());
+  const std::int64_t size = size_of(qkv.dtype());
+  for (std::int64_t i = 0; i < count * batch; ++i) {
+    std::copy_n(
+        static_cast<const std::byte*>(qkv.raw()) + ((first * batch + i) * 3 + part) * run * size,
+        parts * run * size, static_cast<std::byte*>(out.raw()) + i * parts * run * size);
+  }
+  return out;
+}
+
+TEST(Attention, KeysThatComeBitByBitGiveTheSameBits) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const std::int64_t tokens = 1300;
+    const Tensor qkv = random_tensor({tokens, 2, 3, 2, 16}, 9, dtype);
+    const Tensor whole = attention(qkv, 0.25F);
+    const std::vector<std::vector<std::int64_t>> divisions{
+        {1300}, {512, 788}, {1024, 276}, {512, 512, 276}, {0, 512, 0, 788}};
+    // Queries may be any of the tokens, in any number.
+    for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {0, tokens}, {77, 100}, {1299, 1}, {5, 0}}) {
+      for (const auto& division : divisions) {
+        Attention part(parts_of(qkv, first, count, 0, 1).reshape({count, 2, 2, 16}), 0.25F);
+        std::int64_t done = 0;
+        for (const std::int64_t keys : division) {
+          part.add(parts_of(qkv, done, keys, 1, 2));
+          done += keys;
+        }
+        EXPECT_TRUE(same_bits(part.finish(), whole.rows(first, count)));
+      }
+    }
+  }
+}
+
+TEST(Attention, OnlyTheLastKeysMayBeAnyNumber) {
+  const Tensor qkv = random_tensor({100, 1, 3, 1, 16}, 10);
+  Attention part(parts_of(qkv, 0, 5, 0, 1).reshape({5, 1, 1, 16}), 1);
+  EXPECT_THROW(part.finish(), Error);
+  part.add(parts_of(qkv, 0, 99, 1, 2));
+  EXPECT_THROW(part.add(parts_of(qkv, 99, 1, 1, 2)), Error);
+}
+
 TEST(Attention, NoHeadsIsNoWork) {
   EXPECT_EQ(attention(Tensor::empty({9, 2, 3, 0, 16}, DType::float32), 1).shape(),
             (Shape{9, 2, 0, 16}));

@@ -106,21 +106,22 @@ TEST(GroupSums, AddEveryRowOfAllFrames) {
 TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   const Tensor x = random_tensor({3, 4, 6, 4}, 1);
   SpatialNorm norm;
-  norm.mean = {0.5F, -0.25F};
-  norm.rstd = {2.0F, 0.5F};
+  norm.statistics.mean = {0.5F, -0.25F};
+  norm.statistics.rstd = {2.0F, 0.5F};
   norm.weight = random_tensor({4}, 2);
   norm.bias = random_tensor({4}, 3);
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
   norm.shift = random_tensor({2, 2, 3, 4}, 5);
   norm.frame_of = {0, 1, 1};
-  const Tensor y = spatial_norm_silu(x, norm);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  spatial_norm_silu(x, norm, y);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
     const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;
     const auto g = std::size_t(c / 2);
-    const double n =
-        (double(x.data<float>()[i]) - norm.mean[g]) * norm.rstd[g] * norm.weight.data<float>()[c] +
-        norm.bias.data<float>()[c];
+    const double n = (double(x.data<float>()[i]) - norm.statistics.mean[g]) *
+                         norm.statistics.rstd[g] * norm.weight.data<float>()[c] +
+                     norm.bias.data<float>()[c];
     const double v = n * norm.scale.data<float>()[z] + norm.shift.data<float>()[z];
     EXPECT_NEAR(y.data<float>()[i], v / (1 + std::exp(-v)), 1e-5);
   }
