@@ -188,33 +188,6 @@ REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, doub
 
 }  // namespace
 
-std::vector<double> group_sums(const Tensor& x, std::int64_t groups) {
-  const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
-  const std::int64_t channels = x.shape(3), size = channels / groups;
-  std::vector<double> result(static_cast<std::size_t>(rows * 2 * groups), 0.0);
-  if (x.empty()) return result;
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    parallel_for(rows, 1, [&](std::int64_t row) {
-      std::vector<double> sums(static_cast<std::size_t>(2 * channels), 0.0);
-      float* values = row_scratch(channels);
-      for (std::int64_t frame = 0; frame < frames; ++frame) {
-        const T* from = x.data<T>() + (frame * rows + row) * columns * channels;
-        for (std::int64_t column = 0; column < columns; ++column) {
-          load(from + column * channels, channels, values);
-          add_sums(values, channels, sums.data(), sums.data() + channels);
-        }
-      }
-      double* out = result.data() + row * 2 * groups;
-      for (std::int64_t c = 0; c < channels; ++c) {
-        out[c / size] += sums[static_cast<std::size_t>(c)];
-        out[groups + c / size] += sums[static_cast<std::size_t>(channels + c)];
-      }
-    });
-  });
-  return result;
-}
-
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t channels = x.shape(3), size = channels / groups;

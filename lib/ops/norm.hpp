@@ -40,10 +40,6 @@ struct HeadNorm {
 void normalise_and_rotate(const Tensor& qkv, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 
-/// Sums of x and x² of every row and group, frames added in order. x: [frame, row, column,
-/// channel]. → for each row 2·groups doubles: sums, then sums of squares.
-std::vector<double> group_sums(const Tensor& x, std::int64_t groups);
-
 /// Sums of x and x² of every group: `groups` sums, then as many of squares. x: [frame, row, column,
 /// channel]. Added up as doubles within cells of cell × cell pixels of all frames, then exactly, so
 /// that the parts of an image that is cut along cells give the sums of the whole.

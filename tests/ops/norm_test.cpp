@@ -87,19 +87,28 @@ TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
   }
 }
 
-TEST(GroupSums, AddEveryRowOfAllFrames) {
-  const Tensor x = random_tensor({2, 3, 5, 8}, 1);
-  const auto sums = group_sums(x, 2);
-  ASSERT_EQ(sums.size(), 3U * 4U);
-  for (std::int64_t row = 0; row < 3; ++row) {
-    double expected[4] = {};
-    for (std::int64_t i = 0; i < x.numel(); ++i) {
-      if (i / 40 % 3 != row) continue;
-      const double v = x.data<float>()[i];
-      expected[i % 8 / 4] += v;
-      expected[2 + i % 8 / 4] += v * v;
+TEST(GroupSums, AreThoseOfTheWholeForPartsThatAreCutAlongCells) {
+  const Tensor x = random_tensor({2, 4, 6, 8}, 1);
+  const auto whole = group_sums(x, 2, 2);
+  ASSERT_EQ(whole.size(), 4U);
+  double expected[4] = {};
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double v = x.data<float>()[i];
+    expected[i % 8 / 4] += v;
+    expected[2 + i % 8 / 4] += v * v;
+  }
+  std::vector<ExactSum> parts(4);
+  for (std::int64_t row = 0; row < 4; row += 2) {
+    Tensor part = Tensor::empty({2, 2, 6, 8}, DType::float32);
+    for (std::int64_t t = 0; t < 2; ++t) {
+      std::copy_n(x.data<float>() + (t * 4 + row) * 48, 96, part.rows(t, 1).data<float>());
     }
-    for (int k = 0; k < 4; ++k) EXPECT_NEAR(sums[std::size_t(row * 4 + k)], expected[k], 1e-9);
+    const auto sums = group_sums(part, 2, 2);
+    for (std::size_t k = 0; k < 4; ++k) parts[k].add(sums[k]);
+  }
+  for (std::size_t k = 0; k < 4; ++k) {
+    EXPECT_NEAR(whole[k].value(), expected[k], 1e-9);
+    EXPECT_EQ(parts[k].value(), whole[k].value());
   }
 }
 
