@@ -7,6 +7,7 @@
 #include "ops/pointwise.hpp"
 #include "support/expect_error.hpp"
 #include "support/random_tensor.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -150,6 +151,33 @@ TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
               2e-5)
         << frames;
   }
+}
+
+// Root of the mean square of a − b, relative to the largest |b|.
+double rms_error(const Tensor& a, const Tensor& b) {
+  double sum = 0, largest = 0;
+  for (std::int64_t i = 0; i < b.numel(); ++i) {
+    sum += std::pow(double(a.data<float>()[i]) - double(b.data<float>()[i]), 2);
+    largest = std::max(largest, std::abs(double(b.data<float>()[i])));
+  }
+  return std::sqrt(sum / double(b.numel())) / largest;
+}
+
+TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
+  const Reference reference(GetParam());
+  const auto errors = parse_json(
+      read_text(reference.folder.parent_path() / "bf16_errors.json", 1 << 20), "bf16_errors.json");
+  const std::string name = reference.config.temporal ? "vae26" : "vae";
+  const std::int64_t frames = reference.config.temporal ? 26 : 2;
+  const Tensor latents = swapped(reference.get(name + ".latents"));
+  const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::bfloat16);
+  const Layout layout =
+      OpenSoraDecoder::layout(reference.config, latents.shape(), comm::Group::world().size());
+  const Tensor video = gathered(decoder.video(spread(latents, layout), frames));
+  const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
+                                                 : std::vector<float>{0, 1};
+  EXPECT_LT(rms_error(channels_first(video, indices), reference.get(name + ".decoded")),
+            1.5 * errors.at(GetParam()).at("vae").at("rms").get<double>());
 }
 
 // The whole clip as bytes: Open-Sora rounds halves up, we to even.
