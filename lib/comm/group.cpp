@@ -102,6 +102,13 @@ double Group::max(double value) const { return reduce(*this, value, MPI_DOUBLE, 
 double Group::min(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MIN); }
 double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_SUM); }
 
+void Group::sum(std::span<std::int64_t> values) const {
+  if (size_ == 1) return;
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), to_int(values.size(), "MPI_Allreduce"),
+                      MPI_INT64_T, MPI_SUM, handle()),
+        "MPI_Allreduce");
+}
+
 std::string Group::broadcast(std::string text, int root) const {
   std::int64_t size = static_cast<std::int64_t>(text.size());
   check(MPI_Bcast(&size, 1, MPI_INT64_T, root, handle()), "MPI_Bcast");

@@ -73,6 +73,8 @@ class Group {
   double max(double value) const;
   double min(double value) const;
   double sum(double value) const;
+  /// Every element summed over the ranks, in place, on every rank; all give equally many.
+  void sum(std::span<std::int64_t> values) const;
   /// `text` of the root, on every rank.
   std::string broadcast(std::string text, int root) const;
   /// One block a rank, in rank order, on every rank; blocks may differ in size.

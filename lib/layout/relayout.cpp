@@ -116,6 +116,11 @@ std::int64_t Exchange::sent_elements() const {
 
 void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  begin(sources, targets).finish();
+}
+
+Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
+                                  const std::vector<Tensor>& targets) const {
   expect(sources.size() == moves_.size() && targets.size() == moves_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), moves_.size());
   const int me = group_.rank();
@@ -126,40 +131,47 @@ void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>
            sources[m].numel(), targets[m].numel(), moves_[m].from.box(me).numel(),
            moves_[m].to.box(me).numel());
   }
-  if (moves_.empty()) return;
+  Running running;
+  running.exchange_ = this;
+  running.targets_ = targets;
+  if (moves_.empty()) return running;
   const DType dtype = sources.front().dtype();
 
   // Pack: a piece travels as a dense block of its own.
-  std::vector<Tensor> buffers;
   std::vector<comm::Message> send_messages, receive_messages;
-  const auto buffer_for = [&](const Peer& peer, std::vector<comm::Message>& messages) {
-    buffers.push_back(Tensor::empty({peer.elements}, dtype));
-    messages.push_back({peer.rank, buffers.back().raw(), buffers.back().bytes()});
-    return buffers.back();
-  };
   for (const Peer& peer : sends_) {
-    const Tensor buffer = buffer_for(peer, send_messages);
+    const Tensor buffer = Tensor::empty({peer.elements}, dtype);
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
       copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me),
                buffer.rows(done, piece.box.numel()), piece.box);
       done += piece.box.numel();
     }
+    send_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+    running.sent_.push_back(buffer);
   }
-  std::vector<Tensor> received;
-  for (const Peer& peer : receives_) received.push_back(buffer_for(peer, receive_messages));
-
-  group_.exchange(send_messages, receive_messages);
+  for (const Peer& peer : receives_) {
+    running.received_.push_back(Tensor::empty({peer.elements}, dtype));
+    const Tensor& buffer = running.received_.back();
+    receive_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+  }
+  running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
 
   for (const Piece& piece : local_) {
     copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me), targets[piece.move],
              moves_[piece.move].to.box(me));
   }
-  for (std::size_t i = 0; i < receives_.size(); ++i) {
+  return running;
+}
+
+void Exchange::Running::finish() {
+  transfer_.finish();
+  const int me = exchange_->group_.rank();
+  for (std::size_t i = 0; i < received_.size(); ++i) {
     std::int64_t done = 0;
-    for (const Piece& piece : receives_[i].pieces) {
-      copy_box(piece.box, received[i].rows(done, piece.box.numel()), piece.box, targets[piece.move],
-               moves_[piece.move].to.box(me));
+    for (const Piece& piece : exchange_->receives_[i].pieces) {
+      copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
+               targets_[piece.move], exchange_->moves_[piece.move].to.box(me));
       done += piece.box.numel();
     }
   }

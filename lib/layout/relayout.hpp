@@ -24,6 +24,22 @@ class Exchange {
   /// over the ranks that have something to send to or to receive from each other.
   void run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
+  /// Messages that are on their way. The exchange that began it lives longer.
+  class Running {
+   public:
+    /// Returns when the targets are complete. Once only.
+    void finish();
+
+   private:
+    friend class Exchange;
+    const Exchange* exchange_ = nullptr;
+    std::vector<Tensor> targets_, sent_, received_;
+    comm::Transfer transfer_;  ///< the last member: it ends before its buffers do
+  };
+  /// The same as run() in two halves. When begin() returns, sources may change, and what a rank
+  /// gives itself has arrived; the rest of the targets has after finish().
+  Running begin(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
+
   /// Elements that this rank sends to others.
   std::int64_t sent_elements() const;
 

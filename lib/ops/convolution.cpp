@@ -8,7 +8,7 @@
 namespace reelmesh::ops {
 namespace {
 
-// Pixels of one task. A tile that reaches over the image's edge computes more than it stores.
+// Pixels of one task. A tile that is wanted in part only computes more than it stores.
 constexpr std::int64_t tile_rows = 4;
 constexpr std::int64_t tile_columns = 32;
 constexpr std::int64_t patch_rows = tile_rows + 2;
@@ -16,7 +16,38 @@ constexpr std::int64_t patch_columns = tile_columns + 2;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
+// Pixels [begin, end) along one axis.
+struct Span {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
+  bool holds(std::int64_t at) const { return at >= begin && at < end; }
+};
+
+Span common(const Span& a, const Span& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+// One more on each side, within the image.
+Span grown(const Span& span, std::int64_t extent) {
+  return {std::max<std::int64_t>(0, span.begin - 1), std::min(extent, span.end + 1)};
+}
+
+Span rows_of(const ImageBox& box, std::int64_t enlarged = 1) {
+  return {box.row * enlarged, (box.row + box.rows) * enlarged};
+}
+
+Span columns_of(const ImageBox& box, std::int64_t enlarged = 1) {
+  return {box.column * enlarged, (box.column + box.columns) * enlarged};
+}
+
 }  // namespace
+
+// In pixels of the result: the place of a tile, what is wanted of it, and what that needs.
+struct Convolution::Tile {
+  std::int64_t row = 0, column = 0;
+  Span rows, columns;
+  Span needed_rows, needed_columns;
+};
 
 Convolution::Convolution(const Tensor& weight, const Tensor& bias)
     : in_(weight.shape(1)),
@@ -64,76 +95,115 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
   reorder({weight_dims, type, Tag::oidhw}, plain.raw(), description_.weights_desc(), packed_.raw());
 }
 
-Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
-                               const Tensor& previous) const {
-  const std::int64_t enlarged = want.height / std::max<std::int64_t>(1, have.height);
-  const std::int64_t frames = x.shape(0), source_columns = x.shape(2);
-  const std::int64_t columns = source_columns * enlarged;
-  expect(x.dtype() == dtype_ && x.shape(1) == have.count && x.shape(3) == in_ &&
-             (enlarged == 1 || enlarged == 2) && have.height * enlarged == want.height,
-         "convolution of {} in {} given {} in {}", in_, name_of(dtype_), to_string(x.shape()),
-         name_of(x.dtype()));
-  expect(previous.empty() || (previous.shape(0) == kt_ - 1 && previous.shape(1) == have.count),
-         "convolution over {} frames given {} before", kt_, to_string(previous.shape()));
-  Tensor out = Tensor::empty({frames, want.count, columns, out_}, dtype_);
-  if (out.empty()) return out;
-  const std::int64_t top = std::max<std::int64_t>(0, want.first - 1) / enlarged;
-  const std::int64_t bottom = std::min(want.height - 1, want.first + want.count) / enlarged;
-  expect(top >= have.first && bottom < have.first + have.count,
-         "convolution of rows {}..{} has rows {}..{} where it needs {}..{}", want.first,
-         want.first + want.count - 1, have.first, have.first + have.count - 1, top, bottom);
-  trace::recorder().flops += 2 * out.numel() * in_ * kt_ * 9;
+std::vector<Convolution::Tile> Convolution::tiles_of(const Image& x, std::int64_t enlarged,
+                                                     const ImageBox& want, Tiles which) const {
+  std::vector<Tile> tiles;
+  const Span rows = rows_of(want), columns = columns_of(want);
+  for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
+    for (std::int64_t column = columns.begin / tile_columns * tile_columns; column < columns.end;
+         column += tile_columns) {
+      Tile tile{row, column, common({row, row + tile_rows}, rows),
+                common({column, column + tile_columns}, columns)};
+      tile.needed_rows = grown(tile.rows, x.height * enlarged);
+      tile.needed_columns = grown(tile.columns, x.width * enlarged);
+      const auto had = [&](const Image::Piece& piece) {
+        return common(rows_of(piece.box, enlarged), tile.needed_rows).count() *
+               common(columns_of(piece.box, enlarged), tile.needed_columns).count();
+      };
+      const std::int64_t needed = tile.needed_rows.count() * tile.needed_columns.count();
+      const bool inner = had(x.pieces.front()) == needed;
+      if (which != Tiles::all && inner != (which == Tiles::inner)) continue;
+      std::int64_t pixels = 0;
+      for (const Image::Piece& piece : x.pieces) pixels += had(piece);
+      expect(pixels == needed, "convolution at row {}, column {} has {} of the {} pixels it needs",
+             row, column, pixels, needed);
+      tiles.push_back(tile);
+    }
+  }
+  return tiles;
+}
 
-  const std::int64_t row_tiles = (want.count + tile_rows - 1) / tile_rows;
-  const std::int64_t column_tiles = (columns + tile_columns - 1) / tile_columns;
-  const DType compute = compute_dtype(dtype_);
-
-  // The tile's source pixels, channels padded with zeros, zero beyond the image.
-  const auto gather = [&](auto type, auto into_type, std::int64_t frame, std::int64_t row,
-                          std::int64_t column) {
-    using T = decltype(type);
-    using C = decltype(into_type);
-    auto* patch = static_cast<C*>(thread_scratch(
-        0, static_cast<std::size_t>(kt_ * patch_rows * patch_columns * padded_in_) * sizeof(C)));
-    C* into = patch;
-    for (std::int64_t k = 0; k < kt_; ++k) {
-      const std::int64_t t = frame + k - (kt_ - 1);
-      const bool from_cache = t < 0 && !previous.empty();
-      const T* plane = (from_cache ? previous.data<T>() : x.data<T>()) +
-                       (from_cache ? t + kt_ - 1 : std::max<std::int64_t>(0, t)) * have.count *
-                           source_columns * in_;
-      for (std::int64_t r = 0; r < patch_rows; ++r) {
-        const std::int64_t at = want.first + row + r - 1;
-        // Rows past the window's last are computed only to fill the tile; they need no source.
-        const bool inside = at >= 0 && at < want.height && at <= want.first + want.count;
-        const T* line = plane + (inside ? at / enlarged - have.first : 0) * source_columns * in_;
-        for (std::int64_t c = 0; c < patch_columns; ++c, into += padded_in_) {
-          const std::int64_t pixel = column + c - 1;
-          if (!inside || pixel < 0 || pixel >= columns) {
-            std::fill_n(into, padded_in_, C(0.0F));
+// The tile's source pixels, channels padded with zeros, zero beyond the image and where a result is
+// computed only to fill the tile.
+template <class T, class C>
+const void* Convolution::gather(const Image& x, const Image& previous, std::int64_t enlarged,
+                                std::int64_t frame, const Tile& tile) const {
+  auto* patch = static_cast<C*>(thread_scratch(
+      0, static_cast<std::size_t>(kt_ * patch_rows * patch_columns * padded_in_) * sizeof(C)));
+  const Span all{tile.column - 1, tile.column - 1 + patch_columns};
+  C* line = patch;
+  for (std::int64_t k = 0; k < kt_; ++k) {
+    const std::int64_t t = frame + k - (kt_ - 1);
+    const bool before = t < 0 && !previous.pieces.empty();
+    const Image& image = before ? previous : x;
+    const std::int64_t plane = before ? t + kt_ - 1 : std::max<std::int64_t>(0, t);
+    for (std::int64_t r = 0; r < patch_rows; ++r, line += patch_columns * padded_in_) {
+      const std::int64_t row = tile.row + r - 1;
+      const Span columns =
+          tile.needed_rows.holds(row) ? tile.needed_columns : Span{all.end, all.end};
+      std::fill_n(line, (columns.begin - all.begin) * padded_in_, C(0.0F));
+      for (const Image::Piece& piece : image.pieces) {
+        if (!rows_of(piece.box, enlarged).holds(row)) continue;
+        const Span part = common(columns, columns_of(piece.box, enlarged));
+        if (part.count() == 0) continue;
+        const T* from =
+            piece.values.data<T>() +
+            (plane * piece.box.rows + row / enlarged - piece.box.row) * piece.box.columns * in_;
+        C* into = line + (part.begin - all.begin) * padded_in_;
+        if constexpr (std::is_same_v<T, C>) {
+          if (enlarged == 1 && in_ == padded_in_) {
+            std::copy_n(from + (part.begin - piece.box.column) * in_, part.count() * in_, into);
             continue;
           }
-          const T* from = line + pixel / enlarged * in_;
-          if constexpr (std::is_same_v<T, C>) {
-            std::copy_n(from, in_, into);
-          } else {
-            for (std::int64_t i = 0; i < in_; ++i) into[i] = C(static_cast<float>(from[i]));
-          }
+        }
+        for (std::int64_t column = part.begin; column < part.end; ++column, into += padded_in_) {
+          const T* pixel = from + (column / enlarged - piece.box.column) * in_;
+          for (std::int64_t i = 0; i < in_; ++i) into[i] = C(static_cast<float>(pixel[i]));
           std::fill(into + in_, into + padded_in_, C(0.0F));
         }
       }
+      std::fill_n(line + (columns.end - all.begin) * padded_in_,
+                  (all.end - columns.end) * padded_in_, C(0.0F));
     }
-    return static_cast<const void*>(patch);
-  };
+  }
+  return patch;
+}
 
-  parallel_for(frames * row_tiles * column_tiles, 1, [&](std::int64_t task) {
-    const std::int64_t frame = task / (row_tiles * column_tiles);
-    const std::int64_t row = task / column_tiles % row_tiles * tile_rows;
-    const std::int64_t column = task % column_tiles * tile_columns;
+void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarged,
+                      const ImageBox& want, const Tensor& out, Tiles which) const {
+  const std::int64_t frames = out.shape(0);
+  expect(out.shape() == Shape{frames, want.rows, want.columns, out_} && out.dtype() == dtype_ &&
+             (enlarged == 1 || enlarged == 2),
+         "convolution to {} channels in {} writes to {} in {}", out_, name_of(dtype_),
+         to_string(out.shape()), name_of(out.dtype()));
+  if (out.empty()) return;
+  expect(
+      !x.pieces.empty() && (previous.pieces.empty() || previous.pieces.size() == x.pieces.size()),
+      "convolution of {} pieces after {}", x.pieces.size(), previous.pieces.size());
+  for (const Image* image : {&x, &previous}) {
+    for (const Image::Piece& piece : image->pieces) {
+      expect(piece.values.dtype() == dtype_ &&
+                 piece.values.shape() ==
+                     Shape{image == &x ? frames : kt_ - 1, piece.box.rows, piece.box.columns, in_},
+             "convolution of {} in {} given {} in {}", in_, name_of(dtype_),
+             to_string(piece.values.shape()), name_of(piece.values.dtype()));
+    }
+  }
+  const std::vector<Tile> tiles = tiles_of(x, enlarged, want, which);
+  const auto count = static_cast<std::int64_t>(tiles.size());
+  std::int64_t pixels = 0;
+  for (const Tile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
+  trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
+  const DType compute = compute_dtype(dtype_);
+
+  parallel_for(frames * count, 1, [&](std::int64_t task) {
+    const std::int64_t frame = task / count;
+    const Tile& tile = tiles[static_cast<std::size_t>(task % count)];
     visit_float(dtype_, [&](auto type) {
       using T = decltype(type);
-      const void* source = compute == DType::bfloat16 ? gather(type, BFloat16{}, frame, row, column)
-                                                      : gather(type, float{}, frame, row, column);
+      const void* source = compute == DType::bfloat16
+                               ? gather<T, BFloat16>(x, previous, enlarged, frame, tile)
+                               : gather<T, float>(x, previous, enlarged, frame, tile);
       auto* result = static_cast<float*>(thread_scratch(
           1, static_cast<std::size_t>(tile_rows * tile_columns * padded_out_) * sizeof(float)));
       execute(
@@ -143,15 +213,33 @@ Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const Row
            {DNNL_ARG_WEIGHTS, dnnl::memory(description_.weights_desc(), engine(), packed_.raw())},
            {DNNL_ARG_DST, dnnl::memory(description_.dst_desc(), engine(), result)}});
       const float* b = bias_.data<float>();
-      for (std::int64_t r = 0; r < tile_rows && row + r < want.count; ++r) {
-        for (std::int64_t c = 0; c < tile_columns && column + c < columns; ++c) {
-          const float* from = result + (r * tile_columns + c) * padded_out_;
-          T* into = out.data<T>() + ((frame * want.count + row + r) * columns + column + c) * out_;
+      for (std::int64_t row = tile.rows.begin; row < tile.rows.end; ++row) {
+        for (std::int64_t column = tile.columns.begin; column < tile.columns.end; ++column) {
+          const float* from =
+              result + ((row - tile.row) * tile_columns + column - tile.column) * padded_out_;
+          T* into =
+              out.data<T>() +
+              ((frame * want.rows + row - want.row) * want.columns + column - want.column) * out_;
           for (std::int64_t o = 0; o < out_; ++o) into[o] = T(from[o] + b[o]);
         }
       }
     });
   });
+}
+
+Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
+                               const Tensor& previous) const {
+  const std::int64_t enlarged = want.height / std::max<std::int64_t>(1, have.height);
+  const std::int64_t columns = x.shape(2) * enlarged;
+  expect(have.height * enlarged == want.height, "convolution of {} rows to {}", have.height,
+         want.height);
+  const Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_);
+  if (out.empty()) return out;
+  const ImageBox box{have.first, have.count, 0, x.shape(2)};
+  const Image image{have.height, x.shape(2), {{box, x}}};
+  Image before{have.height, x.shape(2), {}};
+  if (!previous.empty()) before.pieces.push_back({box, previous});
+  run(image, before, enlarged, {want.first, want.count, 0, columns}, out, Tiles::all);
   return out;
 }
 

@@ -194,30 +194,41 @@ REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, doub
 
 }  // namespace
 
-std::vector<double> group_sums(const Tensor& x, std::int64_t groups) {
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t channels = x.shape(3), size = channels / groups;
-  std::vector<double> result(static_cast<std::size_t>(rows * 2 * groups), 0.0);
+  const auto count = static_cast<std::size_t>(2 * groups);
+  std::vector<ExactSum> result(count);
   if (x.empty()) return result;
+  expect(rows % cell == 0 && columns % cell == 0, "{} in cells of {} pixels", to_string(x.shape()),
+         cell);
+  const std::int64_t lines = rows / cell;
+  std::vector<ExactSum> of_lines(count * static_cast<std::size_t>(lines));
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    parallel_for(rows, 1, [&](std::int64_t row) {
-      std::vector<double> sums(static_cast<std::size_t>(2 * channels), 0.0);
+    parallel_for(lines, 1, [&](std::int64_t line) {
+      std::vector<double> sums(static_cast<std::size_t>(2 * channels)), grouped(count);
       float* values = row_scratch(channels);
-      for (std::int64_t frame = 0; frame < frames; ++frame) {
-        const T* from = x.data<T>() + (frame * rows + row) * columns * channels;
-        for (std::int64_t column = 0; column < columns; ++column) {
-          load(from + column * channels, channels, values);
-          add_sums(values, channels, sums.data(), sums.data() + channels);
+      for (std::int64_t left = 0; left < columns; left += cell) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::int64_t i = 0; i < frames * cell; ++i) {
+          const std::int64_t row = i / cell * rows + line * cell + i % cell;
+          for (std::int64_t column = left; column < left + cell; ++column) {
+            load(x.data<T>() + (row * columns + column) * channels, channels, values);
+            add_sums(values, channels, sums.data(), sums.data() + channels);
+          }
         }
-      }
-      double* out = result.data() + row * 2 * groups;
-      for (std::int64_t c = 0; c < channels; ++c) {
-        out[c / size] += sums[static_cast<std::size_t>(c)];
-        out[groups + c / size] += sums[static_cast<std::size_t>(channels + c)];
+        std::fill(grouped.begin(), grouped.end(), 0.0);
+        for (std::size_t c = 0; c < sums.size(); ++c) {
+          grouped[c / static_cast<std::size_t>(size)] += sums[c];
+        }
+        for (std::size_t g = 0; g < count; ++g) {
+          of_lines[static_cast<std::size_t>(line) * count + g].add(grouped[g]);
+        }
       }
     });
   });
+  for (std::size_t i = 0; i < of_lines.size(); ++i) result[i % count].add(of_lines[i]);
   return result;
 }
 
@@ -233,20 +244,15 @@ REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* f
 
 }  // namespace
 
-Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
-  if (x.empty()) return out;
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out) {
+  expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
+         to_string(out.shape()));
+  if (x.empty()) return;
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t n = x.shape(3);
   const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);
-  const std::int64_t size = n / static_cast<std::int64_t>(norm.mean.size());
-  // (x − mean)·rstd·weight + bias as one product and one sum for each channel.
-  std::vector<float> factor(static_cast<std::size_t>(n)), offset(static_cast<std::size_t>(n));
-  for (std::int64_t c = 0; c < n; ++c) {
-    const auto i = static_cast<std::size_t>(c), group = static_cast<std::size_t>(c / size);
-    factor[i] = norm.rstd[group] * norm.weight.data<float>()[c];
-    offset[i] = norm.bias.data<float>()[c] - norm.mean[group] * factor[i];
-  }
+  const ChannelFactors channels = channel_factors(norm.statistics, norm.weight, norm.bias);
+  const float *factors = channels.factor.data(), *offsets = channels.offset.data();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(frames * rows, 1, [&](std::int64_t task) {
@@ -267,12 +273,11 @@ Tensor spatial_norm_silu(const Tensor& x, const SpatialNorm& norm) {
           loaded = latent;
         }
         load(x.data<T>() + at, n, values);
-        spatial_norm_pixel(values, n, factor.data(), offset.data(), values + n, values + 2 * n);
+        spatial_norm_pixel(values, n, factors, offsets, values + n, values + 2 * n);
         store(values, n, out.data<T>() + at);
       }
     });
   });
-  return out;
 }
 
 }  // namespace reelmesh::ops

@@ -17,7 +17,7 @@ constexpr std::int64_t groups = 3;
 
 Tensor normed(const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_silu) {
   const double count = double(x.numel()) / groups;
-  return group_norm(x, group_statistics(group_sums(x, groups), groups, count, 1e-5), weight, bias,
+  return group_norm(x, group_statistics(group_sums(x, groups, 1), count, 1e-5), weight, bias,
                     with_silu);
 }
 

@@ -28,6 +28,7 @@ from safetensors.torch import save_file
 
 import opensora_release
 from make_cogvideox_data import write_json
+from opensora_bf16 import errors_v1_0, errors_v1_2
 from opensora_captions import cleaned_captions
 from opensora_checkpoints import ENCODER, make_v1_0, make_v1_2, make_wide, weights_of
 from opensora_kinds import KINDS, PROMPTS
@@ -89,7 +90,8 @@ def text_results(encoder, texts, cleaned):
         cleaned, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
     embeddings = encoder.encode(texts)
     assert torch.equal(encoded["attention_mask"], embeddings["mask"])
-    return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"], "text.embeddings": embeddings["y"][:, 0]}
+    return {"text.tokens": encoded["input_ids"], "text.mask": embeddings["mask"],
+            "text.embeddings": embeddings["y"][:, 0]}
 
 
 def to_bytes(decoded):
@@ -328,6 +330,7 @@ def main():
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     diffusers.logging.set_verbosity_error()
+    errors = {}
     for name, release, make, reference in [("v1_0", options.v1_0, make_v1_0, reference_v1_0),
                                            ("v1_0_wide", options.v1_0, make_wide, reference_wide),
                                            ("v1_2", options.v1_2, make_v1_2, reference_v1_2)]:
@@ -341,6 +344,11 @@ def main():
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)
         summary(name, tensors, *shown)
+        if name == "v1_0":
+            errors[name] = errors_v1_0(kind, folder, release, tensors)
+        if name == "v1_2":
+            errors[name] = errors_v1_2(kind, folder, release, tensors, video_vae)
+    write_json(options.out / "bf16_errors.json", errors)
     (t5,) = opensora_release.load(options.v1_2, ["models.text_encoder.t5"])
     write_json(options.out / "caption_cleaning.json", cleaned_captions(t5))
 

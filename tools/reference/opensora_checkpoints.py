@@ -16,7 +16,8 @@ def fill_transformer(model, seed):
     The noise that the model finds is partly the latents themselves, read back through the patch embedding:
     otherwise a hundred steps of an untrained model blow the latents up by a factor of hundreds.
     """
-    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5, ".qkv.w": 1.5,
+    fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5,
+                       ".qkv.w": 1.5,
                        "q_linear.w": 2.0, "final_layer.linear": 0.25})
     generator = torch.Generator().manual_seed(seed + 1)
     model.y_embedder.y_embedding.copy_(torch.randn(model.y_embedder.y_embedding.shape, generator=generator))
@@ -87,7 +88,8 @@ def make_v1_0(kind, folder, release):
     (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
     model = fill_transformer(stdit.STDiT(**kind["transformer"]), kind["seed"] + 1)
     make_text_parts(kind, folder)
-    save_part(folder / "transformer", {"_class_name": "STDiT", **kind["transformer"]}, model.state_dict(), kind["dtype"])
+    save_part(folder / "transformer", {"_class_name": "STDiT", **kind["transformer"]}, model.state_dict(),
+              kind["dtype"])
     vae = make_spatial_vae(kind).to(kind["dtype"])
     vae.save_pretrained(folder / "vae")
     weights = folder / "vae" / "diffusion_pytorch_model.safetensors"

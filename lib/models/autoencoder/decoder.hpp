@@ -1,18 +1,11 @@
 #pragma once
 // From Open-Sora's latents to a video: the autoencoder in time (release 1.2), then that of images.
+#include <functional>
+
 #include "models/autoencoder/image_decoder.hpp"
 #include "models/autoencoder/temporal_decoder.hpp"
 
 namespace reelmesh {
-
-/// How `items` images (or groups of frames), each `rows` rows high, are cut for `ranks` ranks: into
-/// parts of items, and each part by rows. The cut whose fullest rank has the least to do, where a
-/// cut by rows counts as one row more, for what it exchanges; so items come first. Ranks that a cut
-/// leaves over stay idle.
-struct ItemCut {
-  int items = 1, rows = 1;
-};
-ItemCut cut_items(std::int64_t items, std::int64_t rows, int ranks);
 
 class OpenSoraDecoder {
  public:

@@ -1,9 +1,6 @@
 #include "models/autoencoder/image_decoder.hpp"
 
-#include <cmath>
-
 #include "base/trace.hpp"
-#include "ops/attention.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
@@ -33,9 +30,9 @@ ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConf
   }
   const std::string attention = mid + "attentions.0.";
   attention_norm_ = load_affine(weights, attention + "group_norm", channels, dtype);
-  query_key_value_ =
-      load_linears(weights, {attention + "to_q", attention + "to_k", attention + "to_v"}, channels,
-                   channels, dtype);
+  query_ = load_linear(weights, attention + "to_q", channels, channels, dtype);
+  key_value_ =
+      load_linears(weights, {attention + "to_k", attention + "to_v"}, channels, channels, dtype);
   attention_out_ = load_linear(weights, attention + "to_out.0", channels, channels, dtype);
   for (std::size_t b = 0; b < widths.size(); ++b) {
     const std::string name = fmt::format("{}up_blocks.{}.", decoder, b);
@@ -57,42 +54,32 @@ ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConf
       load_convolution(weights, decoder + "conv_out", channels, config.out_channels, 2, dtype);
 }
 
-// Every pixel attends to all others: a whole image on one rank, one head of all channels.
-Tensor ImageDecoder::attend(const ImageRows& image, const Tensor& x) const {
-  const std::int64_t channels = x.shape(3);
+Tensor ImageDecoder::attend(const ImagePart& image, const Tensor& x) const {
   const Tensor normed = image.group_norm(x, attention_norm_, config_.groups, eps, false);
-  Tensor out = image.on_whole(normed, [&](const Tensor& whole) {
-    const std::int64_t pixels = whole.numel() / channels;
-    const Tensor qkv = query_key_value_(whole).reshape({pixels, 1, 3, 1, channels});
-    const Tensor attended =
-        ops::attention(qkv, static_cast<float>(1.0 / std::sqrt(static_cast<double>(channels))));
-    return attention_out_(attended.reshape(whole.shape()));
-  });
+  Tensor out = attention_out_(image.attend(query_(normed), key_value_(normed)));
   ops::add(out, x);
   return out;
 }
 
-Tensor ImageDecoder::operator()(const ImageRows& rows, const Tensor& latents) const {
+Tensor ImageDecoder::operator()(const ImagePart& part, const Tensor& latents) const {
   const trace::Scope scope("decode_frame", trace::Level::layers);
-  ImageRows image = rows;
+  ImagePart image = part;
   Tensor x = post_quant_.out_features() > 0 ? post_quant_(latents) : latents;
-  x = convolve(conv_in_, image, x, image);
+  x = image.convolve(conv_in_, x);
   x = attend(image, mid_[0](image, x));
   x = mid_[1](image, x);
   for (const Up& up : ups_) {
     for (const ResidualBlock& residual : up.residuals) x = residual(image, x);
     if (!up.enlarges) continue;
-    const ImageRows enlarged = image.enlarged();
-    x = convolve(up.upsample, image, x, enlarged);
-    image = enlarged;
+    x = image.convolve(up.upsample, x, 2);
+    image = image.enlarged();
   }
-  return convolve(conv_out_, image, image.group_norm(x, norm_out_, config_.groups, eps, true),
-                  image);
+  return image.convolve(conv_out_, image.group_norm(x, norm_out_, config_.groups, eps, true));
 }
 
 std::int64_t ImageDecoder::bytes() const {
-  std::int64_t bytes = post_quant_.bytes() + conv_in_.bytes() + conv_out_.bytes() +
-                       query_key_value_.bytes() + attention_out_.bytes();
+  std::int64_t bytes = post_quant_.bytes() + conv_in_.bytes() + conv_out_.bytes() + query_.bytes() +
+                       key_value_.bytes() + attention_out_.bytes();
   for (const ResidualBlock& r : mid_) bytes += r.bytes();
   for (const Up& up : ups_) {
     for (const ResidualBlock& r : up.residuals) bytes += r.bytes();

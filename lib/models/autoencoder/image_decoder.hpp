@@ -10,9 +10,9 @@ class ImageDecoder {
  public:
   ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConfig& config, DType dtype);
 
-  /// latents: [1, row, column, channel] of the decoder's type, these rows, divided by the scaling
+  /// latents: [1, row, column, channel] of the decoder's type, this part, divided by the scaling
   /// factor. → [1, row, column, 3] in −1…1 and beyond, compression() times the rows and columns.
-  Tensor operator()(const ImageRows& rows, const Tensor& latents) const;
+  Tensor operator()(const ImagePart& part, const Tensor& latents) const;
 
   std::int64_t bytes() const;
 
@@ -23,14 +23,14 @@ class ImageDecoder {
     bool enlarges = false;
   };
 
-  Tensor attend(const ImageRows& image, const Tensor& x) const;
+  Tensor attend(const ImagePart& image, const Tensor& x) const;
 
   ImageAutoencoderConfig config_;
   ops::Linear post_quant_;  ///< out_features() 0: none
   ops::Convolution conv_in_, conv_out_;
   std::vector<ResidualBlock> mid_;  ///< attention stands between the two
   Affine attention_norm_, norm_out_;
-  ops::Linear query_key_value_, attention_out_;
+  ops::Linear query_, key_value_, attention_out_;
   std::vector<Up> ups_;
 };
 

@@ -4,15 +4,6 @@
 
 namespace reelmesh {
 
-Tensor convolve(const ops::Convolution& convolution, const ImageRows& image, const Tensor& x,
-                const ImageRows& out) {
-  const auto [grown, have] = image.with_halo(x);
-  if (convolution.frames() == 1 || x.empty()) return convolution(grown, have, out.window());
-  Shape before = grown.shape();
-  before[0] = convolution.frames() - 1;
-  return convolution(grown, have, out.window(), Tensor::zeros(before, grown.dtype()));
-}
-
 ops::Convolution load_convolution(const Checkpoint& weights, const std::string& name,
                                   std::int64_t in, std::int64_t out, std::int64_t kernel_axes,
                                   DType dtype, bool bias) {
@@ -39,9 +30,9 @@ ResidualBlock::ResidualBlock(const Checkpoint& weights, const std::string& name,
                           out, dtype, kind.bias);
 }
 
-Tensor ResidualBlock::operator()(const ImageRows& image, const Tensor& x) const {
+Tensor ResidualBlock::operator()(const ImagePart& image, const Tensor& x) const {
   const auto half = [&](const Affine& norm, const ops::Convolution& convolution, const Tensor& in) {
-    return convolve(convolution, image, image.group_norm(in, norm, groups_, eps_, true), image);
+    return image.convolve(convolution, image.group_norm(in, norm, groups_, eps_, true));
   };
   Tensor out = half(norm2_, conv2_, half(norm1_, conv1_, x));
   ops::add(out, shortcut_.out_features() > 0 ? shortcut_(x) : x);

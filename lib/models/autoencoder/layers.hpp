@@ -1,16 +1,9 @@
 #pragma once
-// Layers of both autoencoders of Open-Sora, on images whose rows are spread.
-#include "models/autoencoder/image_rows.hpp"
+// Layers of both autoencoders of Open-Sora, on parts of images.
+#include "models/autoencoder/image_part.hpp"
 #include "ops/linear.hpp"
 
 namespace reelmesh {
-
-/// 3×3 convolution over rows and columns and, where the weights say so, over 3 frames, of which the
-/// last is the present one; zero beyond the edges and before the first frame. x: [frame, row,
-/// column, in] → [frame, row, column, out] of the rows of `out`: those of `image`, or twice as
-/// many, for which pixels are repeated first.
-Tensor convolve(const ops::Convolution& convolution, const ImageRows& image, const Tensor& x,
-                const ImageRows& out);
 
 /// <name>.weight [out, in, kernel…] and <name>.bias [out], zeros where the layer has none.
 ops::Convolution load_convolution(const Checkpoint& weights, const std::string& name,
@@ -32,7 +25,7 @@ class ResidualBlock {
  public:
   ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,
                 std::int64_t out, const ResidualKind& kind, DType dtype);
-  Tensor operator()(const ImageRows& image, const Tensor& x) const;
+  Tensor operator()(const ImagePart& image, const Tensor& x) const;
   std::int64_t bytes() const { return conv1_.bytes() + conv2_.bytes() + shortcut_.bytes(); }
 
  private:

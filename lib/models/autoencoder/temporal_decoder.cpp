@@ -70,16 +70,16 @@ TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoen
       load_convolution(weights, decoder + "conv_out.conv", channels, config.channels, 3, dtype);
 }
 
-Tensor TemporalDecoder::operator()(const ImageRows& rows, const Tensor& latents,
+Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
                                    std::int64_t frames) const {
   const trace::Scope scope("decode_batch", trace::Level::layers);
-  Tensor x = convolve(conv_in_, rows, post_quant_(latents), rows);
-  for (const ResidualBlock& residual : first_) x = residual(rows, x);
+  Tensor x = part.convolve(conv_in_, post_quant_(latents));
+  for (const ResidualBlock& residual : first_) x = residual(part, x);
   for (const Level& level : levels_) {
-    for (const ResidualBlock& residual : level.residuals) x = residual(rows, x);
-    if (level.doubles) x = channels_to_frames(convolve(level.doubling, rows, x, rows));
+    for (const ResidualBlock& residual : level.residuals) x = residual(part, x);
+    if (level.doubles) x = channels_to_frames(part.convolve(level.doubling, x));
   }
-  x = convolve(conv_out_, rows, rows.group_norm(x, norm_out_, config_.groups, eps, true), rows);
+  x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
   expect(frames <= x.shape(0), "{} frames of {}", frames, x.shape(0));
   return x.rows(x.shape(0) - frames, frames);
 }

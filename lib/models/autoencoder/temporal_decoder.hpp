@@ -5,14 +5,14 @@
 namespace reelmesh {
 
 /// The decoder of Open-Sora 1.2's autoencoder in time: from latents of groups of frames to latents
-/// of single frames. Causal, each group by itself; rows may be spread.
+/// of single frames. Causal, each group by itself; images may be spread.
 class TemporalDecoder {
  public:
   TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config, DType dtype);
 
-  /// latents: [latent frame, row, column, channel] of the decoder's type, these rows → [frame, row,
+  /// latents: [latent frame, row, column, channel] of the decoder's type, this part → [frame, row,
   /// column, channel]: the last `frames` of compression() times as many.
-  Tensor operator()(const ImageRows& rows, const Tensor& latents, std::int64_t frames) const;
+  Tensor operator()(const ImagePart& part, const Tensor& latents, std::int64_t frames) const;
 
   std::int64_t bytes() const;
 

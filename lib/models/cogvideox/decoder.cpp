@@ -2,11 +2,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/trace.hpp"
-#include "layout/attend.hpp"
-#include "layout/relayout.hpp"
+#include "layout/halo.hpp"
 #include "models/common/channels_last.hpp"
+#include "ops/group_norm.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
@@ -28,23 +29,15 @@ std::int64_t decoded_frames(std::int64_t latent_frames) {
 // What a decode of one clip carries from layer to layer and from batch to batch.
 struct CogVideoXDecoder::State {
   comm::Group group;
-  Layout rows;     ///< of the current resolution, one axis
-  Tensor latents;  ///< this batch's, [frame, row, column, channel] of the decoder's type
-  std::vector<Tensor>
-      previous;  ///< of each causal convolution: its last two input frames, with halo
+  Layout pixels;           ///< [row, column] of the current resolution
+  std::int64_t scale = 1;  ///< pixels of a latent along each axis
+  Tensor latents;          ///< this batch's, [frame, row, column, channel] of the decoder's type
+  std::vector<ops::Image> previous;  ///< the last two input frames of each causal convolution
+  std::map<Shape, Halo> halos;       ///< by the extents of the whole image
 
-  // x with one more row on each side, from the ranks that hold them.
-  std::pair<Tensor, ops::RowWindow> with_halo(const Tensor& x) const {
-    if (x.empty()) return {x, window()};
-    const Layout layout =
-        rows.with_axis(0, x.shape(0)).with_axis(2, x.shape(2)).with_axis(3, x.shape(3));
-    const Sharded grown = relayout({x, layout, group}, layout.grown(1, 1));
-    const Box& box = grown.box();
-    return {grown.local, {box.offset[1], box.extent[1], rows.global()[0]}};
-  }
-  ops::RowWindow window() const {
-    const Box& box = own_box(rows, group);
-    return {box.offset[0], box.extent[0], rows.global()[0]};
+  Halo::Running begin_halo(const Tensor& x) {
+    const Layout image = pixels.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
+    return halos.try_emplace(image.global(), group, image).first->second.begin(x);
   }
 };
 
@@ -120,46 +113,51 @@ CogVideoXDecoder::Residual CogVideoXDecoder::load_residual(const Checkpoint& wei
   return residual;
 }
 
-Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor& x) const {
-  const auto [grown, have] = state.with_halo(x);
-  Tensor& previous = state.previous[causal.index];
-  Tensor out = causal.convolution(grown, have, state.window(), previous);
-  // The last two of (frames before, frames now); before the first frame stand copies of it.
-  const std::int64_t frames = grown.shape(0);
-  if (frames >= 2) {
-    previous = grown.rows(frames - 2, 2).clone();
-  } else {
-    Shape shape = grown.shape();
+namespace {
+
+// The last two of (frames before, frames now); before the first frame stand copies of it.
+ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
+  ops::Image last = now;
+  for (std::size_t i = 0; i < last.pieces.size(); ++i) {
+    const Tensor& values = now.pieces[i].values;
+    Shape shape = values.shape();
+    const std::int64_t frames = shape[0];
     shape[0] = 2;
-    const Tensor both = Tensor::empty(shape, grown.dtype());
-    if (!both.empty()) {
-      const Tensor before = previous.empty() ? grown : previous.rows(1, 1);
-      std::memcpy(both.rows(0, 1).raw(), before.raw(), static_cast<std::size_t>(before.bytes()));
-      std::memcpy(both.rows(1, 1).raw(), grown.raw(), static_cast<std::size_t>(grown.bytes()));
-    }
-    previous = both;
+    const Tensor two = Tensor::empty(shape, values.dtype());
+    const auto keep = [&](std::int64_t place, const Tensor& frame) {
+      std::memcpy(two.rows(place, 1).raw(), frame.raw(), static_cast<std::size_t>(frame.bytes()));
+    };
+    keep(0, frames > 1              ? values.rows(frames - 2, 1)
+            : before.pieces.empty() ? values
+                                    : before.pieces[i].values.rows(1, 1));
+    keep(1, values.rows(frames - 1, 1));
+    last.pieces[i].values = two;
   }
+  return last;
+}
+
+}  // namespace
+
+Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor& x) const {
+  Halo::Running running = state.begin_halo(x);
+  ops::Image& previous = state.previous[causal.index];
+  Tensor out = convolve(causal.convolution, running, previous);
+  previous = last_two_frames(previous, running.image);
   return out;
 }
 
 // Spatial norm and the activation that always follows it.
-Tensor CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x) const {
-  const std::int64_t frames = x.shape(0), channels = x.shape(3), groups = config_.groups;
-  const std::vector<double> rows =
-      gather_rows(state.group, state.rows, ops::group_sums(x, groups), 2 * groups);
-  std::vector<double> sums(static_cast<std::size_t>(2 * groups), 0.0);
-  for (std::size_t i = 0; i < rows.size(); ++i) sums[i % sums.size()] += rows[i];
-  const double count = static_cast<double>(frames) * static_cast<double>(state.rows.global()[0]) *
-                       static_cast<double>(x.shape(2)) * static_cast<double>(channels / groups);
+void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
+                             const Tensor& out) const {
+  const std::int64_t frames = x.shape(0), channels = x.shape(3);
+  std::vector<ops::ExactSum> sums = ops::group_sums(x, config_.groups, state.scale);
+  add_up(state.group, sums);
+  const double count = static_cast<double>(frames) *
+                       static_cast<double>(numel(state.pixels.global())) *
+                       static_cast<double>(channels / config_.groups);
 
   ops::SpatialNorm spatial;
-  for (std::size_t g = 0; g < static_cast<std::size_t>(groups); ++g) {
-    const double mean = sums[g] / count;
-    const double variance =
-        std::max(0.0, sums[static_cast<std::size_t>(groups) + g] / count - mean * mean);
-    spatial.mean.push_back(static_cast<float>(mean));
-    spatial.rstd.push_back(static_cast<float>(1.0 / std::sqrt(variance + config_.norm_eps)));
-  }
+  spatial.statistics = ops::group_statistics(sums, count, config_.norm_eps);
   spatial.weight = norm.affine.weight;
   spatial.bias = norm.affine.bias;
   spatial.scale = norm.scale(state.latents);
@@ -172,20 +170,24 @@ Tensor CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tenso
                                : t == 0 ? 0
                                         : 1 + (t - 1) * (latent_frames - 1) / (frames - 1));
   }
-  return ops::spatial_norm_silu(x, spatial);
+  ops::spatial_norm_silu(x, spatial, out);
 }
 
 Tensor CogVideoXDecoder::apply(const Residual& residual, State& state, const Tensor& x) const {
-  const Tensor h = apply(residual.conv1, state, apply(residual.norm1, state, x));
-  Tensor out = apply(residual.conv2, state, apply(residual.norm2, state, h));
-  ops::add(out, residual.shortcut.out_features() > 0 ? residual.shortcut(x) : x);
-  return out;
+  Tensor h = Tensor::empty(x.shape(), x.dtype());
+  apply(residual.norm1, state, x, h);
+  h = apply(residual.conv1, state, h);
+  apply(residual.norm2, state, h, h);
+  h = apply(residual.conv2, state, h);
+  ops::add(h, residual.shortcut.out_features() > 0 ? residual.shortcut(x) : x);
+  return h;
 }
 
 Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) const {
-  const auto [grown, have] = state.with_halo(x);
-  state.rows = state.rows.scaled(0, 2);
-  const Tensor frames = up.upsample(grown, have, state.window());
+  Halo::Running running = state.begin_halo(x);
+  const Tensor frames = convolve(up.upsample, running, {}, 2);
+  state.pixels = state.pixels.scaled(0, 2).scaled(1, 2);
+  state.scale *= 2;
   const std::int64_t count = frames.shape(0);
   if (!up.doubles_frames || count == 1) return frames;
   // Frames are repeated before the convolution, which sees one frame at a time: the same as after.
@@ -201,16 +203,19 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
 
 namespace {
 
-Layout rows_of(const Layout& latents) {
+// [row, column] of latents [frame, channel, row, column].
+Layout pixels_of(const Layout& latents) {
+  const Shape& global = latents.global();
   std::vector<Box> boxes;
   for (int r = 0; r < latents.ranks(); ++r) {
     const Box& box = latents.box(r);
-    boxes.push_back({{box.offset[2]}, {box.empty() ? 0 : box.extent[2]}});
-    expect(box.empty() ||
-               (box.extent[0] == latents.global()[0] && box.extent[3] == latents.global()[3]),
-           "decoding needs whole frames and columns, rank {} has {}", r, to_string(box));
+    expect(box.empty() || (box.extent[0] == global[0] && box.extent[1] == global[1]),
+           "decoding needs whole frames and channels, rank {} has {}", r, to_string(box));
+    boxes.push_back(box.empty()
+                        ? Box{{0, 0}, {0, 0}}
+                        : Box{{box.offset[2], box.offset[3]}, {box.extent[2], box.extent[3]}});
   }
-  return {{latents.global()[2]}, std::move(boxes)};
+  return {{global[2], global[3]}, std::move(boxes)};
 }
 
 }  // namespace
@@ -219,16 +224,16 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   State state;
   state.group = latents.group;
   state.previous.resize(causal_count_);
-  const Layout rows = rows_of(latents.layout);
+  const Layout pixels = pixels_of(latents.layout);
   std::int64_t done = 0;
   for (const auto& [first, count] : decode_batches(latents.layout.global()[0])) {
     const trace::Scope scope("decode_batch", trace::Level::layers);
-    state.rows = rows;
-    // A rank without rows has no frames either; it takes part in the exchanges all the same.
-    Tensor mine =
+    state.pixels = pixels;
+    state.scale = 1;
+    // A rank without pixels takes part in the sums all the same.
+    const Tensor mine =
         latents.local.empty()
-            ? Tensor::empty({count, latents.local.shape(1), 0, latents.layout.global()[3]},
-                            DType::float32)
+            ? Tensor::empty({count, latents.layout.global()[1], 0, 0}, DType::float32)
             : latents.local.rows(first, count);
     state.latents = channels_last(mine, static_cast<float>(1.0 / config_.scaling_factor), dtype_);
     Tensor x = apply(conv_in_, state, state.latents);
@@ -237,7 +242,8 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
       for (const Residual& residual : up.residuals) x = apply(residual, state, x);
       if (up.enlarges) x = enlarge(up, state, x);
     }
-    x = apply(conv_out_, state, apply(norm_out_, state, x));
+    apply(norm_out_, state, x, x);
+    x = apply(conv_out_, state, x);
     consume(done, x);
     done += x.shape(0);
   }
@@ -245,10 +251,10 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
 
 Sharded CogVideoXDecoder::pixels(const Sharded& latents) const {
   const Shape& global = latents.layout.global();
-  const Layout layout = rows_of(latents.layout)
+  const Layout layout = pixels_of(latents.layout)
                             .scaled(0, 8)
+                            .scaled(1, 8)
                             .with_axis(0, decoded_frames(global[0]))
-                            .with_axis(2, global[3] * 8)
                             .with_axis(3, 3);
   Sharded video{Tensor::empty(own_box(layout, latents.group).extent, DType::uint8), layout,
                 latents.group};

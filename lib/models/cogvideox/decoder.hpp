@@ -1,6 +1,7 @@
 #pragma once
-// The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX), on image
-// rows that are spread over a group: halos for convolutions, group-norm sums in the order of rows.
+// The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX), on
+// images that are spread over a group as rectangles: halos for convolutions, exact sums for group
+// norms.
 #include <functional>
 
 #include "layout/sharded.hpp"
@@ -22,15 +23,15 @@ class CogVideoXDecoder {
  public:
   CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config, DType dtype);
 
-  /// Receives the frames [first, first + frames.shape(0)) of this rank's rows: [frame, row, column,
-  /// 3] of the decoder's type, in −1…1 and beyond.
+  /// Receives the frames [first, first + frames.shape(0)) of this rank's rectangle: [frame, row,
+  /// column, 3] of the decoder's type, in −1…1 and beyond.
   using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
 
-  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, rows cut (whole in
-  /// all other axes) over the group. Collective over the group.
+  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, a partition with
+  /// frames and channels whole. Collective over the group.
   void decode(const Sharded& latents, const Consume& consume) const;
 
-  /// The same as pixels: uint8 [frame, row, column, 3], rows cut as the latents are, times 8.
+  /// The same as pixels: uint8 [frame, row, column, 3], cut as the latents are, times 8.
   Sharded pixels(const Sharded& latents) const;
 
   std::int64_t bytes() const;
@@ -65,7 +66,7 @@ class CogVideoXDecoder {
                          std::int64_t out);
 
   Tensor apply(const Causal& causal, State& state, const Tensor& x) const;
-  Tensor apply(const Norm& norm, const State& state, const Tensor& x) const;
+  void apply(const Norm& norm, const State& state, const Tensor& x, const Tensor& out) const;
   Tensor apply(const Residual& residual, State& state, const Tensor& x) const;
   Tensor enlarge(const Up& up, State& state, const Tensor& x) const;
 
