@@ -5,6 +5,7 @@
 
 #include "base/trace.hpp"
 #include "opensora/reference.hpp"
+#include "sampler/generator.hpp"
 
 namespace reelmesh {
 namespace {
@@ -123,6 +124,42 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
             << name_of(dtype) << ", branch " << branch << ", " << layouts.row_parts
             << " parts of rows";
       }
+    }
+  }
+}
+
+// 16 heads and 16 x 16 patches of 16 frames, as in the released model.
+TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
+  const std::filesystem::path folder =
+      std::filesystem::path(REELMESH_TEST_DATA) / "opensora" / "v1_0_wide";
+  const auto results = Checkpoint::open(folder, "reference");
+  const auto get = [&](const std::string& name) {
+    return results.load(name, results.tensors().at(name).shape, DType::float32);
+  };
+  const auto config = STDiTConfig::read(Config::read(folder / "transformer" / "config.json"));
+  const STDiT model(Checkpoint::open(folder / "transformer", "diffusion_pytorch_model"), config,
+                    DType::float32);
+  Case c;
+  c.clip = {{16, 32, 32}, 256, 256, 8};
+  TorchGenerator generator(6);
+  c.latents = Tensor::empty({16, 4, 32, 32}, DType::float32);
+  fill_noise_by_channel(generator, c.latents.shape(), {0, 0, 0, 0}, c.latents.shape(), 1,
+                        c.latents.data<float>());
+  std::int64_t kept = 0;
+  const Tensor mask = get("mask");
+  for (const float one : mask.span<float>()) kept += std::int64_t(one);
+  c.text = get("embeddings").rows(0, kept);
+  c.timestep = get("timestep").data<float>()[0];
+  const auto world = comm::Group::world();
+  const Tensor output = get("output");
+  for (const SpaceTime& layouts : all_layouts({16, 16, 16}, world.size())) {
+    const auto mine = predictions(model, world, layouts, c);
+    for (std::int64_t branch = 0; branch < 2; ++branch) {
+      const Tensor expected = output.rows(1 - branch, 1).reshape({8, 1, 32, 32});
+      EXPECT_LT(relative_error(frames_of(mine[std::size_t(branch)], get("frames")),
+                               frame_first(expected)),
+                1e-5)
+          << "branch " << branch << ", " << layouts.row_parts << " parts of rows";
     }
   }
 }
