@@ -21,6 +21,14 @@ void check_options(const OpenSoraFolder& model, const Job& job) {
           job.scheduler.value_or(""), model.scheduler_name());
   require(!job.dynamic_guidance, Status::usage,
           "sample.dynamic-guidance: yes is given, and Open-Sora's samplers have none");
+  const auto only_one = [](const char* option, const std::optional<int>& ranks) {
+    require(ranks.value_or(1) == 1, Status::usage,
+            "{}: {} is given, and 1 is expected: the ranks that denoise one of Open-Sora's clips "
+            "have frames, then places of it (parallel.ulysses says how many they are)",
+            option, ranks.value_or(1));
+  };
+  only_one("parallel.cfg", job.parallel.cfg);
+  only_one("parallel.ring", job.parallel.ring);
 }
 
 }  // namespace

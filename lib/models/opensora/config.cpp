@@ -5,13 +5,6 @@
 namespace reelmesh {
 namespace {
 
-// A value that has one supported setting.
-template <class T>
-void only(const Config& config, const char* key, const T& found, const T& supported) {
-  require(found == supported, Status::data, "{}: {} is {}, and only {} is supported",
-          config.file().string(), key, found, supported);
-}
-
 constexpr std::int64_t most = 1 << 20;
 
 }  // namespace
@@ -38,22 +31,23 @@ STDiTConfig STDiTConfig::read(const Config& config) {
   require(ratio > 0 && ratio <= 64, Status::data, "{}: mlp_ratio is {}, expected more than 0", file,
           ratio);
   c.mlp_hidden = static_cast<std::int64_t>(static_cast<double>(c.hidden) * ratio);
-  only(config, "pred_sigma", config.get_bool("pred_sigma", true), true);
+  only_supported(config, "pred_sigma", config.get_bool("pred_sigma", true), true);
   if (c.kind == Kind::v1) {
     c.space_scale = config.get_double("space_scale", 1);
     c.time_scale = config.get_double("time_scale", 1);
     require(c.space_scale > 0 && c.time_scale > 0, Status::data,
             "{}: space_scale and time_scale must be positive, found {} and {}", file, c.space_scale,
             c.time_scale);
-    only(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false), false);
+    only_supported(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false),
+                   false);
     c.input_size = config.get_ints("input_size", c.input_size, 1, most);
     require(c.input_size.size() == 3, Status::data,
             "{}: input_size has {} entries, and frames, rows and columns are expected", file,
             c.input_size.size());
   } else {
     c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, most);
-    only(config, "qk_norm", config.get_bool("qk_norm", true), true);
-    only(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
+    only_supported(config, "qk_norm", config.get_bool("qk_norm", true), true);
+    only_supported(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
   }
   require(c.hidden % c.heads == 0 && c.hidden % 4 == 0 && c.head_channels() % 2 == 0, Status::data,
           "{}: hidden_size is {} with {} heads; heads of an even number of channels are expected, "
