@@ -125,6 +125,20 @@ class OpenSora(Scratch):
                         1e-5 * numpy.abs(expected).max())
         self.assertNotIn("negative_prompt_embeds", clip)
 
+    def test_cleans_prompts_unless_told_not_to(self):
+        reference = Reference("v1_0")
+        prompt = "A SMALL boat ,drifts  across #1234 a quiet lake at dawn."
+
+        def ids(name, prompt, **more):
+            options = reference.options(self.folder / name, sample__steps=2, output__video="no",
+                                        **more) | {"prompt.text": prompt}
+            return read_clip(self.make(options))["token_ids"].tolist()
+
+        cleaned = ids("cleaned", prompt)
+        self.assertEqual(cleaned, ids("before", "a small boat , drifts across a quiet lake at dawn.",
+                                      prompt__clean="no"))
+        self.assertNotEqual(cleaned, ids("as_it_is", prompt, prompt__clean="no"))
+
     def test_refuses_what_the_model_has_not(self):
         reference = Reference("v1_0")
         for more, said in (({"prompt.negative": "rain"}, "prompt.negative"),
