@@ -141,6 +141,7 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_EQ(parse_more({"--parallel.device-map", "map.json"}).parallel.device_map, "map.json");
   EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
   EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
+  EXPECT_FALSE(parse_more({"--prompt.clean", "no"}).clean_prompts);
 }
 
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
@@ -149,6 +150,7 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
       {"model.path", "m"},
       {"prompt.text", "cat"},
       {"prompt.text", "dog"},
+      {"prompt.clean", "yes"},
       {"sample.steps", "7"},
       {"sample.dynamic-guidance", "no"},
       {"sample.seed", "42"},
