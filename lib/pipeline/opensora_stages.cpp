@@ -7,10 +7,11 @@
 namespace reelmesh::pipeline {
 
 STDiTClip stdit_clip(const Clip& clip) {
+  constexpr double fps_of_images = 120;  // what release 1.2 was told of them in its training
   return {{clip.latent_frames, clip.latent_height, clip.latent_width},
           clip.size.height,
           clip.size.width,
-          clip.record.fps};
+          clip.size.frames > 1 ? clip.record.fps : fps_of_images};
 }
 
 OpenSoraSampler::OpenSoraSampler(const OpenSoraFolder& model, int steps, const VideoSize& size) {

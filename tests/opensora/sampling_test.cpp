@@ -64,5 +64,18 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   }
 }
 
+TEST(STDiTClip, TellsOfAnImageAsTheTrainingDid) {
+  pipeline::Clip clip;
+  clip.latent_frames = 5;
+  clip.latent_height = 30;
+  clip.latent_width = 53;
+  clip.size = {240, 426, 17};
+  clip.record.fps = 24;
+  EXPECT_EQ(pipeline::stdit_clip(clip).fps, 24);
+  EXPECT_EQ(pipeline::stdit_clip(clip).tokens({1, 2, 2}), (Shape{5, 15, 27}));
+  clip.size.frames = 1;
+  EXPECT_EQ(pipeline::stdit_clip(clip).fps, 120);
+}
+
 }  // namespace
 }  // namespace reelmesh
