@@ -12,15 +12,15 @@ Failure current_failure() {
   try {
     throw;
   } catch (const Error& error) {
-    return {error.status(), error.what()};
+    return {error.status(), error.what(), error.rank()};
   } catch (const std::bad_alloc&) {
-    return {Status::unavailable, "out of memory"};
+    return {Status::unavailable, "out of memory", {}};
   } catch (const std::filesystem::filesystem_error& error) {
-    return {Status::io, error.what()};
+    return {Status::io, error.what(), {}};
   } catch (const std::exception& error) {
-    return {Status::internal, fmt::format("internal error: {}", error.what())};
+    return {Status::internal, fmt::format("internal error: {}", error.what()), {}};
   } catch (...) {
-    return {Status::internal, "internal error of unknown kind"};
+    return {Status::internal, "internal error of unknown kind", {}};
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // One message per failure, once, from one rank.
+#include <optional>
 #include <string>
 
 #include "base/error.hpp"
@@ -9,6 +10,7 @@ namespace reelmesh::app {
 struct Failure {
   Status status;
   std::string message;
+  std::optional<int> rank;  ///< as in Error
 };
 
 /// What the exception being handled means to the user. Call within a catch block.

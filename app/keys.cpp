@@ -14,6 +14,7 @@ using Option = const std::string&;
 
 constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
 constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
+constexpr std::array<Text, 2> orders{"node", "rank"};
 constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
@@ -62,6 +63,18 @@ DType parse_dtype(Text text, Option option) {
 std::optional<int> parse_threads(Text text, Option option) {
   if (text == "auto") return std::nullopt;
   return static_cast<int>(parse_integer(text, option, 1, 4096));
+}
+
+// One number a rank; none for equal or measured speeds.
+std::vector<double> parse_speeds(Text text, Option option) {
+  std::vector<double> speeds;
+  if (text == "equal" || text == "auto") return speeds;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    speeds.push_back(parse_number(text.substr(begin, end - begin), option, 1e-3, 1e6));
+    begin = end + 1;
+  }
+  return speeds;
 }
 
 const Key table[] = {
@@ -159,6 +172,13 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shards));
      }},
+    {"parallel.order", "ORDER",
+     "how ranks take their places: node by node, so that those that talk most share one, or as "
+     "the launcher numbers them (rank)",
+     "node",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.order = static_cast<Order>(parse_choice(text, option, orders));
+     }},
     {"parallel.device-map", "MAP",
      "which text rank holds which layers of the text encoder: auto, ranges such as "
      "0-11:0,12-23:1, or a .json file as accelerate writes it",
@@ -171,6 +191,14 @@ const Key table[] = {
      [](Draft&, Text text, Option option) { check_backend(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
+    {"device.speeds", "LIST",
+     "how fast ranks are compared with one another, by which their parts are cut: equal, numbers "
+     "such as 1,1,2.5,2.5 (one a rank), or auto: measured at the start",
+     "equal",
+     [](Draft& d, Text text, Option option) {
+       d.job.measure_speeds = text == "auto";
+       d.job.speeds = parse_speeds(text, option);
+     }},
 
     {"numerics.dtype", "TYPE", "float32 or bfloat16", "float32",
      [](Draft& d, Text text, Option option) { d.job.dtype = parse_dtype(text, option); }},

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains the small model of the demo on drawn clips, and writes it as a Hugging Face folder.
 
-    tools/train_demo_model.py WORK --stages decoder encoder denoiser export --export DIR
+    tools/train_demo_model.py WORK --export DIR
 
 Stages keep their state in the folder WORK and go on from there when started again. On a few CPU
-cores the stages before `export` may run at the same time, each in a process of its own.
+cores decoder, encoder and the rest may run at the same time, each in a process of its own.
 Needs torch, diffusers, transformers, sentencepiece, and matplotlib for the plots.
 """
 import argparse
@@ -13,15 +13,15 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-STAGES = ["decoder", "encoder", "denoiser", "export", "plot"]
+STAGES = ["decoder", "encoder", "text", "denoiser", "export", "plot"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=pathlib.Path, help="folder of states, logs and plots")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
-    parser.add_argument("--minutes", type=float, nargs=3, default=[60, 10, 90],
-                        help="budgets of decoder, encoder and denoiser")
+    parser.add_argument("--minutes", type=float, nargs=4, default=[60, 5, 4, 110],
+                        help="budgets of decoder, encoder, text and denoiser")
     parser.add_argument("--workers", type=int, default=2, help="processes of each stage")
     parser.add_argument("--threads", type=int, default=1, help="threads of each process")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -35,7 +35,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
 
-    from demo_model import loop, stages
+    from demo_model import loop, pool, stages
     minutes = dict(zip(STAGES, options.minutes))
 
     def train(make, name):
@@ -47,9 +47,13 @@ def main():
         train(stages.Decoder, "decoder")
     if "encoder" in options.stages:
         train(stages.Encoder, "encoder")
+    if "text" in options.stages:
+        from demo_model import listener
+        pool.prepare(options.work, options.seed)
+        train(listener.TextEncoder, "text")
+        print(f"text: {100 * listener.check(options.work):.1f} % of held-out words are understood")
     if "denoiser" in options.stages:
         from demo_model import denoiser
-        denoiser.prepare(options.work, options.seed)
         train(denoiser.Denoiser, "denoiser")
     if "export" in options.stages and options.export:
         from demo_model import card, export

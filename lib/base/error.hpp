@@ -2,6 +2,7 @@
 // Errors carry the exit status that the program promises for them (after sysexits.h).
 #include <fmt/format.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -25,11 +26,15 @@ enum class Status : int {
 /// One failure, said once: what was found, what was expected, and where (file or option).
 class Error : public std::runtime_error {
  public:
-  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Error(Status status, const std::string& message, std::optional<int> rank = std::nullopt)
+      : std::runtime_error(message), status_(status), rank_(rank) {}
   Status status() const { return status_; }
+  /// The rank of the world on which it happened; empty: the one that throws.
+  std::optional<int> rank() const { return rank_; }
 
  private:
   Status status_;
+  std::optional<int> rank_;
 };
 
 template <class... Args>

@@ -80,8 +80,8 @@ void say(Level level, const std::string& message) {
   if (rank() == 0) logger().log(to_spdlog(level), "{}{}", prefix(level), message);
 }
 
-void say_here(Level level, const std::string& message) {
-  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), rank(), message);
+void say_here(Level level, const std::string& message, int on_rank) {
+  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), on_rank, message);
 }
 
 }  // namespace reelmesh::log

@@ -24,8 +24,8 @@ void set_level(Level level);
 
 /// Says a message that all ranks know alike: rank 0 speaks.
 void say(Level level, const std::string& message);
-/// Says what only this rank knows, naming the rank.
-void say_here(Level level, const std::string& message);
+/// Says what happened on one rank, naming it; by default on this one.
+void say_here(Level level, const std::string& message, int on_rank = rank());
 
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {

@@ -9,7 +9,7 @@ namespace reelmesh::trace {
 
 enum class Level { off, stages, layers, ops };
 
-/// Nanoseconds of a steady clock that starts with the process.
+/// Nanoseconds of a steady clock that starts at its first use.
 std::int64_t now_ns();
 
 struct Span {

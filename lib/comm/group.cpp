@@ -82,6 +82,16 @@ Group Group::range(int first, int count) const {
   return inside ? Group(comm, true) : Group();
 }
 
+Group Group::in_order(const std::vector<int>& order) const {
+  const auto place = std::find(order.begin(), order.end(), rank_);
+  expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),
+         "an order of {} ranks for a group of {}", order.size(), size_);
+  MPI_Comm comm = MPI_COMM_NULL;
+  check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
+        "MPI_Comm_split");
+  return Group(comm, true);
+}
+
 void Group::barrier() const { check(MPI_Barrier(handle()), "MPI_Barrier"); }
 
 namespace {

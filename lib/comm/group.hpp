@@ -62,6 +62,9 @@ class Group {
   /// Ranks [first, first + count) of this group; a rank outside gets an empty Group. Collective.
   Group range(int first, int count) const;
 
+  /// The same ranks in another order: order[place] = rank of this group. Collective.
+  Group in_order(const std::vector<int>& order) const;
+
   bool member() const { return comm_ != nullptr; }
   int rank() const { return rank_; }  ///< −1 where this rank is not a member
   int size() const { return size_; }  ///< 0 where this rank is not a member

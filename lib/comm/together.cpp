@@ -28,11 +28,8 @@ void together(const Group& group, const std::function<void()>& work) {
   message = group.broadcast(message, speaker);
   status = static_cast<Status>(
       std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), speaker)));
-  if (size > 1) {
-    const int in_world = Group::world().rank();
-    message += fmt::format(" (on rank {})", group.broadcast(std::to_string(in_world), speaker));
-  }
-  throw Error(status, message);
+  const int rank = std::stoi(group.broadcast(std::to_string(Group::world().rank()), speaker));
+  throw Error(status, message, rank);
 }
 
 }  // namespace reelmesh::comm

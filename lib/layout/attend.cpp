@@ -232,6 +232,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const Tensor mine = keys_values();
   Rows next = send_part(mine, 0);
   queries.transfer.finish();
+  queries.sent.clear();
   ops::Attention attention(queries.all, scale);
   for (std::int64_t first = 0; first < mesh_.all_tokens(); first += part_keys) {
     const Tensor part = receive_part(std::move(next), first);

@@ -28,6 +28,13 @@ class Halo {
   /// is until the end.
   Running begin(const Tensor& x) const;
 
+  /// The adjoint, for derivatives: adds those of the pieces around this rank's rectangle (above,
+  /// below, left, right; empty ones too) to x of the ranks that hold these pixels. float32.
+  void add_back(const std::vector<Tensor>& strips, const Tensor& x) const {
+    exchange_.add_back(strips, std::vector<Tensor>(strips.size(), x));
+  }
+  const std::vector<Box>& strips() const { return strips_; }
+
  private:
   Halo(const comm::Group& group, const Layout& image, const std::vector<Move>& strips);
   Shape global_;

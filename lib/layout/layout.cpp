@@ -1,6 +1,7 @@
 #include "layout/layout.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace reelmesh {
 
@@ -48,6 +49,34 @@ std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t in
   return index * (extent / parts) + std::min(index, extent % parts);
 }
 
+std::vector<std::int64_t> cut_by_speed(std::int64_t extent, const std::vector<double>& speeds) {
+  double all = 0;
+  for (const double speed : speeds) {
+    expect(speed > 0 && std::isfinite(speed), "a speed of {}", speed);
+    all += speed;
+  }
+  // No part is less than its exact share rounded down; one less, for the rounding of that.
+  std::vector<std::int64_t> parts;
+  std::int64_t rest = extent;
+  for (const double speed : speeds) {
+    const double share = std::floor(static_cast<double>(extent) * (speed / all)) - 1;
+    parts.push_back(std::max<std::int64_t>(0, static_cast<std::int64_t>(share)));
+    rest -= parts.back();
+  }
+  // What is left goes, one by one, where it will be done first.
+  for (; rest > 0; --rest) {
+    std::size_t best = 0;
+    const auto done = [&](std::size_t i) { return static_cast<double>(parts[i] + 1) / speeds[i]; };
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      if (done(i) < done(best)) best = i;
+    }
+    ++parts[best];
+  }
+  std::vector<std::int64_t> offsets{0};
+  for (const std::int64_t part : parts) offsets.push_back(offsets.back() + part);
+  return offsets;
+}
+
 Layout::Layout(Shape global, std::vector<Box> boxes)
     : global_(std::move(global)), boxes_(std::move(boxes)) {
   const Box whole = whole_box(global_);
@@ -70,24 +99,39 @@ Layout Layout::on_one_rank(Shape global, int ranks, int rank) {
   return {std::move(global), std::move(boxes)};
 }
 
-Layout Layout::cut(Shape global, std::size_t axis, int ranks) {
+Layout Layout::cut(Shape global, std::size_t axis, int ranks, const std::vector<double>& speeds) {
   std::vector<int> parts(global.size(), 1);
   parts.at(axis) = ranks;
-  return grid(std::move(global), parts);
+  return grid(std::move(global), parts, speeds);
 }
 
-Layout Layout::grid(Shape global, const std::vector<int>& parts) {
+Layout Layout::grid(Shape global, const std::vector<int>& parts,
+                    const std::vector<double>& speeds) {
   expect(parts.size() == global.size(), "{} cuts for {} axes", parts.size(), global.size());
-  std::vector<Box> boxes{empty_box(global)};
+  std::size_t ranks = 1;
   for (std::size_t axis = 0; axis < parts.size(); ++axis) {
     expect(parts[axis] > 0, "axis {} is cut into {} parts", axis, parts[axis]);
+    ranks *= static_cast<std::size_t>(parts[axis]);
+  }
+  const std::vector<double> of_ranks = speeds.empty() ? std::vector<double>(ranks, 1.0) : speeds;
+  expect(of_ranks.size() == ranks, "{} speeds for {} ranks", of_ranks.size(), ranks);
+  std::vector<Box> boxes{empty_box(global)};
+  std::size_t together = ranks;  // ranks that share a box so far
+  for (std::size_t axis = 0; axis < parts.size(); ++axis) {
+    const auto count = static_cast<std::size_t>(parts[axis]);
+    together /= count;
     std::vector<Box> finer;
     for (const Box& box : boxes) {
-      for (int i = 0; i < parts[axis]; ++i) {
+      std::vector<double> sums(count, 0.0);
+      const std::size_t first = finer.size() * together;
+      for (std::size_t i = 0; i < count * together; ++i) {
+        sums[i / together] += of_ranks[first + i];
+      }
+      const std::vector<std::int64_t> offsets = cut_by_speed(global[axis], sums);
+      for (std::size_t i = 0; i < count; ++i) {
         finer.push_back(box);
-        finer.back().offset[axis] = cut_offset(global[axis], parts[axis], i);
-        finer.back().extent[axis] =
-            cut_offset(global[axis], parts[axis], i + 1) - finer.back().offset[axis];
+        finer.back().offset[axis] = offsets[i];
+        finer.back().extent[axis] = offsets[i + 1] - offsets[i];
       }
     }
     boxes = std::move(finer);

@@ -28,6 +28,11 @@ std::string to_string(const Box& box);      ///< "[0:3, 4:7]"
 /// extent % parts parts are larger by one. cut_offset(extent, parts, parts) == extent.
 std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t index);
 
+/// `extent` cut into a part for each of `speeds` (positive; empty is not allowed), such that the
+/// part that takes longest, length divided by speed, is as short as integers allow: the offsets of
+/// the parts, and `extent` at the end. Equal speeds give the parts of cut_offset.
+std::vector<std::int64_t> cut_by_speed(std::int64_t extent, const std::vector<double>& speeds);
+
 /// The global shape and the box of each rank of a group. Boxes may be uneven and empty. Either they
 /// are disjoint and cover the array (a partition), or all that are not empty are equal to the whole
 /// array (replicated, on some or all ranks), or they overlap (halos; only as a destination).
@@ -40,10 +45,13 @@ class Layout {
   static Layout replicated(Shape global, int ranks);
   /// Only `rank` holds everything.
   static Layout on_one_rank(Shape global, int ranks, int rank);
-  /// One axis cut into `ranks` parts.
-  static Layout cut(Shape global, std::size_t axis, int ranks);
-  /// parts[i] cuts along axis i; ranks = the product; the last axis varies fastest over ranks.
-  static Layout grid(Shape global, const std::vector<int>& parts);
+  /// One axis cut into `ranks` parts, by the speeds of the ranks where these are given.
+  static Layout cut(Shape global, std::size_t axis, int ranks,
+                    const std::vector<double>& speeds = {});
+  /// parts[i] cuts along axis i; ranks = the product; the last axis varies fastest over ranks. With
+  /// speeds, ranks that share a part of an axis cut it among themselves along the next.
+  static Layout grid(Shape global, const std::vector<int>& parts,
+                     const std::vector<double>& speeds = {});
 
   const Shape& global() const { return global_; }
   int ranks() const { return static_cast<int>(boxes_.size()); }

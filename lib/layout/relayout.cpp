@@ -1,6 +1,7 @@
 #include "layout/relayout.hpp"
 
 #include <cstring>
+#include <map>
 
 #include "base/trace.hpp"
 
@@ -172,6 +173,55 @@ void Exchange::Running::finish() {
     for (const Piece& piece : exchange_->receives_[i].pieces) {
       copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
                targets_[piece.move], exchange_->moves_[piece.move].to.box(me));
+      done += piece.box.numel();
+    }
+  }
+}
+
+void Exchange::add_back(const std::vector<Tensor>& targets,
+                        const std::vector<Tensor>& sources) const {
+  expect(sources.size() == moves_.size() && targets.size() == moves_.size(),
+         "{} sources and {} targets for {} moves", sources.size(), targets.size(), moves_.size());
+  const int me = group_.rank();
+  // What run() receives goes back, and what it sends comes back.
+  std::map<int, Tensor> sent, received;
+  std::vector<comm::Message> send_messages, receive_messages;
+  const auto pack = [&](const std::vector<Piece>& pieces, const Tensor& buffer) {
+    std::int64_t done = 0;
+    for (const Piece& piece : pieces) {
+      copy_box(piece.box, targets[piece.move], moves_[piece.move].to.box(me),
+               buffer.rows(done, piece.box.numel()), piece.box);
+      done += piece.box.numel();
+    }
+  };
+  for (const Peer& peer : receives_) {
+    const Tensor& buffer =
+        sent.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32)).first->second;
+    pack(peer.pieces, buffer);
+    send_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+  }
+  std::map<int, std::vector<Piece>> pieces{{me, local_}};
+  for (const Peer& peer : sends_) {
+    const Tensor& buffer =
+        received.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32))
+            .first->second;
+    pieces[peer.rank] = peer.pieces;
+    receive_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+  }
+  std::int64_t own = 0;
+  for (const Piece& piece : local_) own += piece.box.numel();
+  pack(local_, received.try_emplace(me, Tensor::empty({own}, DType::float32)).first->second);
+  group_.exchange(send_messages, receive_messages);
+
+  for (const auto& [rank, buffer] : received) {
+    std::int64_t done = 0;
+    for (const Piece& piece : pieces[rank]) {
+      const float* from = buffer.rows(done, piece.box.numel()).data<float>();
+      float* into = sources[piece.move].data<float>();
+      for_each_run(piece.box, piece.box, moves_[piece.move].from.box(me),
+                   [&](std::int64_t read, std::int64_t write, std::int64_t run) {
+                     for (std::int64_t i = 0; i < run; ++i) into[write + i] += from[read + i];
+                   });
       done += piece.box.numel();
     }
   }

@@ -40,6 +40,10 @@ class Exchange {
   /// gives itself has arrived; the rest of the targets has after finish().
   Running begin(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
+  /// The adjoint of run(), for derivatives: adds every element of the targets to the element of a
+  /// source that run() would take it from. float32; contributions are added in the order of ranks.
+  void add_back(const std::vector<Tensor>& targets, const std::vector<Tensor>& sources) const;
+
   /// Elements that this rank sends to others.
   std::int64_t sent_elements() const;
 

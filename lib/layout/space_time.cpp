@@ -17,15 +17,17 @@ Layout flattened(const Layout& grid) {
 
 }  // namespace
 
-SpaceTime::SpaceTime(const Shape& tokens, int frame_parts, int parts_of_rows)
-    : grid(Layout::grid(tokens, {frame_parts, parts_of_rows, 1})),
+SpaceTime::SpaceTime(const Shape& tokens, int frame_parts, int parts_of_rows,
+                     const std::vector<double>& of_ranks)
+    : grid(Layout::grid(tokens, {frame_parts, parts_of_rows, 1}, of_ranks)),
       frames(flattened(grid)),
-      places(Layout::cut(frames.global(), 1, grid.ranks())),
-      row_parts(parts_of_rows) {}
+      places(Layout::cut(frames.global(), 1, grid.ranks(), of_ranks)),
+      row_parts(parts_of_rows),
+      speeds(of_ranks) {}
 
 Layout SpaceTime::heads(std::int64_t count) const {
   const Shape global{frames.global()[0], frames.global()[1], count};
-  return Layout::grid(global, {grid.ranks() / row_parts, 1, row_parts});
+  return Layout::grid(global, {grid.ranks() / row_parts, 1, row_parts}, speeds);
 }
 
 Layout SpaceTime::frames_with_heads(std::int64_t count) const { return frames.with_axis(2, count); }

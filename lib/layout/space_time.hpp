@@ -15,9 +15,12 @@ struct SpaceTime {
   Layout frames;  ///< [frame, place]: the same boxes
   Layout places;  ///< [frame, place]: places cut over all ranks
   int row_parts = 1;
+  std::vector<double> speeds;
 
-  /// frame_parts × row_parts ranks, the rows of a frame on neighbouring ranks.
-  SpaceTime(const Shape& tokens, int frame_parts, int row_parts);
+  /// frame_parts × row_parts ranks, the rows of a frame on neighbouring ranks; by the speeds of the
+  /// ranks where these are given.
+  SpaceTime(const Shape& tokens, int frame_parts, int row_parts,
+            const std::vector<double>& speeds = {});
 
   bool frames_are_whole() const { return row_parts == 1; }
   /// [frame, place, head] for the attention within frames that are not whole: frames as in `grid`,

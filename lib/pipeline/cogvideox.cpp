@@ -16,6 +16,10 @@ std::string CogVideoX::describe(const Plan& plan, const Clip& clip, DType dtype)
   return reelmesh::describe(plan, clip.sizes(folder_.transformer, dtype));
 }
 
+Mesh CogVideoX::mesh(const Plan& plan, const Clip& clip, DType dtype) const {
+  return denoise_layout(plan, clip.sizes(folder_.transformer, dtype), 0).mesh;
+}
+
 std::unique_ptr<DenoiseStage> CogVideoX::denoise(const comm::Group& world, const Plan& plan,
                                                  DType dtype) const {
   return std::make_unique<Denoise>(world, plan, folder_, dtype);

@@ -87,6 +87,9 @@ class Family {
   /// Several lines for people: who does what with such a clip.
   virtual std::string describe(const Plan& plan, const Clip& clip, DType dtype) const = 0;
 
+  /// How the ranks of a denoising group stand with such a clip: those of a row exchange most.
+  virtual Mesh mesh(const Plan& plan, const Clip& clip, DType dtype) const = 0;
+
   virtual std::unique_ptr<DenoiseStage> denoise(const comm::Group& world, const Plan& plan,
                                                 DType dtype) const = 0;
   virtual std::unique_ptr<DecodeStage> decode(const comm::Group& world, const Plan& plan,

@@ -7,11 +7,37 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "base/trace.hpp"
+#include "ops/linear.hpp"
 
 namespace reelmesh::pipeline {
+namespace {
+
+// Of mpirun's daemon, which starts the ranks and is not bound itself: what the job may use here.
+int cores_of_launcher() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return sched_getaffinity(getppid(), sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+// mpirun binds each rank to one core unless told otherwise; who starts ranks in another way has
+// chosen their cores.
+void warn_of_idle_cores(const Machine& machine) {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
+  const int all = cores_of_launcher();
+  const int used = machine.host_ranks * machine.cores / machine.sharing;
+  if (machine.cores >= all || 2 * used > all) return;
+  log::warning(
+      "{} of the {} cores of {} are used, for each rank is bound to {}; mpirun --bind-to none or "
+      "--map-by ppr:{}:node:pe={} uses them all",
+      used, all, machine.host, machine.cores, machine.host_ranks, all / machine.host_ranks);
+}
+
+}  // namespace
 
 Machine find_machine(const comm::Group& world) {
   Machine machine;
@@ -42,15 +68,40 @@ int set_threads(const Machine& machine, const std::optional<int>& asked) {
   if (variable != nullptr && std::atoi(variable) > 0) threads = std::atoi(variable);
   if (asked) threads = *asked;
   omp_set_num_threads(threads);
-  const bool bound = machine.cores < machine.host_cores;
-  if (bound && machine.host_ranks * machine.cores / machine.sharing * 2 <= machine.host_cores) {
-    log::warning(
-        "each rank is bound to {} of the {} cores of {}, which has {} ranks; mpirun --bind-to none "
-        "or --map-by ppr:{}:node:pe={} uses them all",
-        machine.cores, machine.host_cores, machine.host, machine.host_ranks, machine.host_ranks,
-        machine.host_cores / machine.host_ranks);
-  }
+  warn_of_idle_cores(machine);
   return threads;
+}
+
+std::vector<int> nodes_of(const comm::Group& world) {
+  // A node is known by the first of its ranks.
+  const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
+  std::vector<int> nodes;
+  for (const std::string& node : world.all_gather(std::to_string(first))) {
+    nodes.push_back(std::stoi(node));
+  }
+  return nodes;
+}
+
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype) {
+  constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
+  const ops::Linear product(Tensor::zeros({channels, channels}, dtype), {});
+  const Tensor x = Tensor::zeros({tokens, channels}, dtype);
+  product(x);  // threads start, memory is touched
+  world.barrier();
+  const std::int64_t start = trace::now_ns();
+  std::int64_t best = quarter_second;
+  while (trace::now_ns() - start < quarter_second) {
+    const std::int64_t before = trace::now_ns();
+    product(x);
+    best = std::min(best, trace::now_ns() - before);
+  }
+  const double mine = 1.0 / static_cast<double>(std::max<std::int64_t>(1, best));
+  const double relative = std::max(1.0, std::round(16 * mine / world.max(mine))) / 16;
+  std::vector<double> speeds;
+  for (const std::string& speed : world.all_gather(fmt::format("{}", relative))) {
+    speeds.push_back(std::stod(speed));
+  }
+  return speeds;
 }
 
 std::int64_t peak_memory_bytes() {

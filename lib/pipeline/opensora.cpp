@@ -105,9 +105,15 @@ ClipShapes OpenSora::shapes(const Job& job, const Clip& clip) const {
 std::string OpenSora::describe(const Plan& plan, const Clip& clip, DType dtype) const {
   const STDiTConfig& c = folder_.transformer;
   const SpaceTime layouts =
-      space_time_layout(plan.shard, stdit_clip(clip).tokens(c.patch), plan.denoise.front().count);
+      space_time_layout(plan.shard, stdit_clip(clip).tokens(c.patch), plan.denoise.front().count,
+                        plan.speeds_of(plan.denoise.front()));
   return reelmesh::describe(plan, layouts,
                             {c.layers, c.hidden, c.heads, STDiT::branches, size_of(dtype)});
+}
+
+// Frames and places are exchanged by all with all.
+Mesh OpenSora::mesh(const Plan& plan, const Clip& /*clip*/, DType /*dtype*/) const {
+  return {1, 1, plan.denoise.front().count};
 }
 
 std::unique_ptr<DenoiseStage> OpenSora::denoise(const comm::Group& world, const Plan& plan,

@@ -73,7 +73,8 @@ Sharded OpenSoraDenoise::operator()(const Clip& clip, std::size_t place, const S
   const comm::Group& group = groups_[place % replicas()];
   const STDiTConfig& config = model_.transformer;
   const STDiTClip seen = stdit_clip(clip);
-  const SpaceTime layouts = space_time_layout(plan_.shard, seen.tokens(config.patch), range.count);
+  const SpaceTime layouts = space_time_layout(plan_.shard, seen.tokens(config.patch), range.count,
+                                              plan_.speeds_of(range));
   const Layout boxes = latents_layout(layouts, seen, config.patch, config.in_channels);
   const Layout result = boxes.embed(range.first, world_.size());
   if (!group.member()) {

@@ -1,5 +1,7 @@
 #include "pipeline/run.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/trace.hpp"
@@ -7,6 +9,7 @@
 #include "pipeline/machine.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/stages.hpp"
+#include "plan/nodes.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
@@ -34,6 +37,23 @@ Plan plan_of(const Job& job, const Family& model, int ranks) {
   const std::string& map = job.parallel.device_map;
   return make_plan(job.parallel, sizes, ranks,
                    map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
+}
+
+// Ranks in the order of their places. mesh: of a denoising group.
+comm::Group in_places(const comm::Group& world, const Plan& plan, const Mesh& mesh, Order order) {
+  if (order == Order::rank) return world;
+  const std::vector<int> nodes = nodes_of(world);
+  const std::vector<int> places =
+      order_by_node(nodes, close_ranks(plan.denoise, {mesh.branch_ranks(), mesh.ulysses}, nodes));
+  return std::is_sorted(places.begin(), places.end()) ? world : world.in_order(places);
+}
+
+std::vector<double> speeds_of(const Job& job, const comm::Group& world) {
+  if (job.measure_speeds) return measure_speeds(world, job.dtype);
+  require(job.speeds.empty() || job.speeds.size() == static_cast<std::size_t>(world.size()),
+          Status::unavailable, "device.speeds: {} speeds are given, and the job has {} ranks",
+          job.speeds.size(), world.size());
+  return job.speeds;
 }
 
 // The clips that are still to be made.
@@ -186,7 +206,7 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
 }  // namespace
 
 Status run(const Job& job, const ProgramInfo& program) {
-  const comm::Group world = comm::Group::world();
+  comm::Group world = comm::Group::world();
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   // Stages are always recorded, for the closing report.
@@ -201,7 +221,9 @@ Status run(const Job& job, const ProgramInfo& program) {
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
-  const Plan plan = plan_of(job, model, world.size());
+  Plan plan = plan_of(job, model, world.size());
+  world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
+  plan.speeds = speeds_of(job, world);
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }

@@ -5,6 +5,7 @@
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "pipeline/denoise.hpp"
+#include "plan/decode.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -106,12 +107,13 @@ void Denoise::load() {
   }
 }
 
-DenoiseLayout Denoise::layout(const Clip& clip) const {
-  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_));
+DenoiseLayout Denoise::layout(const Clip& clip, std::size_t place) const {
+  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_), place % replicas());
 }
 
 Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
-  return pipeline::context_layout(layout(clip), static_cast<std::int64_t>(clip.branches.size()),
+  return pipeline::context_layout(layout(clip, place),
+                                  static_cast<std::int64_t>(clip.branches.size()),
                                   model_.text_encoder.d_model)
       .embed(plan_.denoise[place % replicas()].first, world_.size());
 }
@@ -120,7 +122,7 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
                             const std::function<void()>& step) const {
   const comm::Group& group = groups_[place % replicas()];
   const CogVideoXConfig& config = model_.transformer;
-  const DenoiseLayout over_group = layout(clip);
+  const DenoiseLayout over_group = layout(clip, place);
   // Where both halves of the group have the same boxes, those of the first half are the result.
   const Layout result = latent_layout(over_group.grid, config.patch, config.in_channels)
                             .without_front(0, clip.dropped_frames)
@@ -137,7 +139,10 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
 
 Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
                DType dtype)
-    : DecodeStage(world, plan), model_(model), dtype_(dtype) {}
+    : DecodeStage(world, plan),
+      speeds_(plan.speeds_of(plan.decode)),
+      model_(model),
+      dtype_(dtype) {}
 
 void Decode::load() {
   if (!group_.member()) return;
@@ -146,7 +151,10 @@ void Decode::load() {
 }
 
 Layout Decode::latents(const Shape& global) const {
-  return Layout::cut(global, 2, ranks_.count).embed(ranks_.first, world_.size());
+  return decode_layout(global[2], global[3], ranks_.count, speeds_)
+      .with_axis(0, global[1])
+      .with_axis(0, global[0])
+      .embed(ranks_.first, world_.size());
 }
 
 Sharded Decode::operator()(const Clip& /*clip*/, const Sharded& latents) const {

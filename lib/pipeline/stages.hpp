@@ -48,14 +48,14 @@ class Denoise final : public DenoiseStage {
                      const std::function<void()>& step) const override;
 
  private:
-  DenoiseLayout layout(const Clip& clip) const;
+  DenoiseLayout layout(const Clip& clip, std::size_t place) const;
 
   const CogVideoXFolder& model_;
   DType dtype_;
   std::optional<CogVideoXTransformer> transformer_;
 };
 
-/// CogVideoX's decoder, rows cut over the decode group.
+/// CogVideoX's decoder, images cut over the decode group.
 class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
@@ -64,6 +64,7 @@ class Decode final : public DecodeStage {
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
+  std::vector<double> speeds_;
   const CogVideoXFolder& model_;
   DType dtype_;
   std::optional<CogVideoXDecoder> decoder_;

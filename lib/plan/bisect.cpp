@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 namespace reelmesh {
 namespace {
@@ -76,8 +77,10 @@ class Search {
   std::map<std::array<std::int64_t, 4>, Best> known_;
 };
 
-void divide(Search& search, const Box& box, int ranks, std::vector<Box>& boxes) {
-  const Cut cut = search.best({box.extent[0], box.extent[1], box.extent[2]}, ranks).cut;
+// Boxes of ranks [first, first + ranks); cut_of(extent, first, ranks) says how to cut in two.
+template <class F>
+void divide(const Box& box, int first, int ranks, F&& cut_of, std::vector<Box>& boxes) {
+  const Cut cut = cut_of(Extent{box.extent[0], box.extent[1], box.extent[2]}, first, ranks);
   if (cut.at == 0) {
     boxes.push_back(box);
     const Shape none(box.extent.size(), 0);
@@ -88,8 +91,8 @@ void divide(Search& search, const Box& box, int ranks, std::vector<Box>& boxes) 
   a.extent[cut.axis] = cut.at;
   b.extent[cut.axis] -= cut.at;
   b.offset[cut.axis] += cut.at;
-  divide(search, a, cut.ranks, boxes);
-  divide(search, b, ranks - cut.ranks, boxes);
+  divide(a, first, cut.ranks, cut_of, boxes);
+  divide(b, first + cut.ranks, ranks - cut.ranks, cut_of, boxes);
 }
 
 }  // namespace
@@ -98,7 +101,37 @@ Layout bisected(const Shape& grid, int ranks) {
   expect(grid.size() == 3 && ranks > 0, "{} over {} ranks", to_string(grid), ranks);
   Search search;
   std::vector<Box> boxes;
-  divide(search, whole_box(grid), ranks, boxes);
+  const auto cut_of = [&](const Extent& extent, int, int n) { return search.best(extent, n).cut; };
+  divide(whole_box(grid), 0, ranks, cut_of, boxes);
+  return {grid, std::move(boxes)};
+}
+
+Layout bisected_by_speed(const Shape& grid, const std::vector<double>& speeds) {
+  expect(grid.size() == 3 && !speeds.empty(), "{} over {} ranks", to_string(grid), speeds.size());
+  const auto cut_of = [&](const Extent& extent, int first, int ranks) {
+    const auto begin = speeds.begin() + first, middle = begin + ranks / 2;
+    const double a = std::accumulate(begin, middle, 0.0);
+    const double b = std::accumulate(middle, begin + ranks, 0.0);
+    Cut best;
+    double time = ranks > 1 ? static_cast<double>(tokens(extent)) / *begin : 0;
+    for (const std::size_t axis : {1, 2, 0}) {
+      const auto down = static_cast<std::int64_t>(static_cast<double>(extent[axis]) * a / (a + b));
+      for (const std::int64_t at : {down, down + 1}) {
+        if (ranks == 1 || at < 1 || at >= extent[axis]) continue;
+        const Cut cut{axis, at, ranks / 2};
+        const auto [left, right] = parts(extent, cut);
+        const double last =
+            std::max(static_cast<double>(tokens(left)) / a, static_cast<double>(tokens(right)) / b);
+        if (last < time) {
+          best = cut;
+          time = last;
+        }
+      }
+    }
+    return best;
+  };
+  std::vector<Box> boxes;
+  divide(whole_box(grid), 0, static_cast<int>(speeds.size()), cut_of, boxes);
   return {grid, std::move(boxes)};
 }
 

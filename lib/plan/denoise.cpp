@@ -1,9 +1,11 @@
 #include "plan/denoise.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/units.hpp"
 #include "plan/bisect.hpp"
+#include "plan/speeds.hpp"
 
 namespace reelmesh {
 namespace {
@@ -17,24 +19,34 @@ AttendMesh attention_of(const DenoiseLayout& layout, const DenoiseSizes& sizes) 
           {sizes.branches / layout.mesh.cfg, sizes.heads, sizes.head_channels, layout.mesh.ring}};
 }
 
-// Sizes of the largest and of the smallest box.
-std::pair<std::int64_t, std::int64_t> extremes(const Layout& layout) {
-  std::int64_t largest = 0, smallest = numel(layout.global());
-  for (int r = 0; r < layout.ranks(); ++r) {
-    largest = std::max(largest, layout.box(r).numel());
-    smallest = std::min(smallest, layout.box(r).numel());
-  }
-  return {largest, smallest};
+double speed_of(const std::vector<double>& speeds, int rank) {
+  return speeds.empty() ? 1.0 : speeds.at(static_cast<std::size_t>(rank));
 }
 
-bool more_even(const Layout& a, const Layout& b) {
-  const auto [largest_a, smallest_a] = extremes(a);
-  const auto [largest_b, smallest_b] = extremes(b);
-  return largest_a != largest_b ? largest_a < largest_b : smallest_a > smallest_b;
+// Done earlier, or at the same time with a larger smallest box.
+bool more_even(const Layout& a, const Layout& b, const std::vector<double>& speeds) {
+  const auto smallest = [](const Layout& layout) {
+    std::int64_t least = numel(layout.global());
+    for (int r = 0; r < layout.ranks(); ++r) least = std::min(least, layout.box(r).numel());
+    return least;
+  };
+  const double time_a = longest(a, speeds), time_b = longest(b, speeds);
+  return time_a != time_b ? time_a < time_b : smallest(a) > smallest(b);
+}
+
+// Of the ranks that have the same boxes in both halves, the slower ones.
+std::vector<double> slower(const std::vector<double>& speeds, const Mesh& halves) {
+  std::vector<double> result(speeds.begin(),
+                             speeds.begin() + (speeds.empty() ? 0 : halves.branch_ranks()));
+  for (std::size_t i = 0; i < speeds.size(); ++i) {
+    double& mine = result[i % result.size()];
+    mine = std::min(mine, speeds[i]);
+  }
+  return result;
 }
 
 struct Cost {
-  double most = 0, least = 0;  // operations of the fullest and the emptiest rank
+  double most = 0, least = 0;  // operations of the fullest and the emptiest rank, by their speeds
   std::int64_t bytes = 0;      // of the rank that sends most
   bool even() const { return most <= 1.1 * least; }
   bool less_than(const Cost& other) const {
@@ -46,12 +58,13 @@ struct Cost {
   }
 };
 
-Cost cost_of(const DenoiseLayout& layout, const DenoiseSizes& sizes) {
-  Cost cost{0, layout.step_flops(sizes, 0), 0};
+Cost cost_of(const DenoiseLayout& layout, const DenoiseSizes& sizes,
+             const std::vector<double>& speeds) {
+  Cost cost{0, 1e300, 0};
   for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // the other half is the same
-    const double flops = layout.step_flops(sizes, rank);
-    cost.most = std::max(cost.most, flops);
-    cost.least = std::min(cost.least, flops);
+    const double time = layout.step_flops(sizes, rank) / speed_of(speeds, rank);
+    cost.most = std::max(cost.most, time);
+    cost.least = std::min(cost.least, time);
     cost.bytes = std::max(cost.bytes, layout.step_bytes(sizes, rank));
   }
   return cost;
@@ -102,7 +115,7 @@ std::int64_t group_size(const MeshRequest& request, int available) {
 }
 
 DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const DenoiseSizes& sizes,
-                             int ranks) {
+                             int ranks, const std::vector<double>& speeds) {
   MeshRequest wanted = request;
   if (sizes.branches == 1) {
     // What was meant for a second branch goes to the ring, or to what is chosen.
@@ -114,9 +127,10 @@ DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const Deno
   expect(product(wanted) > 0 && ranks % product(wanted) == 0, "{} of {} ranks", product(wanted),
          ranks);
   const int branch_ranks = ranks / *wanted.cfg;
+  const std::vector<double> branch_speeds = slower(speeds, {*wanted.cfg, branch_ranks, 1});
   DenoiseLayout layout;
-  layout.grid = token_layout(shard, sizes.grid, branch_ranks);
-  layout.text = text_layout(sizes.text_tokens, layout.grid);
+  layout.grid = token_layout(shard, sizes.grid, branch_ranks, branch_speeds);
+  layout.text = text_layout(sizes.text_tokens, layout.grid, branch_speeds);
   int meshes = 0;
   Cost least;
   for (int ring = 1; ring <= branch_ranks; ++ring) {
@@ -125,7 +139,7 @@ DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const Deno
     if (wanted.ulysses.value_or(ulysses) != ulysses) continue;
     DenoiseLayout candidate = layout;
     candidate.mesh = {*wanted.cfg, ring, ulysses};
-    const Cost cost = cost_of(candidate, sizes);
+    const Cost cost = cost_of(candidate, sizes, branch_speeds);
     if (meshes == 0 || cost.less_than(least)) {
       layout.mesh = candidate.mesh;
       least = cost;
@@ -143,12 +157,16 @@ DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const Deno
   return layout;
 }
 
-Layout token_layout(Shard shard, const Shape& grid, int ranks) {
-  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1});
-  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1});
+Layout token_layout(Shard shard, const Shape& grid, int ranks, const std::vector<double>& speeds) {
+  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1}, speeds);
+  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1}, speeds);
   // Candidates, the preferred first: rows alone, then grids with few parts in time.
-  Layout best = Layout::grid(grid, {1, ranks, 1});
+  Layout best = Layout::grid(grid, {1, ranks, 1}, speeds);
   bool found = shard == Shard::automatic;
+  const auto consider = [&](const Layout& candidate) {
+    if (!found || more_even(candidate, best, speeds)) best = candidate;
+    found = true;
+  };
   for (int frames = 1; frames <= ranks; ++frames) {
     if (ranks % frames != 0) continue;
     for (int columns = 1; columns <= ranks / frames; ++columns) {
@@ -156,29 +174,30 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks) {
       const int rows = ranks / frames / columns;
       const bool is_grid = (frames > 1) + (rows > 1) + (columns > 1) >= 2;
       if (shard == Shard::grid && !is_grid) continue;
-      const Layout candidate = Layout::grid(grid, {frames, rows, columns});
-      if (!found || more_even(candidate, best)) best = candidate;
-      found = true;
+      consider(Layout::grid(grid, {frames, rows, columns}, speeds));
     }
   }
   if (shard == Shard::automatic) {
-    const Layout candidate = bisected(grid, ranks);
-    if (more_even(candidate, best)) best = candidate;
+    consider(bisected(grid, ranks));
+    const bool unlike =
+        std::adjacent_find(speeds.begin(), speeds.end(), std::not_equal_to<>()) != speeds.end();
+    if (unlike) consider(bisected_by_speed(grid, speeds));
   }
   return best;  // a prime number of ranks has no grid: rows are cut
 }
 
-Layout text_layout(std::int64_t tokens, const Layout& grid) {
+Layout text_layout(std::int64_t tokens, const Layout& grid, const std::vector<double>& speeds) {
   std::vector<std::int64_t> share(static_cast<std::size_t>(grid.ranks()), 0);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const auto load = [&](int rank) {
-      return grid.box(rank).numel() + share[static_cast<std::size_t>(rank)];
+    const auto done = [&](int rank) {  // with one more
+      const std::int64_t all = grid.box(rank).numel() + share[static_cast<std::size_t>(rank)] + 1;
+      return static_cast<double>(all) / speed_of(speeds, rank);
     };
-    int emptiest = 0;
+    int first = 0;
     for (int rank = 1; rank < grid.ranks(); ++rank) {
-      if (load(rank) < load(emptiest)) emptiest = rank;
+      if (done(rank) < done(first)) first = rank;
     }
-    ++share[static_cast<std::size_t>(emptiest)];
+    ++share[static_cast<std::size_t>(first)];
   }
   std::vector<Box> boxes;
   std::int64_t first = 0;

@@ -49,21 +49,26 @@ std::int64_t group_size(const MeshRequest& request, int available);
 
 /// The layout of a clip over `ranks` ranks, a multiple of the numbers asked for. Where there are
 /// two branches, the first factor of 2 that is left open goes to them: branches meet once a step,
-/// tokens in every layer. Of the meshes that remain the cheapest is taken: operations of the
-/// fullest rank and bytes of the rank that sends most, a byte for as much as `flops_per_byte`
-/// operations. A clip of one branch has no use for cfg: its ranks go to the ring.
+/// tokens in every layer. Of the meshes that remain, those are preferred whose fullest rank has at
+/// most 1.1 times the work of the emptiest, and of these the cheapest: operations of the fullest
+/// rank and bytes of the rank that sends most, a byte for as much as `flops_per_byte` operations. A
+/// clip of one branch has no use for cfg: its ranks go to the ring. Where speeds of the ranks are
+/// given, tokens are cut by them, and time stands for work; heads are not, so that rings are more
+/// even then.
 DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const DenoiseSizes& sizes,
-                             int ranks);
+                             int ranks, const std::vector<double>& speeds = {});
 
 /// Between 20 (cores that share memory) and 10000 (GPUs on a network).
 constexpr double flops_per_byte = 1000;
 
 /// Layout of the tokens [frame, row, column] of a clip over `ranks` ranks: rows cut, frames cut, or
-/// a grid of both; automatic takes what gives the smallest largest box, rows before others, and
-/// boxes of unlike cuts (bisected) where they are more even.
-Layout token_layout(Shard shard, const Shape& grid, int ranks);
+/// a grid of both; automatic takes what lets the last rank be done first, rows before others, and
+/// boxes of unlike cuts (bisected) where they are more even. Boxes are proportional to `speeds`
+/// where these are given.
+Layout token_layout(Shard shard, const Shape& grid, int ranks,
+                    const std::vector<double>& speeds = {});
 
-/// Layout of the text tokens: those ranks have most of them that have fewest of the video's.
-Layout text_layout(std::int64_t tokens, const Layout& grid);
+/// Layout of the text tokens: those ranks have most of them that are done first with the video's.
+Layout text_layout(std::int64_t tokens, const Layout& grid, const std::vector<double>& speeds = {});
 
 }  // namespace reelmesh

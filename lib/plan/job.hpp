@@ -25,11 +25,13 @@ struct ClipRequest {
 
 enum class Mode { automatic, split, phased };
 enum class Shard { automatic, height, frames, grid };
+enum class Order { node, rank };
 enum class IfExists { fail, resume, replace };
 
 struct ParallelRequest {
   Mode mode = Mode::automatic;
   Shard shard = Shard::automatic;
+  Order order = Order::node;  ///< how ranks take their places: by node, or as launched
   // Ranks of each stage; not given means chosen by the plan.
   std::optional<int> text, replicas, cfg, ulysses, ring, decode;
   std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
@@ -51,6 +53,9 @@ struct Job {
 
   ParallelRequest parallel;
   std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
+  /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
+  std::vector<double> speeds;
+  bool measure_speeds = false;
   DType dtype = DType::float32;
 
   std::filesystem::path output;

@@ -1,5 +1,7 @@
 #include "plan/plan.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace reelmesh {
@@ -62,6 +64,11 @@ std::string Plan::role(int rank) const {
   return role.empty() ? "idle" : role;
 }
 
+std::vector<double> Plan::speeds_of(const RankRange& range) const {
+  if (speeds.empty()) return {};
+  return {speeds.begin() + range.first, speeds.begin() + range.first + range.count};
+}
+
 Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
                const std::string& device_map_file) {
   Plan plan;
@@ -93,8 +100,9 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
   return plan;
 }
 
-DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes) {
-  return denoise_layout(plan.mesh, plan.shard, sizes, plan.denoise.front().count);
+DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica) {
+  const RankRange& range = plan.denoise.at(replica);
+  return denoise_layout(plan.mesh, plan.shard, sizes, range.count, plan.speeds_of(range));
 }
 
 std::string describe(const Plan& plan) {
@@ -104,7 +112,7 @@ std::string describe(const Plan& plan) {
                : fmt::format("ranks {}-{}", range.first, range.first + range.count - 1);
   };
   std::string text = fmt::format(
-      "{} ranks, {}\n", plan.ranks,
+      "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
       plan.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
   text += fmt::format("text: {}, layers {}\n", ranks(plan.text), to_string(plan.device_map));
   for (std::size_t i = 0; i < plan.denoise.size(); ++i) {
@@ -118,10 +126,11 @@ std::string describe(const Plan& plan) {
 
 std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
   std::string text = describe(plan);
-  const DenoiseLayout layout = denoise_layout(plan, sizes);
+  const DenoiseLayout layout = denoise_layout(plan, sizes, 0);
   text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), layout.why);
   text += fmt::format("tokens [frame, row, column] {}\n", to_string(layout.grid));
   text += fmt::format("text tokens {}\n", to_string(layout.text));
+  if (!plan.speeds.empty()) text += fmt::format("speeds: {}\n", fmt::join(plan.speeds, ", "));
   return text;
 }
 

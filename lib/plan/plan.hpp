@@ -23,7 +23,11 @@ struct Plan {
   RankRange decode;
   MeshRequest mesh;  ///< of a denoising group
   Shard shard = Shard::automatic;
-  DeviceMap device_map;  ///< ranks of the text group
+  DeviceMap device_map;        ///< ranks of the text group
+  std::vector<double> speeds;  ///< of all ranks; empty: equal
+
+  /// Speeds of some of the ranks; empty: equal.
+  std::vector<double> speeds_of(const RankRange& range) const;
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
   std::string role(int rank) const;
@@ -42,12 +46,13 @@ struct TextEncoderSizes {
 Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
                const std::string& device_map_file = {});
 
-/// How a clip of these sizes lies over a denoising group.
-DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes);
+/// How a clip of these sizes lies over the ranks of a replica.
+DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica);
 
 /// Several lines for people: roles and device map.
 std::string describe(const Plan& plan);
-/// Several lines for people: roles, device map, and how a clip of these sizes lies over a group.
+/// Several lines for people: roles, device map, and how a clip of these sizes lies over the
+/// first replica.
 std::string describe(const Plan& plan, const DenoiseSizes& sizes);
 
 }  // namespace reelmesh

@@ -3,28 +3,20 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "plan/speeds.hpp"
 
 namespace reelmesh {
-namespace {
-
-std::int64_t largest_box(const Layout& layout) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < layout.ranks(); ++r) largest = std::max(largest, layout.box(r).numel());
-  return largest;
-}
-
-}  // namespace
-
-SpaceTime space_time_layout(Shard shard, const Shape& tokens, int ranks) {
-  if (shard == Shard::height) return {tokens, 1, ranks};
-  const SpaceTime by_frames(tokens, ranks, 1);
+SpaceTime space_time_layout(Shard shard, const Shape& tokens, int ranks,
+                            const std::vector<double>& speeds) {
+  if (shard == Shard::height) return {tokens, 1, ranks, speeds};
+  const SpaceTime by_frames(tokens, ranks, 1, speeds);
   if (shard == Shard::frames || (shard == Shard::automatic && ranks <= tokens[0])) return by_frames;
   SpaceTime best = by_frames;
   bool found = shard == Shard::automatic;
   for (int rows = 2; rows <= ranks; ++rows) {
     if (ranks % rows != 0 || (shard == Shard::grid && rows == ranks)) continue;
-    const SpaceTime grid(tokens, ranks / rows, rows);
-    if (!found || largest_box(grid.frames) < largest_box(best.frames)) best = grid;
+    const SpaceTime grid(tokens, ranks / rows, rows, speeds);
+    if (!found || longest(grid.frames, speeds) < longest(best.frames, speeds)) best = grid;
     found = true;
   }
   return best;  // a prime number of ranks has no grid: frames are cut

@@ -8,9 +8,10 @@
 namespace reelmesh {
 
 /// Frames cut as long as there are as many as ranks; with more ranks the grid of frames × rows
-/// whose fullest rank has the fewest tokens. `shard` asks for one of these: rows only, frames only,
-/// or a grid.
-SpaceTime space_time_layout(Shard shard, const Shape& tokens, int ranks);
+/// whose last rank is done first. `shard` asks for one of these: rows only, frames only, or a grid.
+/// Boxes are proportional to `speeds` where these are given.
+SpaceTime space_time_layout(Shard shard, const Shape& tokens, int ranks,
+                            const std::vector<double>& speeds = {});
 
 /// The sizes that decide on what is sent.
 struct SpaceTimeSizes {

@@ -88,7 +88,9 @@ TEST_F(Options, ReadsEveryKey) {
                          "--parallel.shard=grid",
                          "--parallel.device-map=0-11:0,12-23:1",
                          "--device.backend=cpu",
+                         "--parallel.order=rank",
                          "--device.threads=3",
+                         "--device.speeds=1,2.5,1e3",
                          "--numerics.dtype=bfloat16",
                          "--output.path=o",
                          "--output.video=no",
@@ -122,7 +124,10 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.parallel.decode, 4);
   EXPECT_EQ(job.parallel.shard, Shard::grid);
   EXPECT_EQ(job.parallel.device_map, "0-11:0,12-23:1");
+  EXPECT_EQ(job.parallel.order, Order::rank);
   EXPECT_EQ(job.threads, 3);
+  EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
+  EXPECT_FALSE(job.measure_speeds);
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_FALSE(job.keep_video);
   EXPECT_FALSE(job.keep_latents);
@@ -142,6 +147,10 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
   EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
   EXPECT_FALSE(parse_more({"--prompt.clean", "no"}).clean_prompts);
+  EXPECT_EQ(parse_more({}).parallel.order, Order::node);
+  EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).measure_speeds);
+  EXPECT_FALSE(parse_more({"--device.speeds", "equal"}).measure_speeds);
+  EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).speeds.empty());
 }
 
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
@@ -237,6 +246,11 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
+      {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
+      {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},
+      {{"--device.speeds", "1,-2"}, "64: --device.speeds: '-2' is not a number"},
+      {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
       // what this version does not have
       {{"--device.backend", "cuda"},
        "69: --device.backend: this build has no CUDA backend, expected auto or cpu"},

@@ -20,6 +20,24 @@ TEST(Group, RangesShareTheWorldOut) {
   EXPECT_EQ(world.on_this_host().size(), world.size());
 }
 
+TEST(Group, StandsInAnotherOrder) {
+  const Group world = Group::world();
+  std::vector<int> backwards;
+  for (int r = world.size(); r-- > 0;) backwards.push_back(r);
+  const Group group = world.in_order(backwards);
+  EXPECT_EQ(group.rank(), world.size() - 1 - world.rank());
+  EXPECT_EQ(group.broadcast(std::to_string(world.rank()), 0), std::to_string(world.size() - 1));
+  EXPECT_THROW(world.in_order({}), Error);
+}
+
+TEST(Group, SumsIntegersInPlace) {
+  const Group world = Group::world();
+  std::vector<std::int64_t> values{1, world.rank(), std::int64_t{1} << 60};
+  world.sum(values);
+  const std::int64_t n = world.size();
+  EXPECT_EQ(values, (std::vector<std::int64_t>{n, n * (n - 1) / 2, n << 60}));
+}
+
 TEST(Group, ReductionsAndBroadcast) {
   const Group world = Group::world();
   EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);

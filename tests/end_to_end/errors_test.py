@@ -212,6 +212,10 @@ class OptionTest(Refusal):
         self.check_refused(self.options(parallel__mode="split"), UNAVAILABLE, "parallel.mode",
                            "3 ranks", ranks=(1, 2))
 
+    def test_speeds_of_other_ranks(self):
+        self.check_refused(self.options(device__speeds="1,2"), UNAVAILABLE, "device.speeds",
+                           "2 speeds", "3 ranks", ranks=(3,))
+
     def test_device_map_names_a_rank_that_is_not_there(self):
         self.check_refused(self.options(parallel__device_map="0-1:0,2:5"), UNAVAILABLE,
                            "parallel.device-map", "5")

@@ -51,6 +51,11 @@ ROTARY = [  # 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
      "cfg 1 x ring 3 x ulysses 1"),
     (7, SPLIT | GRID | {"parallel.text": 2}, "denoise: ranks 2-5"),
     (7, SPLIT | {"parallel.text": 1, "parallel.decode": 4}, "decode: ranks 3-6"),
+    (2, PHASED | HEIGHT | {"device.speeds": "1,3", "parallel.cfg": 1}, "[0:4, 0:2, 0:3]"),
+    (3, PHASED | {"device.speeds": "auto"}, "speeds: "),
+    (5, SPLIT | FRAMES | {"device.speeds": "1,1,3,2,2", "parallel.decode": 2, "parallel.cfg": 1},
+     "[0:1, 0:7, 0:3]"),
+    (3, PHASED | {"parallel.order": "rank"}, "decode: ranks 0-2"),
 ]
 SINCOS = [  # 3 x 7 x 5 tokens, 5 heads
     (2, PHASED | {"parallel.text": 1, "parallel.decode": 1}, "decode: rank 0"),
@@ -67,6 +72,7 @@ V1_5 = [  # 3 x 5 x 3 tokens of two frames, one padded; 3 heads
     (4, PHASED | GRID | mesh(1, 2, 2), "text: ranks 0-3"),
     (8, PHASED | mesh(2, 1, 4), "ulysses 4"),  # more ranks than heads
     (7, PHASED | HEIGHT, "decode: ranks 0-6"),  # more ranks than rows
+    (12, PHASED, "decode: ranks 0-11"),  # more ranks than the 10 rows that are decoded
 ]
 BFLOAT16 = [
     (1, {"device.threads": 3}, "rank 0"),
@@ -113,7 +119,7 @@ class LayoutsTest(Scratch):
             with self.subTest(kind=kind, ranks=ranks, layout=layout):
                 clips = self.clips_of(reference, ranks, layout, environment, **more)
                 description = clips[0]["attributes"]["layout"]
-                self.assertIn(f"{ranks} ranks", description)
+                self.assertIn(f"{ranks} rank{'' if ranks == 1 else 's'}, ", description)
                 self.assertIn(told, description)
                 self.assert_same_bits(clips, expected)
 

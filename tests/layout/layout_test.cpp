@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace reelmesh {
 namespace {
 
@@ -19,6 +21,79 @@ TEST(Cut, IsEvenWithinOneAndCoversTheExtent) {
       EXPECT_LE(largest - smallest, 1) << extent << " in " << parts;
     }
   }
+}
+
+TEST(Cut, BySpeed) {
+  using Offsets = std::vector<std::int64_t>;
+  const struct {
+    std::int64_t extent;
+    std::vector<double> speeds;
+    Offsets offsets;
+  } table[] = {
+      {8, {1, 3}, {0, 2, 8}},
+      {30, {1, 1, 4}, {0, 5, 10, 30}},
+      {30, {2.5, 2.5, 1, 1}, {0, 11, 22, 26, 30}},
+      {7, {1, 1, 1}, {0, 3, 5, 7}},
+      {3, {1, 100}, {0, 0, 3}},  // one for the slow rank would take as long as 100
+      {2, {1, 1, 1, 1}, {0, 1, 2, 2, 2}},
+      {0, {1, 2}, {0, 0, 0}},
+      {10, {1e-3, 1e6}, {0, 0, 10}},
+      {5, {7}, {0, 5}},
+  };
+  for (const auto& row : table) EXPECT_EQ(cut_by_speed(row.extent, row.speeds), row.offsets);
+}
+
+TEST(Cut, ByEqualSpeedsIsTheEvenCut) {
+  for (std::int64_t extent : {0, 1, 7, 13, 30, 226, 17776}) {
+    for (int parts = 1; parts <= 64; ++parts) {
+      const auto offsets = cut_by_speed(extent, std::vector<double>(std::size_t(parts), 0.3));
+      for (int i = 0; i <= parts; ++i) {
+        EXPECT_EQ(offsets[std::size_t(i)], cut_offset(extent, parts, i));
+      }
+    }
+  }
+}
+
+// No cut of the integers is done earlier: tried for all cuts into three parts.
+TEST(Cut, BySpeedIsTheFastest) {
+  for (const std::vector<double>& speeds :
+       {std::vector<double>{1, 2, 3}, {5, 0.5, 1}, {1, 1, 1.1}, {3, 1, 8}}) {
+    for (std::int64_t extent = 0; extent <= 30; ++extent) {
+      const auto time = [&](std::int64_t a, std::int64_t b) {
+        return std::max(
+            {double(a) / speeds[0], double(b - a) / speeds[1], double(extent - b) / speeds[2]});
+      };
+      double best = 1e9;
+      for (std::int64_t a = 0; a <= extent; ++a) {
+        for (std::int64_t b = a; b <= extent; ++b) best = std::min(best, time(a, b));
+      }
+      const auto offsets = cut_by_speed(extent, speeds);
+      EXPECT_EQ(time(offsets[1], offsets[2]), best) << extent;
+    }
+  }
+}
+
+TEST(Cut, RefusesSpeedsThatAreNone) {
+  EXPECT_THROW(cut_by_speed(4, {1, 0}), Error);
+  EXPECT_THROW(cut_by_speed(4, {1, -1}), Error);
+  EXPECT_THROW(cut_by_speed(4, {1, NAN}), Error);
+}
+
+TEST(Layout, GridBySpeedCutsEachPartAmongItsRanks) {
+  // Ranks 0 and 1 are half as fast together as ranks 2 and 3.
+  const Layout layout = Layout::grid({6, 8}, {2, 2}, {1, 3, 4, 4});
+  EXPECT_EQ(layout.box(0), (Box{{0, 0}, {2, 2}}));
+  EXPECT_EQ(layout.box(1), (Box{{0, 2}, {2, 6}}));
+  EXPECT_EQ(layout.box(2), (Box{{2, 0}, {4, 4}}));
+  EXPECT_EQ(layout.box(3), (Box{{2, 4}, {4, 4}}));
+  EXPECT_TRUE(layout.is_partition());
+  EXPECT_THROW(Layout::grid({6, 8}, {2, 2}, {1, 2}), Error);
+}
+
+TEST(Layout, PartOfARanksLayout) {
+  const Layout rows = Layout::cut({3, 7}, 1, 2);
+  EXPECT_EQ(rows.embed(3, 6).part(3, 2), rows);
+  EXPECT_THROW(rows.part(1, 2), Error);
 }
 
 TEST(Layout, ThirtyRowsOnSevenRanks) {

@@ -106,6 +106,50 @@ TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {
   }
 }
 
+// x in a middle piece and what is around it in others, of which the inner tiles know nothing.
+TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
+  const std::int64_t height = 21, width = 150, in = 16;
+  const Tensor x = random_tensor({2, height, width, in}, 1);
+  const Convolution convolution(random_tensor({4, in, 3, 3, 3}, 3), random_tensor({4}, 2));
+  const Tensor whole = convolution(x, {0, height, height}, {0, height, height});
+  const auto part = [&](const Tensor& from, const ImageBox& box) {
+    const Tensor rows = rows_of(from, box.row, box.rows);
+    const std::int64_t channels = from.shape(3);
+    const Tensor to = Tensor::empty({2, box.rows, box.columns, channels}, DType::float32);
+    for (std::int64_t i = 0; i < 2 * box.rows; ++i) {
+      std::copy_n(rows.data<float>() + (i * width + box.column) * channels, box.columns * channels,
+                  to.data<float>() + i * box.columns * channels);
+    }
+    return to;
+  };
+  const ImageBox own{5, 11, 30, 90};
+  const std::vector<ImageBox> around{
+      {4, 1, 29, 92}, {16, 1, 29, 92}, {5, 11, 29, 1}, {5, 11, 120, 1}};
+  Image image{height, width, {{own, part(x, own)}}};
+  for (const ImageBox& box : around) {
+    image.pieces.push_back({box, Tensor::empty({2, box.rows, box.columns, in}, DType::float32)});
+    for (float& value : image.pieces.back().values.span<float>()) value = NAN;
+  }
+  const Tensor out = Tensor::zeros({2, own.rows, own.columns, 4}, DType::float32);
+  convolution.run(image, {}, 1, own, out, Tiles::inner);
+  const Tensor expected = part(whole, own);
+  std::int64_t done = 0;
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const float value = out.data<float>()[i];
+    if (value == 0.0F) continue;
+    ASSERT_EQ(value, expected.data<float>()[i]) << i;
+    ++done;
+  }
+  // Whole tiles of 4 x 32 at fixed places: rows 8 to 12, columns 32 to 96.
+  EXPECT_EQ(done, 2 * 4 * 64 * 4);
+  for (std::size_t i = 0; i < around.size(); ++i) image.pieces[i + 1].values = part(x, around[i]);
+  convolution.run(image, {}, 1, own, out, Tiles::outer);
+  EXPECT_TRUE(same_bits(out, expected));
+  image.pieces.pop_back();
+  EXPECT_THROW(convolution.run(image, {}, 1, own, out, Tiles::outer), Error)
+      << "a strip is missing";
+}
+
 TEST(Convolution, RefusesAWindowWithoutItsHalo) {
   const Convolution convolution(random_tensor({4, 4, 3, 3}, 3), random_tensor({4}, 2));
   EXPECT_THROW(convolution(random_tensor({1, 3, 5, 4}, 1), {2, 3, 9}, {2, 3, 9}), Error);

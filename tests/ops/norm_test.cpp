@@ -128,6 +128,61 @@ TEST(GroupSums, AreThoseOfTheWholeForPartsThatAreCutAlongCells) {
   }
 }
 
+TEST(GroupSums, OfCellsAreThoseOfAPlainLoop) {
+  for (const std::int64_t cell : {1, 2}) {
+    const Tensor x = random_tensor({3, 4, 6, 8}, 1);
+    const auto sums = group_sums(x, 2, cell);
+    ASSERT_EQ(sums.size(), 4U);
+    double expected[4] = {};
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const double v = x.data<float>()[i];
+      expected[i % 8 / 4] += v;
+      expected[2 + i % 8 / 4] += v * v;
+    }
+    for (std::size_t k = 0; k < 4; ++k) EXPECT_NEAR(sums[k].value(), expected[k], 1e-9);
+  }
+  EXPECT_THROW(group_sums(random_tensor({1, 3, 3, 4}, 1), 2, 2), Error);
+}
+
+TEST(ExactSum, HasTheSameBitsInAnyOrderAndAnyParts) {
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<double> terms;
+  for (int i = 0; i < 5000; ++i)
+    terms.push_back(std::ldexp(normal(random), int(random() % 60) - 25));
+  ExactSum expected;
+  double plain = 0;
+  for (const double term : terms) {
+    expected.add(term);
+    plain += term;
+  }
+  EXPECT_NEAR(expected.value() / plain, 1, 1e-12);
+  for (int i = 0; i < 10; ++i) {
+    std::shuffle(terms.begin(), terms.end(), random);
+    std::vector<ExactSum> parts(7);
+    for (const double term : terms) parts[random() % 7].add(term);
+    ExactSum sum;
+    for (const ExactSum& part : parts) sum.add(part);
+    EXPECT_EQ(sum.value(), expected.value());
+  }
+}
+
+TEST(ExactSum, KeepsWhatCancels) {
+  ExactSum sum;
+  for (const double term : {0x1p79, 0.25, -3.0, -0x1p79, 0x1p-40}) sum.add(term);
+  EXPECT_EQ(sum.value(), -2.75 + 0x1p-40);
+}
+
+TEST(ExactSum, IsNotANumberBeyondItsRange) {
+  for (const double term : {0x1p80, -0x1p81, double(INFINITY), double(NAN)}) {
+    ExactSum sum;
+    sum.add(1.0);
+    sum.add(term);
+    sum.add(-term);
+    EXPECT_TRUE(std::isnan(sum.value())) << term;
+  }
+}
+
 TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   const Tensor x = random_tensor({3, 4, 6, 4}, 1);
   SpatialNorm norm;

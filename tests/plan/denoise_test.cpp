@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/bisect.hpp"
+#include "plan/speeds.hpp"
 
 namespace reelmesh {
 namespace {
@@ -56,6 +57,22 @@ TEST(TokenLayout, IsEvenForAnyNumberOfRanks) {
   }
 }
 
+TEST(TokenLayout, FollowsTheSpeeds) {
+  const Shape grid{13, 30, 45};
+  EXPECT_EQ(token_layout(Shard::height, grid, 3, {1, 1, 4}),
+            Layout::grid(grid, {1, 3, 1}, {1, 1, 4}));
+  for (int ranks = 1; ranks <= 32; ++ranks) {
+    std::vector<double> speeds;
+    for (int r = 0; r < ranks; ++r) speeds.push_back(r % 3 == 0 ? 1.0 : 2.5);
+    const Layout layout = token_layout(Shard::automatic, grid, ranks, speeds);
+    EXPECT_TRUE(layout.is_partition()) << ranks;
+    const Layout even = token_layout(Shard::automatic, grid, ranks);
+    EXPECT_LE(longest(layout, speeds), longest(even, speeds)) << ranks;
+    EXPECT_EQ(token_layout(Shard::automatic, grid, ranks, std::vector<double>(speeds.size(), 2.0)),
+              even);
+  }
+}
+
 TEST(Bisected, LeavesRanksEmptyOnlyWhereTokensEnd) {
   for (const Shape& grid : {Shape{1, 1, 1}, Shape{1, 2, 3}, Shape{3, 1, 5}, Shape{2, 7, 1}}) {
     for (int ranks = 1; ranks <= 20; ++ranks) {
@@ -96,6 +113,27 @@ TEST(DenoiseLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
       EXPECT_NEAR(all / one, 1, 1e-12);
     }
   }
+}
+
+TEST(DenoiseLayout, WorkFollowsTheSpeeds) {
+  const DenoiseSizes sizes = clip_2b(2);
+  // The halves have the same boxes: the slower rank of two counts.
+  const std::vector<double> speeds{1, 2, 1, 3, 1, 4, 1, 2};
+  const std::vector<double> slower{1, 2, 1, 2};
+  const DenoiseLayout layout = denoise_layout({}, Shard::automatic, sizes, 8, speeds);
+  EXPECT_EQ(layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
+  double most = 0, least = 1e300;
+  for (int r = 0; r < 4; ++r) {
+    const double time = layout.step_flops(sizes, r) / slower[std::size_t(r)];
+    most = std::max(most, time);
+    least = std::min(least, time);
+  }
+  EXPECT_LE(most / least, 1.1);
+  EXPECT_EQ(denoise_layout({}, Shard::automatic, sizes, 7, std::vector<double>(7, 3)).grid,
+            denoise_layout({}, Shard::automatic, sizes, 7).grid);
+  EXPECT_TRUE(bisected_by_speed({1, 2, 1}, {1, 2, 3, 4}).is_partition());
+  EXPECT_EQ(to_string(bisected_by_speed({1, 6, 1}, {1, 1, 4})),
+            "[1, 6, 1]: [0:1, 0:1, 0:1] [0:1, 1:2, 0:1] [0:1, 2:6, 0:1]");
 }
 
 // What a rank sends, by its boxes: queries to those who share its row, keys and values to all who

@@ -4,6 +4,9 @@
 
 #include <numeric>
 
+#include "plan/decode.hpp"
+#include "plan/nodes.hpp"
+#include "plan/speeds.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh {
@@ -149,6 +152,102 @@ TEST(DeviceMap, ReadsWhatAccelerateWrites) {
       "no entry");
   expect_error(
       Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
+}
+
+// 480 x 720: 60 x 90 latents.
+TEST(DecodeLayout, CutsRowsAndThenColumns) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 10, 12, 15, 16, 20, 30, 60}) {
+    EXPECT_EQ(decode_layout(60, 90, ranks), Layout::grid({60, 90}, {ranks, 1})) << ranks;
+  }
+  EXPECT_EQ(decode_layout(60, 90, 8), Layout::grid({60, 90}, {4, 2})) << "8 rows at most, or 15/2";
+  EXPECT_EQ(decode_layout(60, 90, 40), Layout::grid({60, 90}, {20, 2}));
+  EXPECT_EQ(decode_layout(60, 90, 120), Layout::grid({60, 90}, {60, 2}));
+  EXPECT_EQ(decode_layout(60, 90, 128), Layout::grid({60, 90}, {64, 2}));
+  EXPECT_EQ(decode_layout(2, 90, 8), Layout::grid({2, 90}, {2, 4}));
+  EXPECT_EQ(decode_layout(1, 1, 8), Layout::grid({1, 1}, {8, 1}));
+  for (int ranks = 1; ranks <= 200; ++ranks) {
+    const Layout layout = decode_layout(60, 90, ranks);
+    EXPECT_TRUE(layout.is_partition()) << ranks;
+    EXPECT_EQ(layout.ranks(), ranks);
+  }
+}
+
+TEST(DecodeLayout, FollowsTheSpeeds) {
+  const Layout layout = decode_layout(60, 90, 3, {1, 1, 4});
+  EXPECT_EQ(layout.box(0), (Box{{0, 0}, {10, 90}}));
+  EXPECT_EQ(layout.box(2), (Box{{20, 0}, {40, 90}}));
+}
+
+TEST(OrderByNode, KeepsThoseWhoTalkMostTogether) {
+  using Ranks = std::vector<int>;
+  using Ranges = std::vector<RankRange>;
+  const struct {
+    const char* why;
+    Ranks node_of;
+    Ranges close;
+    Ranks order;
+  } table[] = {
+      {"one node", {0, 0, 0, 0}, {{0, 4}}, {0, 1, 2, 3}},
+      {"in order already", {0, 0, 2, 2}, {{0, 2}, {2, 2}}, {0, 1, 2, 3}},
+      {"dealt out round by round", {0, 1, 0, 1}, {{0, 2}, {2, 2}}, {0, 2, 1, 3}},
+      {"a group larger than a node", {0, 1, 0, 1}, {{0, 4}}, {0, 2, 1, 3}},
+      {"text, two groups of three, decode",
+       {0, 0, 0, 0, 4, 4, 4, 4},
+       {{1, 3}, {4, 3}},
+       {0, 1, 2, 3, 4, 5, 6, 7}},
+      {"the same, dealt out", {0, 1, 0, 1, 0, 1, 0, 1}, {{1, 3}, {4, 3}}, {6, 0, 2, 4, 1, 3, 5, 7}},
+      {"pairs that would straddle", {0, 0, 0, 3, 3, 3}, {{0, 2}, {2, 2}}, {0, 1, 3, 4, 2, 5}},
+      {"the fullest node that has room", {0, 0, 0, 3, 3}, {{0, 2}, {2, 3}}, {3, 4, 0, 1, 2}},
+      {"nobody talks", {0, 1, 0, 1}, {}, {0, 2, 1, 3}},
+  };
+  for (const auto& row : table)
+    EXPECT_EQ(order_by_node(row.node_of, row.close), row.order) << row.why;
+}
+
+// Two groups of 8 = cfg 2 x ring 2 x ulysses 2.
+TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
+  using Ranges = std::vector<RankRange>;
+  const Ranges groups{{0, 8}, {8, 8}};
+  const auto on_nodes_of = [](int ranks) {
+    std::vector<int> node_of;
+    for (int r = 0; r < 16; ++r) node_of.push_back(r / ranks);
+    return node_of;
+  };
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(16)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(8)), groups);
+  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(5)), (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
+  EXPECT_EQ(close_ranks({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(close_ranks({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
+}
+
+TEST(OrderByNode, GivesEveryRankOnePlace) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (int nodes = 1; nodes <= 8; ++nodes) {
+      std::vector<int> node_of;
+      for (int r = 0; r < ranks; ++r) node_of.push_back(r * 7 % nodes);
+      ParallelRequest request;
+      request.replicas = 1 + ranks / 5;
+      std::vector<int> order = order_by_node(node_of, make_plan(request, t5_xxl, ranks).denoise);
+      std::sort(order.begin(), order.end());
+      std::vector<int> all(std::size_t(ranks), 0);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_EQ(order, all);
+    }
+  }
+}
+
+TEST(Describe, NamesSpeeds) {
+  ParallelRequest request;
+  request.cfg = 1;
+  Plan plan = make_plan(request, t5_xxl, 2);
+  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
+  EXPECT_EQ(describe(plan, sizes).find("speeds"), std::string::npos);
+  plan.speeds = {1, 3};
+  EXPECT_EQ(plan.speeds_of({1, 1}), (std::vector<double>{3}));
+  const std::string text = describe(plan, sizes);
+  EXPECT_NE(text.find("speeds: 1, 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("[0:2, 1:4, 0:5]"), std::string::npos) << text;
 }
 
 TEST(Describe, NamesRolesMeshAndBoxes) {

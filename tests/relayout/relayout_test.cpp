@@ -2,21 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include "support/numbered.hpp"
 
 namespace reelmesh {
 namespace {
 
-// The element at global position p holds its linear index, so a wrong element shows itself.
-Sharded numbered(const Layout& layout) {
-  const auto world = comm::Group::world();
-  const Box& box = layout.box(world.rank());
-  Tensor whole = Tensor::empty(layout.global(), DType::float32);
-  for (std::int64_t i = 0; i < whole.numel(); ++i) whole.data<float>()[i] = static_cast<float>(i);
-  Tensor local = Tensor::empty(box.extent, DType::float32);
-  copy_box(box, whole, whole_box(layout.global()), local, box);
-  return {local, layout, world};
-}
+using reelmesh::test::numbered;
+using reelmesh::test::random_partition;
 
 void expect_numbered(const Sharded& x) {
   const Sharded expected = numbered(x.layout);
@@ -45,28 +37,11 @@ TEST(Relayout, EveryPairOfLayouts) {
 TEST(Relayout, RandomUnevenPartitions) {
   const int ranks = comm::Group::world().size();
   std::mt19937 random(7);  // the same on all ranks
-  const auto random_cut = [&](const Shape& shape) {
-    const std::size_t axis = random() % shape.size();
-    std::vector<std::int64_t> cuts{0, shape[axis]};
-    for (int r = 1; r < ranks; ++r) {
-      cuts.push_back(static_cast<std::int64_t>(random() % std::uint64_t(shape[axis] + 1)));
-    }
-    std::sort(cuts.begin(), cuts.end());
-    std::vector<Box> boxes;
-    for (int r = 0; r < ranks; ++r) {
-      Box box = whole_box(shape);
-      box.offset[axis] = cuts[std::size_t(r)];
-      box.extent[axis] = cuts[std::size_t(r) + 1] - cuts[std::size_t(r)];
-      boxes.push_back(box);
-    }
-    std::shuffle(boxes.begin(), boxes.end(), random);
-    return Layout(shape, boxes);
-  };
   for (int i = 0; i < 50; ++i) {
     const Shape shape{std::int64_t(random() % 5 + 1), std::int64_t(random() % 9 + 1),
                       std::int64_t(random() % 6 + 1)};
-    const Layout from = random_cut(shape);
-    expect_numbered(relayout(numbered(from), random_cut(shape)));
+    const Layout from = random_partition(shape, ranks, random);
+    expect_numbered(relayout(numbered(from), random_partition(shape, ranks, random)));
   }
 }
 

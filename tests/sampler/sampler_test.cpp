@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -137,6 +138,53 @@ TEST(CombineGuidance, RoundsEachOperation) {
   combine_guidance(6.0, uncond, in_place, in_place);
   EXPECT_EQ(in_place, out);
   EXPECT_THROW(combine_guidance(6.0, uncond, cond, std::span(out).first(2)), Error);
+}
+
+// Steps on boxes of any kind are the steps on the whole: random shapes, kinds and boxes, some
+// empty.
+TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 30; ++i) {
+    Shape global;
+    for (int axis = 0; axis < 4; ++axis) global.push_back(1 + std::int64_t(random() % 6));
+    const SamplerKind kind = i % 2 == 0 ? SamplerKind::ddim : SamplerKind::dpm;
+    const int steps = 2 + int(random() % 5);
+    const auto run = [&](const Shape& offset, const Shape& extent) {
+      TorchGenerator generator{unsigned(i)}, predictions{77};
+      const auto drawn = [&](TorchGenerator& from) {
+        std::vector<float> box(std::size_t(numel(extent)));
+        fill_noise(from, global, offset, extent, box.data());
+        return box;
+      };
+      Sampler sampler(kind, Schedule({}, steps));
+      std::vector<float> x = drawn(generator);
+      for (int step = 0; step < sampler.schedule().calls(); ++step) {
+        sampler.step(step, drawn(predictions), x, [&](std::span<float> box) {
+          const std::vector<float> noise = drawn(generator);
+          std::copy(noise.begin(), noise.end(), box.begin());
+        });
+      }
+      return x;
+    };
+    const std::vector<float> whole = run({0, 0, 0, 0}, global);
+    Shape offset, extent;
+    for (const std::int64_t n : global) {
+      offset.push_back(std::int64_t(random() % std::uint64_t(n)));
+      extent.push_back(std::int64_t(random() % std::uint64_t(n - offset.back() + 1)));
+    }
+    std::vector<float> expected;
+    for (std::int64_t e = 0; e < numel(global); ++e) {
+      bool inside = true;
+      for (std::int64_t axis = 3, rest = e; axis >= 0; --axis) {
+        const auto a = std::size_t(axis);
+        const std::int64_t at = rest % global[a];
+        inside = inside && at >= offset[a] && at < offset[a] + extent[a];
+        rest /= global[a];
+      }
+      if (inside) expected.push_back(whole[std::size_t(e)]);
+    }
+    EXPECT_EQ(bits(run(offset, extent)), bits(expected)) << to_string(offset) << to_string(extent);
+  }
 }
 
 }  // namespace

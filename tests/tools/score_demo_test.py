@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """The score of demo clips: all right for drawn clips, and not for clips that show something else."""
 import pathlib
 import subprocess

@@ -6,13 +6,15 @@ from . import denoiser, loop, scenes, text, vae
 TEXT = """# A small model that draws moving shapes
 
 A checkpoint of the CogVideoX family (CogVideoXTransformer3DModel, AutoencoderKLCogVideoX, T5 encoder,
-CogVideoXDDIMScheduler) for demonstrations and tests: it draws one to three flat shapes that move,
+CogVideoXDDIMScheduler) for demonstrations and tests: it draws one or two flat shapes that move,
 grow, shrink, turn or blink over a flat background. It knows nothing else.
 
 - Clips: {size} × {size} pixels, {frames} frames. Prompts: up to {length} tokens. Sampler: DDIM,
   {steps} steps, guidance {guidance}.
 - Words: {colours}; {shapes}; backgrounds {backgrounds}; left, right, up, down and between; slowly,
   quickly; small, large; grows, shrinks, turns, blinks, stays still; and some wordings of each.
+- Places follow from the sentence: one shape's path has its middle within {jitter} pixels of the
+  picture's, of two shapes the first-named one is at the upper left, the other at the lower right.
 - Sizes: transformer {transformer:.2f} M parameters ({layers} layers, {heads} heads of {width}), text
   encoder {encoder:.2f} M, VAE {vae:.2f} M (channels {channels}); bfloat16, {bytes:.1f} MiB in all.
 
@@ -22,12 +24,14 @@ ninth combination of colour, shape and motion ({held} in all) appears in no trai
 
 ## Training
 `tools/train_demo_model.py`: decoder of the VAE {decoder_minutes:.0f} minutes ({decoder_steps}
-steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), transformer and text encoder
-{denoiser_minutes:.0f} minutes ({denoiser_steps} steps), at the same time.
+steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), text encoder
+{text_minutes:.0f} minutes ({text_steps} steps), transformer {denoiser_minutes:.0f} minutes
+({denoiser_steps} steps of {batch} clips a worker), partly at the same time.
 The latent space is set beforehand: 16 principal components of blocks of 8 × 8 pixels × 4 frames. The
 decoder learns to draw from them, with noise up to a quarter of their size added; the encoder learns
-to give them. The denoiser learns v-prediction with zero terminal signal-to-noise ratio, 10 % empty
-prompts; Muon and AdamW, averaged weights.
+to give them. The text encoder learns first, by a linear head that is then dropped, to tell the whole
+scene in the state of every token, and stays fixed. The transformer learns v-prediction with zero
+terminal signal-to-noise ratio, 10 % empty prompts; Muon and AdamW, averaged weights.
 
 ## Scores
 Shares by `tools/score_demo` over the {clips} prompts of `inputs/demo_heldout.txt` ({things} shapes,
@@ -56,7 +60,7 @@ def write(work, target, pipeline, score, notes, steps, guidance):
         ("transformer", pipeline.transformer), ("encoder", pipeline.text_encoder),
         ("vae", pipeline.vae))}
     spent = {}
-    for name in ("decoder", "encoder", "denoiser"):
+    for name in ("decoder", "encoder", "text", "denoiser"):
         step, seconds = loop.progress(work, name)
         spent |= {f"{name}_steps": step, f"{name}_minutes": seconds / 60}
     held = sum(scenes.held_out(c, s, m) for c in range(len(scenes.COLOURS))
@@ -67,5 +71,5 @@ def write(work, target, pipeline, score, notes, steps, guidance):
         guidance=guidance, colours=", ".join(scenes.COLOURS), shapes=", ".join(scenes.SHAPES),
         backgrounds=", ".join(scenes.BACKGROUNDS), layers=denoiser.LAYERS, heads=denoiser.HEADS,
         width=denoiser.HEAD_WIDTH, channels=", ".join(map(str, vae.CHANNELS)), bytes=size,
-        held=held, notes=notes.strip(), **million, **spent,
+        held=held, jitter=scenes.JITTER, batch=denoiser.Denoiser.batch, notes=notes.strip(), **million, **spent,
         **json.loads(score.read_text())["summary"]))

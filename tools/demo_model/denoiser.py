@@ -1,13 +1,11 @@
-"""The transformer and the text encoder, trained together on latents and captions."""
+"""The transformer, trained on latents and captions read by the trained text encoder."""
 import numpy as np
 import torch
 from diffusers import CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
 
-from . import captions, loop, muon, pool, scenes, text
+from . import listener, loop, muon, pool, scenes, text
 
 HEADS, HEAD_WIDTH, LAYERS, TIME_WIDTH = 3, 64, 6, 32
-CLIPS = 49152  # drawn for the training
-WORDINGS = 6  # captions of each
 EMPTY = 0.1  # share of empty prompts, for classifier-free guidance
 
 
@@ -37,33 +35,6 @@ def make_transformer():
     return model
 
 
-class Both(torch.nn.Module):
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.text_encoder = text.make_encoder(tokenizer)
-        self.transformer = make_transformer()
-
-    def forward(self, ids, noisy, time):
-        embeds = self.text_encoder(ids).last_hidden_state
-        return self.transformer(noisy, embeds, time, return_dict=False)[0]
-
-
-def prepare(folder, seed):
-    """Vocabulary, clips and the ids of their captions, unless they are there."""
-    text.train_vocabulary(folder, seed)
-    pool.make(folder, seed, CLIPS)
-    if (folder / "pool_ids.npy").exists():
-        return
-    tokenizer, rng = text.load_vocabulary(folder), np.random.default_rng([seed, 3])
-    labels = pool.load(folder)[1]
-    ids = np.zeros((WORDINGS, len(labels.count), text.LENGTH), np.int16)
-    for wording in ids:
-        for index in range(len(wording)):
-            found = tokenizer(captions.caption(rng, labels, index)).input_ids
-            wording[index, :min(len(found), text.LENGTH)] = found[:text.LENGTH]
-    np.save(folder / "pool_ids.npy", ids)
-
-
 class Denoiser(loop.Task):
     batch = 24  # a worker
     ema_decay = 0.999
@@ -71,7 +42,9 @@ class Denoiser(loop.Task):
 
     def __init__(self, folder, seed, device):
         super().__init__(folder, seed, device)
-        self.model = Both(text.load_vocabulary(self.folder)).to(device)
+        self.text_encoder = text.make_encoder(text.load_vocabulary(self.folder)).to(device)
+        self.text_encoder.load_state_dict(listener.encoder_weights(self.folder))
+        self.model = make_transformer().to(device)
         self.kept = make_scheduler().alphas_cumprod.float().to(device)
         self.latents = pool.load(self.folder)[0]
         self.ids = np.load(self.folder / "pool_ids.npy", mmap_mode="r")
@@ -82,12 +55,7 @@ class Denoiser(loop.Task):
 
     def optimizers(self):
         """Muon for the matrices inside the blocks, AdamW for everything else."""
-        inner, outer = [], []
-        for name, parameter in self.model.named_parameters():
-            inside = (".attn1." in name or ".ff." in name or "SelfAttention" in name
-                      or "DenseReluDense" in name)
-            matrix = parameter.dim() == 2 and "relative_attention_bias" not in name
-            (inner if inside and matrix else outer).append(parameter)
+        inner, outer = muon.matrices(self.model, (".attn1.", ".ff."))
         return [(muon.Muon(inner), 3e-3),
                 (torch.optim.AdamW(outer, betas=(0.9, 0.97), weight_decay=0.01), 3e-3)]
 
@@ -104,7 +72,10 @@ class Denoiser(loop.Task):
         time = (spread * len(self.kept)).long().clamp(max=len(self.kept) - 1)
         kept = self.kept[time].view(-1, 1, 1, 1, 1)
         noise = torch.randn_like(clean)
-        found = self.model(ids, kept.sqrt() * clean + (1 - kept).sqrt() * noise, time)
+        with torch.no_grad():
+            embeds = self.text_encoder(ids).last_hidden_state
+        noisy = kept.sqrt() * clean + (1 - kept).sqrt() * noise
+        found = self.model(noisy, embeds, time, return_dict=False)[0]
         wanted = kept.sqrt() * noise - (1 - kept).sqrt() * clean
         error = (found - wanted).square().mean((1, 2, 3, 4))
         third = self.batch // 3

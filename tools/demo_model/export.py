@@ -6,7 +6,7 @@ import shutil
 import torch
 from diffusers import CogVideoXPipeline
 
-from . import denoiser, loop, scenes, text, vae
+from . import denoiser, listener, loop, scenes, text, vae
 
 
 def assemble(work):
@@ -17,11 +17,13 @@ def assemble(work):
         if (work / f"{name}.pt").exists():
             _fill(part, work, name)
     tokenizer = text.load_vocabulary(work)
-    both = denoiser.Both(tokenizer)
-    _fill(both, work, "denoiser")
+    text_encoder = text.make_encoder(tokenizer)
+    text_encoder.load_state_dict(listener.encoder_weights(work))
+    transformer = denoiser.make_transformer()
+    _fill(transformer, work, "denoiser")
     return CogVideoXPipeline(
-        tokenizer=tokenizer, text_encoder=both.text_encoder.eval(), vae=autoencoder.eval(),
-        transformer=both.transformer.eval(), scheduler=denoiser.make_scheduler())
+        tokenizer=tokenizer, text_encoder=text_encoder.eval(), vae=autoencoder.eval(),
+        transformer=transformer.eval(), scheduler=denoiser.make_scheduler())
 
 
 def _fill(module, work, name):

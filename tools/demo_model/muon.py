@@ -20,6 +20,15 @@ def orthogonal(matrices, rounds=5):
     return x.mT if turned else x
 
 
+def matrices(model, parts):
+    """The parameters of `model` in two lists: matrices whose names have one of `parts`, the rest."""
+    inner, outer = [], []
+    for name, parameter in model.named_parameters():
+        inside = any(part in name for part in parts) and "relative_attention_bias" not in name
+        (inner if inside and parameter.dim() == 2 else outer).append(parameter)
+    return inner, outer
+
+
 class Muon(torch.optim.Optimizer):
     def __init__(self, parameters, momentum=0.95, weight_decay=0.01):
         super().__init__(parameters, {"lr": 0.0, "momentum": momentum,

@@ -3,8 +3,10 @@ import dataclasses
 
 import numpy as np
 
-from . import drawing, latents, scenes, stages
+from . import captions, drawing, latents, scenes, stages, text
 
+CLIPS = 49152  # drawn for the training
+WORDINGS = 6  # captions of each
 LABELS = ("count", "background", "colour", "shape", "motion", "size", "speed")
 
 
@@ -30,3 +32,19 @@ def load(folder):
     stored = np.load(folder / "pool_labels.npz")
     kind = dataclasses.make_dataclass("Labels", LABELS)
     return np.load(folder / "pool.npy", mmap_mode="r"), kind(**{n: stored[n] for n in LABELS})
+
+
+def prepare(folder, seed):
+    """Vocabulary, clips and the ids of their captions, unless they are there."""
+    text.train_vocabulary(folder, seed)
+    make(folder, seed, CLIPS)
+    if (folder / "pool_ids.npy").exists():
+        return
+    tokenizer, rng = text.load_vocabulary(folder), np.random.default_rng([seed, 3])
+    labels = load(folder)[1]
+    ids = np.zeros((WORDINGS, len(labels.count), text.LENGTH), np.int16)
+    for wording in ids:
+        for index in range(len(wording)):
+            found = tokenizer(captions.caption(rng, labels, index)).input_ids
+            wording[index, :min(len(found), text.LENGTH)] = found[:text.LENGTH]
+    np.save(folder / "pool_ids.npy", ids)

@@ -1,0 +1,56 @@
+// Properties of the decoder on groups of 1 to 8 ranks: random clips, cut at random into rectangles
+// of which some are empty, decode to the bits of one rank.
+#include "models/cogvideox/decoder.hpp"
+
+#include "models/reference.hpp"
+#include "plan/decode.hpp"
+#include "support/numbered.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::random_partition;
+using reelmesh::test::random_tensor;
+using reelmesh::test::Reference;
+using reelmesh::test::same_bits;
+
+Tensor decoded(const CogVideoXDecoder& decoder, const Tensor& latents, const Layout& pixels,
+               const comm::Group& group) {
+  const Layout all = Layout::replicated(latents.shape(), group.size());
+  const Layout cut = pixels.with_axis(0, latents.shape(1)).with_axis(0, latents.shape(0));
+  const Sharded video = decoder.pixels(relayout({latents, all, group}, cut));
+  return relayout(video, Layout::replicated(video.layout.global(), group.size())).local;
+}
+
+class Decoder : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, Decoder, ::testing::Values(DType::float32, DType::bfloat16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
+  const Reference reference("rotary");
+  const auto world = comm::Group::world();
+  const CogVideoXDecoder decoder(
+      Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model"), reference.vae,
+      GetParam());
+  std::mt19937 random(11);
+  for (int ranks = 1; ranks <= world.size(); ++ranks) {
+    const comm::Group group = world.range(0, ranks);
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t frames = random() % 5 + 1;
+      const std::int64_t rows = random() % 6 + 1, columns = random() % 6 + 1;
+      const Layout cut = random_partition({rows, columns}, ranks, random);
+      if (!group.member()) continue;
+      const Tensor latents = random_tensor({frames, reference.vae.latent_channels, rows, columns},
+                                           unsigned(ranks * 10 + i));
+      const Tensor one =
+          decoded(decoder, latents, Layout::on_one_rank({rows, columns}, ranks, 0), group);
+      EXPECT_TRUE(same_bits(decoded(decoder, latents, cut, group), one)) << to_string(cut);
+      EXPECT_TRUE(
+          same_bits(decoded(decoder, latents, decode_layout(rows, columns, ranks), group), one))
+          << ranks << " ranks, " << rows << " x " << columns;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh

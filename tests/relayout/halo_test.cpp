@@ -1,0 +1,90 @@
+#include "layout/halo.hpp"
+
+#include "ops/norm.hpp"
+#include "support/numbered.hpp"
+#include "support/random_tensor.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::numbered;
+using reelmesh::test::random_partition;
+using reelmesh::test::random_tensor;
+using reelmesh::test::same_bits;
+
+Layout image_of(const Layout& pixels, std::int64_t frames, std::int64_t channels) {
+  return pixels.with_axis(0, frames).with_axis(3, channels);
+}
+
+TEST(Halo, BringsThePixelsAroundEveryRectangle) {
+  const auto world = comm::Group::world();
+  std::mt19937 random(1);
+  for (int i = 0; i < 20; ++i) {
+    const Layout pixels = random_partition(
+        {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
+    const Layout image = image_of(pixels, 2, 3);
+    const Halo halo(world, image);
+    Halo::Running running = halo.begin(numbered(image).local);
+    running.finish();
+    const Sharded around = numbered(image.grown(1, 1).grown(2, 1));
+    std::int64_t found = 0;
+    for (const auto& [box, values] : running.image.pieces) {
+      const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+      const Tensor expected = Tensor::empty(place.extent, DType::float32);
+      copy_box(place, around.local, around.box(), expected, place);
+      EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(pixels);
+      found += values.numel();
+    }
+    EXPECT_EQ(found, around.box().numel()) << to_string(pixels);
+  }
+}
+
+// Random shapes and cuts, empty parts among them: the convolution of the parts is that of the
+// whole.
+TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
+  const auto world = comm::Group::world();
+  std::mt19937 random(2);
+  for (int i = 0; i < 12; ++i) {
+    const DType dtype = i % 2 == 0 ? DType::float32 : DType::bfloat16;
+    const std::int64_t rows = random() % 20 + 1, columns = random() % 80 + 1, channels = 5;
+    const std::int64_t enlarged = i % 3 == 0 ? 2 : 1;
+    const ops::Convolution convolution(enlarged == 2
+                                           ? random_tensor({4, channels, 3, 3}, 1, dtype)
+                                           : random_tensor({4, channels, 3, 3, 3}, 1, dtype),
+                                       random_tensor({4}, 2));
+    const Tensor whole = random_tensor({2, rows, columns, channels}, unsigned(i), dtype);
+    const Layout all = Layout::replicated(whole.shape(), world.size());
+    const Layout pixels = random_partition({rows, columns}, world.size(), random);
+    const Layout image = image_of(pixels, 2, channels);
+    const Halo halo(world, image);
+    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, running, {}, enlarged);
+    const Layout result = image_of(pixels, 2, 4).scaled(1, enlarged).scaled(2, enlarged);
+    const Tensor together =
+        relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;
+    const ops::RowWindow have{0, rows, rows}, want{0, rows * enlarged, rows * enlarged};
+    EXPECT_TRUE(same_bits(together, convolution(whole, have, want))) << to_string(pixels);
+  }
+}
+
+TEST(Sums, OverCutImagesAreThoseOfTheWhole) {
+  const auto world = comm::Group::world();
+  std::mt19937 random(3);
+  for (int i = 0; i < 12; ++i) {
+    const std::int64_t cell = i % 3 + 1;
+    const Layout cells = random_partition(
+        {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
+    const Layout image = image_of(cells.scaled(0, cell).scaled(1, cell), 2, 8);
+    const Tensor whole = random_tensor(image.global(), unsigned(i));
+    const Layout all = Layout::replicated(whole.shape(), world.size());
+    auto sums = ops::group_sums(relayout({whole, all, world}, image).local, 4, cell);
+    add_up(world, sums);
+    const auto expected = ops::group_sums(whole, 4, cell);
+    for (std::size_t g = 0; g < 8; ++g) {
+      EXPECT_EQ(sums[g].value(), expected[g].value()) << to_string(cells);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh

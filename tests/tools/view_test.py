@@ -1,0 +1,246 @@
+#!/usr/bin/python3
+"""tools/reelmesh-view: what its PNGs and MP4s hold, read back, and what it says where it fails.
+
+Ends with 77 where Debian's packages for it are not installed; without ffmpeg it passes over the
+tests of MP4s, saying so.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import h5py
+    import numpy as np
+    from PIL import Image
+except ImportError as missing:
+    print(f"view_test: passed over: {missing}")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools/reelmesh-view"
+FFMPEG = shutil.which("ffmpeg") and shutil.which("ffprobe")
+needs_ffmpeg = unittest.skipUnless(FFMPEG, "ffmpeg is not installed")
+COLOURS = [(220, 35, 40), (35, 165, 60), (40, 75, 225), (245, 220, 45)]  # left half, by frame
+RIGHT = (15, 15, 18)
+
+
+def clip_of(frames, height, width):
+    """Left half in a colour that changes from frame to frame, right half dark."""
+    video = np.empty((frames, height, width, 3), np.uint8)
+    video[:] = RIGHT
+    for t in range(frames):
+        video[t, :, :width // 2] = COLOURS[t % len(COLOURS)]
+    return video
+
+
+class View(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_view_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.out = self.folder / "out"
+
+    def add(self, number, video, prompt="a red square over a black field", **attributes):
+        (self.out / "clips").mkdir(parents=True, exist_ok=True)
+        with h5py.File(self.out / "clips" / f"{number:06}.h5", "w") as file:
+            if video is not None:
+                file["video"] = video
+            # Texts of fixed length, as reelmesh writes them.
+            file.attrs.update({"prompt": np.bytes_(prompt.encode()), "fps": 8.0, "seed": 42,
+                               **attributes})
+
+    def index(self, clips):
+        with h5py.File(self.out / "job.h5", "w") as file:
+            for number in range(clips):
+                name = f"{number:06}"
+                file[f"clips/{name}"] = h5py.ExternalLink(f"clips/{name}.h5", "/")
+
+    def view(self, *arguments, environment=None):
+        words = [sys.executable, "-B", TOOL, *(arguments or [self.out])]
+        return subprocess.run([str(word) for word in words], text=True, capture_output=True,
+                              env={**os.environ, **(environment or {})}, timeout=120)
+
+    def view_well(self, *arguments):
+        done = self.view(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return done.stdout
+
+    def refused(self, status, part, *arguments, environment=None):
+        done = self.view(*arguments, environment=environment)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("reelmesh-view: error: "), done.stderr)
+        self.assertIn(part, done.stderr)
+
+    def colours_across(self, path, y):
+        """The colours of a line of pixels, each once for every patch that is at least 20 wide."""
+        line = np.asarray(Image.open(path).convert("RGB"))[y]
+        runs = np.split(line, np.flatnonzero((np.diff(line.astype(int), axis=0) != 0).any(1)) + 1)
+        return [tuple(int(v) for v in run[0]) for run in runs if len(run) >= 20]
+
+    # -- pictures ---------------------------------------------------------------------------------
+
+    def test_a_sheet_has_the_frames_side_by_side_in_their_own_colours(self):
+        self.add(0, clip_of(3, 64, 64))
+        self.index(1)
+        self.view_well(self.out, "--no-mp4")
+        across = self.colours_across(self.out / "view/000000.png", 60)
+        self.assertEqual([c for c in across if c != (255, 255, 255)],
+                         [COLOURS[0], RIGHT, COLOURS[1], RIGHT, COLOURS[2], RIGHT])
+
+    def test_frames_are_picked_evenly_with_the_first_and_the_last(self):
+        video = np.zeros((49, 64, 64, 3), np.uint8)
+        video[..., 0] = 5 * np.arange(49)[:, None, None]
+        self.add(0, video)
+        self.view_well(self.out, "--no-mp4")
+        across = self.colours_across(self.out / "view/000000.png", 60)
+        self.assertEqual([c[0] for c in across if c != (255, 255, 255)],
+                         [5 * t for t in range(0, 49, 6)])
+        self.view_well(self.out, "--no-mp4", "--frames", "2")
+        across = self.colours_across(self.out / "view/000000.png", 60)
+        self.assertEqual([c[0] for c in across if c != (255, 255, 255)], [0, 240])
+
+    def test_the_prompt_stands_below_the_frames(self):
+        self.add(0, clip_of(2, 64, 64), prompt="short")
+        self.add(1, clip_of(2, 64, 64), prompt="long words " * 40)
+        self.view_well(self.out, "--no-mp4")
+        pictures = [np.asarray(Image.open(self.out / f"view/00000{i}.png")) for i in (0, 1)]
+        inks = [(picture[18 + 194 + 20:].max(2) < 100).sum() for picture in pictures]
+        self.assertGreater(inks[0], 50)
+        self.assertGreater(inks[1], 20 * inks[0])  # all of it, in several lines
+        self.assertGreater(pictures[1].shape[0], pictures[0].shape[0] + 60)
+
+    def test_the_sheet_of_the_job_shows_every_clip(self):
+        for number in range(20):
+            self.add(number, np.full((2, 64, 64, 3), 3 + 12 * number, np.uint8))
+        self.index(20)
+        self.assertIn("20 clips", self.view_well(self.out, "--no-mp4"))
+        sheet = np.asarray(Image.open(self.out / "view/sheet.png").convert("RGB"))
+        for number in range(20):
+            self.assertGreaterEqual((sheet == 3 + 12 * number).all(2).sum(), 2 * 192 * 192)
+        self.assertLess(max(sheet.shape), 4100)
+
+    def test_large_clips_are_reduced_and_odd_texts_do_no_harm(self):
+        self.add(0, clip_of(49, 480, 720), prompt="δ 猫\n\t\x07 " + "x" * 3000)
+        self.view_well(self.out, "--no-mp4")
+        with Image.open(self.out / "view/000000.png") as picture:
+            self.assertLess(max(picture.size), 2000)
+
+    def test_a_choice_of_clips_and_another_folder(self):
+        for number in range(3):
+            self.add(number, clip_of(1, 16, 16))
+        self.index(3)
+        self.view_well(self.out / "job.h5", "--no-mp4", "--clip", "1", "--to", self.folder / "a/b")
+        self.assertEqual(sorted(path.name for path in (self.folder / "a/b").iterdir()),
+                         ["000001.png", "sheet.png"])
+        self.assertFalse((self.out / "view").exists())
+
+    def test_an_unfinished_job_is_shown_as_far_as_it_is(self):
+        self.add(0, clip_of(1, 16, 16))
+        self.add(2, clip_of(1, 16, 16))
+        (self.out / "clips/.000003.h5.partial").write_bytes(b"half")
+        said = self.view_well(self.out, "--no-mp4")
+        self.assertIn("the job is not finished; complete so far: 0, 2", said)
+        self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
+                         ["000000.png", "000002.png", "sheet.png"])
+
+    # -- films ------------------------------------------------------------------------------------
+
+    def probe(self, path):
+        said = subprocess.run(
+            ["ffprobe", "-v", "error", "-count_frames", "-of", "json", "-show_entries",
+             "stream=codec_name,pix_fmt,width,height,r_frame_rate,nb_read_frames", path],
+            check=True, capture_output=True, timeout=60).stdout
+        return json.loads(said)["streams"][0]
+
+    def decoded(self, path, height, width):
+        raw = subprocess.run(["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt",
+                              "rgb24", "-"], check=True, capture_output=True, timeout=60).stdout
+        return np.frombuffer(raw, np.uint8).reshape(-1, height, width, 3)
+
+    @needs_ffmpeg
+    def test_a_film_has_every_frame_at_the_right_rate_in_the_right_colours(self):
+        self.add(0, clip_of(9, 64, 64), fps=12.5)
+        self.view_well()
+        path = self.out / "view/000000.mp4"
+        self.assertEqual(self.probe(path), {
+            "codec_name": "h264", "pix_fmt": "yuv420p", "width": 384, "height": 384,
+            "r_frame_rate": "25/2", "nb_read_frames": "9"})
+        film = self.decoded(path, 384, 384).astype(int)
+        for t in range(9):
+            for half, colour in ((film[t, 8:-8, 8:180], COLOURS[t % 4]),
+                                 (film[t, 8:-8, 204:-8], RIGHT)):
+                self.assertLessEqual(np.abs(half - colour).max(), 6, (t, colour))
+
+    @needs_ffmpeg
+    def test_sides_are_even_whatever_the_clip_has(self):
+        for number, (height, width) in enumerate([(385, 401), (33, 77), (8, 2000)]):
+            self.add(number, clip_of(2, height, width))
+        self.view_well()
+        sizes = [self.probe(self.out / f"view/00000{i}.mp4") for i in range(3)]
+        self.assertEqual([(size["width"], size["height"]) for size in sizes],
+                         [(402, 386), (924, 396), (2000, 8)])
+
+    # -- failures ---------------------------------------------------------------------------------
+
+    def test_what_is_not_there(self):
+        self.refused(66, "nowhere: no such folder", self.folder / "nowhere", "--no-mp4")
+        self.out.mkdir()
+        self.refused(66, "no clip is complete in", self.out, "--no-mp4")
+        self.add(0, clip_of(1, 16, 16))
+        self.index(1)
+        self.refused(66, "no clip 7; complete are 0", self.out, "--no-mp4", "--clip", "7")
+
+    def test_a_job_without_video(self):
+        self.add(0, None)
+        self.index(1)
+        self.refused(66, "has no video", self.out, "--no-mp4")
+
+    def test_wrong_options(self):
+        self.refused(64, "--frames", self.out, "--frames", "0")
+        self.refused(64, "unrecognized", self.out, "--colour")
+
+    def test_a_damaged_clip_does_not_keep_the_others_back(self):
+        self.add(0, clip_of(1, 16, 16))
+        self.add(1, clip_of(1, 16, 16))
+        self.add(2, np.zeros((2, 16, 16), np.uint8))
+        broken = self.out / "clips/000000.h5"
+        broken.write_bytes(broken.read_bytes()[:500])
+        self.index(3)
+        done = self.view(self.out, "--no-mp4")
+        self.assertEqual(done.returncode, 65, done.stderr)
+        told = done.stderr.splitlines()
+        self.assertEqual(len(told), 2, told)
+        self.assertIn("000000.h5: not a readable HDF5 file", told[0])
+        self.assertIn("000002.h5: video is uint8 [2, 16, 16], expected uint8 [frame", told[1])
+        self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
+                         ["000001.png", "sheet.png"])
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.add(0, clip_of(1, 16, 16))
+        self.index(1)
+        (self.folder / "file").write_text("")
+        self.refused(73, "cannot make the folder", self.out, "--no-mp4", "--to",
+                     self.folder / "file/below")
+
+    def test_missing_packages_are_named(self):
+        self.add(0, clip_of(1, 16, 16))
+        done = subprocess.run([sys.executable, "-BS", TOOL, self.out], text=True,
+                              capture_output=True, timeout=60)
+        if done.returncode == 0:
+            self.skipTest("packages are found without the site folder")
+        self.assertEqual(done.returncode, 69, done.stderr)
+        self.assertIn("apt install python3-numpy python3-h5py python3-pil", done.stderr)
+
+    def test_missing_ffmpeg_is_named_before_anything_is_written(self):
+        self.add(0, clip_of(1, 16, 16))
+        self.refused(69, "ffmpeg is not installed", self.out, environment={"PATH": ""})
+        self.assertFalse((self.out / "view").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,34 @@
+"""How failures are told: one line and an exit status."""
+import importlib.util
+import sys
+
+DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "PIL": "python3-pil"}
+
+
+def say(message):
+    print("reelmesh-view: error: " + " ".join(str(message).split()), file=sys.stderr)
+
+
+def fail(status, message):
+    say(message)
+    sys.exit(status)
+
+
+def need_packages(*names):
+    """Ends where one of these modules cannot be imported."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        packages = " ".join(DEBIAN[name] for name in missing)
+        fail(69, f"{sys.executable} has no {', '.join(missing)}; on Debian: apt install {packages}")
+
+
+def written(path, write):
+    """write(file), under a hidden name until it is whole; tells where that fails."""
+    partial = path.with_name("." + path.name)
+    try:
+        write(partial)
+        partial.replace(path)
+    except OSError as error:
+        fail(73, f"{path}: cannot write it: {error.strerror or error}")
+    finally:
+        partial.unlink(missing_ok=True)
