@@ -60,6 +60,7 @@ class OpenSora(Scratch):
             (4, {"parallel.shard": "grid"}, "[8:16, 4:7, 0:5]"),
             (4, {"parallel.mode": "split"}, "denoise: ranks 1-2"),
             (5, {"parallel.replicas": 2, "parallel.ulysses": 2}, "denoise replica 1: ranks 2-3"),
+            (4, {"device.speeds": "1,1,2,4"}, "[0:2, 0:7, 0:5] [2:4, 0:7, 0:5] [4:8, 0:7, 0:5]"),
             (8, {}, "[14:16, 0:7, 0:5]"),
         ],
         "v1_2": [  # 15 x 7 x 5 tokens
