@@ -5,8 +5,9 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
+#include "models/checkpoints/survey.hpp"
 #include "models/cogvideox/folder.hpp"
-#include "models/cogvideox/survey.hpp"
+#include "models/opensora/folder.hpp"
 #include "options.hpp"
 #include "text/tokenizer.hpp"
 #include "weights/json.hpp"
@@ -45,9 +46,31 @@ std::string joined(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
+std::string stdit_highlights(const Config& config) {
+  const auto c = STDiTConfig::read(config);
+  return fmt::format(
+      "{} spatial and {} temporal layers, {} heads of {} channels, patches of {} x {} latents "
+      "(rows, "
+      "columns), {} latent channels, text of at most {} tokens of {} channels",
+      c.layers, c.layers, c.heads, c.head_channels(), c.patch.rows, c.patch.columns, c.in_channels,
+      c.max_text_tokens, c.text_channels);
+}
+
+std::string vae_highlights(const Config& config) {
+  const auto c = OpenSoraVaeConfig::read(config);
+  const ImageAutoencoderConfig& image = c.image;
+  return fmt::format("blocks of {} channels, {} layers a block, {} groups, {} latent channels, {}",
+                     joined(image.block_channels), image.layers_per_block, image.groups,
+                     image.latent_channels,
+                     c.temporal ? fmt::format("{} frames of latents for {} of video",
+                                              c.temporal->micro_latents(), c.temporal->micro_frames)
+                                : "a frame of latents for each frame of video");
+}
+
 std::string highlights(const PartSurvey& part) {
   switch (part.part) {
-    case CogVideoXPart::transformer: {
+    case ModelPart::transformer: {
+      if (part.class_name.starts_with("STDiT")) return stdit_highlights(*part.config);
       const auto c = CogVideoXConfig::read(*part.config);
       return fmt::format(
           "{} layers, {} heads of {} channels, {} positions, patches of {} x {} x {} latents "
@@ -55,7 +78,8 @@ std::string highlights(const PartSurvey& part) {
           c.layers, c.heads, c.head_channels, c.rotary ? "rotary" : "sin-cos", c.patch.frames,
           c.patch.rows, c.patch.columns, c.in_channels, c.max_text_tokens, c.text_channels);
     }
-    case CogVideoXPart::vae: {
+    case ModelPart::vae: {
+      if (part.class_name != "AutoencoderKLCogVideoX") return vae_highlights(*part.config);
       const auto c = CogVideoXVaeConfig::read(*part.config);
       return fmt::format(
           "blocks of {} channels, {} layers a block, {} groups, {} latent channels, scaling "
@@ -63,7 +87,7 @@ std::string highlights(const PartSurvey& part) {
           joined(c.block_channels), c.layers_per_block, c.groups, c.latent_channels,
           c.scaling_factor);
     }
-    case CogVideoXPart::text_encoder: {
+    case ModelPart::text_encoder: {
       const auto c = T5Config::read(*part.config);
       return fmt::format(
           "{} layers, {} heads of {} channels, {} channels, {} in feed-forward layers, {} ids",
@@ -107,9 +131,11 @@ void print_weights(const PartSurvey& part) {
   }
 }
 
-PartSurvey print_part(CogVideoXPart kind, const fs::path& model, Verdict& verdict) {
+PartSurvey print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
   PartSurvey part = survey(kind, model / folder_of(kind));
-  std::cout << '\n' << folder_of(kind) << ": " << class_of(kind) << '\n';
+  std::cout << '\n' << folder_of(kind);
+  if (!part.class_name.empty()) std::cout << ": " << part.class_name;
+  std::cout << '\n';
   if (part.tensors > 0) {
     if (part.status == Status::ok) line(highlights(part));
     print_weights(part);
@@ -152,6 +178,11 @@ void print_scheduler(const fs::path& model) {
   const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
   const std::string name = config.get_string("_class_name", "");
   std::cout << ": " << shown(name) << '\n';
+  if (name == "IDDPM" || name == "RFLOW") {
+    line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
+                     config.get_double("cfg_scale", 0)));
+    return;
+  }
   sampler_kind_of_class(name);
   line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
                    shown(config.get_string("prediction_type", "?")),
@@ -162,12 +193,24 @@ void print_scheduler(const fs::path& model) {
 
 // Each part may be whole and yet not fit the others: what `run` checks as well.
 void print_whole(const fs::path& model) {
-  const CogVideoXFolder folder = CogVideoXFolder::open({.root = model,
-                                                        .transformer = model / "transformer",
-                                                        .vae = model / "vae",
-                                                        .text_encoder = model / "text_encoder",
-                                                        .tokenizer = model / "tokenizer",
-                                                        .scheduler = model / "scheduler"});
+  const ModelPaths paths{.root = model,
+                         .transformer = model / "transformer",
+                         .vae = model / "vae",
+                         .text_encoder = model / "text_encoder",
+                         .tokenizer = model / "tokenizer",
+                         .scheduler = model / "scheduler"};
+  if (read_model_index(model / "model_index.json").class_name == OpenSoraFolder::pipeline_class) {
+    const OpenSoraFolder folder = OpenSoraFolder::open(paths);
+    const VideoSize size = folder.default_size();
+    std::cout << "\nclip, unless the job says otherwise\n";
+    line(
+        fmt::format("{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
+                    "guidance {}",
+                    size.frames, size.height, size.width, folder.default_fps(),
+                    folder.default_steps(), folder.default_guidance()));
+    return;
+  }
+  const CogVideoXFolder folder = CogVideoXFolder::open(paths);
   const CogVideoXConfig& c = folder.transformer;
   std::cout << "\nclip, unless the job says otherwise\n";
   line(
@@ -186,9 +229,11 @@ void print_index(const fs::path& model, Verdict& verdict) {
   std::cout << model.string() << ": " << shown(index.class_name) << '\n';
   line("parts: " + parts);
   attempt(verdict, [&] {
-    require(index.class_name == "CogVideoXPipeline", Status::data,
-            "{}: the pipeline is {}, expected CogVideoXPipeline",
-            (model / "model_index.json").string(), shown(index.class_name));
+    require(index.class_name == CogVideoXFolder::pipeline_class ||
+                index.class_name == OpenSoraFolder::pipeline_class,
+            Status::data, "{}: the pipeline is {}, expected {} or {}",
+            (model / "model_index.json").string(), shown(index.class_name),
+            CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
   });
 }
 
@@ -202,9 +247,9 @@ Status inspect_command(int argc, const char* const* argv) {
 
   Verdict verdict;
   print_index(model, verdict);
-  print_part(CogVideoXPart::transformer, model, verdict);
-  print_part(CogVideoXPart::vae, model, verdict);
-  const PartSurvey encoder = print_part(CogVideoXPart::text_encoder, model, verdict);
+  print_part(ModelPart::transformer, model, verdict);
+  print_part(ModelPart::vae, model, verdict);
+  const PartSurvey encoder = print_part(ModelPart::text_encoder, model, verdict);
   attempt(verdict, [&] { print_tokenizer(model, encoder); });
   attempt(verdict, [&] { print_scheduler(model); });
   if (verdict.status == Status::ok) attempt(verdict, [&] { print_whole(model); });

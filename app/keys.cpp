@@ -106,6 +106,11 @@ const Key table[] = {
      nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
     {"prompt.negative", "TEXT", "what the clips should not show; default: the empty prompt",
      nullptr, [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
+    {"prompt.clean", "YES|NO",
+     "Open-Sora: clean prompts as the captions of its training were cleaned; no where they are "
+     "already",
+     "yes",
+     [](Draft& d, Text text, Option option) { d.job.clean_prompts = parse_switch(text, option); }},
 
     {"sample.height", "PIXELS", "8 to 16384; default: the checkpoint's", nullptr,
      [](Draft& d, Text text, Option option) { d.job.height = parse_pixels(text, option); }},

@@ -10,7 +10,7 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
-#include "models/cogvideox/random_model.hpp"
+#include "models/checkpoints/random_model.hpp"
 #include "nearest.hpp"
 #include "options.hpp"
 #include "text/tokenizer.hpp"
@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CogVideoXPreset find_preset(const std::string& given) {
-  const std::vector<std::string> names = cogvideox_preset_names();
+ModelPreset find_preset(const std::string& given) {
+  const std::vector<std::string> names = preset_names();
   for (const std::string& name : names) {
-    if (name == given) return cogvideox_preset(name);
+    if (name == given) return model_preset(name);
   }
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
@@ -67,8 +67,11 @@ double now() {
 
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
-  CogVideoXPreset preset = find_preset(options.preset);
-  if (options.layers) preset.transformer["num_layers"] = *options.layers;
+  ModelPreset preset = find_preset(options.preset);
+  if (options.layers) {
+    preset.transformer[preset.transformer.contains("depth") ? "depth" : "num_layers"] =
+        *options.layers;
+  }
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const fs::path text = options.text.value_or(fs::path(REELMESH_INPUTS) / "tokenizer_text.txt");
@@ -80,7 +83,7 @@ Status make_model_command(int argc, const char* const* argv) {
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
-  for (const CogVideoXPart part : cogvideox_parts) bytes += size_of(preset, part, dtype).bytes;
+  for (const ModelPart part : model_parts) bytes += size_of(preset, part, dtype).bytes;
   require_space(options.folder, bytes);
 
   const fs::path tokenizer = options.folder / "tokenizer";
@@ -95,7 +98,7 @@ Status make_model_command(int argc, const char* const* argv) {
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;
-  for (const CogVideoXPart part : cogvideox_parts) {
+  for (const ModelPart part : model_parts) {
     const double start = now();
     write_random_part(preset, part, dtype, options.seed, options.folder);
     const PartSize size = size_of(preset, part, dtype);

@@ -98,8 +98,10 @@ std::string make_model_help() {
          "Writes a checkpoint with random weights in the Hugging Face layout, into a folder that "
          "is\n"
          "new or empty.\n\n"
-         "Presets: tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5 (for tests),\n"
-         "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b (sizes of the released models).\n\n"
+         "Presets: tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-stdit,\n"
+         "tiny-stdit3 (for tests), and the sizes of the released models: cogvideox-2b,\n"
+         "cogvideox-5b, cogvideox-1.5-5b, opensora-1.0-16x256x256, opensora-1.0-16x512x512,\n"
+         "opensora-1.0-64x512x512, opensora-1.2.\n\n"
       << make_model_options();
   return out.str();
 }

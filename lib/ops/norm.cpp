@@ -49,6 +49,15 @@ void layer_norm_row(float* x, std::int64_t n, const float* weight, const float* 
   normalise(x, n, mean, 1.0F / std::sqrt(variance + eps), weight, bias);
 }
 
+REELMESH_CLONES void scale(float* x, std::int64_t n, float factor, const float* weight) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor * weight[i];
+}
+
+void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
+  const float mean = sum_of_squares(x, n, 0.0F) / static_cast<float>(n);
+  scale(x, n, 1.0F / std::sqrt(mean + eps), weight);
+}
+
 template <class T>
 void load(const T* from, std::int64_t n, float* into) {
   for (std::int64_t i = 0; i < n; ++i) into[i] = static_cast<float>(from[i]);
@@ -84,11 +93,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32);
   const std::int64_t n = x.shape().back();
-  const std::vector<float> zeros(static_cast<std::size_t>(n), 0.0F);
-  for_each_row(x, out, [&](std::int64_t, float* row) {
-    const float mean = sum_of_squares(row, n, 0.0F) / static_cast<float>(n);
-    normalise(row, n, 0.0F, 1.0F / std::sqrt(mean + eps), w.data<float>(), zeros.data());
-  });
+  for_each_row(x, out,
+               [&](std::int64_t, float* row) { rms_norm_row(row, n, w.data<float>(), eps); });
   return out;
 }
 
@@ -158,7 +164,11 @@ void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& c
       for (std::int64_t i = 0; i < batch * heads; ++i) {
         T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
         load(y, n, row);
-        layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
+        if (norm.bias.empty()) {
+          rms_norm_row(row, n, norm.weight.data<float>(), norm.eps);
+        } else {
+          layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
+        }
         if (rotate) {
           for (std::int64_t j = 0; j < n; j += 2) {
             const float even = row[j], odd = row[j + 1];
@@ -183,33 +193,6 @@ REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, doub
 }
 
 }  // namespace
-
-std::vector<double> group_sums(const Tensor& x, std::int64_t groups) {
-  const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
-  const std::int64_t channels = x.shape(3), size = channels / groups;
-  std::vector<double> result(static_cast<std::size_t>(rows * 2 * groups), 0.0);
-  if (x.empty()) return result;
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    parallel_for(rows, 1, [&](std::int64_t row) {
-      std::vector<double> sums(static_cast<std::size_t>(2 * channels), 0.0);
-      float* values = row_scratch(channels);
-      for (std::int64_t frame = 0; frame < frames; ++frame) {
-        const T* from = x.data<T>() + (frame * rows + row) * columns * channels;
-        for (std::int64_t column = 0; column < columns; ++column) {
-          load(from + column * channels, channels, values);
-          add_sums(values, channels, sums.data(), sums.data() + channels);
-        }
-      }
-      double* out = result.data() + row * 2 * groups;
-      for (std::int64_t c = 0; c < channels; ++c) {
-        out[c / size] += sums[static_cast<std::size_t>(c)];
-        out[groups + c / size] += sums[static_cast<std::size_t>(channels + c)];
-      }
-    });
-  });
-  return result;
-}
 
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
@@ -268,14 +251,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& o
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t n = x.shape(3);
   const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);
-  const std::int64_t size = n / static_cast<std::int64_t>(norm.mean.size());
-  // (x − mean)·rstd·weight + bias as one product and one sum for each channel.
-  std::vector<float> factor(static_cast<std::size_t>(n)), offset(static_cast<std::size_t>(n));
-  for (std::int64_t c = 0; c < n; ++c) {
-    const auto i = static_cast<std::size_t>(c), group = static_cast<std::size_t>(c / size);
-    factor[i] = norm.rstd[group] * norm.weight.data<float>()[c];
-    offset[i] = norm.bias.data<float>()[c] - norm.mean[group] * factor[i];
-  }
+  const ChannelFactors channels = channel_factors(norm.statistics, norm.weight, norm.bias);
+  const float *factors = channels.factor.data(), *offsets = channels.offset.data();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(frames * rows, 1, [&](std::int64_t task) {
@@ -296,7 +273,7 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& o
           loaded = latent;
         }
         load(x.data<T>() + at, n, values);
-        spatial_norm_pixel(values, n, factor.data(), offset.data(), values + n, values + 2 * n);
+        spatial_norm_pixel(values, n, factors, offsets, values + n, values + 2 * n);
         store(values, n, out.data<T>() + at);
       }
     });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/exact_sum.hpp"
+#include "ops/group_norm.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -31,8 +32,9 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
 
 /// Layer norm over the channels of each head of q or of k, then rotation of adjacent pairs by angle
 /// where tables are given, in place on part 0 of x: [token, batch, part, head, channel]. weight,
-/// bias: float32 [channel]; cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et
-/// al. 2021 for the rotation)
+/// bias: float32 [channel]; without a bias nothing is subtracted either: a norm by the root mean
+/// square (Open-Sora). cosines, sines: float32 [token, channel] or empty. (CogVideoX; Su et al.
+/// 2021 for the rotation)
 struct HeadNorm {
   Tensor weight, bias;
   float eps = 1e-6F;
@@ -40,21 +42,17 @@ struct HeadNorm {
 void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 
-/// Sums of x and x² of every row and group, frames added in order. x: [frame, row, column,
-/// channel]. → for each row 2·groups doubles: sums, then sums of squares.
-std::vector<double> group_sums(const Tensor& x, std::int64_t groups);
-
 /// Sums of x and x² of every group: `groups` sums, then as many of squares. x: [frame, row, column,
 /// channel]. Added up as doubles within cells of cell × cell pixels of all frames, then exactly, so
 /// that the parts of an image that is cut along cells give the sums of the whole.
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
 
 /// y = silu(((x − mean)·rstd·weight + bias)·scale + shift), the spatial norm of CogVideoX's
-/// decoder. x: [frame, row, column, channel]; mean, rstd: [groups]; weight, bias: float32
+/// decoder. x: [frame, row, column, channel]; weight, bias: float32
 /// [channel]; scale, shift: [latent frame, latent row, latent column, channel] of x's type: element
 /// (t, r, c) is read at (frame_of[t], r·rows/x.rows, c·columns/x.columns).
 struct SpatialNorm {
-  std::vector<float> mean, rstd;
+  GroupStatistics statistics;
   Tensor weight, bias;
   Tensor scale, shift;
   std::vector<std::int64_t> frame_of;

@@ -82,6 +82,17 @@ void add_table(const Tensor& x, const Tensor& table) {
   });
 }
 
+void repeat_for_batch(const Tensor& x, const Tensor& out) {
+  const std::int64_t batch = out.shape(1);
+  const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
+  for (std::int64_t row = 0; row < out.shape(0) * batch; ++row) {
+    std::memcpy(
+        static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
+        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / batch) * bytes,
+        bytes);
+  }
+}
+
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   const std::int64_t n = table.shape(1);
   Tensor out = Tensor::empty({static_cast<std::int64_t>(ids.size()), n}, table.dtype());

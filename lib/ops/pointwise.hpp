@@ -15,6 +15,9 @@ Tensor silu(const Tensor& x);
 /// channel].
 void add_table(const Tensor& x, const Tensor& table);
 
+/// x: [token, channel] → out: [token, batch, channel], every item of the batch the same.
+void repeat_for_batch(const Tensor& x, const Tensor& out);
+
 /// Rows of `table` [id, channel] in the order of `ids` → [id count, channel].
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 

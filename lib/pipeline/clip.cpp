@@ -8,14 +8,16 @@ namespace {
 
 constexpr std::int64_t pixels_per_latent = 8;
 
-std::vector<std::int32_t> tokens_of(const Tokenizer& tokenizer, const std::string& text,
-                                    std::int64_t limit, int clip, const char* what) {
+}  // namespace
+
+Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
+                    int clip, const char* what) {
   Encoded encoded = tokenizer.encode(text, limit);
   if (!encoded.cut.empty()) {
     log::warning("clip {}: the {} is longer than {} tokens; these words are cut off: '{}'", clip,
                  what, limit, encoded.cut);
   }
-  return std::move(encoded.ids);
+  return encoded;
 }
 
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple) {
@@ -24,8 +26,6 @@ void check_size(const char* option, int clip, std::int64_t value, std::int64_t m
           "token)",
           option, clip, value, multiple, multiple / pixels_per_latent);
 }
-
-}  // namespace
 
 Shape Clip::grid(const ops::Patch& patch) const {
   return {latent_frames / patch.frames, latent_height / patch.rows, latent_width / patch.columns};
@@ -71,9 +71,6 @@ std::vector<Clip> resolve_clips(const Job& job, const CogVideoXFolder& model,
   std::vector<Clip> clips;
   for (const ClipRequest& request : job.clips) {
     const int index = static_cast<int>(clips.size());
-    const auto given = [](auto of_clip, auto of_job, auto otherwise) {
-      return of_clip ? *of_clip : of_job ? *of_job : otherwise;
-    };
     const std::int64_t height =
         given(request.height, job.height, c.sample_height * pixels_per_latent);
     const std::int64_t width = given(request.width, job.width, c.sample_width * pixels_per_latent);
@@ -82,6 +79,7 @@ std::vector<Clip> resolve_clips(const Job& job, const CogVideoXFolder& model,
     check_size("sample.width", index, width, pixels_per_latent * c.patch.columns);
 
     Clip clip;
+    clip.size = {height, width, frames};
     clip.sampler = sampler;
     clip.dynamic_guidance = job.dynamic_guidance;
     clip.latent_height = height / pixels_per_latent;
@@ -110,11 +108,13 @@ std::vector<Clip> resolve_clips(const Job& job, const CogVideoXFolder& model,
     record.scheduler =
         sampler == SamplerKind::ddim ? "CogVideoXDDIMScheduler" : "CogVideoXDPMScheduler";
     record.dtype = std::string(name_of(job.dtype));
-    record.token_ids = tokens_of(tokenizer, request.prompt, c.max_text_tokens, index, "prompt");
+    record.token_ids =
+        encode_text(tokenizer, request.prompt, c.max_text_tokens, index, "prompt").ids;
     // Guidance of at most 1 needs no unconditional branch.
     if (record.guidance > 1) {
-      clip.branches.push_back(tokens_of(tokenizer, request.negative_prompt, c.max_text_tokens,
-                                        index, "negative prompt"));
+      clip.branches.push_back(encode_text(tokenizer, request.negative_prompt, c.max_text_tokens,
+                                          index, "negative prompt")
+                                  .ids);
     }
     clip.branches.push_back(record.token_ids);
     (void)Schedule(model.scheduler, record.steps);  // refuses impossible numbers of steps now

@@ -25,9 +25,9 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
   });
 }
 
-Plan plan_of(const Job& job, const CogVideoXFolder& model, int ranks) {
-  const ExpectedShapes tensors = t5_tensors(model.text_encoder);
-  TextEncoderSizes sizes{model.text_encoder.num_layers, 0, 0};
+Plan plan_of(const Job& job, const Family& model, int ranks) {
+  const ExpectedShapes tensors = t5_tensors(model.text_encoder());
+  TextEncoderSizes sizes{model.text_encoder().num_layers, 0, 0};
   for (const auto& [name, shape] : tensors) {
     if (name.starts_with("encoder.block.1.") || sizes.layers == 1) {
       sizes.layer_bytes += numel(shape) * size_of(job.dtype);
@@ -57,14 +57,14 @@ std::vector<double> speeds_of(const Job& job, const comm::Group& world) {
 }
 
 // The clips that are still to be made.
-std::vector<Clip> pending_clips(const Job& job, const CogVideoXFolder& model,
-                                std::vector<Clip> clips, const comm::Group& world) {
+std::vector<Clip> pending_clips(const Job& job, const Family& model, std::vector<Clip> clips,
+                                const comm::Group& world) {
   if (job.if_exists != IfExists::resume) return clips;
   std::string done(clips.size(), ' ');
   if (world.rank() == 0) {
     for (std::size_t i = 0; i < clips.size(); ++i) {
       const bool complete = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
-                                          clips[i].shapes(job, model));
+                                          model.shapes(job, clips[i]));
       done[i] = complete ? 'x' : ' ';
     }
   }
@@ -102,7 +102,7 @@ Tensor branch_of(const Tensor& context, std::int64_t branch) {
 // the job worked on it.
 class Writer {
  public:
-  Writer(const Job& job, const Decode& decode) : job_(job), decode_(decode) {}
+  Writer(const Job& job, const DecodeStage& decode) : job_(job), decode_(decode) {}
 
   void operator()(const Clip& clip, const Sharded& latents, const Sharded& video,
                   const Sharded* context) {
@@ -132,18 +132,20 @@ class Writer {
 
  private:
   const Job& job_;
-  const Decode& decode_;
+  const DecodeStage& decode_;
   std::int64_t since_ = trace::now_ns();  ///< end of the clip before
 };
 
 // prompts → embeddings → latents → video → files. In split mode the stages stand on disjoint ranks
 // and a round is one clip, so that clips stream through them; in phased mode a round is all clips,
 // and the text encoder leaves before the transformer comes.
-void make_clips(const Job& job, const CogVideoXFolder& model, const Plan& plan,
-                const comm::Group& world, const std::vector<Clip>& clips) {
+void make_clips(const Job& job, const Family& model, const Plan& plan, const comm::Group& world,
+                const std::vector<Clip>& clips) {
   Encode encode(world, plan, model, job.dtype);
-  Denoise denoise(world, plan, model, job.dtype);
-  Decode decode(world, plan, model, job.dtype);
+  const auto denoise_stage = model.denoise(world, plan, job.dtype);
+  const auto decode_stage = model.decode(world, plan, job.dtype);
+  DenoiseStage& denoise = *denoise_stage;
+  DecodeStage& decode = *decode_stage;
   const bool split = plan.mode == Mode::split;
   encode.load();
   if (split) {
@@ -191,7 +193,8 @@ void make_clips(const Job& job, const CogVideoXFolder& model, const Plan& plan,
           context = hand_over(held, decode.context(held.layout.global()));
         }
         if (decode.group().member()) {
-          const Sharded video = job.keep_video ? decode(decode.within(placed)) : Sharded{};
+          const Sharded video =
+              job.keep_video ? decode(clips[i], decode.within(placed)) : Sharded{};
           write(clips[i], placed, video, context ? &*context : nullptr);
         }
       }
@@ -214,18 +217,18 @@ Status run(const Job& job, const ProgramInfo& program) {
   const int threads = set_threads(machine, job.threads);
 
   // Everything that can be refused is refused before anything is loaded or written.
-  on_first_rank(world, [&] { CogVideoXFolder::open(job.model).check_weights(); });
-  const CogVideoXFolder model = CogVideoXFolder::open(job.model);
-  std::vector<Clip> clips = resolve_clips(job, model, Tokenizer::open(model.paths.tokenizer));
+  on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
+  const std::unique_ptr<const Family> family = Family::open(job.model);
+  const Family& model = *family;
+  std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
   Plan plan = plan_of(job, model, world.size());
-  const DenoiseSizes sizes = clips.front().sizes(model.transformer, job.dtype);
-  world = in_places(world, plan, denoise_layout(plan, sizes, 0).mesh, job.parallel.order);
+  world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
   plan.speeds = speeds_of(job, world);
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }
   for (Clip& clip : clips) {
-    clip.record.layout = describe(plan, clip.sizes(model.transformer, job.dtype));
+    clip.record.layout = model.describe(plan, clip, job.dtype);
   }
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const int all_clips = static_cast<int>(clips.size());

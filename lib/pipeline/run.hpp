@@ -1,4 +1,5 @@
 #pragma once
+#include "base/error.hpp"
 #include "plan/job.hpp"
 
 namespace reelmesh::pipeline {

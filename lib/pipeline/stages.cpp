@@ -14,8 +14,7 @@ Sharded hand_over(const Sharded& x, const Layout& to) {
   return relayout(x, to);
 }
 
-Encode::Encode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
-               DType dtype)
+Encode::Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype)
     : world_(world),
       group_(plan.text),
       stages_(plan.device_map.stages()),
@@ -29,7 +28,7 @@ void Encode::load() {
     const DeviceMap::Stage& stage = stages_[i];
     if (world_.rank() != group_.first + stage.rank) continue;
     const trace::Scope scope("load", trace::Level::stages, "file");
-    layers_[i].emplace(weights, model_.text_encoder,
+    layers_[i].emplace(weights, model_.text_encoder(),
                        T5Part{stage.first, stage.last, stage.embedding, stage.final_norm}, dtype_);
   }
 }
@@ -50,7 +49,7 @@ Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
         const comm::Message send{holder, x.raw(), x.bytes()};
         world_.exchange({&send, 1}, {});
       } else if (world_.rank() == holder) {
-        x = Tensor::empty({tokens, 1, model_.text_encoder.d_model}, dtype_);
+        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, dtype_);
         const comm::Message receive{before, x.raw(), x.bytes()};
         world_.exchange({}, {&receive, 1});
       }
@@ -65,7 +64,7 @@ Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
 Sharded Encode::operator()(const Clip& clip) {
   const auto branches = static_cast<std::int64_t>(clip.branches.size());
   const auto tokens = static_cast<std::int64_t>(clip.branches.front().size());
-  const std::int64_t channels = model_.text_encoder.d_model;
+  const std::int64_t channels = model_.text_encoder().d_model;
   const int last = group_.first + stages_.back().rank;
   const Layout layout = Layout::on_one_rank({tokens, branches, channels}, world_.size(), last);
   Sharded context{Tensor::empty(layout.box(world_.rank()).extent, dtype_), layout, world_};
@@ -96,23 +95,9 @@ Sharded Encode::operator()(const Clip& clip) {
   return context;
 }
 
-namespace {
-
-std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<RankRange>& ranges) {
-  std::vector<comm::Group> groups;
-  for (const RankRange& range : ranges) groups.push_back(world.range(range.first, range.count));
-  return groups;
-}
-
-}  // namespace
-
 Denoise::Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
                  DType dtype)
-    : world_(world),
-      plan_(plan),
-      model_(model),
-      dtype_(dtype),
-      groups_(groups_of(world, plan.denoise)) {}
+    : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
 void Denoise::load() {
   for (const comm::Group& group : groups_) {
@@ -121,8 +106,6 @@ void Denoise::load() {
     transformer_.emplace(model_.transformer_weights(), model_.transformer, dtype_);
   }
 }
-
-bool Denoise::works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
 
 DenoiseLayout Denoise::layout(const Clip& clip, std::size_t place) const {
   return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_), place % replicas());
@@ -156,9 +139,7 @@ Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& 
 
 Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
                DType dtype)
-    : world_(world),
-      group_(world.range(plan.decode.first, plan.decode.count)),
-      ranks_(plan.decode),
+    : DecodeStage(world, plan),
       speeds_(plan.speeds_of(plan.decode)),
       model_(model),
       dtype_(dtype) {}
@@ -176,15 +157,7 @@ Layout Decode::latents(const Shape& global) const {
       .embed(ranks_.first, world_.size());
 }
 
-Layout Decode::context(const Shape& global) const {
-  return Layout::cut(global, 0, ranks_.count).embed(ranks_.first, world_.size());
-}
-
-Sharded Decode::within(const Sharded& x) const {
-  return {x.local, x.layout.part(ranks_.first, ranks_.count), group_};
-}
-
-Sharded Decode::operator()(const Sharded& latents) const {
+Sharded Decode::operator()(const Clip& /*clip*/, const Sharded& latents) const {
   const trace::Scope scope("decode");
   return decoder_->pixels(latents);
 }

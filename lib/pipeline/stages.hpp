@@ -6,8 +6,7 @@
 
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/transformer.hpp"
-#include "pipeline/clip.hpp"
-#include "plan/plan.hpp"
+#include "pipeline/family.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -19,7 +18,7 @@ Sharded hand_over(const Sharded& x, const Layout& to);
 /// through the ranks, so that several are busy at once.
 class Encode {
  public:
-  Encode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
+  Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype);
   void load();
   void release();
   /// → [token, branch, channel] on the rank that has the final norm.
@@ -31,7 +30,7 @@ class Encode {
   comm::Group world_;
   RankRange group_;
   std::vector<DeviceMap::Stage> stages_;
-  const CogVideoXFolder& model_;
+  const Family& model_;
   DType dtype_;
   std::vector<std::optional<T5Layers>> layers_;  ///< of each stage, on the rank that holds it
   // Clips of a job mostly share their negative prompt: the last one is kept.
@@ -39,50 +38,32 @@ class Encode {
   Tensor last_negative_embedding_;
 };
 
-/// The transformer and the sampler. Every replica of the denoising group holds all weights.
-class Denoise {
+/// CogVideoX's transformer and samplers.
+class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load();
-  std::size_t replicas() const { return plan_.denoise.size(); }
-  /// Where the text embeddings of the clip at this place of the queue have to be.
-  Layout context_layout(const Clip& clip, std::size_t place) const;
-  /// context: [token, branch, channel] in context_layout. → float32 latents
-  /// [frame, channel, row, column] without dropped frames, in the boxes in which they were made.
-  /// step: called after each sampler step on the ranks that work on the clip.
+  void load() override;
+  Layout context_layout(const Clip& clip, std::size_t place) const override;
   Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                     const std::function<void()>& step) const;
-  bool works_on(std::size_t place) const;
+                     const std::function<void()>& step) const override;
 
  private:
   DenoiseLayout layout(const Clip& clip, std::size_t place) const;
 
-  comm::Group world_;
-  Plan plan_;
   const CogVideoXFolder& model_;
   DType dtype_;
-  std::vector<comm::Group> groups_;  ///< of each replica
   std::optional<CogVideoXTransformer> transformer_;
 };
 
-/// The autoencoder's decoder, images cut over the decode group.
-class Decode {
+/// CogVideoX's decoder, images cut over the decode group.
+class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load();
-  const comm::Group& group() const { return group_; }
-  /// Where latents [frame, channel, row, column] have to be, of an array over the world.
-  Layout latents(const Shape& global) const;
-  /// Where text embeddings [token, branch, channel] have to be to be written: cut by tokens.
-  Layout context(const Shape& global) const;
-  /// An array that is in one of these layouts, over the decode group alone.
-  Sharded within(const Sharded& x) const;
-  /// latents: over the decode group → uint8 [frame, row, column, 3].
-  Sharded operator()(const Sharded& latents) const;
+  void load() override;
+  Layout latents(const Shape& global) const override;
+  Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
-  comm::Group world_, group_;
-  RankRange ranks_;
   std::vector<double> speeds_;
   const CogVideoXFolder& model_;
   DType dtype_;

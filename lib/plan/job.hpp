@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cogvideox/folder.hpp"
+#include "models/common/paths.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh {
@@ -40,6 +40,7 @@ struct ParallelRequest {
 struct Job {
   ModelPaths model;
   std::vector<ClipRequest> clips;
+  bool clean_prompts = true;  ///< for models that were trained with cleaned captions
 
   // [sample], for clips that do not say otherwise
   std::optional<std::int64_t> height, width, frames;

@@ -105,7 +105,7 @@ DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::s
   return denoise_layout(plan.mesh, plan.shard, sizes, range.count, plan.speeds_of(range));
 }
 
-std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
+std::string describe(const Plan& plan) {
   const auto ranks = [](const RankRange& range) {
     return range.count == 1
                ? fmt::format("rank {}", range.first)
@@ -121,6 +121,11 @@ std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
                     ranks(plan.denoise[i]));
   }
   text += fmt::format("decode: {}\n", ranks(plan.decode));
+  return text;
+}
+
+std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
+  std::string text = describe(plan);
   const DenoiseLayout layout = denoise_layout(plan, sizes, 0);
   text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), layout.why);
   text += fmt::format("tokens [frame, row, column] {}\n", to_string(layout.grid));

@@ -49,6 +49,8 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
 /// How a clip of these sizes lies over the ranks of a replica.
 DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica);
 
+/// Several lines for people: roles and device map.
+std::string describe(const Plan& plan);
 /// Several lines for people: roles, device map, and how a clip of these sizes lies over the
 /// first replica.
 std::string describe(const Plan& plan, const DenoiseSizes& sizes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "sampler/box_muller.hpp"
 
@@ -180,6 +181,25 @@ void fill_noise(TorchGenerator& generator, const Shape& global, const Shape& off
   generator.randn(numel(global), [&](std::int64_t begin, std::span<const float> values) {
     box.take(begin, values);
   });
+}
+
+void fill_noise_by_channel(TorchGenerator& generator, const Shape& global, const Shape& offset,
+                           const Shape& extent, std::int64_t copies, float* out) {
+  expect(global.size() == 4 && offset.size() == 4 && extent.size() == 4 && copies >= 1,
+         "{} copies of noise of shape {}", copies, to_string(global));
+  const auto by_channel = [](std::int64_t copy, const Shape& s) {
+    return Shape{copy, s[1], s[0], s[2], s[3]};
+  };
+  std::vector<float> drawn(static_cast<std::size_t>(numel(extent)));
+  fill_noise(generator, by_channel(copies, global), by_channel(0, offset), by_channel(1, extent),
+             drawn.data());
+  const std::int64_t frames = extent[0], channels = extent[1], pixels = extent[2] * extent[3];
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t t = 0; t < frames; ++t) {
+      std::copy_n(drawn.data() + (c * frames + t) * pixels, pixels,
+                  out + (t * channels + c) * pixels);
+    }
+  }
 }
 
 }  // namespace reelmesh

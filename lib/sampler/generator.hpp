@@ -48,4 +48,10 @@ class TorchGenerator {
 void fill_noise(TorchGenerator& generator, const Shape& global, const Shape& offset,
                 const Shape& extent, float* out);
 
+/// The same for a latent [frame, channel, row, column] whose noise is drawn in Open-Sora's order,
+/// torch.randn of [copies, channel, frame, row, column]. Keeps the box of the first copy, in the
+/// order of the latent; the others are drawn and thrown away.
+void fill_noise_by_channel(TorchGenerator& generator, const Shape& global, const Shape& offset,
+                           const Shape& extent, std::int64_t copies, float* out);
+
 }  // namespace reelmesh

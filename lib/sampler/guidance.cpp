@@ -21,4 +21,16 @@ void combine_guidance(double scale, std::span<const float> uncond, std::span<con
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = uncond[i] + s * (cond[i] - uncond[i]);
 }
 
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {
+  expect(cond.shape().size() == 4 && uncond.shape() == cond.shape() && channels <= cond.shape(1),
+         "guidance of {} channels of {} and {}", channels, to_string(uncond.shape()),
+         to_string(cond.shape()));
+  const std::int64_t pixels = cond.shape(2) * cond.shape(3), frame = cond.shape(1) * pixels;
+  const auto guided = static_cast<std::size_t>(channels * pixels);
+  for (std::int64_t t = 0; t < cond.shape(0); ++t) {
+    const std::span<float> into(cond.data<float>() + t * frame, guided);
+    combine_guidance(scale, {uncond.data<float>() + t * frame, guided}, into, into);
+  }
+}
+
 }  // namespace reelmesh

@@ -1,7 +1,9 @@
 #pragma once
-// Classifier-free guidance as CogVideoXPipeline of diffusers computes it.
+// Classifier-free guidance as CogVideoXPipeline of diffusers and Open-Sora's samplers compute it.
 #include <cstdint>
 #include <span>
+
+#include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
@@ -14,5 +16,10 @@ double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t);
 /// cond. All spans are equally long.
 void combine_guidance(double scale, std::span<const float> uncond, std::span<const float> cond,
                       std::span<float> out);
+
+/// combine_guidance on the first `channels` channels, the result in cond; its other channels stay
+/// as they are. uncond, cond: float32 [frame, channel, row, column]. (Open-Sora 1.0 guides 3 of its
+/// 4 channels of noise, and no variance.)
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond);
 
 }  // namespace reelmesh

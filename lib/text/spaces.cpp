@@ -1,42 +1,42 @@
 #include "text/spaces.hpp"
 
-#include <array>
+#include "text/unicode.hpp"
 
 namespace reelmesh {
 namespace {
 
-using namespace std::string_view_literals;
+bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
 
-constexpr std::array spaces = {
-    "\t"sv,     "\n"sv,     "\v"sv,     "\f"sv,     "\r"sv,  // C0 controls
-    "\x1c"sv,   "\x1d"sv,   "\x1e"sv,   "\x1f"sv,   " "sv,   // separators of information, space
-    "\u0085"sv, "\u00a0"sv, "\u1680"sv,                      // next line, no-break space, Ogham
-    "\u2000"sv, "\u2001"sv, "\u2002"sv, "\u2003"sv, "\u2004"sv, "\u2005"sv, "\u2006"sv, "\u2007"sv,
-    "\u2008"sv, "\u2009"sv, "\u200a"sv, "\u2028"sv, "\u2029"sv, "\u202f"sv, "\u205f"sv, "\u3000"sv,
-};
+/// Bytes of the first character.
+std::size_t first_bytes(std::string_view text) {
+  std::size_t end = 1;
+  if (static_cast<unsigned char>(text[0]) < 0x80) return end;
+  while (end < text.size() && continues(text[end])) ++end;
+  return end;
+}
+
+bool is_one_space(std::string_view character) {
+  const std::wstring decoded = decode_utf8(character);
+  return decoded.size() == 1 && is_space(decoded[0]);
+}
 
 }  // namespace
 
 std::string_view without_leading_spaces(std::string_view text) {
-  for (bool again = true; again;) {
-    again = false;
-    for (const std::string_view space : spaces) {
-      if (!text.starts_with(space)) continue;
-      text.remove_prefix(space.size());
-      again = true;
-    }
+  while (!text.empty()) {
+    const std::size_t first = first_bytes(text);
+    if (!is_one_space(text.substr(0, first))) break;
+    text.remove_prefix(first);
   }
   return text;
 }
 
 std::string_view without_trailing_spaces(std::string_view text) {
-  for (bool again = true; again;) {
-    again = false;
-    for (const std::string_view space : spaces) {
-      if (!text.ends_with(space)) continue;
-      text.remove_suffix(space.size());
-      again = true;
-    }
+  while (!text.empty()) {
+    std::size_t last = text.size() - 1;
+    while (last > 0 && continues(text[last])) --last;
+    if (!is_one_space(text.substr(last))) break;
+    text.remove_suffix(text.size() - last);
   }
   return text;
 }

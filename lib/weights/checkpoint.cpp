@@ -59,6 +59,13 @@ void check_base_name(const std::string& name, const fs::path& index) {
   }
 }
 
+bool same_but_for_trailing_ones(Shape a, Shape b) {
+  for (Shape* shape : {&a, &b}) {
+    while (!shape->empty() && shape->back() == 1) shape->pop_back();
+  }
+  return a == b;
+}
+
 }  // namespace
 
 Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
@@ -127,7 +134,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
          to_string(expected));
   }
   const TensorInfo& info = found->second;
-  if (info.shape != expected) {
+  if (!same_but_for_trailing_ones(info.shape, expected)) {
     fail(Status::data, "{}: tensor '{}' has shape {}, expected {}", info.file.string(), name,
          to_string(info.shape), to_string(expected));
   }
@@ -140,7 +147,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
 
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
   const auto& [held_as, info] = find(name, expected);
-  return file_of(info).load(held_as, dtype);
+  return file_of(info).load(held_as, dtype).reshape(expected);
 }
 
 Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
@@ -177,7 +184,7 @@ Difference Checkpoint::compare(const ExpectedShapes& expected) const {
     const auto* found = find(name);
     if (found == nullptr) {
       out.missing.push_back(name);
-    } else if (found->second.shape != shape) {
+    } else if (!same_but_for_trailing_ones(found->second.shape, shape)) {
       out.wrong_shapes.push_back({name, found->second.shape, shape});
     }
   }

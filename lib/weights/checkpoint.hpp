@@ -26,7 +26,8 @@ struct Difference {
 
 /// The tensors of one part of a model: a folder with one safetensors file, or with several and an
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
-/// transformers; tensors under older names are found as well (see names.hpp).
+/// transformers; tensors under older names are found as well (see names.hpp), and linear layers
+/// that are stored as 1×1 convolutions: trailing extents of 1 do not count in a shape.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its

@@ -106,6 +106,28 @@ std::string Config::get_string(const std::string& key, const std::string& fallba
   return find_string(key).value_or(fallback);
 }
 
+std::vector<bool> Config::get_bools(const std::string& key,
+                                    const std::vector<bool>& fallback) const {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_array()) fail_type(key, *value, "an array of true and false");
+  std::vector<bool> out;
+  for (const json& element : *value) {
+    if (!element.is_boolean()) fail_type(key, *value, "an array of true and false");
+    out.push_back(element.get<bool>());
+  }
+  return out;
+}
+
+Config Config::get_object(const std::string& key) const {
+  const json* value = find(key);
+  if (value != nullptr && !value->is_object()) fail_type(key, *value, "an object");
+  Config out;
+  out.file_ = fmt::format("{}: {}", file_.string(), key);
+  out.root_ = std::make_shared<const json>(value == nullptr ? json::object() : *value);
+  return out;
+}
+
 std::vector<std::int64_t> Config::get_ints(const std::string& key,
                                            const std::vector<std::int64_t>& fallback,
                                            std::int64_t min, std::int64_t max) const {

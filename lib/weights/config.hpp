@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace reelmesh {
 
 /// A JSON object from a file. A missing key and a null take the default; a value of another type or
@@ -45,6 +47,9 @@ class Config {
                                      std::int64_t min = least, std::int64_t max = most) const;
   std::vector<std::string> get_strings(const std::string& key,
                                        const std::vector<std::string>& fallback) const;
+  std::vector<bool> get_bools(const std::string& key, const std::vector<bool>& fallback) const;
+  /// The object under `key`, empty where it is missing; messages name the key as well as the file.
+  Config get_object(const std::string& key) const;
 
  private:
   friend struct ModelIndex read_model_index(const std::filesystem::path& file);
@@ -56,6 +61,14 @@ class Config {
   std::filesystem::path file_;
   std::shared_ptr<const nlohmann::json> root_;
 };
+
+/// A setting of which only one value is supported: Error(data) for another one.
+template <class T>
+void only_supported(const Config& config, const std::string& key, const T& found,
+                    const T& supported) {
+  require(found == supported, Status::data, "{}: {} is {}, and only {} is supported",
+          config.file().string(), key, found, supported);
+}
 
 /// model_index.json: the pipeline's class, and library and class of each part.
 struct ModelIndex {

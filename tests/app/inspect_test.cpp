@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/cogvideox/random_model.hpp"
+#include "models/checkpoints/random_model.hpp"
 #include "models/common/random_weights.hpp"
 #include "scratch.hpp"
 #include "shell.hpp"
@@ -30,7 +30,7 @@ class Inspect : public Scratch {
 
   /// Writes the weights of a part again after `change` to its list of tensors.
   template <class Change>
-  static void rewrite(CogVideoXPart part, Change&& change, std::int64_t shard = 1 << 30) {
+  static void rewrite(ModelPart part, Change&& change, std::int64_t shard = 1 << 30) {
     const Config config = Config::read(fs::path("model") / folder_of(part) / "config.json");
     std::vector<TensorToWrite> tensors;
     for (const auto& [name, shape] : tensors_of(part, config)) {
@@ -54,7 +54,8 @@ class Inspect : public Scratch {
 };
 
 TEST(InspectPresets, TinyOnesAreWhole) {
-  for (const char* name : {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5"}) {
+  for (const char* name : {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5",
+                           "tiny-stdit", "tiny-stdit3"}) {
     const test::TempFolder folder;
     const std::string model = (folder / "model").string();
     ASSERT_EQ(shell(program + " make-model " + name + " " + model).status, 0);
@@ -62,6 +63,17 @@ TEST(InspectPresets, TinyOnesAreWhole) {
     EXPECT_EQ(seen.status, 0) << seen.text;
     EXPECT_THAT(seen.text, Not(HasSubstr("missing")));
     EXPECT_THAT(seen.text, Not(HasSubstr("unexpected")));
+  }
+}
+
+TEST(InspectOpenSora, SaysWhatACheckpointHolds) {
+  const Outcome seen = shell(program + " inspect " + REELMESH_TEST_DATA + "/opensora/v1_0");
+  EXPECT_EQ(seen.status, 0) << seen.text;
+  for (const char* part :
+       {"OpenSoraPipeline", "transformer: STDiT", "2 spatial and 2 temporal layers, 5 heads of 8",
+        "vae: AutoencoderKL", "scheduler: IDDPM", "8 steps, guidance 7",
+        "16 frames of 112 x 80 pixels (height, width), 12 frames a second, 8 steps, guidance 7"}) {
+    EXPECT_THAT(seen.text, HasSubstr(part));
   }
 }
 
@@ -80,7 +92,7 @@ TEST_F(Inspect, SaysWhatACheckpointHolds) {
 
 TEST_F(Inspect, CountsShardsAndTypes) {
   rewrite(
-      CogVideoXPart::transformer,
+      ModelPart::transformer,
       [](std::vector<TensorToWrite>& tensors) { tensors.front().dtype = DType::bfloat16; },
       1'000'000);
   const Outcome seen = inspect();
@@ -90,7 +102,7 @@ TEST_F(Inspect, CountsShardsAndTypes) {
 }
 
 TEST_F(Inspect, ListsWhatIsMissingMisshapenOrUnexpected) {
-  rewrite(CogVideoXPart::transformer, [](std::vector<TensorToWrite>& tensors) {
+  rewrite(ModelPart::transformer, [](std::vector<TensorToWrite>& tensors) {
     std::erase_if(tensors, [](const TensorToWrite& t) { return t.name == "proj_out.bias"; });
     for (TensorToWrite& tensor : tensors) {
       if (tensor.name == "norm_final.weight") tensor.shape = {95};
@@ -109,7 +121,7 @@ TEST_F(Inspect, ListsWhatIsMissingMisshapenOrUnexpected) {
 }
 
 TEST_F(Inspect, UnexpectedTensorsAreNoHindrance) {
-  rewrite(CogVideoXPart::text_encoder, [](std::vector<TensorToWrite>& tensors) {
+  rewrite(ModelPart::text_encoder, [](std::vector<TensorToWrite>& tensors) {
     tensors.push_back({"something.else", DType::float32, {3}});
   });
   const Outcome seen = inspect();
@@ -126,7 +138,7 @@ TEST_F(Inspect, CutsLongLists) {
 }
 
 TEST_F(Inspect, NoClipNeedsTheEncoderOfTheVae) {
-  rewrite(CogVideoXPart::vae, [](std::vector<TensorToWrite>& tensors) {
+  rewrite(ModelPart::vae, [](std::vector<TensorToWrite>& tensors) {
     std::erase_if(tensors, [](const TensorToWrite& t) { return t.name.starts_with("encoder."); });
   });
   const Outcome seen = inspect();

@@ -4,7 +4,9 @@
 #include <map>
 
 #include "counts.hpp"
-#include "models/cogvideox/random_model.hpp"
+#include "models/checkpoints/random_model.hpp"
+#include "models/cogvideox/config.hpp"
+#include "models/opensora/config.hpp"
 #include "scratch.hpp"
 #include "shell.hpp"
 #include "support/random_tensor.hpp"
@@ -101,7 +103,7 @@ TEST_F(MakeModel, NamesTheNearestPreset) {
   EXPECT_EQ(wrong.status, 64);
   EXPECT_THAT(wrong.text, HasSubstr("unknown preset 'tiny-cogvideo'; the nearest known one is "
                                     "tiny-cogvideox (there are: "));
-  for (const std::string& name : cogvideox_preset_names()) {
+  for (const std::string& name : preset_names()) {
     EXPECT_THAT(wrong.text, HasSubstr(name));
   }
   EXPECT_FALSE(fs::exists("model"));
@@ -125,16 +127,16 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
   for (const Expected& e : {Expected{"cogvideox-2b", DType::float16, 736, 1'693'783'872},
                             Expected{"cogvideox-5b", DType::bfloat16, 1024, 5'570'283'072},
                             Expected{"cogvideox-1.5-5b", DType::bfloat16, 1024, 5'570'676'352}}) {
-    const CogVideoXPreset preset = cogvideox_preset(e.name);
+    const ModelPreset preset = model_preset(e.name);
     EXPECT_EQ(preset.dtype, e.dtype);
-    const PartSize transformer = size_of(preset, CogVideoXPart::transformer, e.dtype);
+    const PartSize transformer = size_of(preset, ModelPart::transformer, e.dtype);
     EXPECT_EQ(transformer.tensors, e.tensors);
     EXPECT_EQ(transformer.parameters, e.parameters) << e.name;
     EXPECT_EQ(transformer.bytes, 2 * e.parameters);
-    const PartSize vae = size_of(preset, CogVideoXPart::vae, e.dtype);
+    const PartSize vae = size_of(preset, ModelPart::vae, e.dtype);
     EXPECT_EQ(vae.tensors, 436);
     EXPECT_EQ(vae.parameters, 215'583'907);
-    const PartSize encoder = size_of(preset, CogVideoXPart::text_encoder, e.dtype);
+    const PartSize encoder = size_of(preset, ModelPart::text_encoder, e.dtype);
     EXPECT_EQ(encoder.tensors, 219);
     EXPECT_EQ(encoder.parameters, 4'762'310'656);
   }
@@ -142,7 +144,7 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
 
 TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   const auto transformer = [](const char* name) {
-    return CogVideoXConfig::read(Config::parse(cogvideox_preset(name).transformer.dump(), name));
+    return CogVideoXConfig::read(Config::parse(model_preset(name).transformer.dump(), name));
   };
   const CogVideoXConfig small = transformer("cogvideox-2b");
   EXPECT_FALSE(small.rotary);
@@ -155,10 +157,37 @@ TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   EXPECT_TRUE(longer.linear_patch);
   EXPECT_EQ(longer.patch.frames, 2);
   EXPECT_EQ(longer.sample_frames, 81);
-  EXPECT_EQ(cogvideox_preset("cogvideox-2b").vae["scaling_factor"], 1.15258426);
-  EXPECT_EQ(cogvideox_preset("cogvideox-5b").vae["scaling_factor"], 0.7);
-  EXPECT_EQ(cogvideox_preset("cogvideox-2b").scheduler["snr_shift_scale"], 3.0);
-  EXPECT_EQ(cogvideox_preset("cogvideox-1.5-5b").scheduler["snr_shift_scale"], 1.0);
+  EXPECT_EQ(model_preset("cogvideox-2b").vae["scaling_factor"], 1.15258426);
+  EXPECT_EQ(model_preset("cogvideox-5b").vae["scaling_factor"], 0.7);
+  EXPECT_EQ(model_preset("cogvideox-2b").scheduler["snr_shift_scale"], 3.0);
+  EXPECT_EQ(model_preset("cogvideox-1.5-5b").scheduler["snr_shift_scale"], 1.0);
+}
+
+TEST(Presets, OpenSorasAreThoseOfTheReleases) {
+  const auto size = [](const char* name, ModelPart part) {
+    return size_of(model_preset(name), part, DType::float16);
+  };
+  for (const char* name :
+       {"opensora-1.0-16x256x256", "opensora-1.0-16x512x512", "opensora-1.0-64x512x512"}) {
+    // With the null caption, without the two position tables of the released files.
+    EXPECT_EQ(size(name, ModelPart::transformer).parameters, 759'620'768 + 491'520) << name;
+    EXPECT_EQ(size(name, ModelPart::transformer).tensors, 548);
+    EXPECT_EQ(size(name, ModelPart::vae).parameters, 83'653'863);
+    EXPECT_EQ(size(name, ModelPart::vae).tensors, 248);
+    EXPECT_EQ(size(name, ModelPart::text_encoder).parameters, 4'762'310'656);
+  }
+  EXPECT_EQ(size("opensora-1.2", ModelPart::transformer).parameters, 1'207'643'972 + 1'228'800);
+  // With four numbers each of scale and shift.
+  EXPECT_EQ(size("opensora-1.2", ModelPart::vae).parameters, 83'653'863 + 309'687'144 + 8);
+  const auto config = [](const char* name) {
+    return STDiTConfig::read(Config::parse(model_preset(name).transformer.dump(), name));
+  };
+  EXPECT_EQ(config("opensora-1.0-16x256x256").input_size, (Shape{16, 32, 32}));
+  EXPECT_EQ(config("opensora-1.0-16x256x256").space_scale, 0.5);
+  EXPECT_EQ(config("opensora-1.0-64x512x512").input_size, (Shape{64, 64, 64}));
+  EXPECT_EQ(config("opensora-1.0-64x512x512").time_scale, 2.0 / 3.0);
+  EXPECT_EQ(config("opensora-1.2").kind, STDiTConfig::Kind::v3);
+  EXPECT_EQ(config("opensora-1.2").max_text_tokens, 300);
 }
 
 TEST(Counts, HaveSeparators) {

@@ -146,6 +146,7 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_EQ(parse_more({"--parallel.device-map", "map.json"}).parallel.device_map, "map.json");
   EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
   EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
+  EXPECT_FALSE(parse_more({"--prompt.clean", "no"}).clean_prompts);
   EXPECT_EQ(parse_more({}).parallel.order, Order::node);
   EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).measure_speeds);
   EXPECT_FALSE(parse_more({"--device.speeds", "equal"}).measure_speeds);
@@ -155,13 +156,9 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},
-      {"prompt.text", "cat"},
-      {"prompt.text", "dog"},
-      {"sample.steps", "7"},
-      {"sample.dynamic-guidance", "no"},
-      {"sample.seed", "42"},
-      {"parallel.mode", "auto"}};
+      {"model.path", "m"},     {"prompt.text", "cat"},   {"prompt.text", "dog"},
+      {"prompt.clean", "yes"}, {"sample.steps", "7"},    {"sample.dynamic-guidance", "no"},
+      {"sample.seed", "42"},   {"parallel.mode", "auto"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));

@@ -121,11 +121,11 @@ void transformer(const Model& m, DType t) {
       ops::add_gated(x, y, table, 2);
     };
   });
-  add(m.name, "head_norm_and_rotation", t, {0, 4 * bytes}, [=] {
-    const Tensor qkv = numbers({m.tokens(), batch, 3, m.heads, m.channels}, t);
+  add(m.name, "head_norm_and_rotation", t, {0, 2 * bytes}, [=] {
+    const Tensor q = numbers({m.tokens(), batch, 1, m.heads, m.channels}, t);
     const Tensor table = numbers({m.tokens(), m.channels}, DType::float32);
     const Tensor w = ones(m.channels);
-    return [=] { ops::normalise_and_rotate(qkv, {w, w, w, w, 1e-6F}, table, table); };
+    return [=] { ops::normalise_and_rotate(q, {w, w, 1e-6F}, table, table); };
   });
   const Shape latents{m.frames, 16, 2 * m.rows, 2 * m.columns};
   add(m.name, "patchify", t, {0, double(numel(latents)) * double(4 + size_of(t))},

@@ -87,19 +87,44 @@ TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
   }
 }
 
-TEST(GroupSums, AddEveryRowOfAllFrames) {
-  const Tensor x = random_tensor({2, 3, 5, 8}, 1);
-  const auto sums = group_sums(x, 2);
-  ASSERT_EQ(sums.size(), 3U * 4U);
-  for (std::int64_t row = 0; row < 3; ++row) {
-    double expected[4] = {};
-    for (std::int64_t i = 0; i < x.numel(); ++i) {
-      if (i / 40 % 3 != row) continue;
-      const double v = x.data<float>()[i];
-      expected[i % 8 / 4] += v;
-      expected[2 + i % 8 / 4] += v * v;
+TEST(HeadNorm, ByRootMeanSquareSubtractsNothing) {
+  const Tensor qkv = random_tensor({2, 1, 3, 2, 8}, 12), before = qkv.clone();
+  const Tensor weight = random_tensor({8}, 13);
+  normalise_and_rotate(qkv, {weight, {}}, {}, {});
+  for (std::int64_t head = 0; head < 2 * 3 * 2; ++head) {
+    const float* x = before.data<float>() + head * 8;
+    double squares = 0;
+    for (int i = 0; i < 8; ++i) squares += double(x[i]) * x[i] / 8;
+    const bool other = head / 2 % 3 != 0;
+    for (int i = 0; i < 8; ++i) {
+      const double expected = other ? x[i] : x[i] / std::sqrt(squares) * weight.data<float>()[i];
+      EXPECT_NEAR(qkv.data<float>()[head * 8 + i], expected, 1e-5);
     }
-    for (int k = 0; k < 4; ++k) EXPECT_NEAR(sums[std::size_t(row * 4 + k)], expected[k], 1e-9);
+  }
+}
+
+TEST(GroupSums, AreThoseOfTheWholeForPartsThatAreCutAlongCells) {
+  const Tensor x = random_tensor({2, 4, 6, 8}, 1);
+  const auto whole = group_sums(x, 2, 2);
+  ASSERT_EQ(whole.size(), 4U);
+  double expected[4] = {};
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double v = x.data<float>()[i];
+    expected[i % 8 / 4] += v;
+    expected[2 + i % 8 / 4] += v * v;
+  }
+  std::vector<ExactSum> parts(4);
+  for (std::int64_t row = 0; row < 4; row += 2) {
+    Tensor part = Tensor::empty({2, 2, 6, 8}, DType::float32);
+    for (std::int64_t t = 0; t < 2; ++t) {
+      std::copy_n(x.data<float>() + (t * 4 + row) * 48, 96, part.rows(t, 1).data<float>());
+    }
+    const auto sums = group_sums(part, 2, 2);
+    for (std::size_t k = 0; k < 4; ++k) parts[k].add(sums[k]);
+  }
+  for (std::size_t k = 0; k < 4; ++k) {
+    EXPECT_NEAR(whole[k].value(), expected[k], 1e-9);
+    EXPECT_EQ(parts[k].value(), whole[k].value());
   }
 }
 
@@ -161,8 +186,8 @@ TEST(ExactSum, IsNotANumberBeyondItsRange) {
 TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   const Tensor x = random_tensor({3, 4, 6, 4}, 1);
   SpatialNorm norm;
-  norm.mean = {0.5F, -0.25F};
-  norm.rstd = {2.0F, 0.5F};
+  norm.statistics.mean = {0.5F, -0.25F};
+  norm.statistics.rstd = {2.0F, 0.5F};
   norm.weight = random_tensor({4}, 2);
   norm.bias = random_tensor({4}, 3);
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
@@ -174,9 +199,9 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
     const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;
     const auto g = std::size_t(c / 2);
-    const double n =
-        (double(x.data<float>()[i]) - norm.mean[g]) * norm.rstd[g] * norm.weight.data<float>()[c] +
-        norm.bias.data<float>()[c];
+    const double n = (double(x.data<float>()[i]) - norm.statistics.mean[g]) *
+                         norm.statistics.rstd[g] * norm.weight.data<float>()[c] +
+                     norm.bias.data<float>()[c];
     const double v = n * norm.scale.data<float>()[z] + norm.shift.data<float>()[z];
     EXPECT_NEAR(y.data<float>()[i], v / (1 + std::exp(-v)), 1e-5);
   }

@@ -95,6 +95,18 @@ TEST(Checkpoint, SaysWhichTensorIsMissingOrOfAnotherShape) {
       "'w'", "[4]");
 }
 
+TEST(Checkpoint, TakesAOneByOneConvolutionForALinearLayer) {
+  const TempFolder folder;
+  write(folder.path(), {"w"}, {4, 3, 1, 1});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
+  const Tensor w = checkpoint.load("w", {4, 3}, DType::float32);
+  EXPECT_EQ(w.shape(), (Shape{4, 3}));
+  EXPECT_EQ(w.data<float>()[11], 11.0F);
+  EXPECT_TRUE(checkpoint.compare({{"w", {4, 3}}}).empty());
+  EXPECT_FALSE(checkpoint.compare({{"w", {1, 4, 3}}}).empty());
+  EXPECT_THROW(checkpoint.load("w", {12}, DType::float32), Error);
+}
+
 TEST(Checkpoint, RefusesTypesThatAreNotFloating) {
   const TempFolder folder;
   write_file(folder / "diffusion_pytorch_model.safetensors",

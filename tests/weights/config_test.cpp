@@ -42,6 +42,22 @@ TEST(Config, GivesValuesAndDefaults) {
   EXPECT_FALSE(config.has("none"));
 }
 
+TEST(Config, GivesObjectsWithinObjects) {
+  const Config config = parse(R"({"inner":{"n":3,"flags":[true,false],"bad":[true,1]},"n":4})");
+  const Config inner = config.get_object("inner");
+  EXPECT_EQ(inner.get_int("n", 1), 3);
+  EXPECT_THAT(inner.get_bools("flags", {}), ElementsAre(true, false));
+  EXPECT_THAT(inner.get_bools("missing", {true}), ElementsAre(true));
+  EXPECT_EQ(config.get_object("missing").get_int("n", 1), 1);
+  expect_error(
+      Status::data, [&] { inner.get_bools("bad", {}); }, "config.json: inner", "'bad'", "[true,1]");
+  expect_error(
+      Status::data, [&] { config.get_object("n"); }, "config.json", "'n'", "an object");
+  expect_error(
+      Status::data, [&] { only_supported(inner, "n", inner.get_int("n", 1), std::int64_t{5}); },
+      "config.json: inner", "n is 3", "only 5");
+}
+
 TEST(Config, NamesFileKeyFoundAndExpected) {
   const Config config = parse(R"({"n":2.0,"s":"x","big":18446744073709551615,"b":1,"a":[1,"x"],
       "m":[1,-2],"o":{"k":1}})");

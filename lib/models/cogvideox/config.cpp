@@ -1,17 +1,6 @@
 #include "models/cogvideox/config.hpp"
 
 namespace reelmesh {
-namespace {
-
-// A value that has one supported setting.
-template <class T>
-void only(const Config& config, const char* key, const T& found, const T& supported) {
-  require(found == supported, Status::data, "{}: {} is {}, and only {} is supported",
-          config.file().string(), key, found, supported);
-}
-
-}  // namespace
-
 CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   constexpr std::int64_t most = 1 << 20;
   CogVideoXConfig c;
@@ -39,12 +28,14 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   c.flip_sin_to_cos = config.get_bool("flip_sin_to_cos", true);
   c.freq_shift = config.get_double("freq_shift", 0);
   const std::string file = config.file().string();
-  only<std::string>(config, "activation_fn", config.get_string("activation_fn", "gelu-approximate"),
-                    "gelu-approximate");
-  only<std::string>(config, "timestep_activation_fn",
-                    config.get_string("timestep_activation_fn", "silu"), "silu");
-  only(config, "attention_bias", config.get_bool("attention_bias", true), true);
-  only(config, "norm_elementwise_affine", config.get_bool("norm_elementwise_affine", true), true);
+  only_supported<std::string>(config, "activation_fn",
+                              config.get_string("activation_fn", "gelu-approximate"),
+                              "gelu-approximate");
+  only_supported<std::string>(config, "timestep_activation_fn",
+                              config.get_string("timestep_activation_fn", "silu"), "silu");
+  only_supported(config, "attention_bias", config.get_bool("attention_bias", true), true);
+  only_supported(config, "norm_elementwise_affine",
+                 config.get_bool("norm_elementwise_affine", true), true);
   require(!config.has("ofs_embed_dim") && c.in_channels == c.out_channels &&
               !config.get_bool("use_learned_positional_embeddings", false),
           Status::data, "{}: this is an image-to-video checkpoint; text-to-video is expected",
@@ -69,10 +60,11 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
   c.scaling_factor = config.get_double("scaling_factor", c.scaling_factor);
   const double ratio = config.get_double("temporal_compression_ratio", 4);
   const std::string file = config.file().string();
-  only(config, "temporal_compression_ratio", ratio, 4.0);
-  only<std::string>(config, "act_fn", config.get_string("act_fn", "silu"), "silu");
-  only(config, "use_post_quant_conv", config.get_bool("use_post_quant_conv", false), false);
-  only(config, "out_channels", c.out_channels, std::int64_t{3});
+  only_supported(config, "temporal_compression_ratio", ratio, 4.0);
+  only_supported<std::string>(config, "act_fn", config.get_string("act_fn", "silu"), "silu");
+  only_supported(config, "use_post_quant_conv", config.get_bool("use_post_quant_conv", false),
+                 false);
+  only_supported(config, "out_channels", c.out_channels, std::int64_t{3});
   require(c.block_channels.size() == 4, Status::data,
           "{}: block_out_channels has {} entries, expected 4", file, c.block_channels.size());
   for (const std::int64_t channels : c.block_channels) {

@@ -6,6 +6,8 @@
 
 #include "base/trace.hpp"
 #include "layout/halo.hpp"
+#include "models/common/channels_last.hpp"
+#include "ops/group_norm.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
@@ -148,7 +150,6 @@ Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor&
 void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
                              const Tensor& out) const {
   const std::int64_t frames = x.shape(0), channels = x.shape(3);
-  const auto groups = static_cast<std::size_t>(config_.groups);
   std::vector<ops::ExactSum> sums = ops::group_sums(x, config_.groups, state.scale);
   add_up(state.group, sums);
   const double count = static_cast<double>(frames) *
@@ -156,12 +157,7 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
                        static_cast<double>(channels / config_.groups);
 
   ops::SpatialNorm spatial;
-  for (std::size_t g = 0; g < groups; ++g) {
-    const double mean = sums[g].value() / count;
-    const double variance = std::max(0.0, sums[groups + g].value() / count - mean * mean);
-    spatial.mean.push_back(static_cast<float>(mean));
-    spatial.rstd.push_back(static_cast<float>(1.0 / std::sqrt(variance + config_.norm_eps)));
-  }
+  spatial.statistics = ops::group_statistics(sums, count, config_.norm_eps);
   spatial.weight = norm.affine.weight;
   spatial.bias = norm.affine.bias;
   spatial.scale = norm.scale(state.latents);
@@ -207,26 +203,6 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
 
 namespace {
 
-// This rank's part of some frames of latents, scaled, channels last.
-Tensor channels_last(const Tensor& latents, double factor, DType dtype) {
-  const std::int64_t frames = latents.shape(0), channels = latents.shape(1);
-  const std::int64_t pixels = latents.shape(2) * latents.shape(3);
-  const Tensor out =
-      Tensor::empty({frames, latents.shape(2), latents.shape(3), channels}, DType::float32);
-  // The reference rounds latents to its type before and after scaling.
-  const Tensor rounded = latents.to(dtype).to(DType::float32);
-  for (std::int64_t t = 0; t < frames; ++t) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const float* from = rounded.data<float>() + (t * channels + c) * pixels;
-      float* into = out.data<float>() + t * pixels * channels + c;
-      for (std::int64_t i = 0; i < pixels; ++i) {
-        into[i * channels] = static_cast<float>(factor) * from[i];
-      }
-    }
-  }
-  return out.to(dtype);
-}
-
 // [row, column] of latents [frame, channel, row, column].
 Layout pixels_of(const Layout& latents) {
   const Shape& global = latents.global();
@@ -259,7 +235,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
         latents.local.empty()
             ? Tensor::empty({count, latents.layout.global()[1], 0, 0}, DType::float32)
             : latents.local.rows(first, count);
-    state.latents = channels_last(mine, 1.0 / config_.scaling_factor, dtype_);
+    state.latents = channels_last(mine, static_cast<float>(1.0 / config_.scaling_factor), dtype_);
     Tensor x = apply(conv_in_, state, state.latents);
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {

@@ -3,11 +3,6 @@
 namespace reelmesh {
 namespace {
 
-void need_folder(const std::filesystem::path& folder, const char* option) {
-  require(std::filesystem::is_directory(folder), Status::no_input, "{}: there is no folder {}",
-          option, folder.string());
-}
-
 SchedulerConfig read_scheduler(const Config& config) {
   SchedulerConfig s;
   s.beta_start = config.get_double("beta_start", s.beta_start);
@@ -32,19 +27,9 @@ SchedulerConfig read_scheduler(const Config& config) {
 }  // namespace
 
 CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
-  need_folder(paths.root, "model.path");
+  check_folders(paths);
   CogVideoXFolder f;
   f.paths = paths;
-  const ModelIndex index = read_model_index(paths.root / "model_index.json");
-  f.class_name = index.class_name;
-  require(f.class_name == "CogVideoXPipeline", Status::data,
-          "{}: the pipeline is {}, and CogVideoXPipeline is expected",
-          (paths.root / "model_index.json").string(), f.class_name);
-  need_folder(paths.transformer, "model.transformer");
-  need_folder(paths.vae, "model.vae");
-  need_folder(paths.text_encoder, "model.text-encoder");
-  need_folder(paths.tokenizer, "model.tokenizer");
-  need_folder(paths.scheduler, "model.scheduler");
   f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = CogVideoXVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));

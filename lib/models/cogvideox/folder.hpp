@@ -1,31 +1,25 @@
 #pragma once
 // A CogVideoX model as the Hugging Face hub holds it: model_index.json and a folder for each part.
-#include <filesystem>
-
 #include "models/cogvideox/config.hpp"
+#include "models/common/paths.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/sampler.hpp"
 
 namespace reelmesh {
 
-struct ModelPaths {
-  std::filesystem::path root;  ///< folder with model_index.json
-  // Folders of the parts; root/<part> unless the user named another.
-  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
-};
-
 /// The small files of a model, read and checked against each other; no weights.
 struct CogVideoXFolder {
+  static constexpr const char* pipeline_class = "CogVideoXPipeline";
+
   ModelPaths paths;
-  std::string class_name;  ///< of the pipeline
   CogVideoXConfig transformer;
   CogVideoXVaeConfig vae;
   T5Config text_encoder;
   SchedulerConfig scheduler;
   SamplerKind sampler = SamplerKind::ddim;
 
-  /// Error(no_input) for missing folders and files, Error(data) for another pipeline than
-  /// CogVideoX's text-to-video and for parts that do not fit together.
+  /// Error(no_input) for missing folders and files, Error(data) for other models than CogVideoX's
+  /// text-to-video and for parts that do not fit together.
   static CogVideoXFolder open(const ModelPaths& paths);
 
   Checkpoint transformer_weights() const;

@@ -98,18 +98,6 @@ void add_gated(const Tensor& z, const Tensor& change, const Tensor& table,
   ops::add_gated(into.video, from.video, table, video_gate);
 }
 
-// [token, channel] → [token, batch, channel]: the same for every branch.
-void repeat_for_batch(const Tensor& x, const Tensor& out) {
-  const std::int64_t batch = out.shape(1);
-  const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
-  for (std::int64_t row = 0; row < out.shape(0) * batch; ++row) {
-    std::memcpy(
-        static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
-        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / batch) * bytes,
-        bytes);
-  }
-}
-
 }  // namespace
 
 void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
@@ -164,7 +152,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   if (!text.empty()) {
     std::memcpy(segments.text.raw(), text.raw(), static_cast<std::size_t>(text.bytes()));
   }
-  repeat_for_batch(patch_(patches), segments.video);
+  ops::repeat_for_batch(patch_(patches), segments.video);
   if (!config_.rotary) ops::add_table(segments.video, placement.added_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {

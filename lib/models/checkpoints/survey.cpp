@@ -1,4 +1,4 @@
-#include "models/cogvideox/survey.hpp"
+#include "models/checkpoints/survey.hpp"
 
 #include <set>
 
@@ -6,12 +6,6 @@
 
 namespace reelmesh {
 namespace {
-
-std::string class_in(CogVideoXPart part, const Config& config) {
-  if (part != CogVideoXPart::text_encoder) return config.get_string("_class_name", "");
-  const std::vector<std::string> classes = config.get_strings("architectures", {});
-  return classes.empty() ? "" : classes.front();
-}
 
 void count(PartSurvey& out, const TensorInfos& tensors) {
   std::set<std::filesystem::path> files;
@@ -49,7 +43,7 @@ Status PartSurvey::verdict() const {
   return whole ? Status::ok : Status::data;
 }
 
-PartSurvey survey(CogVideoXPart part, const std::filesystem::path& folder) {
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder) {
   PartSurvey out;
   out.part = part;
   out.folder = folder;
@@ -57,10 +51,7 @@ PartSurvey survey(CogVideoXPart part, const std::filesystem::path& folder) {
     require(std::filesystem::is_directory(folder), Status::no_input, "{}: no such folder",
             folder.string());
     out.config = Config::read(folder / "config.json");
-    out.class_name = class_in(part, *out.config);
-    require(out.class_name.empty() || out.class_name == class_of(part), Status::data,
-            "{}: the class is {}, expected {}", out.config->file().string(), out.class_name,
-            class_of(part));
+    out.class_name = class_of(part, *out.config);
     const Checkpoint checkpoint = Checkpoint::open(folder, stem_of(part));
     count(out, checkpoint.tensors());
     compare(out, checkpoint);

@@ -5,12 +5,12 @@
 #include <map>
 #include <optional>
 
-#include "models/cogvideox/parts.hpp"
+#include "models/checkpoints/parts.hpp"
 
 namespace reelmesh {
 
 struct PartSurvey {
-  CogVideoXPart part{};
+  ModelPart part{};
   std::filesystem::path folder;
 
   /// Where the folder could not be read to the end: why. What stands below is what was found
@@ -19,7 +19,7 @@ struct PartSurvey {
   std::string problem;
 
   std::optional<Config> config;
-  std::string class_name;  ///< as the configuration says; may be empty
+  std::string class_name;  ///< as the configuration says; empty where it could not be read
 
   std::size_t files = 0;
   std::int64_t tensors = 0, parameters = 0;
@@ -41,6 +41,6 @@ struct PartSurvey {
 };
 
 /// Does not throw for what the folder holds.
-PartSurvey survey(CogVideoXPart part, const std::filesystem::path& folder);
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder);
 
 }  // namespace reelmesh

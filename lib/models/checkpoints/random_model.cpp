@@ -1,8 +1,10 @@
-#include "models/cogvideox/random_model.hpp"
+#include "models/checkpoints/random_model.hpp"
 
 #include <cmath>
+#include <cstring>
 
 #include "models/common/random_weights.hpp"
+#include "models/t5/t5.hpp"
 #include "weights/new_file.hpp"
 #include "weights/writer.hpp"
 
@@ -23,15 +25,26 @@ struct Gain {
 
 // Factors beside 1/√inputs, found by looking at the clips: outputs that are added to a residual
 // stream, modulations, the sharpness of attention, the contrast of pictures.
-std::vector<Gain> gains_of(CogVideoXPart part, const T5Config& t5) {
+std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
   switch (part) {
-    case CogVideoXPart::transformer:
-      return {{"text_proj", 1.5},    {"to_out", 1.5},   {"norm1.linear", 0.7},
-              {"norm2.linear", 0.7}, {"ff.net.2", 1.3}, {"norm_out.linear", 0.7},
-              {"proj_out", 0.7}};
-    case CogVideoXPart::vae:
+    case ModelPart::transformer:
+      return {{"text_proj", 1.5},
+              {"to_out", 1.5},
+              {"norm1.linear", 0.7},
+              {"norm2.linear", 0.7},
+              {"ff.net.2", 1.3},
+              {"norm_out.linear", 0.7},
+              {"proj_out", 0.7},
+              // Open-Sora's; its samplers make much of what an untrained model answers.
+              {"x_embedder", 3.0},
+              {"t_block", 0.7},
+              {"fps_embedder.mlp.2", 0.7},
+              {".qkv.", 1.5},
+              {"q_linear", 2.0},
+              {"final_layer.linear", 0.05}};
+    case ModelPart::vae:
       return {{"conv_y", 0.15}, {"conv_b", 0.25}, {"decoder.conv_out", 0.7}};
-    case CogVideoXPart::text_encoder:
+    case ModelPart::text_encoder:
       // T5 does not divide scores by √d_kv: the query's weights are small instead.
       return {{"SelfAttention.q.", 1.4 / std::sqrt(static_cast<double>(t5.d_kv))},
               {"DenseReluDense.wo", 1.3}};
@@ -44,9 +57,12 @@ Spread spread_of(const std::string& name, const Shape& shape, const std::vector<
   if (name.ends_with("conv_y.conv.bias")) return {1.0F, 0.1F};
   if (name.ends_with("bias")) return {0.0F, 0.1F};
   // Attention that is sharper than that of even norms does not average the prompt away.
-  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight"})) return {1.5F, 0.15F};
+  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "q_norm.weight", "k_norm.weight"}))
+    return {1.5F, 0.15F};
   if (shape.size() == 1) return {1.0F, 0.1F};  // weights of norms
-  if (ends_with_any(name, {"shared.weight", "relative_attention_bias.weight"})) return {0.0F, 1.0F};
+  if (ends_with_any(name, {"shared.weight", "relative_attention_bias.weight", "y_embedding"})) {
+    return {0.0F, 1.0F};
+  }
   double inputs = 1, factor = 1;
   for (std::size_t axis = 1; axis < shape.size(); ++axis) {
     inputs *= static_cast<double>(shape[axis]);
@@ -57,19 +73,34 @@ Spread spread_of(const std::string& name, const Shape& shape, const std::vector<
   return {0.0F, static_cast<float>(factor / std::sqrt(inputs))};
 }
 
-Config parsed(const CogVideoXPreset& preset, CogVideoXPart part) {
+// What is not random: the frequencies of rotary positions, radians a frame of each pair of
+// channels, and the numbers of the configuration that Open-Sora 1.2's autoencoder has in its file
+// as well. Empty for all else.
+std::vector<float> constants_of(const std::string& name, const Shape& shape,
+                                const nlohmann::json& config) {
+  if (name == "scale" || name == "shift") return config.at(name).get<std::vector<float>>();
+  std::vector<float> values;
+  if (name != "rope.freqs") return values;
+  const auto n = static_cast<double>(numel(shape));
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    values.push_back(static_cast<float>(std::pow(10000.0, -static_cast<double>(i) / n)));
+  }
+  return values;
+}
+
+Config parsed(const ModelPreset& preset, ModelPart part) {
   return Config::parse(config_of(preset, part).dump(), preset.name + "/" + folder_of(part));
 }
 
 }  // namespace
 
-const nlohmann::json& config_of(const CogVideoXPreset& preset, CogVideoXPart part) {
-  return part == CogVideoXPart::transformer ? preset.transformer
-         : part == CogVideoXPart::vae       ? preset.vae
-                                            : preset.text_encoder;
+const nlohmann::json& config_of(const ModelPreset& preset, ModelPart part) {
+  return part == ModelPart::transformer ? preset.transformer
+         : part == ModelPart::vae       ? preset.vae
+                                        : preset.text_encoder;
 }
 
-PartSize size_of(const CogVideoXPreset& preset, CogVideoXPart part, DType dtype) {
+PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype) {
   PartSize size;
   for (const auto& [name, shape] : tensors_of(part, parsed(preset, part))) {
     ++size.tensors;
@@ -79,17 +110,23 @@ PartSize size_of(const CogVideoXPreset& preset, CogVideoXPart part, DType dtype)
   return size;
 }
 
-void write_random_part(const CogVideoXPreset& preset, CogVideoXPart part, DType dtype,
-                       std::uint64_t seed, const std::filesystem::path& model) {
+void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, std::uint64_t seed,
+                       const std::filesystem::path& model) {
   const std::filesystem::path folder = model / folder_of(part);
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, shape] : tensors_of(part, parsed(preset, part))) {
     tensors.push_back({name, dtype, shape});
   }
-  const T5Config t5 = T5Config::read(parsed(preset, CogVideoXPart::text_encoder));
+  const T5Config t5 = T5Config::read(parsed(preset, ModelPart::text_encoder));
   const std::vector<Gain> gains = gains_of(part, t5);
   write_safetensors(folder, stem_of(part), tensors, [&](std::size_t i, Tensor& out) {
     const std::string& name = tensors[i].name;
+    const std::vector<float> constants = constants_of(name, out.shape(), config_of(preset, part));
+    if (!constants.empty()) {
+      const Tensor values = Tensor::of<float>(constants, out.shape()).to(out.dtype());
+      std::memcpy(out.raw(), values.raw(), static_cast<std::size_t>(values.bytes()));
+      return;
+    }
     fill_random(out, folder_of(part) + ("/" + name), seed, spread_of(name, out.shape(), gains));
   });
   write_json(folder / "config.json", config_of(preset, part));

@@ -1,9 +1,4 @@
-#include "models/cogvideox/presets.hpp"
-
-#include <algorithm>
-#include <array>
-
-#include "base/error.hpp"
+#include "models/checkpoints/presets.hpp"
 
 namespace reelmesh {
 namespace {
@@ -64,34 +59,6 @@ json released_vae() {
           {"use_quant_conv", false}};
 }
 
-json released_text_encoder() {
-  return {{"architectures", json::array({"T5EncoderModel"})},
-          {"classifier_dropout", 0.0},
-          {"d_ff", 10240},
-          {"d_kv", 64},
-          {"d_model", 4096},
-          {"decoder_start_token_id", 0},
-          {"dense_act_fn", "gelu_new"},
-          {"dropout_rate", 0.1},
-          {"eos_token_id", 1},
-          {"feed_forward_proj", "gated-gelu"},
-          {"initializer_factor", 1.0},
-          {"is_encoder_decoder", true},
-          {"is_gated_act", true},
-          {"layer_norm_epsilon", 1e-06},
-          {"model_type", "t5"},
-          {"num_decoder_layers", 24},
-          {"num_heads", 64},
-          {"num_layers", 24},
-          {"output_past", true},
-          {"pad_token_id", 0},
-          {"relative_attention_max_distance", 128},
-          {"relative_attention_num_buckets", 32},
-          {"tie_word_embeddings", false},
-          {"use_cache", true},
-          {"vocab_size", 32128}};
-}
-
 json released_scheduler() {
   return {{"_class_name", "CogVideoXDDIMScheduler"},
           {"beta_end", 0.012},
@@ -119,7 +86,7 @@ json index_of(const json& transformer, const json& vae, const json& scheduler) {
           {"vae", {"diffusers", vae["_class_name"]}}};
 }
 
-void as_2b(CogVideoXPreset& p) {
+void as_2b(ModelPreset& p) {
   p.dtype = DType::float16;
   p.tokenizer_pieces = 32000;
   p.transformer = released_transformer();
@@ -128,7 +95,7 @@ void as_2b(CogVideoXPreset& p) {
   p.scheduler = released_scheduler();
 }
 
-void as_5b(CogVideoXPreset& p) {
+void as_5b(ModelPreset& p) {
   as_2b(p);
   p.dtype = DType::bfloat16;
   p.transformer.update({{"num_attention_heads", 48},
@@ -138,7 +105,7 @@ void as_5b(CogVideoXPreset& p) {
   p.scheduler["snr_shift_scale"] = 1.0;
 }
 
-void as_1_5(CogVideoXPreset& p) {
+void as_1_5(ModelPreset& p) {
   as_5b(p);
   p.transformer.update({{"patch_bias", false},
                         {"patch_size_t", 2},
@@ -152,7 +119,7 @@ void as_1_5(CogVideoXPreset& p) {
 // Small enough for a clip of 64 × 96 pixels in seconds on one core, with more than one of
 // everything: heads, layers, groups, latent frames. Stochastic steps where the release's authors
 // advise them.
-void shrink(CogVideoXPreset& p, bool dpm, int frames) {
+void shrink(ModelPreset& p, bool dpm, int frames) {
   p.dtype = DType::float32;
   p.tokenizer_pieces = 1000;
   p.transformer.update({{"attention_head_dim", 16},
@@ -169,46 +136,23 @@ void shrink(CogVideoXPreset& p, bool dpm, int frames) {
                 {"norm_num_groups", 4},
                 {"sample_height", 64},
                 {"sample_width", 96}});
-  p.text_encoder.update({{"d_ff", 160},
-                         {"d_kv", 16},
-                         {"d_model", 64},
-                         {"num_decoder_layers", 2},
-                         {"num_heads", 4},
-                         {"num_layers", 2},
-                         {"vocab_size", 1120}});
+  p.text_encoder = tiny_text_encoder();
   if (dpm) p.scheduler["_class_name"] = "CogVideoXDPMScheduler";
 }
 
-struct Named {
-  const char* name;
-  void (*make)(CogVideoXPreset&);
-};
-constexpr std::array<Named, 6> presets{{
-    {"tiny-cogvideox", [](CogVideoXPreset& p) { as_2b(p), shrink(p, false, 9); }},
-    {"tiny-cogvideox-rotary", [](CogVideoXPreset& p) { as_5b(p), shrink(p, true, 9); }},
-    {"tiny-cogvideox-1.5", [](CogVideoXPreset& p) { as_1_5(p), shrink(p, true, 17); }},
-    {"cogvideox-2b", as_2b},
-    {"cogvideox-5b", as_5b},
-    {"cogvideox-1.5-5b", as_1_5},
-}};
+void index(ModelPreset& p) { p.model_index = index_of(p.transformer, p.vae, p.scheduler); }
 
 }  // namespace
 
-std::vector<std::string> cogvideox_preset_names() {
-  std::vector<std::string> names;
-  for (const Named& preset : presets) names.emplace_back(preset.name);
-  return names;
-}
-
-CogVideoXPreset cogvideox_preset(std::string_view name) {
-  const auto* found =
-      std::find_if(presets.begin(), presets.end(), [&](const Named& p) { return p.name == name; });
-  expect(found != presets.end(), "no preset '{}'", name);
-  CogVideoXPreset preset;
-  preset.name = name;
-  found->make(preset);
-  preset.model_index = index_of(preset.transformer, preset.vae, preset.scheduler);
-  return preset;
+std::vector<NamedPreset> cogvideox_presets() {
+  return {
+      {"tiny-cogvideox", [](ModelPreset& p) { as_2b(p), shrink(p, false, 9), index(p); }},
+      {"tiny-cogvideox-rotary", [](ModelPreset& p) { as_5b(p), shrink(p, true, 9), index(p); }},
+      {"tiny-cogvideox-1.5", [](ModelPreset& p) { as_1_5(p), shrink(p, true, 17), index(p); }},
+      {"cogvideox-2b", [](ModelPreset& p) { as_2b(p), index(p); }},
+      {"cogvideox-5b", [](ModelPreset& p) { as_5b(p), index(p); }},
+      {"cogvideox-1.5-5b", [](ModelPreset& p) { as_1_5(p), index(p); }},
+  };
 }
 
 }  // namespace reelmesh

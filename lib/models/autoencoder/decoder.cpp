@@ -1,0 +1,116 @@
+#include "models/autoencoder/decoder.hpp"
+
+#include <cstring>
+
+#include "layout/items.hpp"
+#include "models/common/channels_last.hpp"
+#include "ops/pointwise.hpp"
+
+namespace reelmesh {
+namespace {
+
+// x·factor + offset for each channel, rounded once. x: […, channel].
+Tensor scaled_channels(const Tensor& x, const std::vector<float>& factor,
+                       const std::vector<float>& offset) {
+  Tensor out = x.to(DType::float32).clone();
+  const auto channels = static_cast<std::size_t>(x.shape().back());
+  float* values = out.data<float>();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(out.numel()); ++i) {
+    values[i] = values[i] * factor[i % channels] + offset[i % channels];
+  }
+  return out.to(x.dtype());
+}
+
+}  // namespace
+
+OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config,
+                                 DType dtype)
+    : config_(config), dtype_(dtype), image_(weights, config.image, dtype) {
+  if (!config.temporal) return;
+  const std::int64_t channels = config.temporal->channels;
+  const auto load = [&](const char* name) {
+    const Tensor values = weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32);
+    return std::vector<float>(values.span<float>().begin(), values.span<float>().end());
+  };
+  scale_ = load("scale");
+  shift_ = load("shift");
+  temporal_.emplace(weights, *config.temporal, dtype);
+}
+
+Layout OpenSoraDecoder::layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks) {
+  const std::int64_t size = config.temporal ? config.temporal->micro_latents() : 1;
+  return item_layout({latents.at(0), latents.at(2), latents.at(3)}, size, ranks)
+      .with_axis(1, latents.at(1));
+}
+
+// Groups of frames one after the other → latents of single frames [frame, row, column, channel], in
+// the layout of the images.
+Sharded OpenSoraDecoder::in_time(const Sharded& latents, std::int64_t frames) const {
+  const Shape& shape = latents.layout.global();
+  const int ranks = latents.layout.ranks();
+  const std::int64_t micro = config_.temporal->micro_frames;
+  const std::int64_t micro_latents = config_.temporal->micro_latents();
+  const auto layout_of = [&](std::int64_t count, std::int64_t size) {
+    return item_layout({count, shape[2], shape[3]}, size, ranks).with_axis(3, shape[1]);
+  };
+  const Layout groups = layout_of(shape[0], micro_latents), out = layout_of(frames, micro);
+  const Sharded mine{scaled_channels(channels_last(latents.local, 1.0F, dtype_), scale_, shift_),
+                     groups, latents.group};
+  const Sharded decoded{Tensor::empty(own_box(out, latents.group).extent, dtype_), out,
+                        latents.group};
+  const ImagePart part(mine.group, pixels_of_own_items(mine.layout, mine.group));
+  for (std::int64_t first = 0, done = 0; first < mine.local.shape(0) && !mine.local.empty();
+       first += micro_latents) {
+    const Tensor group =
+        mine.local.rows(first, std::min(micro_latents, mine.local.shape(0) - first));
+    const std::int64_t count = std::min(micro, decoded.local.shape(0) - done);
+    const Tensor result = (*temporal_)(part, group, count);
+    std::memcpy(decoded.local.rows(done, count).raw(), result.raw(),
+                static_cast<std::size_t>(result.bytes()));
+    done += count;
+  }
+  return relayout(decoded, layout_of(frames, 1));
+}
+
+Sharded OpenSoraDecoder::decode(const Sharded& latents, std::int64_t frames, DType stored,
+                                const Store& store) const {
+  const Shape& shape = latents.layout.global();
+  const std::int64_t factor = config_.image.compression();
+  expect(shape.size() == 4 && config_.latent_frames(frames) == shape[0] &&
+             latents.layout == layout(config_, shape, latents.layout.ranks()),
+         "decoding {} frames from latents {}", frames, to_string(latents.layout));
+  const Layout images = item_layout({frames, shape[2], shape[3]}, 1, latents.layout.ranks());
+  const Layout video = images.scaled(1, factor).scaled(2, factor).with_axis(3, 3);
+  const Sharded mine = temporal_ ? in_time(latents, frames)
+                                 : Sharded{channels_last(latents.local, 1.0F, dtype_),
+                                           images.with_axis(3, shape[1]), latents.group};
+  const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored), video,
+                    latents.group};
+  if (mine.local.empty()) return out;
+  const auto channels = static_cast<std::size_t>(shape[1]);
+  const std::vector<float> inverse(channels, static_cast<float>(1 / config_.scaling_factor));
+  const std::vector<float> zeros(channels, 0.0F);
+  const ImagePart part(mine.group, pixels_of_own_items(mine.layout, mine.group));
+  for (std::int64_t frame = 0; frame < mine.local.shape(0); ++frame) {
+    const Tensor image =
+        store(image_(part, scaled_channels(mine.local.rows(frame, 1), inverse, zeros)));
+    std::memcpy(out.local.rows(frame, 1).raw(), image.raw(),
+                static_cast<std::size_t>(image.bytes()));
+  }
+  return out;
+}
+
+Sharded OpenSoraDecoder::pixels(const Sharded& latents, std::int64_t frames) const {
+  return decode(latents, frames, DType::uint8, ops::to_pixels);
+}
+
+Sharded OpenSoraDecoder::video(const Sharded& latents, std::int64_t frames) const {
+  return decode(latents, frames, DType::float32,
+                [](const Tensor& image) { return image.to(DType::float32); });
+}
+
+std::int64_t OpenSoraDecoder::bytes() const {
+  return image_.bytes() + (temporal_ ? temporal_->bytes() : 0);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,41 @@
+#pragma once
+// From Open-Sora's latents to a video: the autoencoder in time (release 1.2), then that of images.
+#include <functional>
+
+#include "models/autoencoder/image_decoder.hpp"
+#include "models/autoencoder/temporal_decoder.hpp"
+
+namespace reelmesh {
+
+class OpenSoraDecoder {
+ public:
+  OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype);
+
+  /// Where latents [frame, channel, row, column] have to be for `pixels`: whole groups of frames of
+  /// the first autoencoder, some or all of their rows, over `ranks` ranks.
+  static Layout layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks);
+
+  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, in layout() over
+  /// the group. frames: of the video, from which the latents' number follows (latent_frames). →
+  /// uint8 [frame, row, column, 3] over the group, frames and rows cut. Collective over the group.
+  Sharded pixels(const Sharded& latents, std::int64_t frames) const;
+
+  /// The same before rounding to bytes: float32, in −1…1 and beyond.
+  Sharded video(const Sharded& latents, std::int64_t frames) const;
+
+  std::int64_t bytes() const;
+
+ private:
+  using Store = std::function<Tensor(const Tensor& image)>;
+  Sharded decode(const Sharded& latents, std::int64_t frames, DType stored,
+                 const Store& store) const;
+  Sharded in_time(const Sharded& latents, std::int64_t frames) const;
+
+  OpenSoraVaeConfig config_;
+  DType dtype_;
+  std::vector<float> scale_, shift_;  ///< of the latents' channels, before the first autoencoder
+  std::optional<TemporalDecoder> temporal_;
+  ImageDecoder image_;
+};
+
+}  // namespace reelmesh

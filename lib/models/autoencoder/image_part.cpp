@@ -1,0 +1,61 @@
+#include "models/autoencoder/image_part.hpp"
+
+#include <cmath>
+
+#include "layout/items.hpp"
+#include "ops/attention.hpp"
+#include "ops/norm.hpp"
+
+namespace reelmesh {
+
+ImagePart ImagePart::enlarged() const {
+  ImagePart part = *this;
+  part.pixels_ = pixels_.scaled(0, 2).scaled(1, 2);
+  part.scale_ *= 2;
+  return part;
+}
+
+Layout ImagePart::layout_of(const Tensor& x) const {
+  return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
+}
+
+Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
+                           std::int64_t enlarged) const {
+  const Layout image = layout_of(x);
+  const Halo& halo = halos_->try_emplace(image.global(), group_, image).first->second;
+  Halo::Running running = halo.begin(x);
+  ops::Image before;  // frames of zeros, where the convolution looks at earlier frames
+  if (convolution.frames() > 1) {
+    before = running.image;
+    for (ops::Image::Piece& piece : before.pieces) {
+      Shape shape = piece.values.shape();
+      shape[0] = convolution.frames() - 1;
+      piece.values = Tensor::zeros(shape, x.dtype());
+    }
+  }
+  return reelmesh::convolve(convolution, running, before, enlarged);
+}
+
+Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t groups, double eps,
+                             bool with_silu) const {
+  std::vector<ops::ExactSum> sums = ops::group_sums(x, groups, scale_);
+  add_up(group_, pixels_, sums);
+  const double count = static_cast<double>(x.shape(0) * (x.shape(3) / groups)) *
+                       static_cast<double>(numel(pixels_.global()));
+  return ops::group_norm(x, ops::group_statistics(sums, count, eps), affine.weight, affine.bias,
+                         with_silu);
+}
+
+Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value) const {
+  const std::int64_t channels = query.shape(3), pixels = numel(pixels_.global());
+  const Layout cut = layout_of(key_value);
+  // As large as the image for each rank that works on it.
+  const Layout whole = cut.grown(1, cut.global()[1]).grown(2, cut.global()[2]);
+  const Tensor all = relayout({key_value, cut, group_}, whole).local;
+  ops::Attention attention(query.reshape({query.numel() / channels, 1, 1, channels}),
+                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(channels))));
+  attention.add(all.reshape({pixels, 1, 2, 1, channels}));
+  return attention.finish().reshape(query.shape());
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,39 @@
+#pragma once
+// Layers of both autoencoders of Open-Sora, on parts of images.
+#include "models/autoencoder/image_part.hpp"
+#include "ops/linear.hpp"
+
+namespace reelmesh {
+
+/// <name>.weight [out, in, kernel…] and <name>.bias [out], zeros where the layer has none.
+ops::Convolution load_convolution(const Checkpoint& weights, const std::string& name,
+                                  std::int64_t in, std::int64_t out, std::int64_t kernel_axes,
+                                  DType dtype, bool bias = true);
+
+/// How a residual block is made and what its tensors are called.
+struct ResidualKind {
+  std::int64_t groups = 32;
+  double eps = 1e-6;
+  std::int64_t kernel_axes = 2;  ///< 2: rows and columns; 3: frames as well
+  bool bias = true;
+  const char* suffix = "";  ///< between a convolution's name and ".weight"
+  const char* shortcut = "conv_shortcut";
+};
+
+/// x + conv2(silu(norm2(conv1(silu(norm1(x)))))), x by a 1×1 convolution where channels change.
+class ResidualBlock {
+ public:
+  ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,
+                std::int64_t out, const ResidualKind& kind, DType dtype);
+  Tensor operator()(const ImagePart& image, const Tensor& x) const;
+  std::int64_t bytes() const { return conv1_.bytes() + conv2_.bytes() + shortcut_.bytes(); }
+
+ private:
+  std::int64_t groups_;
+  double eps_;
+  Affine norm1_, norm2_;
+  ops::Convolution conv1_, conv2_;
+  ops::Linear shortcut_;  ///< out_features() 0: none
+};
+
+}  // namespace reelmesh

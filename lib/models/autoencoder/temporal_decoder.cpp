@@ -1,0 +1,97 @@
+#include "models/autoencoder/temporal_decoder.hpp"
+
+#include "base/trace.hpp"
+#include "ops/parallel.hpp"
+#include "ops/pointwise.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr double eps = 1e-5;  // of all group norms: PyTorch's default
+
+// [frame, row, column, 2·channel] → [2·frame, row, column, channel]: channels 2c and 2c + 1 are
+// channel c of two frames, one after the other.
+Tensor channels_to_frames(const Tensor& x) {
+  Tensor out = Tensor::empty({2 * x.shape(0), x.shape(1), x.shape(2), x.shape(3) / 2}, x.dtype());
+  const std::int64_t pixels = x.shape(1) * x.shape(2), channels = x.shape(3) / 2;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    ops::parallel_for(x.shape(0) * pixels, 256, [&](std::int64_t at) {
+      const T* from = x.data<T>() + at * 2 * channels;
+      T* into = out.data<T>() + (at / pixels * 2 * pixels + at % pixels) * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        into[c] = from[2 * c];
+        into[pixels * channels + c] = from[2 * c + 1];
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config,
+                                 DType dtype)
+    : config_(config) {
+  const ResidualKind kind{.groups = config.groups,
+                          .eps = eps,
+                          .kernel_axes = 3,
+                          .bias = false,
+                          .suffix = ".conv",
+                          .shortcut = "conv3"};
+  const std::string decoder = config.prefix + "decoder.";
+  const auto residuals = [&](const std::string& list, std::int64_t in, std::int64_t out) {
+    std::vector<ResidualBlock> blocks;
+    for (std::int64_t i = 0; i < config.residuals; ++i, in = out) {
+      blocks.emplace_back(weights, fmt::format("{}{}.{}", decoder, list, i), in, out, kind, dtype);
+    }
+    return blocks;
+  };
+  const std::size_t levels = config.multipliers.size();
+  std::int64_t channels = config.level_channels(levels - 1);
+  post_quant_ = load_linear(weights, config.prefix + "post_quant_conv.conv", config.channels,
+                            config.channels, dtype);
+  conv_in_ = load_convolution(weights, decoder + "conv1.conv", config.channels, channels, 3, dtype);
+  first_ = residuals("res_blocks", channels, channels);
+  for (std::size_t i = levels; i-- > 0;) {
+    const std::int64_t out = config.level_channels(i);
+    Level level{residuals(fmt::format("block_res_blocks.{}", i), channels, out), {}, false};
+    channels = out;
+    level.doubles = i > 0 && config.doubles_frames[i - 1];
+    if (level.doubles) {
+      level.doubling =
+          load_convolution(weights, fmt::format("{}conv_blocks.{}.conv", decoder, i - 1), channels,
+                           2 * channels, 3, dtype);
+    }
+    levels_.push_back(std::move(level));
+  }
+  norm_out_ = load_affine(weights, decoder + "norm1", channels, dtype);
+  conv_out_ =
+      load_convolution(weights, decoder + "conv_out.conv", channels, config.channels, 3, dtype);
+}
+
+Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
+                                   std::int64_t frames) const {
+  const trace::Scope scope("decode_batch", trace::Level::layers);
+  Tensor x = part.convolve(conv_in_, post_quant_(latents));
+  for (const ResidualBlock& residual : first_) x = residual(part, x);
+  for (const Level& level : levels_) {
+    for (const ResidualBlock& residual : level.residuals) x = residual(part, x);
+    if (level.doubles) x = channels_to_frames(part.convolve(level.doubling, x));
+  }
+  x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
+  expect(frames <= x.shape(0), "{} frames of {}", frames, x.shape(0));
+  return x.rows(x.shape(0) - frames, frames);
+}
+
+std::int64_t TemporalDecoder::bytes() const {
+  std::int64_t bytes = post_quant_.bytes() + conv_in_.bytes() + conv_out_.bytes();
+  for (const ResidualBlock& r : first_) bytes += r.bytes();
+  for (const Level& level : levels_) {
+    for (const ResidualBlock& r : level.residuals) bytes += r.bytes();
+    bytes += level.doubling.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace reelmesh

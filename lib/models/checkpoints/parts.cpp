@@ -1,0 +1,92 @@
+#include "models/checkpoints/parts.hpp"
+
+#include <algorithm>
+
+#include "models/autoencoder/config.hpp"
+#include "models/cogvideox/config.hpp"
+#include "models/opensora/config.hpp"
+#include "models/t5/t5.hpp"
+
+namespace reelmesh {
+namespace {
+
+struct Facts {
+  const char *folder, *stem;
+};
+
+const Facts& facts_of(ModelPart part) {
+  static constexpr std::array<Facts, 3> facts{{{"transformer", "diffusion_pytorch_model"},
+                                               {"vae", "diffusion_pytorch_model"},
+                                               {"text_encoder", "model"}}};
+  return facts.at(static_cast<std::size_t>(part));
+}
+
+using Tensors = ExpectedShapes (*)(const Config&);
+
+struct Kind {
+  ModelPart part;
+  const char* class_name;
+  Tensors all, needed;
+};
+
+// Of each part, that of a configuration without a class first.
+const std::vector<Kind>& kinds() {
+  constexpr Tensors cogvideox = [](const Config& c) {
+    return cogvideox_tensors(CogVideoXConfig::read(c));
+  };
+  constexpr Tensors stdit = [](const Config& c) { return stdit_tensors(STDiTConfig::read(c)); };
+  constexpr Tensors opensora_vae = [](const Config& c) {
+    return open_sora_vae_tensors(OpenSoraVaeConfig::read(c));
+  };
+  constexpr Tensors opensora_decoder = [](const Config& c) {
+    return open_sora_decoder_tensors(OpenSoraVaeConfig::read(c));
+  };
+  constexpr Tensors t5 = [](const Config& c) { return t5_tensors(T5Config::read(c)); };
+  static const std::vector<Kind> all{
+      {ModelPart::transformer, "CogVideoXTransformer3DModel", cogvideox, cogvideox},
+      {ModelPart::transformer, "STDiT", stdit, stdit},
+      {ModelPart::transformer, "STDiT3", stdit, stdit},
+      {ModelPart::vae, "AutoencoderKLCogVideoX",
+       [](const Config& c) { return cogvideox_vae_tensors(CogVideoXVaeConfig::read(c)); },
+       [](const Config& c) { return cogvideox_decoder_tensors(CogVideoXVaeConfig::read(c)); }},
+      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
+      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
+      {ModelPart::text_encoder, "T5EncoderModel", t5, t5}};
+  return all;
+}
+
+const Kind& kind_of(ModelPart part, const Config& config) {
+  std::string name;
+  if (part == ModelPart::text_encoder) {
+    const std::vector<std::string> classes = config.get_strings("architectures", {});
+    if (!classes.empty()) name = classes.front();
+  } else {
+    name = config.get_string("_class_name", "");
+  }
+  std::string known;
+  for (const Kind& kind : kinds()) {
+    if (kind.part != part) continue;
+    if (name.empty() || name == kind.class_name) return kind;
+    known += (known.empty() ? "" : " or ") + std::string(kind.class_name);
+  }
+  fail(Status::data, "{}: the class is {}, expected {}", config.file().string(), name, known);
+}
+
+}  // namespace
+
+const char* folder_of(ModelPart part) { return facts_of(part).folder; }
+const char* stem_of(ModelPart part) { return facts_of(part).stem; }
+
+std::string class_of(ModelPart part, const Config& config) {
+  return kind_of(part, config).class_name;
+}
+
+ExpectedShapes tensors_of(ModelPart part, const Config& config) {
+  return kind_of(part, config).all(config);
+}
+
+ExpectedShapes needed_tensors_of(ModelPart part, const Config& config) {
+  return kind_of(part, config).needed(config);
+}
+
+}  // namespace reelmesh

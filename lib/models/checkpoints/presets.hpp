@@ -1,0 +1,42 @@
+#pragma once
+// Models that can be made from nothing: tiny ones for tests, and the sizes of the released ones.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/dtype.hpp"
+
+namespace reelmesh {
+
+struct ModelPreset {
+  std::string name;
+  DType dtype = DType::float32;  ///< of the weights, unless the user wishes another
+  int tokenizer_pieces = 0;      ///< at most; with 100 sentinels they fit vocab_size
+  /// model_index.json, and config.json (scheduler_config.json) of the parts.
+  nlohmann::json model_index, transformer, vae, text_encoder, scheduler;
+};
+
+/// All names, family by family, the tiny ones first.
+std::vector<std::string> preset_names();
+
+/// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b and
+/// CogVideoX1.5-5B on the hub and of hpcai-tech's Open-Sora 1.0 and 1.2; the tiny ones have their
+/// structure. Error(internal) for another name.
+ModelPreset model_preset(std::string_view name);
+
+/// Fills in one family's preset.
+struct NamedPreset {
+  const char* name;
+  void (*make)(ModelPreset&);
+};
+/// All of a family, the tiny ones first.
+std::vector<NamedPreset> cogvideox_presets();
+std::vector<NamedPreset> opensora_presets();
+
+/// text_encoder/config.json of the T5 v1.1 XXL encoder that both families use.
+nlohmann::json released_text_encoder();
+/// The same with two layers of few channels.
+nlohmann::json tiny_text_encoder();
+
+}  // namespace reelmesh

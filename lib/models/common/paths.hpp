@@ -1,0 +1,16 @@
+#pragma once
+#include <filesystem>
+
+namespace reelmesh {
+
+/// Where a model is, as the Hugging Face hub holds it: model_index.json and a folder for each part.
+struct ModelPaths {
+  std::filesystem::path root;  ///< folder with model_index.json
+  // Folders of the parts; root/<part> unless the user named another.
+  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+};
+
+/// Error(no_input) where one of the parts' folders is not there, naming the option that names it.
+void check_folders(const ModelPaths& paths);
+
+}  // namespace reelmesh

@@ -1,0 +1,128 @@
+#include "models/opensora/config.hpp"
+
+#include <cmath>
+
+namespace reelmesh {
+namespace {
+
+constexpr std::int64_t most = 1 << 20;
+
+}  // namespace
+
+STDiTConfig STDiTConfig::read(const Config& config) {
+  const std::string file = config.file().string();
+  const std::string name = config.get_string("_class_name", "(none)");
+  require(name == "STDiT" || name == "STDiT3", Status::data,
+          "{}: _class_name is {}, and STDiT or STDiT3 is expected", file, name);
+  STDiTConfig c;
+  c.kind = name == "STDiT" ? Kind::v1 : Kind::v3;
+  c.hidden = config.get_int("hidden_size", c.hidden, 8, most);
+  c.layers = config.get_int("depth", c.layers, 1, 10000);
+  c.heads = config.get_int("num_heads", c.heads, 1, 4096);
+  c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
+  c.text_channels = config.get_int("caption_channels", c.text_channels, 1, most);
+  c.max_text_tokens = config.get_int("model_max_length", c.kind == Kind::v1 ? 120 : 300, 1, 65536);
+  const auto patch = config.get_ints("patch_size", {1, 2, 2}, 1, 64);
+  require(patch.size() == 3 && patch[0] == 1, Status::data,
+          "{}: patch_size has {} entries and begins with {}, and 3 that begin with 1 are expected",
+          file, patch.size(), patch.empty() ? 0 : patch[0]);
+  c.patch = {1, patch[1], patch[2]};
+  const double ratio = config.get_double("mlp_ratio", 4);
+  require(ratio > 0 && ratio <= 64, Status::data, "{}: mlp_ratio is {}, expected more than 0", file,
+          ratio);
+  c.mlp_hidden = static_cast<std::int64_t>(static_cast<double>(c.hidden) * ratio);
+  only_supported(config, "pred_sigma", config.get_bool("pred_sigma", true), true);
+  if (c.kind == Kind::v1) {
+    c.space_scale = config.get_double("space_scale", 1);
+    c.time_scale = config.get_double("time_scale", 1);
+    require(c.space_scale > 0 && c.time_scale > 0, Status::data,
+            "{}: space_scale and time_scale must be positive, found {} and {}", file, c.space_scale,
+            c.time_scale);
+    only_supported(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false),
+                   false);
+    c.input_size = config.get_ints("input_size", c.input_size, 1, most);
+    require(c.input_size.size() == 3, Status::data,
+            "{}: input_size has {} entries, and frames, rows and columns are expected", file,
+            c.input_size.size());
+  } else {
+    c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, most);
+    only_supported(config, "qk_norm", config.get_bool("qk_norm", true), true);
+    only_supported(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
+  }
+  require(c.hidden % c.heads == 0 && c.hidden % 4 == 0 && c.head_channels() % 2 == 0, Status::data,
+          "{}: hidden_size is {} with {} heads; heads of an even number of channels are expected, "
+          "and position tables of a multiple of 4",
+          file, c.hidden, c.heads);
+  return c;
+}
+
+namespace {
+
+class Shapes {
+ public:
+  explicit Shapes(const STDiTConfig& config) : c_(config) {}
+
+  void linear(const std::string& name, std::int64_t out, std::int64_t in) {
+    shapes[name + ".weight"] = {out, in};
+    shapes[name + ".bias"] = {out};
+  }
+  void attention(const std::string& name) {
+    linear(name + ".qkv", 3 * c_.hidden, c_.hidden);
+    linear(name + ".proj", c_.hidden, c_.hidden);
+  }
+  /// All of a block but its temporal attention in v1.
+  void block(const std::string& name) {
+    shapes[name + ".scale_shift_table"] = {6, c_.hidden};
+    attention(name + ".attn");
+    if (c_.kind == STDiTConfig::Kind::v3) {
+      shapes[name + ".attn.q_norm.weight"] =
+          shapes[name + ".attn.k_norm.weight"] = {c_.head_channels()};
+    }
+    linear(name + ".cross_attn.q_linear", c_.hidden, c_.hidden);
+    linear(name + ".cross_attn.kv_linear", 2 * c_.hidden, c_.hidden);
+    linear(name + ".cross_attn.proj", c_.hidden, c_.hidden);
+    linear(name + ".mlp.fc1", c_.mlp_hidden, c_.hidden);
+    linear(name + ".mlp.fc2", c_.hidden, c_.mlp_hidden);
+  }
+
+  ExpectedShapes shapes;
+
+ private:
+  const STDiTConfig& c_;
+};
+
+}  // namespace
+
+ExpectedShapes stdit_tensors(const STDiTConfig& c) {
+  constexpr std::int64_t sinusoid = 256;
+  const std::int64_t d = c.hidden;
+  Shapes s(c);
+  s.shapes["x_embedder.proj.weight"] = {d, c.in_channels, 1, c.patch.rows, c.patch.columns};
+  s.shapes["x_embedder.proj.bias"] = {d};
+  s.linear("t_embedder.mlp.0", d, sinusoid);
+  s.linear("t_embedder.mlp.2", d, d);
+  s.linear("t_block.1", 6 * d, d);
+  s.shapes["y_embedder.y_embedding"] = {c.max_text_tokens, c.text_channels};
+  s.linear("y_embedder.y_proj.fc1", d, c.text_channels);
+  s.linear("y_embedder.y_proj.fc2", d, d);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    if (c.kind == STDiTConfig::Kind::v1) {
+      const std::string name = fmt::format("blocks.{}", i);
+      s.block(name);
+      s.attention(name + ".attn_temp");
+    } else {
+      s.block(fmt::format("spatial_blocks.{}", i));
+      s.block(fmt::format("temporal_blocks.{}", i));
+    }
+  }
+  if (c.kind == STDiTConfig::Kind::v3) {
+    s.linear("fps_embedder.mlp.0", d, sinusoid);
+    s.linear("fps_embedder.mlp.2", d, d);
+    s.shapes["rope.freqs"] = {c.head_channels() / 2};
+  }
+  s.shapes["final_layer.scale_shift_table"] = {2, d};
+  s.linear("final_layer.linear", c.patch.rows * c.patch.columns * c.out_channels(), d);
+  return s.shapes;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,42 @@
+#pragma once
+// The configuration of Open-Sora's transformers: transformer/config.json with the constructor's
+// fields of STDiT (release 1.0) or STDiT3 (release 1.2).
+#include "ops/pointwise.hpp"
+#include "weights/checkpoint.hpp"
+#include "weights/config.hpp"
+
+namespace reelmesh {
+
+struct STDiTConfig {
+  /// v1: STDiT, whose temporal attention has neither norm nor modulation; v3: STDiT3, whose
+  /// temporal blocks are whole blocks with rotary positions.
+  enum class Kind { v1, v3 };
+
+  Kind kind = Kind::v1;
+  std::int64_t heads = 16;
+  std::int64_t hidden = 1152;  ///< channels
+  std::int64_t layers = 28;    ///< pairs of spatial and temporal attention
+  std::int64_t mlp_hidden = 4608;
+  std::int64_t in_channels = 4;
+  std::int64_t text_channels = 4096;
+  std::int64_t max_text_tokens = 120;
+  ops::Patch patch;
+  double space_scale = 1, time_scale = 1;  ///< of v1's position tables
+  std::int64_t input_sq_size = 512;        ///< v3: pixels a side whose positions are not stretched
+  /// Latents [frame, row, column] that v1 was made for: the default size of clips.
+  Shape input_size{16, 32, 32};
+
+  std::int64_t head_channels() const { return hidden / heads; }
+  /// Noise, then variance (v1) or values without use (v3).
+  std::int64_t out_channels() const { return 2 * in_channels; }
+  std::int64_t patch_features() const { return in_channels * patch.rows * patch.columns; }
+
+  /// Error(data) for what this program does not compute.
+  static STDiTConfig read(const Config& config);
+};
+
+/// Names and shapes of transformer/ as in Open-Sora's state dict, without v1's position tables
+/// (pos_embed, pos_embed_temporal), which are computed for the size of a clip.
+ExpectedShapes stdit_tensors(const STDiTConfig& config);
+
+}  // namespace reelmesh

@@ -1,0 +1,91 @@
+#include "models/opensora/folder.hpp"
+
+namespace reelmesh {
+namespace {
+
+std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& config) {
+  const std::string name = config.get_string("_class_name", "(none)");
+  const auto checked = [&](auto scheduler) {
+    scheduler.num_sampling_steps =
+        config.get_int("num_sampling_steps", scheduler.num_sampling_steps, 1, 1000000);
+    scheduler.cfg_scale = config.get_double("cfg_scale", scheduler.cfg_scale);
+    try {
+      check(scheduler);
+    } catch (const Error& error) {
+      throw Error(error.status(), config.file().string() + ": " + error.what());
+    }
+    return scheduler;
+  };
+  if (name == "IDDPM") return checked(IddpmConfig{});
+  require(name == "RFLOW", Status::data, "{}: _class_name is {}, and IDDPM or RFLOW is expected",
+          config.file().string(), name);
+  RectifiedFlowConfig flow;
+  flow.num_timesteps = config.get_int("num_timesteps", flow.num_timesteps, 1, 1000000);
+  flow.use_discrete_timesteps =
+      config.get_bool("use_discrete_timesteps", flow.use_discrete_timesteps);
+  flow.use_timestep_transform =
+      config.get_bool("use_timestep_transform", flow.use_timestep_transform);
+  return checked(flow);
+}
+
+}  // namespace
+
+OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
+  check_folders(paths);
+  OpenSoraFolder f;
+  f.paths = paths;
+  f.transformer = STDiTConfig::read(Config::read(paths.transformer / "config.json"));
+  f.vae = OpenSoraVaeConfig::read(Config::read(paths.vae / "config.json"));
+  f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
+  f.scheduler = read_scheduler(Config::read(paths.scheduler / "scheduler_config.json"));
+
+  const std::string root = paths.root.string();
+  require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
+          "{}: the text encoder gives {} channels and the transformer takes {}", root,
+          f.text_encoder.d_model, f.transformer.text_channels);
+  require(f.vae.image.latent_channels == f.transformer.in_channels, Status::data,
+          "{}: the autoencoder has {} latent channels and the transformer {}", root,
+          f.vae.image.latent_channels, f.transformer.in_channels);
+  return f;
+}
+
+Checkpoint OpenSoraFolder::transformer_weights() const {
+  return Checkpoint::open(paths.transformer, "diffusion_pytorch_model");
+}
+Checkpoint OpenSoraFolder::vae_weights() const {
+  return Checkpoint::open(paths.vae, "diffusion_pytorch_model");
+}
+Checkpoint OpenSoraFolder::text_encoder_weights() const {
+  return Checkpoint::open(paths.text_encoder, "model");
+}
+
+void OpenSoraFolder::check_weights() const {
+  text_encoder_weights().check(t5_tensors(text_encoder));
+  transformer_weights().check(stdit_tensors(transformer));
+  vae_weights().check(open_sora_decoder_tensors(vae));
+}
+
+const char* OpenSoraFolder::scheduler_name() const {
+  return std::holds_alternative<IddpmConfig>(scheduler) ? "IDDPM" : "RFLOW";
+}
+
+std::int64_t OpenSoraFolder::default_steps() const {
+  return std::visit([](const auto& s) { return s.num_sampling_steps; }, scheduler);
+}
+
+double OpenSoraFolder::default_guidance() const {
+  return std::visit([](const auto& s) { return s.cfg_scale; }, scheduler);
+}
+
+VideoSize OpenSoraFolder::default_size() const {
+  if (transformer.kind == STDiTConfig::Kind::v3) return {240, 426, 51};
+  const Shape& latents = transformer.input_size;
+  const std::int64_t pixels = vae.image.compression();
+  return {latents[1] * pixels, latents[2] * pixels, latents[0]};
+}
+
+double OpenSoraFolder::default_fps() const {
+  return transformer.kind == STDiTConfig::Kind::v3 ? 24 : 8 / transformer.time_scale;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,118 @@
+#include "models/opensora/placement.hpp"
+
+#include "models/opensora/transformer.hpp"
+
+namespace reelmesh {
+
+Shape STDiTClip::tokens(const ops::Patch& patch) const {
+  return {latents.at(0), (latents.at(1) + patch.rows - 1) / patch.rows,
+          (latents.at(2) + patch.columns - 1) / patch.columns};
+}
+
+STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& group,
+                               const SpaceTime& layouts, const STDiTClip& clip)
+    : group_(group),
+      layouts_(layouts),
+      clip_(clip),
+      patch_(config.patch),
+      in_frames_(own_box(layouts.frames, group).extent),
+      in_places_(own_box(layouts.places, group).extent),
+      heads_(config.heads) {
+  expect(layouts.grid.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
+         to_string(layouts.grid.global()), to_string(clip.tokens(patch_)));
+  positions_ = place_positions(config, layouts.grid.global(), own_box(layouts.grid, group),
+                               clip.height, clip.width)
+                   .reshape({places(), config.hidden});
+  if (config.kind == STDiTConfig::Kind::v1) times_ = time_positions(config, clip.latents[0]);
+  if (group.size() == 1) return;
+
+  constexpr std::int64_t batch = STDiT::branches;
+  const Layout frames = layouts.frames.with_axis(2, batch * config.hidden);
+  const Layout places = layouts.places.with_axis(2, batch * config.hidden);
+  to_places_.emplace(group, std::vector<Move>{{frames, places}});
+  to_frames_.emplace(group, std::vector<Move>{{places, frames}});
+  if (layouts.frames_are_whole()) return;
+
+  // [frame, place, batch, part, head, channel]
+  const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
+    return layout.with_axis(2, batch).with_axis(3, parts).with_axis(5, config.head_channels());
+  };
+  const Layout tokens = layouts.frames_with_heads(config.heads),
+               heads = layouts.heads(config.heads);
+  in_heads_ = own_box(heads, group).extent;
+  to_heads_.emplace(group, std::vector<Move>{{with_parts(tokens, 1), with_parts(heads, 1)},
+                                             {with_parts(tokens, 2), with_parts(heads, 2)}});
+  to_tokens_.emplace(group, std::vector<Move>{{with_parts(heads, 1), with_parts(tokens, 1)}});
+}
+
+Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
+                      std::int64_t channels) {
+  const Shape& global = clip.latents;
+  const Shape size{1, patch.rows, patch.columns};
+  std::vector<Box> boxes;
+  for (int r = 0; r < layouts.grid.ranks(); ++r) {
+    const Box& box = layouts.grid.box(r);
+    Box latents{Shape(3), Shape(3)};
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      latents.offset[axis] = std::min(global[axis], box.offset[axis] * size[axis]);
+      latents.extent[axis] =
+          std::min(global[axis], box.end(axis) * size[axis]) - latents.offset[axis];
+    }
+    boxes.push_back(std::move(latents));
+  }
+  return Layout(global, std::move(boxes)).with_axis(1, channels);
+}
+
+Layout STDiTPlacement::latents(std::int64_t channels) const {
+  return latents_layout(layouts_, clip_, patch_, channels);
+}
+
+std::int64_t STDiTPlacement::sent_elements() const {
+  std::int64_t elements = 0;
+  for (const auto* exchange : {&to_places_, &to_frames_, &to_heads_, &to_tokens_}) {
+    if (*exchange) elements += (*exchange)->sent_elements();
+  }
+  return elements;
+}
+
+namespace {
+
+Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into) {
+  Tensor out = Tensor::empty({into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype());
+  exchange.run({x}, {out});
+  return out;
+}
+
+}  // namespace
+
+Tensor STDiTPlacement::to_places(const Tensor& x) const {
+  return to_places_ ? moved(*to_places_, x, in_places_) : x;
+}
+
+Tensor STDiTPlacement::to_frames(const Tensor& x) const {
+  return to_frames_ ? moved(*to_frames_, x, in_frames_) : x;
+}
+
+std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Tensor& kv) const {
+  const Shape& have = q.shape();
+  const auto shape = [&](const Shape& extents, std::int64_t heads, std::int64_t parts) {
+    return Shape{extents[0], extents[1], have[1], parts, heads, have[4]};
+  };
+  if (!to_heads_) {
+    return {q.reshape(shape(in_frames_, heads_, 1)), kv.reshape(shape(in_frames_, heads_, 2))};
+  }
+  std::pair<Tensor, Tensor> whole{Tensor::empty(shape(in_heads_, in_heads_[2], 1), q.dtype()),
+                                  Tensor::empty(shape(in_heads_, in_heads_[2], 2), q.dtype())};
+  to_heads_->run({q, kv}, {whole.first, whole.second});
+  return whole;
+}
+
+Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
+  if (!to_tokens_) return x;
+  const std::int64_t heads = heads_;
+  Tensor out = Tensor::empty({places() * frames(), x.shape(2), 1, heads, x.shape(5)}, x.dtype());
+  to_tokens_->run({x}, {out});
+  return out;
+}
+
+}  // namespace reelmesh

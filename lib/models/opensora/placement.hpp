@@ -1,0 +1,66 @@
+#pragma once
+// How one clip lies over a group of ranks while an Open-Sora transformer works on it.
+#include <optional>
+
+#include "layout/relayout.hpp"
+#include "layout/space_time.hpp"
+#include "models/opensora/positions.hpp"
+
+namespace reelmesh {
+
+/// What a clip looks like to the transformer.
+struct STDiTClip {
+  Shape latents;                       ///< [frame, row, column], any numbers
+  std::int64_t height = 0, width = 0;  ///< of the picture in pixels; v3 looks at them
+  double fps = 8;                      ///< v3 looks at it
+
+  /// [frame, row, column]; patches at the edges are filled up.
+  Shape tokens(const ops::Patch& patch) const;
+};
+
+/// Boxes of latents [frame, channel, row, column] that the tokens of layouts.grid stand for; edges
+/// end where the latents do.
+Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
+                      std::int64_t channels);
+
+/// Set up once for a clip, used in every call.
+class STDiTPlacement {
+ public:
+  /// layouts: of clip.tokens() over the group.
+  STDiTPlacement(const STDiTConfig& config, const comm::Group& group, const SpaceTime& layouts,
+                 const STDiTClip& clip);
+
+  const comm::Group& group() const { return group_; }
+  const STDiTClip& clip() const { return clip_; }
+  /// Of latents [frame, channel, row, column].
+  Layout latents(std::int64_t channels) const;
+  /// Elements that this rank sends in a pair of spatial and temporal attention.
+  std::int64_t sent_elements() const;
+
+ private:
+  friend class STDiT;
+  // Tokens [frame, place, …] of this rank from one cut to the other.
+  Tensor to_places(const Tensor& x) const;
+  Tensor to_frames(const Tensor& x) const;
+  // Queries and keys of tokens, [token, batch, part, head, channel], as whole frames [frame, place,
+  // batch, part, head, channel]: of all heads, or of this rank's where a frame's ranks share them;
+  // and the way back for results, which have one part.
+  std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
+  Tensor own_tokens(const Tensor& x) const;
+  std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank where frames are cut
+  std::int64_t places() const { return in_frames_[1]; }
+
+  comm::Group group_;
+  SpaceTime layouts_;
+  STDiTClip clip_;
+  ops::Patch patch_;
+  Shape in_frames_, in_places_;  ///< extents [frame, place] of this rank in both cuts
+  Shape in_heads_;               ///< [frame, place, head] where the ranks of a frame share heads
+  std::int64_t heads_;           ///< of all ranks
+  Tensor positions_;             ///< [place, channels] of this rank where frames are cut
+  Tensor times_;                 ///< [frame, channels] of all frames; v1
+  std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything
+  std::optional<Exchange> to_heads_, to_tokens_;   ///< none where frames are whole
+};
+
+}  // namespace reelmesh

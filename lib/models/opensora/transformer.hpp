@@ -1,0 +1,79 @@
+#pragma once
+// Open-Sora's diffusion transformers with spatial and temporal attention in turn: STDiT of release
+// 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
+#include "models/common/layers.hpp"
+#include "models/opensora/placement.hpp"
+#include "ops/norm.hpp"
+
+namespace reelmesh {
+
+/// The prompt of a clip as the blocks attend to it; the same in every step.
+struct STDiTContext {
+  /// Keys and values of each block with cross-attention, in order: [token, branch, 2, head,
+  /// channel].
+  std::vector<Tensor> keys_values;
+};
+
+class STDiT {
+ public:
+  /// Of guidance: 0 unconditional, 1 the prompt.
+  static constexpr std::int64_t branches = 2;
+
+  STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype);
+
+  const STDiTConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+
+  /// text: embeddings of the prompt's tokens without padding, [token, text channel] of dtype(), at
+  /// least one and at most max_text_tokens. The unconditional branch takes as many rows of the
+  /// learned null caption, as in the reference, where the prompt's mask serves both.
+  STDiTContext read(const Tensor& text) const;
+
+  /// latents: this rank's box, float32 [frame, channel, row, column]. → prediction for each branch,
+  /// float32 [frame, out channel, row, column]. Collective over the placement's group.
+  std::vector<Tensor> operator()(const STDiTPlacement& placement, const Tensor& latents,
+                                 const STDiTContext& context, double timestep) const;
+
+  std::int64_t bytes() const;
+
+ private:
+  struct Attention {
+    ops::Linear query, key_value, out;
+    ops::HeadNorm query_norm, key_norm;  ///< v3, of tokens among themselves
+  };
+  struct Block {
+    Tensor table;  ///< [6, channels]: shift, scale, gate of attention, then of the MLP
+    Attention attention, text;
+    ops::Linear up, down;
+  };
+  /// A spatial and a temporal attention. In v1 the latter stands within the block of the former,
+  /// and of `temporal` no more is used; in v3 it is a block of its own.
+  struct Pair {
+    Block spatial, temporal;
+  };
+
+  Attention load_attention(const Checkpoint& weights, const std::string& name) const;
+  Block load_block(const Checkpoint& weights, const std::string& name) const;
+
+  Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
+  Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
+  Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
+                       const Tensor& x) const;
+  Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
+  void attend_to_text(const Block& block, const Tensor& keys_values, const Tensor& x) const;
+  void feed_forward(const Block& block, const Tensor& table, const Tensor& x) const;
+  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& x,
+                  const STDiTContext& context, const Tensor& time) const;
+
+  STDiTConfig config_;
+  DType dtype_;
+  float scale_;          ///< of q·k
+  Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
+  ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
+  Tensor null_caption_;  ///< [token, text channel]
+  Tensor frequencies_;   ///< v3: of the rotation by time, float32
+  Tensor out_table_;     ///< [2, channels]: shift, scale
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,33 @@
+#include "pipeline/cogvideox.hpp"
+
+#include "pipeline/stages.hpp"
+
+namespace reelmesh::pipeline {
+
+std::vector<Clip> CogVideoX::clips(const Job& job, const Tokenizer& tokenizer) const {
+  return resolve_clips(job, folder_, tokenizer);
+}
+
+ClipShapes CogVideoX::shapes(const Job& job, const Clip& clip) const {
+  return clip.shapes(job, folder_);
+}
+
+std::string CogVideoX::describe(const Plan& plan, const Clip& clip, DType dtype) const {
+  return reelmesh::describe(plan, clip.sizes(folder_.transformer, dtype));
+}
+
+Mesh CogVideoX::mesh(const Plan& plan, const Clip& clip, DType dtype) const {
+  return denoise_layout(plan, clip.sizes(folder_.transformer, dtype), 0).mesh;
+}
+
+std::unique_ptr<DenoiseStage> CogVideoX::denoise(const comm::Group& world, const Plan& plan,
+                                                 DType dtype) const {
+  return std::make_unique<Denoise>(world, plan, folder_, dtype);
+}
+
+std::unique_ptr<DecodeStage> CogVideoX::decode(const comm::Group& world, const Plan& plan,
+                                               DType dtype) const {
+  return std::make_unique<Decode>(world, plan, folder_, dtype);
+}
+
+}  // namespace reelmesh::pipeline

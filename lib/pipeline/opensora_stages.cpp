@@ -1,0 +1,138 @@
+#include "pipeline/opensora_stages.hpp"
+
+#include "base/trace.hpp"
+#include "sampler/generator.hpp"
+#include "sampler/guidance.hpp"
+
+namespace reelmesh::pipeline {
+
+STDiTClip stdit_clip(const Clip& clip) {
+  constexpr double fps_of_images = 120;  // what release 1.2 was told of them in its training
+  return {{clip.latent_frames, clip.latent_height, clip.latent_width},
+          clip.size.height,
+          clip.size.width,
+          clip.size.frames > 1 ? clip.record.fps : fps_of_images};
+}
+
+OpenSoraSampler::OpenSoraSampler(const OpenSoraFolder& model, int steps, const VideoSize& size) {
+  if (const auto* config = std::get_if<IddpmConfig>(&model.scheduler)) {
+    guided_channels_ = config->guided_channels;
+    sampler_.emplace<Iddpm>(*config, steps);
+  } else {
+    guided_channels_ = model.transformer.in_channels;
+    sampler_.emplace<RectifiedFlow>(std::get<RectifiedFlowConfig>(model.scheduler), steps, size);
+  }
+}
+
+int OpenSoraSampler::calls() const {
+  const auto* diffusion = std::get_if<Iddpm>(&sampler_);
+  return diffusion != nullptr ? diffusion->calls() : std::get<RectifiedFlow>(sampler_).calls();
+}
+
+double OpenSoraSampler::timestep(int i) const {
+  const auto at = static_cast<std::size_t>(i);
+  if (const auto* diffusion = std::get_if<Iddpm>(&sampler_)) {
+    return static_cast<double>(diffusion->timesteps().at(at));
+  }
+  return std::get<RectifiedFlow>(sampler_).timesteps().at(at);
+}
+
+void OpenSoraSampler::step(int i, double guidance, const Tensor& uncond, const Tensor& cond,
+                           const Tensor& x, const Iddpm::DrawNoise& draw) const {
+  guide_channels(guidance, guided_channels_, uncond, cond);
+  if (const auto* diffusion = std::get_if<Iddpm>(&sampler_)) {
+    diffusion->step(i, cond, x, draw);
+  } else {
+    std::get<RectifiedFlow>(sampler_).step(i, cond, x);
+  }
+}
+
+OpenSoraDenoise::OpenSoraDenoise(const comm::Group& world, const Plan& plan,
+                                 const OpenSoraFolder& model, DType dtype)
+    : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
+
+void OpenSoraDenoise::load() {
+  for (const comm::Group& group : groups_) {
+    if (!group.member()) continue;
+    const trace::Scope scope("load", trace::Level::stages, "file");
+    transformer_.emplace(model_.transformer_weights(), model_.transformer, dtype_);
+  }
+}
+
+Layout OpenSoraDenoise::context_layout(const Clip& clip, std::size_t place) const {
+  const RankRange& range = plan_.denoise[place % replicas()];
+  return Layout::replicated({static_cast<std::int64_t>(clip.branches.front().size()), 1,
+                             model_.text_encoder.d_model},
+                            range.count)
+      .embed(range.first, world_.size());
+}
+
+Sharded OpenSoraDenoise::operator()(const Clip& clip, std::size_t place, const Sharded& context,
+                                    const std::function<void()>& step) const {
+  const RankRange& range = plan_.denoise[place % replicas()];
+  const comm::Group& group = groups_[place % replicas()];
+  const STDiTConfig& config = model_.transformer;
+  const STDiTClip seen = stdit_clip(clip);
+  const SpaceTime layouts = space_time_layout(plan_.shard, seen.tokens(config.patch), range.count,
+                                              plan_.speeds_of(range));
+  const Layout boxes = latents_layout(layouts, seen, config.patch, config.in_channels);
+  const Layout result = boxes.embed(range.first, world_.size());
+  if (!group.member()) {
+    return {Tensor::empty(result.box(world_.rank()).extent, DType::float32), result, world_};
+  }
+  return {sample(clip, group, layouts, boxes, context.local, step), result, world_};
+}
+
+Tensor OpenSoraDenoise::sample(const Clip& clip, const comm::Group& group, const SpaceTime& layouts,
+                               const Layout& boxes, const Tensor& context,
+                               const std::function<void()>& step) const {
+  const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(clip));
+  const STDiTContext text =
+      transformer_->read(context.reshape({context.shape(0), context.shape(2)}));
+  const OpenSoraSampler sampler(model_, clip.record.steps, clip.size);
+  const Box& box = own_box(boxes, group);
+  TorchGenerator generator(clip.record.seed);
+  Tensor latents = Tensor::empty(box.extent, DType::float32);
+  fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 1,
+                        latents.data<float>());
+  // Release 1.2 draws in the type that it computes in, release 1.0 in float32.
+  if (model_.transformer.kind == STDiTConfig::Kind::v3) {
+    latents = latents.to(dtype_).to(DType::float32);
+  }
+  for (int i = 0; i < sampler.calls(); ++i) {
+    const trace::Mark mark(&trace::Recorder::step, i);
+    const trace::Scope scope("denoise_step");
+    const std::vector<Tensor> predicted =
+        (*transformer_)(placement, latents, text, sampler.timestep(i));
+    sampler.step(i, clip.record.guidance, predicted.front(), predicted.back(), latents,
+                 [&](std::span<float> noise) {
+                   // The reference draws for both branches and goes on with the first.
+                   fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 2,
+                                         noise.data());
+                 });
+    step();
+  }
+  return latents;
+}
+
+OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
+                               const OpenSoraFolder& model, DType dtype)
+    : DecodeStage(world, plan), model_(model), dtype_(dtype) {}
+
+void OpenSoraDecode::load() {
+  if (!group_.member()) return;
+  const trace::Scope scope("load", trace::Level::stages, "file");
+  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
+}
+
+Layout OpenSoraDecode::latents(const Shape& global) const {
+  return OpenSoraDecoder::layout(model_.vae, global, ranks_.count)
+      .embed(ranks_.first, world_.size());
+}
+
+Sharded OpenSoraDecode::operator()(const Clip& clip, const Sharded& latents) const {
+  const trace::Scope scope("decode");
+  return decoder_->pixels(latents, clip.size.frames);
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,59 @@
+#pragma once
+// The sampler of Open-Sora 1.0: ancestral diffusion over spaced timesteps with a learned variance
+// (Nichol & Dhariwal 2021). Source of the rules: IDDPM of Open-Sora 1.0, which takes them from
+// OpenAI's guided-diffusion and DiT. Tables are float64 and rounded to float32 when used.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tensor/tensor.hpp"
+
+namespace reelmesh {
+
+/// The fields of scheduler_config.json for _class_name IDDPM; defaults are those of Open-Sora's
+/// constructor. Released models are used with 100 steps and a scale of 7.
+struct IddpmConfig {
+  std::int64_t num_sampling_steps = 1000;
+  double cfg_scale = 4.0;
+  /// Channels that guidance acts on; the others, and the variance, stay those of the prompt.
+  std::int64_t guided_channels = 3;
+  std::int64_t num_train_timesteps = 1000;
+  double beta_start = 1e-4, beta_end = 0.02;  ///< linear between
+};
+
+/// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
+void check(const IddpmConfig& config);
+
+class Iddpm {
+ public:
+  /// Fills the span with the box of the next noise, in the order of the latent (see
+  /// fill_noise_by_channel; the reference draws for both branches and uses the first).
+  using DrawNoise = std::function<void(std::span<float> box)>;
+
+  /// Throws Error(data) as check(), Error(usage) unless 2 ≤ steps ≤ num_train_timesteps (the
+  /// variance of the last step is that of the one before it).
+  Iddpm(const IddpmConfig& config, int steps);
+
+  int calls() const { return static_cast<int>(timesteps_.size()); }
+  /// What the model is called with: indices of the training's timesteps, descending.
+  const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
+
+  /// x: float32 [frame, channel, row, column], the box of the latent after i steps, replaced by
+  /// that after i + 1. prediction: float32 [frame, 2·channel, row, column], guided noise and where
+  /// the variance lies between its bounds (−1…1). Draws once, also on the last step, where the
+  /// noise is thrown away.
+  void step(int i, const Tensor& prediction, const Tensor& x, const DrawNoise& draw) const;
+
+ private:
+  /// Of one step, in the order of the calls.
+  struct Coefficients {
+    float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
+    float clean, sample;                    ///< mean = clean·x0 + sample·x
+    float least_log_variance, largest_log_variance;
+  };
+  std::vector<std::int64_t> timesteps_;
+  std::vector<Coefficients> coefficients_;
+};
+
+}  // namespace reelmesh

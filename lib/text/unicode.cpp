@@ -1,0 +1,140 @@
+#include "text/unicode.hpp"
+
+#include <locale.h>
+#include <wctype.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr wchar_t replacement = 0xfffd;
+
+/// A locale that the C library always has, with the classes and cases of all scripts. Kept until
+/// the program ends.
+locale_t all_scripts() {
+  static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  require(locale != locale_t{}, Status::unavailable,
+          "the C library has no locale C.UTF-8, which lower case needs");
+  return locale;
+}
+
+/// A character of more than one byte: the bits of its first byte, how many bytes follow, and what
+/// the first of them may be (the others are 80 to BF).
+struct Lead {
+  std::uint32_t bits = 0;
+  int follow = 0;
+  std::uint8_t least = 0x80, most = 0xbf;
+};
+
+Lead lead_of(std::uint8_t byte) {
+  if (byte >= 0xc2 && byte <= 0xdf) return {byte & 0x1fU, 1};
+  if (byte >= 0xe0 && byte <= 0xef) {
+    // Neither longer forms of what fits fewer bytes nor halves of surrogate pairs.
+    return {byte & 0x0fU, 2, static_cast<std::uint8_t>(byte == 0xe0 ? 0xa0 : 0x80),
+            static_cast<std::uint8_t>(byte == 0xed ? 0x9f : 0xbf)};
+  }
+  if (byte >= 0xf0 && byte <= 0xf4) {
+    return {byte & 0x07U, 3, static_cast<std::uint8_t>(byte == 0xf0 ? 0x90 : 0x80),
+            static_cast<std::uint8_t>(byte == 0xf4 ? 0x8f : 0xbf)};
+  }
+  return {};
+}
+
+bool is_cased(wchar_t c) {
+  return iswupper_l(static_cast<wint_t>(c), all_scripts()) != 0 ||
+         iswlower_l(static_cast<wint_t>(c), all_scripts()) != 0;
+}
+
+}  // namespace
+
+std::wstring decode_utf8(std::string_view bytes) {
+  std::wstring text;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto byte = static_cast<std::uint8_t>(bytes[at++]);
+    if (byte < 0x80) {
+      text += static_cast<wchar_t>(byte);
+      continue;
+    }
+    Lead lead = lead_of(byte);
+    bool good = lead.follow > 0;
+    for (int i = 0; i < lead.follow && good; ++i) {
+      const auto next = at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : std::uint8_t{0};
+      good = next >= lead.least && next <= lead.most;
+      if (!good) break;
+      lead.bits = lead.bits << 6 | (next & 0x3fU);
+      lead.least = 0x80;
+      lead.most = 0xbf;
+      ++at;
+    }
+    text += good ? static_cast<wchar_t>(lead.bits) : replacement;
+  }
+  return text;
+}
+
+std::string encode_utf8(std::wstring_view text) {
+  std::string bytes;
+  for (const wchar_t c : text) {
+    const auto code = static_cast<std::uint32_t>(c);
+    const auto tail = [&](int shift) {
+      bytes += static_cast<char>(0x80U | (code >> shift & 0x3fU));
+    };
+    if (code < 0x80) {
+      bytes += static_cast<char>(code);
+    } else if (code < 0x800) {
+      bytes += static_cast<char>(0xc0U | code >> 6);
+      tail(0);
+    } else if (code < 0x10000) {
+      bytes += static_cast<char>(0xe0U | code >> 12);
+      tail(6);
+      tail(0);
+    } else {
+      bytes += static_cast<char>(0xf0U | code >> 18);
+      tail(12);
+      tail(6);
+      tail(0);
+    }
+  }
+  return bytes;
+}
+
+bool is_space(wchar_t c) {
+  return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
+}
+
+bool is_alphanumeric(wchar_t c) {
+  // Raised, lowered and circled digits and fractions, which the C library does not count.
+  constexpr std::pair<wchar_t, wchar_t> numbers[] = {
+      {0xb2, 0xb3},     {0xb9, 0xb9},     {0xbc, 0xbe},     {0x2070, 0x2070},
+      {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2150, 0x215f}, {0x2189, 0x2189},
+      {0x2460, 0x249b}, {0x24ea, 0x24ff}, {0x2776, 0x2793}};
+  for (const auto& [first, last] : numbers) {
+    if (c >= first && c <= last) return true;
+  }
+  return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0;
+}
+
+std::wstring lower_case(std::wstring_view text) {
+  constexpr wchar_t dotted_i = 0x130, dot_above = 0x307, sigma = 0x3a3, final_sigma = 0x3c2;
+  std::wstring lower;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const wchar_t c = text[i];
+    const bool ends_word =
+        i > 0 && is_cased(text[i - 1]) && (i + 1 == text.size() || !is_cased(text[i + 1]));
+    if (c == dotted_i) {
+      lower += {L'i', dot_above};
+    } else if (c == sigma && ends_word) {
+      lower += final_sigma;
+    } else {
+      lower += static_cast<wchar_t>(towlower_l(static_cast<wint_t>(c), all_scripts()));
+    }
+  }
+  return lower;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,283 @@
+// Open-Sora's autoencoders against Open-Sora's own code (tests/data/opensora, see its README), and
+// the same bits on every layout.
+#include <gmock/gmock.h>
+
+#include "layout/relayout.hpp"
+#include "models/autoencoder/decoder.hpp"
+#include "ops/pointwise.hpp"
+#include "support/expect_error.hpp"
+#include "support/random_tensor.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::random_tensor;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
+
+struct Reference {
+  explicit Reference(const char* kind)
+      : folder(std::filesystem::path(REELMESH_TEST_DATA) / "opensora" / kind),
+        results(Checkpoint::open(folder, "reference")),
+        config(OpenSoraVaeConfig::read(Config::read(folder / "vae" / "config.json"))) {}
+  Checkpoint weights() const { return Checkpoint::open(folder / "vae", "diffusion_pytorch_model"); }
+  /// A result as float32, with its own shape.
+  Tensor get(const std::string& name) const {
+    return results.load(name, results.tensors().at(name).shape, DType::float32);
+  }
+  std::filesystem::path folder;
+  Checkpoint results;
+  OpenSoraVaeConfig config;
+};
+
+// [a, b, row, column] → [b, a, row, column]; the reference has channels before frames.
+Tensor swapped(const Tensor& x) {
+  const Tensor y = Tensor::empty({x.shape(1), x.shape(0), x.shape(2), x.shape(3)}, x.dtype());
+  const std::int64_t pixels = x.shape(2) * x.shape(3);
+  for (std::int64_t a = 0; a < x.shape(0); ++a) {
+    for (std::int64_t b = 0; b < x.shape(1); ++b) {
+      std::copy_n(x.data<float>() + (a * x.shape(1) + b) * pixels, pixels,
+                  y.data<float>() + (b * x.shape(0) + a) * pixels);
+    }
+  }
+  return y;
+}
+
+// Frames `indices` of a video [frame, row, column, channel] as [channel, frame, row, column].
+Tensor channels_first(const Tensor& video, const std::vector<float>& indices) {
+  const Tensor values = video.to(DType::float32);
+  const auto frames = static_cast<std::int64_t>(indices.size());
+  const std::int64_t pixels = video.shape(1) * video.shape(2), channels = video.shape(3);
+  const Tensor out =
+      Tensor::empty({channels, frames, video.shape(1), video.shape(2)}, DType::float32);
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const auto frame = static_cast<std::int64_t>(indices[std::size_t(i / pixels % frames)]);
+    out.data<float>()[i] =
+        values.data<float>()[(frame * pixels + i % pixels) * channels + i / (pixels * frames)];
+  }
+  return out;
+}
+
+Sharded spread(const Tensor& whole, const Layout& layout) {
+  const auto world = comm::Group::world();
+  return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
+}
+
+Tensor gathered(const Sharded& x) {
+  return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
+}
+
+// A group of this rank alone, which decodes everything itself.
+Sharded alone(const Tensor& latents, const OpenSoraVaeConfig& config) {
+  const auto world = comm::Group::world();
+  comm::Group me;
+  for (int r = 0; r < world.size(); ++r) {
+    const comm::Group one = world.range(r, 1);
+    if (one.member()) me = one;
+  }
+  return {latents, OpenSoraDecoder::layout(config, latents.shape(), 1), me};
+}
+
+std::vector<float> values_of(const Tensor& x) {
+  return {x.span<float>().begin(), x.span<float>().end()};
+}
+
+class AutoencoderKinds : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(OpenSora, AutoencoderKinds, ::testing::Values("v1_0", "v1_2"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(AutoencoderKinds, CheckpointsHoldWhatTheConfigurationAsksFor) {
+  const Reference reference(GetParam());
+  const Checkpoint weights = reference.weights();
+  EXPECT_NO_THROW(weights.check(open_sora_decoder_tensors(reference.config)));
+  const Difference difference = weights.compare(open_sora_vae_tensors(reference.config));
+  EXPECT_THAT(difference.unexpected, testing::IsEmpty());
+  EXPECT_TRUE(difference.wrong_shapes.empty());
+  // Of release 1.2 only the decoders' tensors are in the data.
+  for (const std::string& name : difference.missing) {
+    EXPECT_TRUE(reference.config.temporal && (name.find("encoder.") != std::string::npos ||
+                                              name.find(".quant_conv.") != std::string::npos))
+        << name;
+  }
+}
+
+TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
+  const Reference reference("v1_0");
+  const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
+  const Tensor latents = swapped(reference.get("vae.latents"));
+  const Layout layout =
+      OpenSoraDecoder::layout(reference.config, latents.shape(), comm::Group::world().size());
+  const Tensor video = gathered(decoder.video(spread(latents, layout), latents.shape(0)));
+  EXPECT_LT(relative_error(channels_first(video, {0, 1}), reference.get("vae.decoded")), 2e-5);
+}
+
+TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
+  const Reference reference("v1_2");
+  const TemporalDecoder decoder(reference.weights(), *reference.config.temporal, DType::float32);
+  // [latent frame, row, column, channel] of [channel, latent frame, row, column]
+  const Tensor latents = reference.get("temporal.latents");
+  const std::int64_t all = latents.numel() / latents.shape(0);
+  const Tensor x = Tensor::empty({5, 3, 5, 4}, DType::float32);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    x.data<float>()[i] = latents.data<float>()[i % 4 * all + i / 4];
+  }
+  const auto world = comm::Group::world();
+  const Layout pixels = Layout::cut({3, 5}, 0, world.size());
+  const Layout cut = pixels.with_axis(0, 5).with_axis(3, 4);
+  const Sharded mine = spread(x, cut);
+  // With four ranks the last one has no rows.
+  const Tensor frames = mine.local.empty() ? Tensor::empty({17, 0, 5, 4}, DType::float32)
+                                           : decoder({world, pixels}, mine.local, 17);
+  const Tensor whole = gathered({frames, pixels.with_axis(0, 17).with_axis(3, 4), world});
+  std::vector<float> indices;
+  for (int i = 0; i < 17; ++i) indices.push_back(float(i));
+  EXPECT_LT(relative_error(channels_first(whole, indices), reference.get("temporal.decoded")),
+            2e-5);
+}
+
+TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
+  const Reference reference("v1_2");
+  const int ranks = comm::Group::world().size();
+  const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
+  for (const int frames : {1, 25, 26}) {
+    const std::string name = "vae" + std::to_string(frames);
+    const Tensor latents = swapped(reference.get(name + ".latents"));
+    ASSERT_EQ(reference.config.latent_frames(frames), latents.shape(0));
+    const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
+    const Tensor video = gathered(decoder.video(spread(latents, layout), frames));
+    const auto indices = values_of(reference.get(name + ".frames"));
+    EXPECT_LT(relative_error(channels_first(video, indices), reference.get(name + ".decoded")),
+              2e-5)
+        << frames;
+  }
+}
+
+// Root of the mean square of a − b, relative to the largest |b|.
+double rms_error(const Tensor& a, const Tensor& b) {
+  double sum = 0, largest = 0;
+  for (std::int64_t i = 0; i < b.numel(); ++i) {
+    sum += std::pow(double(a.data<float>()[i]) - double(b.data<float>()[i]), 2);
+    largest = std::max(largest, std::abs(double(b.data<float>()[i])));
+  }
+  return std::sqrt(sum / double(b.numel())) / largest;
+}
+
+TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
+  const Reference reference(GetParam());
+  const auto errors = parse_json(
+      read_text(reference.folder.parent_path() / "bf16_errors.json", 1 << 20), "bf16_errors.json");
+  const std::string name = reference.config.temporal ? "vae26" : "vae";
+  const std::int64_t frames = reference.config.temporal ? 26 : 2;
+  const Tensor latents = swapped(reference.get(name + ".latents"));
+  const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::bfloat16);
+  const Layout layout =
+      OpenSoraDecoder::layout(reference.config, latents.shape(), comm::Group::world().size());
+  const Tensor video = gathered(decoder.video(spread(latents, layout), frames));
+  const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
+                                                 : std::vector<float>{0, 1};
+  EXPECT_LT(rms_error(channels_first(video, indices), reference.get(name + ".decoded")),
+            1.5 * errors.at(GetParam()).at("vae").at("rms").get<double>());
+}
+
+// The whole clip as bytes: Open-Sora rounds halves up, we to even.
+TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
+  const Reference reference(GetParam());
+  const int ranks = comm::Group::world().size();
+  const std::int64_t frames = reference.config.temporal ? 51 : 16;
+  const Tensor latents = swapped(reference.get("clip0.latents"));
+  const auto indices = values_of(reference.get("clip0.video_frames"));
+  const Tensor expected = reference.get("clip0.video");
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
+    const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
+    const Tensor video = gathered(decoder.pixels(spread(latents, layout), frames));
+    ASSERT_EQ(video.shape(), (Shape{frames, expected.shape(1), expected.shape(2), 3}));
+    int largest = 0, differ = 0;
+    double sum = 0;
+    for (std::size_t f = 0; f < indices.size(); ++f) {
+      const Tensor mine = video.rows(std::int64_t(indices[f]), 1);
+      const Tensor theirs = expected.rows(std::int64_t(f), 1);
+      for (std::int64_t i = 0; i < mine.numel(); ++i) {
+        const int difference =
+            std::abs(int(mine.data<std::uint8_t>()[i]) - int(theirs.data<float>()[i]));
+        largest = std::max(largest, difference);
+        differ += difference > 0;
+        sum += difference;
+      }
+    }
+    if (dtype == DType::float32) {
+      EXPECT_LE(largest, 1);
+      EXPECT_LT(differ, expected.numel() / 1000);
+    } else {
+      EXPECT_LT(sum / double(expected.numel()), 2.0) << "largest " << largest;
+    }
+  }
+}
+
+TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
+  const Reference reference(GetParam());
+  const int ranks = comm::Group::world().size();
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
+    // One image (rows are cut), fewer and more items than ranks, and a group that is not whole.
+    for (const std::int64_t frames : reference.config.temporal
+                                         ? std::vector<std::int64_t>{1, 17, 26, 51}
+                                         : std::vector<std::int64_t>{1, 2, 3, 5}) {
+      const Tensor latents =
+          random_tensor({reference.config.latent_frames(frames), 4, 5, 3}, unsigned(frames));
+      const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
+      const Tensor spread_out = gathered(decoder.video(spread(latents, layout), frames));
+      const Tensor by_myself = decoder.video(alone(latents, reference.config), frames).local;
+      EXPECT_TRUE(same_bits(spread_out, by_myself)) << frames << " frames, " << name_of(dtype);
+    }
+  }
+}
+
+TEST(OpenSoraVaeConfig, CountsFramesOfLatents) {
+  OpenSoraVaeConfig config;
+  EXPECT_EQ(config.latent_frames(16), 16);
+  config.temporal.emplace();
+  for (const auto& [frames, latents] :
+       std::vector<std::pair<int, int>>{{1, 1}, {17, 5}, {20, 6}, {51, 15}, {26, 8}, {102, 30}}) {
+    EXPECT_EQ(config.latent_frames(frames), latents) << frames;
+  }
+}
+
+TEST(OpenSoraVaeConfig, CountsTheReleasedParameters) {
+  const auto parameters = [](const ExpectedShapes& shapes) {
+    std::int64_t sum = 0;
+    for (const auto& [name, shape] : shapes) sum += numel(shape);
+    return sum;
+  };
+  const OpenSoraVaeConfig config;
+  EXPECT_EQ(parameters(open_sora_vae_tensors(config)), 83'653'863);
+  EXPECT_EQ(open_sora_vae_tensors(config).size(), 248U);
+}
+
+TEST(OpenSoraVaeConfig, SaysWhatItCannotDo) {
+  const auto read = [](const char* text) {
+    return [text] { OpenSoraVaeConfig::read(Config::parse(text, "vae/config.json")); };
+  };
+  const auto expect_data = [&](const char* text, const char* word) {
+    reelmesh::test::expect_error(Status::data, read(text), word);
+  };
+  expect_data(R"({"_class_name": "AutoencoderTiny"})", "AutoencoderTiny");
+  expect_data(R"({"_class_name": "AutoencoderKL", "act_fn": "gelu"})", "act_fn");
+  expect_data(R"({"_class_name": "AutoencoderKL", "block_out_channels": [30]})", "groups");
+  expect_data(R"({"_class_name": "AutoencoderKL", "block_out_channels": []})", "0 entries");
+  expect_data(R"({"_class_name": "AutoencoderKL",
+                  "up_block_types": ["AttnUpDecoderBlock2D"]})",
+              "up_block_types");
+  expect_data(R"({"_class_name": "OpenSoraVAE_V1_2", "vae_2d": 3})", "vae_2d");
+  expect_data(R"({"_class_name": "OpenSoraVAE_V1_2",
+                  "vae_temporal": {"temporal_downsample": [true]}})",
+              "temporal_downsample");
+  expect_data(R"({"_class_name": "OpenSoraVAE_V1_2", "vae_2d": {"latent_channels": 8}})",
+              "latent_channels");
+  EXPECT_NO_THROW(read(R"({"model_type": "VideoAutoencoderPipeline",
+                           "vae_2d": {"type": "VideoAutoencoderKL"}})")());
+}
+
+}  // namespace
+}  // namespace reelmesh

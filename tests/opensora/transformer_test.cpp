@@ -1,0 +1,255 @@
+// Open-Sora's transformers against Open-Sora's own code, and the same bits on every layout.
+#include "models/opensora/transformer.hpp"
+
+#include <array>
+
+#include "base/trace.hpp"
+#include "opensora/reference.hpp"
+#include "sampler/generator.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::frame_first;
+using reelmesh::test::frames_of;
+using reelmesh::test::OpenSoraReference;
+using reelmesh::test::relative_error;
+using reelmesh::test::same_bits;
+
+// A call of the transformer as the reference stores it.
+struct Call {
+  const char* kind;
+  const char* name;
+  std::int64_t height = 0, width = 0;
+};
+void PrintTo(const Call& call, std::ostream* out) { *out << call.kind << ' ' << call.name; }
+
+class Calls : public ::testing::TestWithParam<Call> {};
+INSTANTIATE_TEST_SUITE_P(OpenSora, Calls,
+                         ::testing::Values(Call{"v1_0", "batch"}, Call{"v1_0", "fewer_frames"},
+                                           Call{"v1_2", "batch", 104, 72},
+                                           Call{"v1_2", "more_frames", 64, 96}),
+                         [](const auto& call) {
+                           return std::string(call.param.kind) + "_" + call.param.name;
+                         });
+
+// The call's first or second clip.
+struct Case {
+  STDiTClip clip;
+  Tensor latents;  // [frame, channel, row, column]
+  Tensor text;
+  double timestep = 0;
+};
+
+Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t item) {
+  const std::string name = call.name;
+  Case c;
+  c.latents = frame_first(reference.get(name + ".latents", item));
+  c.clip = {
+      {c.latents.shape(0), c.latents.shape(2), c.latents.shape(3)}, call.height, call.width, 24};
+  c.text = reference.text(std::int64_t(reference.get(name + ".texts").data<float>()[item]));
+  c.timestep = reference.get(name + ".timestep").data<float>()[0];
+  return c;
+}
+
+// Predictions of both branches, whole on every rank of the group.
+std::vector<Tensor> predictions(const STDiT& model, const comm::Group& group,
+                                const SpaceTime& layouts, const Case& c) {
+  const STDiTPlacement placement(model.config(), group, layouts, c.clip);
+  const Layout layout = placement.latents(model.config().in_channels);
+  const Sharded box =
+      relayout({c.latents, Layout::replicated(layout.global(), group.size()), group}, layout);
+  std::vector<Tensor> whole;
+  for (const Tensor& mine :
+       model(placement, box.local, model.read(c.text.to(model.dtype())), c.timestep)) {
+    const Layout out = placement.latents(model.config().out_channels());
+    whole.push_back(
+        relayout({mine, out, group}, Layout::replicated(out.global(), group.size())).local);
+  }
+  return whole;
+}
+
+// Frames × rows for all ranks, and all grids of them.
+std::vector<SpaceTime> all_layouts(const Shape& tokens, int ranks) {
+  std::vector<SpaceTime> layouts;
+  for (int frames = 1; frames <= ranks; ++frames) {
+    if (ranks % frames == 0) layouts.emplace_back(tokens, frames, ranks / frames);
+  }
+  return layouts;
+}
+
+STDiT model_of(const OpenSoraReference& reference, DType dtype) {
+  return {Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"),
+          reference.transformer, dtype};
+}
+
+TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
+  const OpenSoraReference reference(GetParam().kind);
+  const STDiT model = model_of(reference, DType::float32);
+  const auto world = comm::Group::world();
+  const std::string name = GetParam().name;
+  const std::int64_t items = reference.get(name + ".latents").shape(0);
+  for (std::int64_t item = 0; item < items; ++item) {
+    const Case c = case_of(reference, GetParam(), item);
+    for (const SpaceTime& layouts :
+         all_layouts(c.clip.tokens(reference.transformer.patch), world.size())) {
+      const auto mine = predictions(model, world, layouts, c);
+      // The reference has the prompts first, then the unconditional branches.
+      const std::array rows{items + item, item};
+      for (std::size_t branch = 0; branch < 2; ++branch) {
+        const Tensor expected = frame_first(reference.get(name + ".output", rows.at(branch)));
+        EXPECT_LT(
+            relative_error(frames_of(mine[branch], reference.get(name + ".frames")), expected),
+            1e-5)
+            << "clip " << item << ", branch " << branch << ", " << layouts.row_parts
+            << " parts of rows";
+      }
+    }
+  }
+}
+
+TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
+  const OpenSoraReference reference(GetParam().kind);
+  const auto world = comm::Group::world(), first = world.range(0, 1);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const STDiT model = model_of(reference, dtype);
+    const Case c = case_of(reference, GetParam(), 0);
+    const Shape tokens = c.clip.tokens(reference.transformer.patch);
+    std::vector<Tensor> alone;
+    if (first.member()) alone = predictions(model, first, SpaceTime(tokens, 1, 1), c);
+    for (const SpaceTime& layouts : all_layouts(tokens, world.size())) {
+      const auto together = predictions(model, world, layouts, c);
+      for (std::size_t branch = 0; branch < alone.size(); ++branch) {
+        EXPECT_TRUE(same_bits(together[branch], alone[branch]))
+            << name_of(dtype) << ", branch " << branch << ", " << layouts.row_parts
+            << " parts of rows";
+      }
+    }
+  }
+}
+
+// 16 heads and 16 x 16 patches of 16 frames, as in the released model.
+TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
+  const std::filesystem::path folder =
+      std::filesystem::path(REELMESH_TEST_DATA) / "opensora" / "v1_0_wide";
+  const auto results = Checkpoint::open(folder, "reference");
+  const auto get = [&](const std::string& name) {
+    return results.load(name, results.tensors().at(name).shape, DType::float32);
+  };
+  const auto config = STDiTConfig::read(Config::read(folder / "transformer" / "config.json"));
+  const STDiT model(Checkpoint::open(folder / "transformer", "diffusion_pytorch_model"), config,
+                    DType::float32);
+  Case c;
+  c.clip = {{16, 32, 32}, 256, 256, 8};
+  TorchGenerator generator(6);
+  c.latents = Tensor::empty({16, 4, 32, 32}, DType::float32);
+  fill_noise_by_channel(generator, c.latents.shape(), {0, 0, 0, 0}, c.latents.shape(), 1,
+                        c.latents.data<float>());
+  std::int64_t kept = 0;
+  const Tensor mask = get("mask");
+  for (const float one : mask.span<float>()) kept += std::int64_t(one);
+  c.text = get("embeddings").rows(0, kept);
+  c.timestep = get("timestep").data<float>()[0];
+  const auto world = comm::Group::world();
+  const Tensor output = get("output");
+  for (const SpaceTime& layouts : all_layouts({16, 16, 16}, world.size())) {
+    const auto mine = predictions(model, world, layouts, c);
+    for (std::int64_t branch = 0; branch < 2; ++branch) {
+      const Tensor expected = output.rows(1 - branch, 1).reshape({8, 1, 32, 32});
+      EXPECT_LT(relative_error(frames_of(mine[std::size_t(branch)], get("frames")),
+                               frame_first(expected)),
+                1e-5)
+          << "branch " << branch << ", " << layouts.row_parts << " parts of rows";
+    }
+  }
+}
+
+TEST(STDiT, InBfloat16IsNearTheReference) {
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    const OpenSoraReference reference(kind);
+    const STDiT model = model_of(reference, DType::bfloat16);
+    const auto world = comm::Group::world();
+    const Case c = case_of(reference, {kind, "batch", 104, 72}, 0);
+    const auto mine = predictions(
+        model, world, SpaceTime(c.clip.tokens(reference.transformer.patch), world.size(), 1), c);
+    EXPECT_LT(relative_error(frames_of(mine[1], reference.get("batch.frames")),
+                             frame_first(reference.get("batch.output", 0))),
+              4e-2)
+        << kind;
+  }
+}
+
+TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
+  const OpenSoraReference reference("v1_0");
+  const auto world = comm::Group::world();
+  const auto& c = reference.transformer;
+  const STDiTClip clip{{16, 14, 10}, 112, 80, 8};
+  const SpaceTime layouts(clip.tokens(c.patch), world.size(), 1);
+  const STDiTPlacement placement(c, world, layouts, clip);
+  const std::int64_t before = trace::recorder().bytes_sent;
+  const STDiT model = model_of(reference, DType::float32);
+  const Tensor latents =
+      Tensor::zeros(own_box(placement.latents(c.in_channels), world).extent, DType::float32);
+  (void)model(placement, latents, model.read(reference.text(0)), 500);
+  // What is in another rank's cut, once each way, for both branches.
+  const Box& frames = own_box(layouts.frames, world);
+  const Box& places = own_box(layouts.places, world);
+  const std::int64_t kept = intersect(frames, places).numel();
+  const std::int64_t a_pair =
+      (frames.numel() - kept + places.numel() - kept) * STDiT::branches * c.hidden;
+  EXPECT_EQ(placement.sent_elements(), a_pair);
+  EXPECT_EQ(trace::recorder().bytes_sent - before, a_pair * c.layers * std::int64_t(sizeof(float)));
+}
+
+TEST(STDiT, HasThePositionsOfTheReference) {
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    const OpenSoraReference reference(kind);
+    const Shape grid{15, 7, 5};
+    const Tensor whole =
+        place_positions(reference.transformer, grid, whole_box(grid), 104, 72).reshape({35, 40});
+    EXPECT_LT(relative_error(whole, reference.get("positions.space")), 1e-6) << kind;
+    const Tensor part =
+        place_positions(reference.transformer, grid, {{3, 2, 1}, {1, 3, 4}}, 104, 72);
+    EXPECT_TRUE(same_bits(part.reshape({12, 40}).rows(4, 4), whole.rows(3 * 5 + 1, 4))) << kind;
+  }
+  const OpenSoraReference reference("v1_0");
+  EXPECT_LT(
+      relative_error(time_positions(reference.transformer, 16), reference.get("positions.time")),
+      1e-6);
+}
+
+// The reference masks padding, which stands at the end: it is as if it were not there.
+TEST(MaskedT5, IsT5WithoutPadding) {
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    const OpenSoraReference reference(kind);
+    const T5Layers t5(Checkpoint::open(reference.folder / "text_encoder", "model"), reference.t5,
+                      {0, reference.t5.num_layers, true, true}, DType::float32);
+    for (std::int64_t i = 0; i < reference.get("text.tokens").shape(0); ++i) {
+      const Tensor expected = reference.text(i);
+      std::vector<std::int32_t> ids;
+      const Tensor tokens = reference.get("text.tokens", i);
+      for (const float id : tokens.rows(0, expected.shape(0)).span<float>()) {
+        ids.push_back(std::int32_t(id));
+      }
+      const Tensor mine = t5(t5.embed(ids)).reshape(expected.shape());
+      EXPECT_LT(relative_error(mine, expected), 1e-5) << kind << ", text " << i;
+    }
+  }
+}
+
+TEST(STDiTConfig, CountsTheReleasedParameters) {
+  const auto parameters = [](const ExpectedShapes& shapes) {
+    std::int64_t sum = 0;
+    for (const auto& [name, shape] : shapes) sum += numel(shape);
+    return sum;
+  };
+  STDiTConfig c;  // the defaults are those of STDiT-XL/2
+  EXPECT_EQ(parameters(stdit_tensors(c)), 759'620'768 + 491'520);  // and the null caption
+  EXPECT_EQ(stdit_tensors(c).size(), 548U);  // without the two position tables
+  c.kind = STDiTConfig::Kind::v3;
+  c.max_text_tokens = 300;
+  EXPECT_EQ(parameters(stdit_tensors(c)), 1'207'643'972 + 1'228'800);
+}
+
+}  // namespace
+}  // namespace reelmesh
