@@ -13,7 +13,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t most_characters = 4000;  // the search for patterns recurses once a character
+constexpr std::size_t most_characters = 4000;  // the time for some patterns grows with the square
 
 /// Classes of characters as Python's patterns have them: \w and \s of all scripts.
 class PythonTraits {
@@ -74,8 +74,12 @@ class PythonTraits {
   static constexpr unsigned digit = 1, space = 2, word = 4;
 };
 
+// The library's other way to match recurses once a character: long captions would need a stack of
+// megabytes. This one is its own extension of the standard.
+constexpr auto syntax = std::regex_constants::ECMAScript | std::regex_constants::__polynomial;
+
 struct Rule {
-  Rule(const wchar_t* what, const wchar_t* with) : pattern(what), replacement(with) {}
+  Rule(const wchar_t* what, const wchar_t* with) : pattern(what, syntax), replacement(with) {}
   std::basic_regex<wchar_t, PythonTraits> pattern;
   std::wstring replacement;
 };
