@@ -26,6 +26,10 @@ po::options_description make_model_options() {
       "dtype", po::value<std::string>()->value_name("TYPE"),
       "type of the weights in the files: float32, bfloat16 or float16; default: float32 for tiny "
       "presets, else that of the released weights")(
+      "layers", po::value<std::string>()->value_name("N"),
+      "layers of the transformer, for measurements; default: the preset's")(
+      "text-layers", po::value<std::string>()->value_name("N"),
+      "layers of the text encoder; default: the preset's")(
       "text", po::value<std::string>()->value_name("FILE"),
       "text that the tokenizer is made from, one sentence a line; default: "
       "inputs/tokenizer_text.txt")("help", "this text");
@@ -75,6 +79,11 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
       constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
       options.dtype = types[parse_choice(option.value, option.where, names)];
     }
+    if (option.name == "layers")
+      options.layers = parse_integer(option.value, option.where, 1, 1000);
+    if (option.name == "text-layers") {
+      options.text_layers = parse_integer(option.value, option.where, 1, 1000);
+    }
     if (option.name == "text") {
       require_text(option.value, option.where);
       options.text = option.value;
@@ -85,7 +94,7 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
 
 std::string make_model_help() {
   std::ostringstream out;
-  out << "Usage: reelmesh make-model PRESET DIR [--seed N] [--dtype TYPE] [--text FILE]\n\n"
+  out << "Usage: reelmesh make-model PRESET DIR [OPTIONS]\n\n"
          "Writes a checkpoint with random weights in the Hugging Face layout, into a folder that "
          "is\n"
          "new or empty.\n\n"

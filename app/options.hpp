@@ -28,6 +28,8 @@ struct MakeModelOptions {
   std::filesystem::path folder;
   std::uint64_t seed = 42;
   std::optional<DType> dtype;                 ///< default: the preset's
+  std::optional<std::int64_t> layers;         ///< of the transformer; default: the preset's
+  std::optional<std::int64_t> text_layers;    ///< of the text encoder; default: the preset's
   std::optional<std::filesystem::path> text;  ///< default: the program's own inputs
 };
 MakeModelOptions parse_make_model(int argc, const char* const* argv);

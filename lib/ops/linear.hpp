@@ -1,10 +1,21 @@
 #pragma once
+#include <functional>
+
 #include "ops/onednn.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
 
 enum class Activation { none, silu, gelu_tanh };
+
+/// A weight [out, in] of a floating type that need not lie in memory as a whole.
+struct WeightRows {
+  std::int64_t in = 0, out = 0;
+  DType dtype = DType::float32;
+  /// Writes rows [first, first + count) to `into`, `stride` elements apart (stride ≥ in). Called
+  /// from several threads at once.
+  std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
+};
 
 /// y = activation(x·Wᵀ + b). The weights are packed once, here; sums are float32; the result is
 /// rounded once. A row's bits depend on that row only.
@@ -14,6 +25,8 @@ class Linear {
   /// weight: [out, in]; bias: [out], or empty for none. Floating types; the weight's type is the
   /// type of the products.
   explicit Linear(const Tensor& weight, const Tensor& bias = {});
+  /// Each row is read once, and packed while it is near: there is no plain copy of the weight.
+  explicit Linear(const WeightRows& weight, const Tensor& bias = {});
 
   /// x: [..., in] of the weight's type → [..., out] of the same type.
   Tensor operator()(const Tensor& x, Activation activation = Activation::none) const;

@@ -1,11 +1,13 @@
 #include "tensor/tensor.hpp"
 
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "base/units.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh {
 
@@ -17,16 +19,37 @@ std::int64_t numel(const Shape& shape) {
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+namespace {
+
+constexpr std::int64_t alignment = 64;
+constexpr std::int64_t huge_page = 2 << 20;
+
+// Memory of at least `bytes`, or null. Large blocks ask for huge pages where they have whole ones:
+// a block that is touched for the first time then costs a third of the time, and packed weights
+// fewer misses of the address cache. The rest of a block has small pages, so none of it is wasted.
+void* allocate(std::int64_t bytes) {
+  const bool large = bytes >= 2 * huge_page;
+  const std::int64_t unit = large ? huge_page : alignment;
+  const auto rounded = static_cast<std::size_t>((bytes + alignment - 1) / alignment * alignment);
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, static_cast<std::size_t>(unit), rounded) != 0) return nullptr;
+  // Only a hint: failure changes nothing.
+  if (large) {
+    ::madvise(memory, static_cast<std::size_t>(bytes / huge_page * huge_page), MADV_HUGEPAGE);
+  }
+  return memory;
+}
+
+}  // namespace
+
 Tensor Tensor::empty(Shape shape, DType dtype) {
   Tensor t;
   t.numel_ = reelmesh::numel(shape);
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
-  constexpr std::int64_t alignment = 64;
   const std::int64_t bytes = checked_product(t.numel_, size_of(dtype), "tensor shape");
   if (bytes == 0) return t;
-  const auto rounded = static_cast<std::size_t>((bytes + alignment - 1) / alignment * alignment);
-  void* memory = std::aligned_alloc(alignment, rounded);
+  void* memory = allocate(bytes);
   require(memory != nullptr, Status::unavailable, "no memory left for a tensor of {} ({} {})",
           format_bytes(static_cast<double>(bytes)), name_of(dtype), to_string(t.shape_));
   t.owner_ =
@@ -73,15 +96,7 @@ Tensor Tensor::reshape(Shape shape) const {
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor out = empty(shape_, dtype);
-  visit_float(dtype_, [&](auto from) {
-    visit_float(dtype, [&](auto into) {
-      using From = decltype(from);
-      using Into = decltype(into);
-      const From* source = data<From>();
-      Into* target = out.data<Into>();
-      for (std::int64_t i = 0; i < numel_; ++i) target[i] = Into(static_cast<float>(source[i]));
-    });
-  });
+  convert(data_, dtype_, out.data_, dtype, numel_);
   return out;
 }
 

@@ -152,15 +152,26 @@ Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dt
 
 Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                              std::int64_t count, DType dtype) const {
+  expect(!expected.empty() && count >= 0, "{} rows of tensor '{}' {}", count, name,
+         to_string(expected));
+  Shape shape = expected;
+  shape[0] = count;
+  Tensor out = Tensor::empty(std::move(shape), dtype);
+  read_rows(name, expected, begin, count, dtype, out.raw(),
+            count == 0 ? numel(expected) : out.numel() / count);
+  return out;
+}
+
+void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
+                           std::int64_t count, DType dtype, void* into, std::int64_t stride) const {
   const auto& [held_as, info] = find(name, expected);
   expect(!expected.empty() && begin >= 0 && count >= 0 && begin <= expected[0] &&
              count <= expected[0] - begin,
          "rows {} to {} of tensor '{}' {}", begin, begin + count, name, to_string(expected));
-  Shape shape = expected;
-  shape[0] = 1;
-  const std::int64_t row = numel(shape);
-  shape[0] = count;
-  return file_of(info).load_elements(held_as, begin * row, std::move(shape), dtype);
+  Shape one = expected;
+  one[0] = 1;
+  const std::int64_t row = numel(one);
+  file_of(info).read(held_as, begin * row, count, row, dtype, into, stride);
 }
 
 void Checkpoint::check(const ExpectedShapes& expected) const {

@@ -48,6 +48,10 @@ class Checkpoint {
   /// `expected` is the shape of the whole tensor.
   Tensor load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                    std::int64_t count, DType dtype) const;
+  /// The same in memory of the caller, the entries `stride` elements apart. Several threads may
+  /// read at once.
+  void read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
+                 std::int64_t count, DType dtype, void* into, std::int64_t stride) const;
 
   /// Throws Error(data) for the first tensor that is missing, has another shape, or a type that
   /// cannot be loaded. Reads no data.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weights/convert.hpp"
+#include "tensor/convert.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -42,6 +42,13 @@ Tensor SafetensorsFile::load(const std::string& name, DType dtype) const {
 
 Tensor SafetensorsFile::load_elements(const std::string& name, std::int64_t first, Shape shape,
                                       DType dtype) const {
+  Tensor out = Tensor::empty(std::move(shape), dtype);
+  read(name, first, 1, out.numel(), dtype, out.raw(), out.numel());
+  return out;
+}
+
+void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int64_t rows,
+                           std::int64_t row, DType dtype, void* into, std::int64_t stride) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     fail(Status::data, "{}: tensor '{}' is missing", path().string(), shown(name));
@@ -53,20 +60,32 @@ Tensor SafetensorsFile::load_elements(const std::string& name, std::int64_t firs
          shown(name), info.dtype);
   }
   const std::int64_t width = size_of(*from);
-  const std::int64_t count = numel(shape);
-  expect(first >= 0 && first <= info.bytes / width && count <= info.bytes / width - first,
+  const std::int64_t count = rows * row;
+  expect(first >= 0 && rows >= 0 && row >= 0 && stride >= row && first <= info.bytes / width &&
+             count <= info.bytes / width - first,
          "{}: elements {} to {} of tensor '{}' {}", path().string(), first, first + count, name,
          to_string(info.shape));
 
-  Tensor out = Tensor::empty(std::move(shape), dtype);
-  auto* target = static_cast<std::byte*>(out.raw());
-  for (std::int64_t done = 0; done < count; done += chunk_elements) {
-    const std::int64_t n = std::min(chunk_elements, count - done);
-    const std::int64_t begin = info.begin + (first + done) * width;
-    convert(file_.view(begin, n * width), *from, target + done * size_of(dtype), dtype, n);
-    file_.forget(begin, n * width);
+  // Row by row, or part by part of a long row; the file is asked for its size and its pages are
+  // given back once for many of them.
+  const std::int64_t rows_at_once =
+      std::max<std::int64_t>(1, chunk_elements / std::max<std::int64_t>(1, row));
+  const std::int64_t part = std::min(row, chunk_elements);
+  for (std::int64_t r = 0; r < rows; r += rows_at_once) {
+    const std::int64_t n = std::min(rows_at_once, rows - r);
+    for (std::int64_t done = 0; done < row; done += part) {
+      const std::int64_t length = std::min(part, row - done);
+      const std::int64_t begin = info.begin + (first + r * row + done) * width;
+      const std::int64_t bytes = ((n - 1) * row + length) * width;
+      const std::byte* source = file_.view(begin, bytes);
+      for (std::int64_t i = 0; i < n; ++i) {
+        convert(source + i * row * width, *from,
+                static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype), dtype,
+                length);
+      }
+      file_.forget(begin, bytes);
+    }
   }
-  return out;
 }
 
 }  // namespace reelmesh

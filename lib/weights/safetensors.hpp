@@ -26,6 +26,10 @@ class SafetensorsFile {
   Tensor load(const std::string& name, DType dtype) const;
   /// Elements [first, first + numel(shape)) of the tensor in row-major order, as `shape`.
   Tensor load_elements(const std::string& name, std::int64_t first, Shape shape, DType dtype) const;
+  /// The same in memory of the caller: `rows` times `row` elements, beginning at element `first`,
+  /// the rows `stride` elements apart in `into`. Several threads may read at once.
+  void read(const std::string& name, std::int64_t first, std::int64_t rows, std::int64_t row,
+            DType dtype, void* into, std::int64_t stride) const;
 
  private:
   MappedFile file_;

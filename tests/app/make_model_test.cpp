@@ -9,7 +9,9 @@
 #include "models/opensora/config.hpp"
 #include "scratch.hpp"
 #include "shell.hpp"
+#include "support/random_tensor.hpp"
 #include "support/temp_folder.hpp"
+#include "weights/checkpoint.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -47,6 +49,24 @@ TEST_F(MakeModel, WritesEveryPart) {
                   "tokenizer/tokenizer_config.json", "transformer/config.json",
                   "transformer/diffusion_pytorch_model.safetensors", "vae/config.json",
                   "vae/diffusion_pytorch_model.safetensors"));
+}
+
+TEST_F(MakeModel, CutsLayersAndKeepsTheBytesOfTheOthers) {
+  const std::string call = make_model + "tiny-cogvideox ";
+  ASSERT_EQ(shell(call + "whole").status, 0);
+  ASSERT_EQ(shell(call + "cut --layers 1 --text-layers 1").status, 0);
+  const Checkpoint whole = Checkpoint::open("whole/transformer", "diffusion_pytorch_model");
+  const Checkpoint cut = Checkpoint::open("cut/transformer", "diffusion_pytorch_model");
+  EXPECT_TRUE(cut.has("transformer_blocks.0.norm1.linear.bias"));
+  EXPECT_FALSE(cut.has("transformer_blocks.1.norm1.linear.bias"));
+  for (const auto& [name, info] : cut.tensors()) {
+    EXPECT_TRUE(test::same_bits(cut.load(name, info.shape, DType::float32),
+                                whole.load(name, info.shape, DType::float32)))
+        << name;
+  }
+  const Checkpoint text = Checkpoint::open("cut/text_encoder", "model");
+  EXPECT_FALSE(text.has("encoder.block.1.layer.0.SelfAttention.q.weight"));
+  EXPECT_EQ(shell(std::string(REELMESH_PROGRAM) + " inspect cut").status, 0);
 }
 
 TEST_F(MakeModel, ASeedGivesTheSameBytesOnAnyNumberOfThreads) {

@@ -402,6 +402,14 @@ TEST(ModelOptions, MakeModel) {
   EXPECT_EQ(full.folder, "big");
   EXPECT_EQ(full.seed, 7U);
   EXPECT_EQ(full.dtype, DType::float16);
+  EXPECT_EQ(full.layers, std::nullopt);
+  const MakeModelOptions cut = parse_words({"a", "b", "--layers=2", "--text-layers", "4"});
+  EXPECT_EQ(cut.layers, 2);
+  EXPECT_EQ(cut.text_layers, 4);
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--layers=0"});
+            }),
+            "64: --layers: '0' is not a whole number from 1 to 1000");
   EXPECT_EQ(parse_words({"a", "b", "--text", "lines.txt"}).text, "lines.txt");
   EXPECT_EQ(error_of([&] { parse_words({"a", "b", "--text="}); }), "64: --text: needs a value");
   EXPECT_EQ(error_of([&] { parse_words({"tiny"}); }), "64: found 1 arguments, expected PRESET DIR");

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <cstring>
+
 #include "ops/math.hpp"
 #include "support/random_tensor.hpp"
 
@@ -41,6 +43,33 @@ TEST(Linear, EqualsAPlainProduct) {
     EXPECT_EQ(yb.dtype(), DType::bfloat16);
     EXPECT_LT(relative_error(yb, plain_linear(xb, wb, b.to(DType::bfloat16))), 5e-3);
   }
+}
+
+TEST(Linear, WeightsThatComeRowByRowGiveTheSameBits) {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    const Tensor x = random_tensor({5, 72}, 1, dtype), w = random_tensor({1000, 72}, 2, dtype);
+    std::vector<int> times(1000, 0);
+    const WeightRows rows{
+        72, 1000, dtype,
+        [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+          ASSERT_GE(stride, 72);
+          for (std::int64_t r = 0; r < count; ++r) {
+            ++times[static_cast<std::size_t>(first + r)];
+            std::memcpy(static_cast<std::byte*>(into) + r * stride * size_of(dtype),
+                        w.rows(first + r, 1).raw(), static_cast<std::size_t>(72 * size_of(dtype)));
+          }
+        }};
+    EXPECT_TRUE(same_bits(Linear(rows)(x), Linear(w)(x)));
+    EXPECT_EQ(times, std::vector<int>(1000, 1)) << "each row is read once";
+  }
+}
+
+TEST(Linear, AFailureToReadWeightsIsThrown) {
+  const WeightRows rows{8, 1000, DType::float32,
+                        [](std::int64_t, std::int64_t, void*, std::int64_t) {
+                          fail(Status::data, "the file has shrunk");
+                        }};
+  EXPECT_THROW(Linear{rows}, Error);
 }
 
 TEST(Linear, ActivationsFollowTheProduct) {

@@ -54,6 +54,9 @@ TEST(Checkpoint, LoadsWholeTensorsAndRows) {
   const Tensor rows = checkpoint.load_rows("w", {4, 3}, 1, 2, DType::float32);
   EXPECT_EQ(rows.shape(), (Shape{2, 3}));
   EXPECT_THAT(rows.span<float>(), ElementsAre(3, 4, 5, 6, 7, 8));
+  std::vector<float> spaced(8, -1.0F);
+  checkpoint.read_rows("w", {4, 3}, 1, 2, DType::float32, spaced.data(), 4);
+  EXPECT_THAT(spaced, ElementsAre(3, 4, 5, -1, 6, 7, 8, -1)) << "rows four elements apart";
   const Tensor none = checkpoint.load_rows("w", {4, 3}, 4, 0, DType::float32);
   EXPECT_EQ(none.shape(), (Shape{0, 3}));
   expect_error(Status::internal, [&] { checkpoint.load_rows("w", {4, 3}, 3, 2, DType::float32); });

@@ -1,6 +1,7 @@
 #include "models/common/layers.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 
 namespace reelmesh {
 
@@ -11,19 +12,28 @@ ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std:
 
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias) {
-  const auto joined = [&](const std::string& suffix, const Shape& shape) {
-    if (names.size() == 1) return weights.load(names[0] + suffix, shape, dtype);
-    Shape all = shape;
-    all[0] *= static_cast<std::int64_t>(names.size());
-    const Tensor result = Tensor::empty(all, dtype);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const Tensor part = weights.load(names[i] + suffix, shape, dtype);
-      std::memcpy(result.rows(static_cast<std::int64_t>(i) * shape[0], shape[0]).raw(), part.raw(),
-                  static_cast<std::size_t>(part.bytes()));
+  const auto parts = static_cast<std::int64_t>(names.size());
+  const Shape shape{out, in};
+  // The rows of all of them, one tensor after the other.
+  const auto read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+    while (count > 0) {
+      const std::string& name = names.at(static_cast<std::size_t>(first / out));
+      const std::int64_t row = first % out, some = std::min(count, out - row);
+      weights.read_rows(name + ".weight", shape, row, some, dtype, into, stride);
+      into = static_cast<std::byte*>(into) + some * stride * size_of(dtype);
+      first += some;
+      count -= some;
     }
-    return result;
   };
-  return ops::Linear(joined(".weight", {out, in}), bias ? joined(".bias", {out}) : Tensor());
+  Tensor biases;
+  if (bias) {
+    biases = Tensor::empty({parts * out}, dtype);
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::string name = names.at(static_cast<std::size_t>(i)) + ".bias";
+      weights.read_rows(name, {out}, 0, out, dtype, biases.rows(i * out, out).raw(), 1);
+    }
+  }
+  return ops::Linear(ops::WeightRows{in, parts * out, dtype, read}, biases);
 }
 
 Affine load_affine(const Checkpoint& weights, const std::string& name, std::int64_t channels,

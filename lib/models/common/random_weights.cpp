@@ -4,7 +4,7 @@
 #include <array>
 
 #include "ops/parallel.hpp"
-#include "weights/convert.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh {
 namespace {
@@ -27,7 +27,7 @@ std::uint64_t key_of(std::string_view name, std::uint64_t seed) {
 
 constexpr std::int64_t piece = 16384;  // numbers that one thread makes at a time
 
-void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
+REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
   // The sum of four uniform 16-bit numbers has mean 2·65535 and deviation 65536/√3, nearly.
   constexpr std::uint64_t low = 0xffffU;
   const float factor = spread.deviation * (1.7320508F / 65536.0F);
@@ -47,8 +47,8 @@ void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, S
     std::array<float, piece> numbers;
     const std::int64_t first = p * piece, count = std::min(piece, out.numel() - first);
     make(key + static_cast<std::uint64_t>(first) * golden, spread, numbers.data(), count);
-    convert(reinterpret_cast<const std::byte*>(numbers.data()), DType::float32,
-            static_cast<std::byte*>(out.raw()) + first * size, out.dtype(), count);
+    convert(numbers.data(), DType::float32, static_cast<std::byte*>(out.raw()) + first * size,
+            out.dtype(), count);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "weights/convert.hpp"
+#include "tensor/convert.hpp"
 
 #include <gtest/gtest.h>
 
@@ -62,6 +62,26 @@ TEST(Convert, NarrowsFromMisalignedFloats) {
   EXPECT_EQ(std::memcmp(same.data(), values.data(), values.size() * 4), 0);
   EXPECT_EQ(brain[2].bits, 0x3f80) << "half way, down to the even one";
   EXPECT_EQ(brain[3].bits, 0x3f82) << "half way, up to the even one";
+}
+
+// Bits of floats from all over the range, with ties, subnormal numbers, infinities and nans.
+TEST(Convert, NarrowsAsTheScalarTypesDo) {
+  std::vector<float> values;
+  for (std::uint64_t bits = 0; bits < 1ULL << 32; bits += 4093) {
+    for (const std::uint32_t low : {0U, 0x1000U, 0x8000U}) {
+      values.push_back(std::bit_cast<float>((static_cast<std::uint32_t>(bits) & ~0xffffU) | low));
+    }
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  const auto n = static_cast<std::int64_t>(values.size());
+  std::vector<BFloat16> brain(values.size());
+  std::vector<Float16> half(values.size());
+  convert(values.data(), brain.data(), n);
+  convert(values.data(), half.data(), n);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(brain[i].bits, BFloat16(values[i]).bits) << values[i];
+    ASSERT_EQ(half[i].bits, Float16(values[i]).bits) << values[i];
+  }
 }
 
 TEST(Convert, BetweenTheTwo16BitTypes) {

@@ -1,0 +1,10 @@
+#pragma once
+
+// Kernels marked so are compiled for several instruction sets and chosen when the program starts.
+// Without floating-point contraction all of them give the same bits.
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define REELMESH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define REELMESH_CLONES
+#endif

@@ -1,0 +1,227 @@
+// Every operation of lib/ops at the shapes of real models, beside what the machine can do:
+//   OMP_NUM_THREADS=1 build/tests/bench_ops --benchmark_filter='2b/'
+// Names are model/operation/type. The filter ^tiny/ is for the tests.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <functional>
+#include <iostream>
+
+#include "bench/machine.hpp"
+#include "ops/attention.hpp"
+#include "ops/convolution.hpp"
+#include "ops/linear.hpp"
+#include "ops/norm.hpp"
+#include "ops/pointwise.hpp"
+
+namespace reelmesh::bench {
+namespace {
+
+using ops::Linear;
+
+// Numbers in −1…1 that cost little to make.
+Tensor numbers(const Shape& shape, DType dtype, float factor = 1.0F) {
+  const Tensor t = Tensor::empty(shape, DType::float32);
+  std::uint32_t state = 1;
+  for (float& x : t.span<float>()) {
+    state = state * 1664525U + 1013904223U;
+    x = factor * (static_cast<float>(state >> 8) * 0x1p-23F - 1.0F);
+  }
+  return t.to(dtype);
+}
+
+// What an operation is compared with: floating-point operations, or bytes read and written.
+struct Work {
+  double flops = 0, bytes = 0;
+};
+
+// make() builds what the operation needs, and gives the operation; nothing is built for benchmarks
+// that the filter leaves out.
+void add(const std::string& model, const std::string& name, DType dtype, Work work,
+         const std::function<std::function<void()>()>& make) {
+  auto* made = benchmark::RegisterBenchmark(
+      fmt::format("{}/{}/{}", model, name, name_of(dtype)).c_str(), [=](benchmark::State& state) {
+        const std::function<void()> operation = make();
+        operation();
+        for (auto _ : state) operation();
+        const auto rate = [&](double amount) {
+          return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
+        };
+        if (work.flops > 0) {
+          state.counters["GFLOP/s"] = rate(work.flops * 1e-9);
+          state.counters["of machine"] = rate(work.flops / peaks().product(dtype));
+        } else {
+          state.counters["GB/s"] = rate(work.bytes * 1e-9);
+          state.counters["of machine"] = rate(work.bytes / peaks().copy);
+        }
+      });
+  made->Unit(benchmark::kMillisecond);
+  if (omp_get_max_threads() > 1) made->UseRealTime();
+}
+
+struct Model {
+  std::string name;
+  std::int64_t heads, channels;        ///< of one head
+  std::int64_t frames, rows, columns;  ///< patches
+  std::int64_t text, context, time;
+  std::int64_t width() const { return heads * channels; }
+  std::int64_t tokens() const { return text + frames * rows * columns; }
+};
+
+void linear(const Model& m, const std::string& name, DType t, std::int64_t rows, std::int64_t in,
+            std::int64_t out, ops::Activation activation = ops::Activation::none) {
+  const double n = double(rows) * double(in) * double(out);
+  add(m.name, fmt::format("linear_{}_{}x{}x{}", name, rows, in, out), t, {2 * n, 0}, [=] {
+    const auto layer = std::make_shared<Linear>(numbers({out, in}, t, 0.05F), numbers({out}, t));
+    return [=, x = numbers({rows, in}, t)] { (*layer)(x, activation); };
+  });
+}
+
+void packing(const Model& m, DType t, std::int64_t in, std::int64_t out) {
+  const double bytes = double(in) * double(out) * double(size_of(t));
+  add(m.name, fmt::format("pack_{}x{}", in, out), t, {0, 2 * bytes}, [=] {
+    return [w = numbers({out, in}, t)] { Linear layer(w); };
+  });
+}
+
+void attention(const Model& m, const std::string& name, DType t, std::int64_t tokens,
+               std::int64_t batch, std::int64_t heads, std::int64_t channels, bool biased) {
+  const double flops = 4.0 * double(batch * heads) * double(tokens * tokens) * double(channels);
+  add(m.name, fmt::format("{}_{}x{}x{}x{}", name, tokens, batch, heads, channels), t, {flops, 0},
+      [=] {
+        const Tensor bias = biased ? numbers({heads, tokens, tokens}, DType::float32) : Tensor();
+        return [=, qkv = numbers({tokens, batch, 3, heads, channels}, t)] {
+          ops::attention(qkv, 0.125F, bias);
+        };
+      });
+}
+
+void transformer(const Model& m, DType t) {
+  const std::int64_t d = m.width(), batch = 2, rows = m.tokens() * batch;
+  linear(m, "qkv", t, rows, d, 3 * d);
+  linear(m, "out", t, rows, d, d);
+  linear(m, "up_gelu", t, rows, d, 4 * d, ops::Activation::gelu_tanh);
+  linear(m, "down", t, rows, 4 * d, d);
+  linear(m, "modulation", t, 1, m.time, 6 * d);
+  linear(m, "text", t, m.text * batch, m.context, d);
+  packing(m, t, d, 4 * d);
+  attention(m, "attention", t, m.tokens(), batch, m.heads, m.channels, false);
+
+  const Shape shape{m.tokens(), batch, d};
+  const double bytes = double(numel(shape)) * double(size_of(t));
+  const auto ones = [](std::int64_t n) { return numbers({n}, DType::float32); };
+  add(m.name, "modulated_layer_norm", t, {0, 2 * bytes}, [=] {
+    const ops::Modulation modulation{numbers({1, 6 * d}, t), 0, 1};
+    return [=, x = numbers(shape, t), out = numbers(shape, t), w = ones(d)] {
+      ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, out);
+    };
+  });
+  add(m.name, "add_gated", t, {0, 3 * bytes}, [=] {
+    return [x = numbers(shape, t), y = numbers(shape, t, 1e-6F), table = numbers({1, 6 * d}, t)] {
+      ops::add_gated(x, y, table, 2);
+    };
+  });
+  add(m.name, "head_norm_and_rotation", t, {0, 4 * bytes}, [=] {
+    const Tensor qkv = numbers({m.tokens(), batch, 3, m.heads, m.channels}, t);
+    const Tensor table = numbers({m.tokens(), m.channels}, DType::float32);
+    const Tensor w = ones(m.channels);
+    return [=] { ops::normalise_and_rotate(qkv, {w, w, w, w, 1e-6F}, table, table); };
+  });
+  const Shape latents{m.frames, 16, 2 * m.rows, 2 * m.columns};
+  add(m.name, "patchify", t, {0, double(numel(latents)) * double(4 + size_of(t))},
+      [=] { return [=, x = numbers(latents, DType::float32)] { ops::patchify(x, {}, t); }; });
+}
+
+void text_encoder(const Model& m, DType t, std::int64_t heads, std::int64_t hidden) {
+  const std::int64_t d = m.context, tokens = m.text;
+  linear(m, "t5_qkv", t, tokens, d, 3 * heads * 64);
+  linear(m, "t5_gate_gelu", t, tokens, d, hidden, ops::Activation::gelu_tanh);
+  linear(m, "t5_down", t, tokens, hidden, d);
+  attention(m, "t5_attention", t, tokens, 1, heads, 64, true);
+  const double bytes = double(tokens * size_of(t));
+  add(m.name, "t5_rms_norm", t, {0, 2 * bytes * double(d)}, [=] {
+    return [x = numbers({tokens, 1, d}, t), w = numbers({d}, t)] { ops::rms_norm(x, w, 1e-6F); };
+  });
+  add(m.name, "t5_add", t, {0, 3 * bytes * double(d)}, [=] {
+    return
+        [x = numbers({tokens, 1, d}, t), y = numbers({tokens, 1, d}, t, 1e-6F)] { ops::add(x, y); };
+  });
+  add(m.name, "t5_multiply", t, {0, 3 * bytes * double(hidden)}, [=] {
+    return [x = numbers({tokens, 1, hidden}, t), y = numbers({tokens, 1, hidden}, t)] {
+      ops::multiply(x, y);
+    };
+  });
+}
+
+void convolution(const Model& m, DType t, std::int64_t in, std::int64_t out, std::int64_t kt,
+                 std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t frames = 2;
+  const double flops = 2.0 * double(frames * rows * columns) * double(in * out * kt * 9);
+  add(m.name, fmt::format("convolution_{}x3x3_{}_to_{}_{}x{}", kt, in, out, rows, columns), t,
+      {flops, 0}, [=] {
+        Shape shape{out, in, kt, 3, 3};
+        const auto layer =
+            std::make_shared<ops::Convolution>(numbers(shape, t, 0.02F), numbers({out}, t));
+        return [=, x = numbers({frames, rows, columns, in}, t)] {
+          (*layer)(x, {0, rows, rows}, {0, rows, rows});
+        };
+      });
+}
+
+void add_all() {
+  for (const DType t : {DType::float32, DType::bfloat16}) {
+    // Latents 3 × 30 × 44, guidance.
+    const Model tiny{"tiny", 2, 16, 2, 3, 4, 10, 48, 32};
+    const Model m2b{"2b", 30, 64, 3, 15, 22, 226, 4096, 512};
+    const Model m5b{"5b", 48, 64, 3, 15, 22, 226, 4096, 512};
+    for (const Model& m : {tiny, m2b, m5b}) transformer(m, t);
+    text_encoder(tiny, t, 2, 80);
+    text_encoder(m2b, t, 64, 10240);
+    convolution(tiny, t, 16, 16, 3, 6, 8);
+    convolution(m2b, t, 512, 512, 3, 30, 44);
+    convolution(m2b, t, 256, 256, 3, 60, 88);
+    convolution(m2b, t, 256, 256, 1, 120, 176);
+    convolution(m2b, t, 128, 128, 3, 240, 352);
+  }
+}
+
+// A line a benchmark as soon as it is done, so that a long run can be watched.
+class Lines : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override {
+    std::cout << fmt::format("{:<58}{:>12}{:>18}{:>12}\n", "model/operation/type", "time", "rate",
+                             "of machine");
+    return true;
+  }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      const char* unit = run.counters.count("GFLOP/s") > 0 ? "GFLOP/s" : "GB/s";
+      const bool one_thread = omp_get_max_threads() == 1;
+      std::cout << fmt::format(
+                       "{:<58}{:>9.3f} ms{:>10.1f} {:<7}{:>9.0f} %\n", run.run_name.function_name,
+                       one_thread ? run.GetAdjustedCPUTime() : run.GetAdjustedRealTime(),
+                       run.counters.at(unit).value, unit, 100 * run.counters.at("of machine").value)
+                << std::flush;
+    }
+  }
+};
+
+}  // namespace
+}  // namespace reelmesh::bench
+
+int main(int argc, char** argv) {
+  using namespace reelmesh::bench;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 64;
+  const Peaks& p = peaks();
+  std::cout << fmt::format(
+                   "The machine, {} thread(s): products {:.1f} GFLOP/s in float32, {:.1f} in "
+                   "bfloat16; copies {:.1f} GB/s; new memory {:.1f} GB/s\n",
+                   omp_get_max_threads(), p.float32 * 1e-9, p.bfloat16 * 1e-9, p.copy * 1e-9,
+                   p.touch * 1e-9)
+            << std::flush;
+  add_all();
+  Lines lines;
+  if (benchmark::RunSpecifiedBenchmarks(&lines) == 0) return 64;
+  return 0;
+}
