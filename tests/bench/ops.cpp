@@ -125,7 +125,7 @@ void transformer(const Model& m, DType t) {
     const Tensor qkv = numbers({m.tokens(), batch, 3, m.heads, m.channels}, t);
     const Tensor table = numbers({m.tokens(), m.channels}, DType::float32);
     const Tensor w = ones(m.channels);
-    return [=] { ops::normalise_and_rotate(qkv, {w, w, w, w, 1e-6F}, table, table); };
+    return [=] { ops::normalise_and_rotate(qkv, {w, w, 1e-6F}, table, table); };
   });
   const Shape latents{m.frames, 16, 2 * m.rows, 2 * m.columns};
   add(m.name, "patchify", t, {0, double(numel(latents)) * double(4 + size_of(t))},
