@@ -68,10 +68,8 @@ double now() {
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
   ModelPreset preset = find_preset(options.preset);
-  if (options.layers) {
-    preset.transformer[preset.transformer.contains("depth") ? "depth" : "num_layers"] =
-        *options.layers;
-  }
+  const char* layers = preset.transformer.contains("depth") ? "depth" : "num_layers";
+  if (options.layers) preset.transformer[layers] = *options.layers;
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const fs::path text = options.text.value_or(fs::path(REELMESH_INPUTS) / "tokenizer_text.txt");
