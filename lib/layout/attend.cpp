@@ -242,20 +242,4 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   return return_results(attention.finish(), q);
 }
 
-std::vector<double> gather_rows(const comm::Group& group, const Layout& rows,
-                                const std::vector<double>& mine, std::int64_t values) {
-  if (group.size() == 1) return mine;
-  // The doubles travel as bytes: they are only moved.
-  const Layout from = rows.with_axis(1, values * static_cast<std::int64_t>(sizeof(double)));
-  const Tensor source = Tensor::empty(from.box(group.rank()).extent, DType::uint8);
-  expect(source.bytes() == static_cast<std::int64_t>(mine.size() * sizeof(double)),
-         "{} values for {} rows", mine.size(), rows.box(group.rank()).numel());
-  if (!mine.empty()) std::memcpy(source.raw(), mine.data(), mine.size() * sizeof(double));
-  const Sharded all =
-      relayout({source, from, group}, Layout::replicated(from.global(), group.size()));
-  std::vector<double> result(static_cast<std::size_t>(rows.global()[0] * values));
-  std::memcpy(result.data(), all.local.raw(), result.size() * sizeof(double));
-  return result;
-}
-
 }  // namespace reelmesh

@@ -45,11 +45,4 @@ class Attend {
   std::vector<std::vector<std::int64_t>> numbers_;  ///< of each rank's tokens in global order
 };
 
-/// Values that every row of an image has, from all ranks, in the global order of the rows.
-/// rows: layout of the one axis of rows, a partition; mine: `values` doubles for each local row. →
-/// global rows × values doubles on every rank. Adding them up in this order gives the same bits for
-/// every layout.
-std::vector<double> gather_rows(const comm::Group& group, const Layout& rows,
-                                const std::vector<double>& mine, std::int64_t values);
-
 }  // namespace reelmesh
