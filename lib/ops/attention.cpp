@@ -1,12 +1,14 @@
 #include "ops/attention.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/trace.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -15,59 +17,66 @@ constexpr std::int64_t tile_rows = 64;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
 constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
 
-// One row of one block: scores → weights exp(score − largest) in place. Returns the factor for what
-// was summed up before; updates the row's largest score and sum.
+using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
+
+[[gnu::always_inline]] inline float largest_of(const float* x, std::int64_t count) {
+  Lanes most = Lanes{} - std::numeric_limits<float>::infinity();
+  const std::int64_t even = count / lanes * lanes;
+  for (std::int64_t k = 0; k < even; k += lanes) {
+    Lanes next;
+    std::memcpy(&next, x + k, sizeof(next));
+    most = next > most ? next : most;
+  }
+  float largest = most[0];
+  for (std::int64_t i = 1; i < lanes; ++i) largest = std::max(largest, most[i]);
+  for (std::int64_t k = even; k < count; ++k) largest = std::max(largest, x[k]);
+  return largest;
+}
+
+// One row of one block: products of queries and keys → weights exp(score − largest score) in place,
+// where a score is scale·product + bias. Returns the factor for what was summed up before; updates
+// the row's largest score and sum.
 REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scale,
                                     const float* bias, float& largest, float& sum) {
-  float most[lanes];
-  std::fill_n(most, lanes, -std::numeric_limits<float>::infinity());
-  const std::int64_t even = keys / lanes * lanes;
   if (bias != nullptr) {
-    for (std::int64_t k = 0; k < keys; ++k) scores[k] = scores[k] * scale + bias[k];
-  } else {
-    for (std::int64_t k = 0; k < keys; ++k) scores[k] = scores[k] * scale;
+    for (std::int64_t k = 0; k < keys; ++k) scores[k] = std::fma(scores[k], scale, bias[k]);
+    scale = 1;
   }
-  for (std::int64_t k = 0; k < even; k += lanes) {
-    for (std::int64_t i = 0; i < lanes; ++i) {
-      most[i] = scores[k + i] > most[i] ? scores[k + i] : most[i];
-    }
-  }
-  float top = largest;
-  for (std::int64_t i = 0; i < lanes; ++i) top = std::max(top, most[i]);
-  for (std::int64_t k = even; k < keys; ++k) top = std::max(top, scores[k]);
-
+  // Rounding keeps order, so the largest product has the largest score.
+  const float top = std::max(largest, scale * largest_of(scores, keys));
   float partial[lanes] = {};
+  const std::int64_t even = keys / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
     for (std::int64_t i = 0; i < lanes; ++i) {
-      const float weight = exp_approx(scores[k + i] - top);
+      const float weight = exp_below_88(std::fma(scores[k + i], scale, -top));
       scores[k + i] = weight;
       partial[i] += weight;
     }
   }
-  float block = 0;
-  for (std::int64_t i = 0; i < lanes; ++i) block += partial[i];
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::int64_t i = 0; i < half; ++i) partial[i] += partial[i + half];
+  }
+  float block = partial[0];
   for (std::int64_t k = even; k < keys; ++k) {
-    scores[k] = exp_approx(scores[k] - top);
+    scores[k] = exp_below_88(std::fma(scores[k], scale, -top));
     block += scores[k];
   }
-  const float factor = exp_approx(largest - top);
+  const float factor = exp_below_88(largest - top);
   sum = sum * factor + block;
   largest = top;
   return factor;
 }
 
 REELMESH_CLONES void accumulate(float* total, const float* block, std::int64_t n, float factor) {
-  for (std::int64_t i = 0; i < n; ++i) total[i] = total[i] * factor + block[i];
+  for (std::int64_t i = 0; i < n; ++i) total[i] = std::fma(total[i], factor, block[i]);
 }
 
-// Tokens [first, first + count) of one head as a dense block of the compute type.
+// Rows that are `stride` apart as a dense block of the compute type.
 template <class From, class Into>
 void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std::int64_t channels,
                  Into* into) {
   for (std::int64_t r = 0; r < count; ++r) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      into[r * channels + c] = Into(static_cast<float>(from[r * stride + c]));
-    }
+    convert(from + r * stride, dtype_of<From>(), into + r * channels, dtype_of<Into>(), channels);
   }
 }
 
@@ -157,9 +166,8 @@ class Streamed : public Attention::Work {
   const Products& products_of(std::int64_t keys) const {
     return keys == block_keys ? whole_ : rest_;
   }
-  std::uint8_t* packed(std::int64_t pair, std::int64_t block) const {
-    return packed_.data<std::uint8_t>() +
-           (pair * blocks_ + block) * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
+  C* packed(std::int64_t pair, std::int64_t block) const {
+    return packed_.data<C>() + (pair * blocks_ + block) * (key_elements_ + value_elements_);
   }
 
   void pack(const Rows& keys, const Rows& values, std::int64_t count) {
@@ -173,16 +181,15 @@ class Streamed : public Attention::Work {
     if (rest > 0) rest_ = make(rest);
     // A block takes the same room, whole or not.
     const Products& larger = count >= block_keys ? whole_ : rest_;
-    key_bytes_ = larger.scores.packed_bytes();
-    value_bytes_ = larger.values.packed_bytes();
+    key_elements_ = larger.scores.packed_elements();
+    value_elements_ = larger.values.packed_elements();
     if (rest > 0) {
-      key_bytes_ = std::max(key_bytes_, rest_.scores.packed_bytes());
-      value_bytes_ = std::max(value_bytes_, rest_.values.packed_bytes());
+      key_elements_ = std::max(key_elements_, rest_.scores.packed_elements());
+      value_elements_ = std::max(value_elements_, rest_.values.packed_elements());
     }
     blocks_ = (count + block_keys - 1) / block_keys;
-    const std::int64_t bytes =
-        pairs * blocks_ * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
-    if (packed_.numel() < bytes) packed_ = Tensor::empty({bytes}, DType::uint8);
+    const std::int64_t elements = pairs * blocks_ * (key_elements_ + value_elements_);
+    if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
     parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
       const std::int64_t pair = task / blocks_, block = task % blocks_;
       const std::int64_t n = std::min(block_keys, count - block * block_keys);
@@ -191,7 +198,7 @@ class Streamed : public Attention::Work {
       gather_rows(at(keys, pair, block * block_keys), stride(keys), n, channels, dense);
       products_of(n).scores.pack(dense, true, channels, packed(pair, block));
       gather_rows(at(values, pair, block * block_keys), stride(values), n, channels, dense);
-      products_of(n).values.pack(dense, false, channels, packed(pair, block) + key_bytes_);
+      products_of(n).values.pack(dense, false, channels, packed(pair, block) + key_elements_);
     });
   }
 
@@ -204,8 +211,8 @@ class Streamed : public Attention::Work {
         thread_scratch(0, static_cast<std::size_t>(tile_rows * channels) * sizeof(C)));
     auto* scores = static_cast<float*>(
         thread_scratch(1, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(float)));
-    auto* weights = static_cast<C*>(
-        thread_scratch(2, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(C)));
+    [[maybe_unused]] void* narrow =
+        thread_scratch(2, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(C));
     auto* block_out = static_cast<float*>(
         thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels) * sizeof(float)));
     float* total = block_out + tile_rows * channels;
@@ -238,8 +245,12 @@ class Streamed : public Attention::Work {
                                       keys_ + block * block_keys;
         factor[r] = softmax_block(scores + r * n, n, scale_, bias, largest[r], sum[r]);
       }
-      for (std::int64_t i = 0; i < tile_rows * n; ++i) weights[i] = C(scores[i]);
-      products.values.run(weights, packed(pair, block) + key_bytes_, block_out);
+      const void* weights = scores;
+      if constexpr (!std::is_same_v<C, float>) {
+        convert(scores, DType::float32, narrow, dtype_of<C>(), tile_rows * n);
+        weights = narrow;
+      }
+      products.values.run(weights, packed(pair, block) + key_elements_, block_out);
       for (std::int64_t r = 0; r < count; ++r) {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
@@ -260,13 +271,14 @@ class Streamed : public Attention::Work {
   std::int64_t keys_ = 0;  // so far
   std::int64_t blocks_ = 0;
   Products whole_, rest_;
-  std::size_t key_bytes_ = 0, value_bytes_ = 0;
+  std::int64_t key_elements_ = 0, value_elements_ = 0;
   Tensor packed_;
 };
 
 std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias) {
   const Shape& shape = queries.tensor.shape();
   const Extents extents{shape[0], shape[1], shape[3], shape[4]};
+  expect(scale > 0, "attention with a scale of {}", scale);
   const DType dtype = queries.tensor.dtype();
   return visit_float(dtype, [&](auto type) -> std::unique_ptr<Attention::Work> {
     using T = decltype(type);

@@ -17,8 +17,9 @@ struct WeightRows {
   std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
 };
 
-/// y = activation(x·Wᵀ + b). The weights are packed once, here; sums are float32; the result is
-/// rounded once. A row's bits depend on that row only.
+/// y = activation(x·Wᵀ + b). The weights are packed once, here, in their own type; where products
+/// are computed in a wider one (compute_dtype), each tile is widened when its turn comes. Sums are
+/// float32; the result is rounded once. A row's bits depend on that row only.
 class Linear {
  public:
   Linear() = default;
@@ -40,12 +41,12 @@ class Linear {
     std::int64_t column;  ///< first output column
     std::int64_t columns;
     std::size_t product;  ///< index into products_
-    std::int64_t offset;  ///< of its packed weights
+    std::int64_t offset;  ///< of its packed weights, in elements
   };
   std::int64_t in_ = 0, out_ = 0;
-  DType dtype_ = DType::float32;
+  DType dtype_ = DType::float32, compute_ = DType::float32;
   Tensor bias_;    ///< float32 [out] or empty
-  Tensor packed_;  ///< bytes
+  Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_
   std::vector<TileProduct> products_;
   std::vector<Tile> tiles_;
 };
