@@ -6,6 +6,7 @@
 #include "layout/relayout.hpp"
 #include "pipeline/denoise.hpp"
 #include "plan/decode.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -35,6 +36,7 @@ void Encode::load() {
 
 void Encode::release() {
   for (auto& layers : layers_) layers.reset();
+  release_free_memory();
 }
 
 // The hidden state goes from stage to stage; this rank works on the stages that it holds.
