@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t tile_rows = 64;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
 constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
+constexpr float log2_e = 1.44269504088896341F;
 
 using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
 
@@ -27,19 +28,25 @@ using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
     std::memcpy(&next, x + k, sizeof(next));
     most = next > most ? next : most;
   }
-  float largest = most[0];
-  for (std::int64_t i = 1; i < lanes; ++i) largest = std::max(largest, most[i]);
+  const auto first = __builtin_shufflevector(most, most, 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto second = __builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto half = first > second ? first : second;
+  const float even_half = std::max(std::max(half[0], half[2]), std::max(half[4], half[6]));
+  const float odd_half = std::max(std::max(half[1], half[3]), std::max(half[5], half[7]));
+  float largest = std::max(even_half, odd_half);
   for (std::int64_t k = even; k < count; ++k) largest = std::max(largest, x[k]);
   return largest;
 }
 
-// One row of one block: products of queries and keys → weights exp(score − largest score) in place,
-// where a score is scale·product + bias. Returns the factor for what was summed up before; updates
-// the row's largest score and sum.
+// One row of one block: products of queries and keys → weights 2^(score − largest score) in place,
+// where a score is scale·product + bias in units of log 2 (which `scale` has already). Returns the
+// factor for what was summed up before; updates the row's largest score and sum.
 REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scale,
                                     const float* bias, float& largest, float& sum) {
   if (bias != nullptr) {
-    for (std::int64_t k = 0; k < keys; ++k) scores[k] = std::fma(scores[k], scale, bias[k]);
+    for (std::int64_t k = 0; k < keys; ++k) {
+      scores[k] = std::fma(scores[k], scale, bias[k] * log2_e);
+    }
     scale = 1;
   }
   // Rounding keeps order, so the largest product has the largest score.
@@ -48,20 +55,20 @@ REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scal
   const std::int64_t even = keys / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
     for (std::int64_t i = 0; i < lanes; ++i) {
-      const float weight = exp_below_88(std::fma(scores[k + i], scale, -top));
+      const float weight = exp2_approx(std::fma(scores[k + i], scale, -top));
       scores[k + i] = weight;
       partial[i] += weight;
     }
   }
-  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
+  for (std::int64_t half = lanes / 2; half > 1; half /= 2) {
     for (std::int64_t i = 0; i < half; ++i) partial[i] += partial[i + half];
   }
-  float block = partial[0];
+  float block = partial[0] + partial[1];
   for (std::int64_t k = even; k < keys; ++k) {
-    scores[k] = exp_below_88(std::fma(scores[k], scale, -top));
+    scores[k] = exp2_approx(std::fma(scores[k], scale, -top));
     block += scores[k];
   }
-  const float factor = exp_below_88(largest - top);
+  const float factor = exp2_approx(largest - top);
   sum = sum * factor + block;
   largest = top;
   return factor;
@@ -110,7 +117,7 @@ class Streamed : public Attention::Work {
       : extents_(extents),
         queries_(std::move(queries)),
         bias_(std::move(bias)),
-        scale_(scale),
+        scale_(scale * log2_e),
         total_(Tensor::empty({extents.queries, extents.batch, extents.heads, extents.channels},
                              DType::float32)),
         largest_(Tensor::empty({extents.batch * extents.heads, extents.queries}, DType::float32)),
@@ -193,12 +200,21 @@ class Streamed : public Attention::Work {
     parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
       const std::int64_t pair = task / blocks_, block = task % blocks_;
       const std::int64_t n = std::min(block_keys, count - block * block_keys);
-      auto* dense = static_cast<C*>(
-          thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
-      gather_rows(at(keys, pair, block * block_keys), stride(keys), n, channels, dense);
-      products_of(n).scores.pack(dense, true, channels, packed(pair, block));
-      gather_rows(at(values, pair, block * block_keys), stride(values), n, channels, dense);
-      products_of(n).values.pack(dense, false, channels, packed(pair, block) + key_elements_);
+      const Products& products = products_of(n);
+      const auto pack_rows = [&](const Rows& rows, const TileProduct& product, bool transposed,
+                                 C* into) {
+        const T* from = at(rows, pair, block * block_keys);
+        if constexpr (std::is_same_v<T, C>) {
+          product.pack(from, transposed, stride(rows), into);
+        } else {
+          auto* dense = static_cast<C*>(
+              thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
+          gather_rows(from, stride(rows), n, channels, dense);
+          product.pack(dense, transposed, channels, into);
+        }
+      };
+      pack_rows(keys, products.scores, true, packed(pair, block));
+      pack_rows(values, products.values, false, packed(pair, block) + key_elements_);
     });
   }
 

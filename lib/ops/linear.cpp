@@ -140,6 +140,14 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   const std::int64_t share = (row_tiles + wanted - 1) / wanted;
   const std::int64_t shares = (row_tiles + share - 1) / share;
   const Tensor input = as(compute_, x);
+  // Rows of the last tile, and products for so many.
+  const std::int64_t rest = rows % tile_rows;
+  const std::int64_t last_rows =
+      rows_do_not_depend_on_their_number(compute_) ? (rest + 7) / 8 * 8 : tile_rows;
+  std::vector<TileProduct> last_products;
+  for (std::size_t i = 0; rest > 0 && i < products_.size(); ++i) {
+    last_products.emplace_back(last_rows, products_[i].columns(), in_, compute_);
+  }
   parallel_for(column_tiles * shares, 1, [&](std::int64_t task) {
     const Tile& tile = tiles_[static_cast<std::size_t>(task / shares)];
     const TileProduct& product = products_[tile.product];
@@ -155,14 +163,15 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
       const std::int64_t row = t * tile_rows, count = std::min(tile_rows, rows - row);
       const auto bytes = static_cast<std::size_t>(count * in_ * size_of(compute_));
       const void* source = at(input, row * in_);
-      if (count < tile_rows) {  // pad the last tile, so that every row meets the same kernel
-        auto* padded = static_cast<std::byte*>(scratch(0, tile_rows * in_, compute_));
+      if (count == tile_rows) {
+        product.run(source, weights, result);
+      } else {
+        auto* padded = static_cast<std::byte*>(scratch(0, last_rows * in_, compute_));
         std::memcpy(padded, source, bytes);
         std::memset(padded + bytes, 0,
-                    static_cast<std::size_t>((tile_rows - count) * in_ * size_of(compute_)));
-        source = padded;
+                    static_cast<std::size_t>((last_rows - count) * in_ * size_of(compute_)));
+        last_products[tile.product].run(padded, weights, result);
       }
-      product.run(source, weights, result);
       add_bias_and_activate(result, count, tile.columns,
                             bias_.empty() ? nullptr : bias_.data<float>() + tile.column,
                             activation);

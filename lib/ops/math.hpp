@@ -6,11 +6,12 @@
 
 namespace reelmesh::ops {
 
-/// e^x for x ≤ 88 to about 1 ulp; 0 below −87.7. Range reduction by powers of two and a polynomial
-/// of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
-inline float exp_below_88(float x) {
-  const float limited = -88.0F > x ? -88.0F : x;  // where 2^n below is 0
-  constexpr float magic = 12582912.0F;            // 1.5·2^23: adding it rounds to an integer
+/// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
+/// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
+inline float exp_approx(float x) {
+  const float below = 88.0F < x ? 88.0F : x;
+  const float limited = -88.0F > below ? -88.0F : below;  // where 2^n below is 0
+  constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
   const float shifted = std::fma(limited, 1.44269504088896341F, magic);
   const float n = shifted - magic;
   const std::int32_t exponent =
@@ -27,8 +28,22 @@ inline float exp_below_88(float x) {
   return y * std::bit_cast<float>((exponent + 127) << 23);
 }
 
-/// The same for all x; e^88 above 88.
-inline float exp_approx(float x) { return exp_below_88(88.0F < x ? 88.0F : x); }
+/// 2^x for x < 128 to about 1 ulp; 0 below −126.5. The polynomial has the least relative error on
+/// [−1/2, 1/2] among those of degree 6 that are 1 at 0.
+inline float exp2_approx(float x) {
+  const float limited = -127.0F > x ? -127.0F : x;
+  constexpr float magic = 12582912.0F + 127.0F;  // leaves n and the bias of an exponent
+  const float shifted = limited + magic;
+  const float f = limited - (shifted - magic);
+  float p = 0.00015353362F;
+  p = std::fma(p, f, 0.0013398875F);
+  p = std::fma(p, f, 0.00961843692F);
+  p = std::fma(p, f, 0.0555033237F);
+  p = std::fma(p, f, 0.240226477F);
+  p = std::fma(p, f, 0.693147182F);
+  p = std::fma(p, f, 1.0F);
+  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
+}
 
 inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
 

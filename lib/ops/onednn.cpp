@@ -37,6 +37,10 @@ DType compute_dtype(DType dtype) {
 
 void prefer_bfloat16_products(bool prefer) { bfloat16_products_preferred = prefer; }
 
+bool rows_do_not_depend_on_their_number(DType compute) {
+  return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
+}
+
 dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }

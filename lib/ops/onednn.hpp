@@ -22,6 +22,11 @@ DType compute_dtype(DType dtype);
 /// For tests: takes bfloat16 products, if oneDNN can, from here on, whatever is faster.
 void prefer_bfloat16_products(bool prefer);
 
+/// Whether a row of a product has the same bits in a tile of any height. Where it has not (kernels
+/// without AVX-512 take several rows at a time in ways of their own), all tiles must have one
+/// height.
+bool rows_do_not_depend_on_their_number(DType compute);
+
 dnnl::memory::data_type onednn_type(DType dtype);
 
 /// While it lives, primitives that this thread makes or runs are for one thread.
@@ -66,6 +71,7 @@ class TileProduct {
  public:
   TileProduct() = default;
   TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype);
+  std::int64_t columns() const { return n_; }
   /// Of packed weights, in elements of the product's type: a multiple of 64.
   std::int64_t packed_elements() const;
   /// Packs weights given as [n, k] (transposed) or [k, n], dense or with this leading stride.
