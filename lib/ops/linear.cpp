@@ -136,7 +136,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   // A task has one tile of weights and some tiles of rows: all, but for the sake of the threads.
   const auto column_tiles = static_cast<std::int64_t>(tiles_.size());
   const std::int64_t row_tiles = (rows + tile_rows - 1) / tile_rows;
-  const std::int64_t wanted = (4 * omp_get_max_threads() + column_tiles - 1) / column_tiles;
+  const std::int64_t wanted = (8 * omp_get_max_threads() + column_tiles - 1) / column_tiles;
   const std::int64_t share = (row_tiles + wanted - 1) / wanted;
   const std::int64_t shares = (row_tiles + share - 1) / share;
   const Tensor input = as(compute_, x);
