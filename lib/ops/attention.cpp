@@ -121,7 +121,8 @@ class Streamed : public Attention::Work {
         total_(Tensor::empty({extents.queries, extents.batch, extents.heads, extents.channels},
                              DType::float32)),
         largest_(Tensor::empty({extents.batch * extents.heads, extents.queries}, DType::float32)),
-        sum_(Tensor::empty(largest_.shape(), DType::float32)) {}
+        sum_(Tensor::empty(largest_.shape(), DType::float32)),
+        last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
   void add(const Rows& keys, const Rows& values, std::int64_t count) override {
     expect(keys_ % block_keys == 0, "{} keys before more", keys_);
@@ -159,6 +160,10 @@ class Streamed : public Attention::Work {
   struct Products {
     TileProduct scores, values;
   };
+  // … and of a tile of queries.
+  struct Tile {
+    Products whole, rest;
+  };
 
   // The row of a pair = batch item · heads + head. From row to row it is stride(rows) further.
   const T* at(const Rows& rows, std::int64_t pair, std::int64_t row) const {
@@ -170,8 +175,9 @@ class Streamed : public Attention::Work {
   static std::int64_t stride(const Rows& rows) {
     return rows.tensor.empty() ? 0 : rows.tensor.numel() / rows.tensor.shape(0);
   }
-  const Products& products_of(std::int64_t keys) const {
-    return keys == block_keys ? whole_ : rest_;
+  const Products& products_of(std::int64_t rows, std::int64_t keys) const {
+    const Tile& tile = rows == tile_rows ? tile_ : last_tile_;
+    return keys == block_keys ? tile.whole : tile.rest;
   }
   C* packed(std::int64_t pair, std::int64_t block) const {
     return packed_.data<C>() + (pair * blocks_ + block) * (key_elements_ + value_elements_);
@@ -179,42 +185,56 @@ class Streamed : public Attention::Work {
 
   void pack(const Rows& keys, const Rows& values, std::int64_t count) {
     const std::int64_t channels = extents_.channels, pairs = extents_.batch * extents_.heads;
-    const auto make = [&](std::int64_t n) {
-      return Products{TileProduct(tile_rows, n, channels, dtype_of<C>()),
-                      TileProduct(tile_rows, channels, n, dtype_of<C>())};
-    };
     const std::int64_t rest = count % block_keys;
-    if (count >= block_keys && keys_ == 0) whole_ = make(block_keys);
-    if (rest > 0) rest_ = make(rest);
+    const auto make = [&](std::int64_t rows, Tile& tile) {
+      const auto products = [&](std::int64_t n) {
+        return Products{TileProduct(rows, n, channels, dtype_of<C>()),
+                        TileProduct(rows, channels, n, dtype_of<C>())};
+      };
+      if (count >= block_keys && keys_ == 0) tile.whole = products(block_keys);
+      if (rest > 0) tile.rest = products(rest);
+    };
+    make(tile_rows, tile_);
+    if (last_rows_ > 0) make(last_rows_, last_tile_);
     // A block takes the same room, whole or not.
-    const Products& larger = count >= block_keys ? whole_ : rest_;
+    const Products& larger = count >= block_keys ? tile_.whole : tile_.rest;
     key_elements_ = larger.scores.packed_elements();
     value_elements_ = larger.values.packed_elements();
     if (rest > 0) {
-      key_elements_ = std::max(key_elements_, rest_.scores.packed_elements());
-      value_elements_ = std::max(value_elements_, rest_.values.packed_elements());
+      key_elements_ = std::max(key_elements_, tile_.rest.scores.packed_elements());
+      value_elements_ = std::max(value_elements_, tile_.rest.values.packed_elements());
     }
     blocks_ = (count + block_keys - 1) / block_keys;
     const std::int64_t elements = pairs * blocks_ * (key_elements_ + value_elements_);
     if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
+    // Keys and values of a tensor whose type is that of the products are packed where they lie.
+    constexpr bool direct = std::is_same_v<T, C>;
+    struct Packings {
+      Primitive keys, values;
+    };
+    const auto packings = [&](const Products& products) {
+      return Packings{products.scores.packing(true, direct ? stride(keys) : channels),
+                      products.values.packing(false, direct ? stride(values) : channels)};
+    };
+    const Packings whole = count >= block_keys ? packings(tile_.whole) : Packings{};
+    const Packings last = rest > 0 ? packings(tile_.rest) : Packings{};
     parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
       const std::int64_t pair = task / blocks_, block = task % blocks_;
       const std::int64_t n = std::min(block_keys, count - block * block_keys);
-      const Products& products = products_of(n);
-      const auto pack_rows = [&](const Rows& rows, const TileProduct& product, bool transposed,
-                                 C* into) {
+      const Packings& packing = n == block_keys ? whole : last;
+      const auto pack_rows = [&](const Rows& rows, const Primitive& how, C* into) {
         const T* from = at(rows, pair, block * block_keys);
-        if constexpr (std::is_same_v<T, C>) {
-          product.pack(from, transposed, stride(rows), into);
+        if constexpr (direct) {
+          how.run({from, into});
         } else {
           auto* dense = static_cast<C*>(
               thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
           gather_rows(from, stride(rows), n, channels, dense);
-          product.pack(dense, transposed, channels, into);
+          how.run({dense, into});
         }
       };
-      pack_rows(keys, products.scores, true, packed(pair, block));
-      pack_rows(values, products.values, false, packed(pair, block) + key_elements_);
+      pack_rows(keys, packing.keys, packed(pair, block));
+      pack_rows(values, packing.values, packed(pair, block) + key_elements_);
     });
   }
 
@@ -223,6 +243,7 @@ class Streamed : public Attention::Work {
   void attend(std::int64_t pair, std::int64_t first, std::int64_t keys) const {
     const auto& [queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
+    const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
     auto* query = static_cast<C*>(
         thread_scratch(0, static_cast<std::size_t>(tile_rows * channels) * sizeof(C)));
     auto* scores = static_cast<float*>(
@@ -232,7 +253,7 @@ class Streamed : public Attention::Work {
     auto* block_out = static_cast<float*>(
         thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels) * sizeof(float)));
     float* total = block_out + tile_rows * channels;
-    std::fill_n(query, tile_rows * channels, C(0.0F));
+    std::fill_n(query, rows * channels, C(0.0F));
     gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
 
     float* kept = total_.data<float>() + (first * batch * heads + pair) * channels;
@@ -242,7 +263,7 @@ class Streamed : public Attention::Work {
     float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
     if (keys_ == 0) {
-      std::fill_n(total, tile_rows * channels, 0.0F);
+      std::fill_n(total, rows * channels, 0.0F);
     } else {
       gather_rows(kept, kept_stride, count, channels, total);
       std::copy_n(kept_largest, count, largest);
@@ -251,9 +272,9 @@ class Streamed : public Attention::Work {
 
     for (std::int64_t block = 0; block < blocks_; ++block) {
       const std::int64_t n = std::min(block_keys, keys - block * block_keys);
-      const Products& products = products_of(n);
+      const Products& products = products_of(rows, n);
       products.scores.run(query, packed(pair, block), scores);
-      for (std::int64_t r = 0; r < tile_rows; ++r) {
+      for (std::int64_t r = 0; r < rows; ++r) {
         const float* bias = bias_.empty() || r >= count
                                 ? nullptr
                                 : bias_.data<float>() +
@@ -263,7 +284,7 @@ class Streamed : public Attention::Work {
       }
       const void* weights = scores;
       if constexpr (!std::is_same_v<C, float>) {
-        convert(scores, DType::float32, narrow, dtype_of<C>(), tile_rows * n);
+        convert(scores, DType::float32, narrow, dtype_of<C>(), rows * n);
         weights = narrow;
       }
       products.values.run(weights, packed(pair, block) + key_elements_, block_out);
@@ -286,7 +307,8 @@ class Streamed : public Attention::Work {
   Tensor largest_, sum_;   // float32 [batch · head, query]: largest score, sum of weights
   std::int64_t keys_ = 0;  // so far
   std::int64_t blocks_ = 0;
-  Products whole_, rest_;
+  std::int64_t last_rows_;  // of the products for the last tile of queries
+  Tile tile_, last_tile_;
   std::int64_t key_elements_ = 0, value_elements_ = 0;
   Tensor packed_;
 };

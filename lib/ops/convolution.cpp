@@ -95,7 +95,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
                 static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps * size_of(compute_));
   }
   packed_ = Tensor::empty({static_cast<std::int64_t>(packed.get_size())}, DType::uint8);
-  reorder({weight_dims, type, Tag::oidhw}, plain.raw(), packed, packed_.raw());
+  reorder({weight_dims, type, Tag::oidhw}, packed).run({plain.raw(), packed_.raw()});
 }
 
 std::vector<Convolution::Tile> Convolution::tiles_of(const Image& x, std::int64_t enlarged,

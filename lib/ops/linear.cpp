@@ -92,33 +92,36 @@ Linear::Linear(const WeightRows& weight, const Tensor& bias)
   // Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
   const std::int64_t count = (out_ + tile_columns - 1) / tile_columns;
   const std::int64_t width = ((out_ + count - 1) / count + 15) / 16 * 16;
-  std::int64_t elements = 0;
+  std::int64_t total = 0;
   for (std::int64_t column = 0; column < out_; column += width) {
     const std::int64_t columns = std::min(width, out_ - column);
     if (products_.empty() || columns != width) {
       products_.emplace_back(tile_rows, columns, in_, compute_);
     }
-    tiles_.push_back({column, columns, products_.size() - 1, elements});
-    elements += products_.back().packed_elements();
+    tiles_.push_back({column, columns, products_.size() - 1, total});
+    total += products_.back().packed_elements();
   }
-  packed_ = Tensor::empty({elements}, dtype_);
+  packed_ = Tensor::empty({total}, dtype_);
   const std::int64_t stride = packing_stride(in_, compute_);
+  std::vector<Primitive> packings;
+  for (const TileProduct& product : products_) packings.push_back(product.packing(true, stride));
   parallel_for(static_cast<std::int64_t>(tiles_.size()), 1, [&](std::int64_t i) {
     const Tile& tile = tiles_[static_cast<std::size_t>(i)];
-    const TileProduct& product = products_[tile.product];
+    const Primitive& packing = packings[tile.product];
     const std::int64_t plain = tile.columns * stride;
     void* rows = scratch(0, plain, dtype_);
     weight.read(tile.column, tile.columns, rows, stride);
     void* packed = at(packed_, tile.offset);
     if (compute_ == dtype_) {
-      product.pack(rows, true, stride, packed);
+      packing.run({rows, packed});
       return;
     }
     void* wide = scratch(1, plain, compute_);
     convert(rows, dtype_, wide, compute_, plain);
-    void* wide_packed = scratch(2, product.packed_elements(), compute_);
-    product.pack(wide, true, stride, wide_packed);
-    convert(wide_packed, compute_, packed, dtype_, product.packed_elements());
+    const std::int64_t elements = products_[tile.product].packed_elements();
+    void* wide_packed = scratch(2, elements, compute_);
+    packing.run({wide, wide_packed});
+    convert(wide_packed, compute_, packed, dtype_, elements);
   });
 }
 
@@ -142,8 +145,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   const Tensor input = as(compute_, x);
   // Rows of the last tile, and products for so many.
   const std::int64_t rest = rows % tile_rows;
-  const std::int64_t last_rows =
-      rows_do_not_depend_on_their_number(compute_) ? (rest + 7) / 8 * 8 : tile_rows;
+  const std::int64_t last_rows = rows_of_last_tile(tile_rows, rest, compute_);
   std::vector<TileProduct> last_products;
   for (std::size_t i = 0; rest > 0 && i < products_.size(); ++i) {
     last_products.emplace_back(last_rows, products_[i].columns(), in_, compute_);

@@ -41,6 +41,10 @@ bool rows_do_not_depend_on_their_number(DType compute) {
   return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
 }
 
+std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute) {
+  return rows_do_not_depend_on_their_number(compute) ? (rest + 7) / 8 * 8 : tile_rows;
+}
+
 dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
@@ -130,13 +134,12 @@ void Primitive::run(std::initializer_list<const void*> data) const {
   made_->primitive.execute(stream(), bound->memory);
 }
 
-void reorder(const dnnl::memory::desc& from, const void* plain, const dnnl::memory::desc& to,
-             void* packed) {
+Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
   const ForOneThread one;
   const dnnl::reorder::primitive_desc description(engine(), from, engine(), to, user_scratchpad());
-  Primitive(dnnl::reorder(description), description.scratchpad_desc(),
-            {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}})
-      .run({plain, packed});
+  return {dnnl::reorder(description),
+          description.scratchpad_desc(),
+          {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
 }
 
 TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
@@ -170,11 +173,10 @@ std::int64_t TileProduct::packed_elements() const {
   return (elements + 63) / 64 * 64;
 }
 
-void TileProduct::pack(const void* weights, bool transposed, std::int64_t stride,
-                       void* packed) const {
+Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
   const dnnl::memory::dims strides =
       transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
-  reorder({{k_, n_}, onednn_type(dtype_), strides}, weights, weights_, packed);
+  return reorder({{k_, n_}, onednn_type(dtype_), strides}, weights_);
 }
 
 void TileProduct::run(const void* src, const void* packed, float* dst) const {

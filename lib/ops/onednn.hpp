@@ -26,6 +26,8 @@ void prefer_bfloat16_products(bool prefer);
 /// without AVX-512 take several rows at a time in ways of their own), all tiles must have one
 /// height.
 bool rows_do_not_depend_on_their_number(DType compute);
+/// The height of the product for the last `rest` of the rows, of tiles of so many rows otherwise.
+std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute);
 
 dnnl::memory::data_type onednn_type(DType dtype);
 
@@ -62,9 +64,8 @@ class Primitive {
   std::shared_ptr<const Made> made_;
 };
 
-/// Copies `plain` (described by `from`) into `packed` (described by `to`), on the calling thread.
-void reorder(const dnnl::memory::desc& from, const void* plain, const dnnl::memory::desc& to,
-             void* packed);
+/// Copies an argument as described by `from` into one as described by `to`.
+Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
 /// dst[m, n] float32 = src[m, k]·weights[k, n] for fixed extents; src dense, weights packed.
 class TileProduct {
@@ -74,8 +75,9 @@ class TileProduct {
   std::int64_t columns() const { return n_; }
   /// Of packed weights, in elements of the product's type: a multiple of 64.
   std::int64_t packed_elements() const;
-  /// Packs weights given as [n, k] (transposed) or [k, n], dense or with this leading stride.
-  void pack(const void* weights, bool transposed, std::int64_t stride, void* packed) const;
+  /// Packs weights (the first argument) given as [n, k] (transposed) or [k, n], dense or with this
+  /// leading stride, into the second.
+  Primitive packing(bool transposed, std::int64_t stride) const;
   void run(const void* src, const void* packed, float* dst) const;
 
  private:

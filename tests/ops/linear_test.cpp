@@ -111,14 +111,14 @@ TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
   if (!rows_do_not_depend_on_their_number(DType::float32)) {
     GTEST_SKIP() << "no AVX-512: all tiles have one height";
   }
-  for (const std::int64_t columns : {192, 176, 16, 8}) {
-    for (const std::int64_t inputs : {64, 72, 200, 1152, 1920, 3072, 4096, 7680, 10240}) {
+  for (const std::int64_t columns : {512, 192, 176, 72, 64, 16, 8}) {
+    for (const std::int64_t inputs : {16, 64, 72, 200, 512, 1152, 1920, 3072, 4096, 7680, 10240}) {
       const auto product = [&, x = random_tensor({64, inputs}, 1),
                             w = random_tensor({columns, inputs}, 2)](std::int64_t rows) {
         const TileProduct tile(rows, columns, inputs, DType::float32);
         const Tensor packed = Tensor::zeros({tile.packed_elements()}, DType::float32);
         const Tensor out = Tensor::zeros({rows, columns}, DType::float32);
-        tile.pack(w.raw(), true, inputs, packed.raw());
+        tile.packing(true, inputs).run({w.raw(), packed.raw()});
         tile.run(x.raw(), packed.raw(), out.data<float>());
         return out;
       };
