@@ -37,6 +37,8 @@ class STDiT {
   std::int64_t bytes() const;
 
  private:
+  static constexpr float norm_eps = 1e-6F;  ///< of all norms; no configuration has it
+
   struct Attention {
     ops::Linear query, key_value, out;
     ops::HeadNorm query_norm, key_norm;  ///< v3, of tokens among themselves
