@@ -137,6 +137,13 @@ const Key table[] = {
      }},
     {"sample.seed", "N", "seed of the first clip; clip i uses seed + i", "42",
      [](Draft& d, Text text, Option option) { d.job.seed = parse_seed(text, option); }},
+    {"sample.batch", "N",
+     "clips that a denoising group works on together, 1 to 1000, where they have the same size, "
+     "frames, fps, steps and guidance; takes memory, changes no bits",
+     "1",
+     [](Draft& d, Text text, Option option) {
+       d.job.batch = static_cast<int>(parse_integer(text, option, 1, 1000));
+     }},
 
     {"parallel.mode", "MODE",
      "split: text, denoising and decoding have ranks of their own; phased: all ranks do each stage "

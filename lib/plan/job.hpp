@@ -50,6 +50,7 @@ struct Job {
   bool dynamic_guidance = false;
   std::optional<std::string> scheduler;  ///< "ddim" or "dpm"; default: the checkpoint's
   std::uint64_t seed = 42;
+  int batch = 1;  ///< clips of one size that are denoised together, at most
 
   ParallelRequest parallel;
   std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
