@@ -131,16 +131,19 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
 
 OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
                                const OpenSoraFolder& model, DType dtype)
-    : DecodeStage(world, plan), model_(model), dtype_(dtype) {}
+    : DecodeStage(world, plan),
+      speeds_(plan.speeds_of(plan.decode)),
+      model_(model),
+      dtype_(dtype) {}
 
 void OpenSoraDecode::load() {
   if (!group_.member()) return;
   const trace::Scope scope("load", trace::Level::stages, "file");
-  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
+  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_, speeds_);
 }
 
 Layout OpenSoraDecode::latents(const Shape& global) const {
-  return OpenSoraDecoder::layout(model_.vae, global, ranks_.count)
+  return OpenSoraDecoder::layout(model_.vae, global, ranks_.count, speeds_)
       .embed(ranks_.first, world_.size());
 }
 

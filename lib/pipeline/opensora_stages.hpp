@@ -63,6 +63,7 @@ class OpenSoraDecode final : public DecodeStage {
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
+  std::vector<double> speeds_;
   const OpenSoraFolder& model_;
   DType dtype_;
   std::optional<OpenSoraDecoder> decoder_;
