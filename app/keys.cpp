@@ -101,8 +101,9 @@ const Key table[] = {
      true},
     {"prompt.file", "FILE",
      "more prompts, after those of prompt.text: .txt with one a line (# begins a comment line), or "
-     ".jsonl with an object a line: prompt, negative_prompt, seed, height, width, frames, fps, "
-     "steps, guidance. Prompts on the command line replace all those of the job file",
+     ".jsonl with an object a line: prompt or token_ids, negative_prompt, clean, seed, height, "
+     "width, frames, fps, steps, guidance. Prompts on the command line replace all those of the "
+     "job file",
      nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
     {"prompt.negative", "TEXT", "what the clips should not show; default: the empty prompt",
      nullptr, [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
