@@ -101,8 +101,9 @@ const Key table[] = {
      true},
     {"prompt.file", "FILE",
      "more prompts, after those of prompt.text: .txt with one a line (# begins a comment line), or "
-     ".jsonl with an object a line: prompt, negative_prompt, seed, height, width, frames, fps, "
-     "steps, guidance. Prompts on the command line replace all those of the job file",
+     ".jsonl with an object a line: prompt or token_ids, negative_prompt, clean, seed, height, "
+     "width, frames, fps, steps, guidance. Prompts on the command line replace all those of the "
+     "job file",
      nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
     {"prompt.negative", "TEXT", "what the clips should not show; default: the empty prompt",
      nullptr, [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
@@ -137,6 +138,13 @@ const Key table[] = {
      }},
     {"sample.seed", "N", "seed of the first clip; clip i uses seed + i", "42",
      [](Draft& d, Text text, Option option) { d.job.seed = parse_seed(text, option); }},
+    {"sample.batch", "N",
+     "clips that a denoising group works on together, 1 to 1000, where they have the same size, "
+     "frames, fps, steps and guidance; takes memory, changes no bits",
+     "1",
+     [](Draft& d, Text text, Option option) {
+       d.job.batch = static_cast<int>(parse_integer(text, option, 1, 1000));
+     }},
 
     {"parallel.mode", "MODE",
      "split: text, denoising and decoding have ranks of their own; phased: all ranks do each stage "

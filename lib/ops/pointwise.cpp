@@ -83,14 +83,35 @@ void add_table(const Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, const Tensor& out) {
-  const std::int64_t batch = out.shape(1);
+  const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
+  const std::int64_t copies = out.shape(1) / items;
   const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
-  for (std::int64_t row = 0; row < out.shape(0) * batch; ++row) {
+  expect(x.numel() * copies == out.numel(), "{} repeated as {}", to_string(x.shape()),
+         to_string(out.shape()));
+  for (std::int64_t row = 0; row < out.shape(0) * out.shape(1); ++row) {
     std::memcpy(
         static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
-        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / batch) * bytes,
+        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / copies) * bytes,
         bytes);
   }
+}
+
+Tensor join_batches(std::span<const Tensor> parts) {
+  if (parts.size() == 1) return parts.front();
+  Shape shape = parts.front().shape();
+  shape[1] = 0;
+  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  Tensor out = Tensor::empty(shape, parts.front().dtype());
+  auto* into = static_cast<std::byte*>(out.raw());
+  for (std::int64_t token = 0; token < shape[0]; ++token) {
+    for (const Tensor& part : parts) {
+      const Tensor items = part.rows(token, 1);
+      const auto bytes = static_cast<std::size_t>(items.bytes());
+      std::memcpy(into, items.raw(), bytes);
+      into += bytes;
+    }
+  }
+  return out;
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {

@@ -7,12 +7,13 @@
 
 #include "comm/group.hpp"
 #include "models/t5/t5.hpp"
-#include "pipeline/clip.hpp"
+#include "pipeline/batch.hpp"
 #include "plan/plan.hpp"
 
 namespace reelmesh::pipeline {
 
-/// A transformer and a sampler on the denoising groups, each of which holds all weights.
+/// A transformer and a sampler on the denoising groups, each of which holds all weights. The batch
+/// at place i of the queue goes to group i modulo their number.
 class DenoiseStage {
  public:
   DenoiseStage(const comm::Group& world, const Plan& plan);
@@ -23,13 +24,14 @@ class DenoiseStage {
   virtual void load() = 0;
   std::size_t replicas() const { return plan_.denoise.size(); }
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
-  /// Where the text embeddings of the clip at this place of the queue have to be.
+  /// Where the text embeddings of a clip of the batch at this place of the queue have to be.
   virtual Layout context_layout(const Clip& clip, std::size_t place) const = 0;
-  /// context: [token, branch, channel] in context_layout. → float32 latents
-  /// [frame, channel, row, column] without dropped frames, in the boxes in which they were made.
-  /// step: called after each sampler step on the ranks that work on the clip.
-  virtual Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                             const std::function<void()>& step) const = 0;
+  /// contexts: of each clip [token, branch, channel] in context_layout. → of each clip float32
+  /// latents [frame, channel, row, column] without dropped frames, in the boxes in which they were
+  /// made. step: called after each sampler step of all clips on the ranks that work on them.
+  virtual std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
+                                          const std::vector<Sharded>& contexts,
+                                          const std::function<void()>& step) const = 0;
 
  protected:
   comm::Group world_;

@@ -137,10 +137,10 @@ class Writer {
 };
 
 // prompts → embeddings → latents → video → files. In split mode the stages stand on disjoint ranks
-// and a round is one clip, so that clips stream through them; in phased mode a round is all clips,
+// and a round is one batch, so that clips stream through them; in phased mode a round is all clips,
 // and the text encoder leaves before the transformer comes.
 void make_clips(const Job& job, const Family& model, const Plan& plan, const comm::Group& world,
-                const std::vector<Clip>& clips) {
+                const std::vector<Batch>& batches) {
   Encode encode(world, plan, model, job.dtype);
   const auto denoise_stage = model.denoise(world, plan, job.dtype);
   const auto decode_stage = model.decode(world, plan, job.dtype);
@@ -153,49 +153,58 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
     decode.load();
   }
   Writer write(job, decode);
-  // The replica that has the first clip tells how far the job is.
+  // The replica that has the first batch tells how far the job is.
   std::int64_t steps = 0;
-  for (std::size_t i = 0; i < clips.size(); i += denoise.replicas()) steps += clips[i].record.steps;
+  for (std::size_t i = 0; i < batches.size(); i += denoise.replicas())
+    steps += steps_of(batches[i]);
   const bool speaks = world.rank() == plan.denoise.front().first;
   Progress progress("denoising", steps, "step", Progress::standard_error(speaks));
 
-  for (std::size_t first = 0; first < clips.size(); first += split ? 1 : clips.size()) {
-    const std::size_t last = split ? first + 1 : clips.size();
-    std::vector<Sharded> encoded, contexts;
+  for (std::size_t first = 0; first < batches.size(); first += split ? 1 : batches.size()) {
+    const std::size_t last = split ? first + 1 : batches.size();
+    std::vector<std::vector<Sharded>> encoded(last - first), contexts(last - first);  // of batches
     for (std::size_t i = first; i < last; ++i) {
-      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-      encoded.push_back(encode(clips[i]));
+      for (const Clip& clip : batches[i]) {
+        const trace::Mark mark(&trace::Recorder::clip, clip.index());
+        encoded[i - first].push_back(encode(clip));
+      }
     }
     if (!split) encode.release();
     for (std::size_t i = first; i < last; ++i) {
-      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-      contexts.push_back(hand_over(encoded[i - first], denoise.context_layout(clips[i], i)));
+      for (std::size_t c = 0; c < batches[i].size(); ++c) {
+        const trace::Mark mark(&trace::Recorder::clip, batches[i][c].index());
+        contexts[i - first].push_back(
+            hand_over(encoded[i - first][c], denoise.context_layout(batches[i][c], i)));
+      }
     }
     if (!split) {
       denoise.load();
       decode.load();
     }
-    // Replicas work on clips side by side; then these are decoded one after the other.
+    // Replicas work on batches side by side; then their clips are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
-      std::vector<Sharded> latents;
+      std::vector<std::vector<Sharded>> latents;
       for (std::size_t i = wave; i < end; ++i) {
-        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-        latents.push_back(denoise(clips[i], i, contexts[i - first], [&] { progress.advance(); }));
+        const trace::Mark mark(&trace::Recorder::clip, batches[i].front().index());
+        latents.push_back(denoise(batches[i], i, contexts[i - first],
+                                  [&] { progress.advance(std::ssize(batches[i])); }));
       }
       for (std::size_t i = wave; i < end; ++i) {
-        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-        const Sharded& made = latents[i - wave];
-        const Sharded placed = hand_over(made, decode.latents(made.layout.global()));
-        std::optional<Sharded> context;
-        if (job.keep_embeddings) {
-          const Sharded& held = contexts[i - first];
-          context = hand_over(held, decode.context(held.layout.global()));
-        }
-        if (decode.group().member()) {
-          const Sharded video =
-              job.keep_video ? decode(clips[i], decode.within(placed)) : Sharded{};
-          write(clips[i], placed, video, context ? &*context : nullptr);
+        for (std::size_t c = 0; c < batches[i].size(); ++c) {
+          const Clip& clip = batches[i][c];
+          const trace::Mark mark(&trace::Recorder::clip, clip.index());
+          const Sharded& made = latents[i - wave][c];
+          const Sharded placed = hand_over(made, decode.latents(made.layout.global()));
+          std::optional<Sharded> context;
+          if (job.keep_embeddings) {
+            const Sharded& held = contexts[i - first][c];
+            context = hand_over(held, decode.context(held.layout.global()));
+          }
+          if (decode.group().member()) {
+            const Sharded video = job.keep_video ? decode(clip, decode.within(placed)) : Sharded{};
+            write(clip, placed, video, context ? &*context : nullptr);
+          }
         }
       }
     }
@@ -239,7 +248,7 @@ Status run(const Job& job, const ProgramInfo& program) {
             threads == 1 ? "thread" : "threads");
   log::info("{}", layout);
 
-  if (!clips.empty()) make_clips(job, model, plan, world, clips);
+  if (!clips.empty()) make_clips(job, model, plan, world, batches_of(clips, job.batch));
 
   const bool traced = job.trace_level > 0;
   if (traced) {

@@ -44,8 +44,9 @@ class Denoise final : public DenoiseStage {
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load() override;
   Layout context_layout(const Clip& clip, std::size_t place) const override;
-  Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                     const std::function<void()>& step) const override;
+  std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
+                                  const std::vector<Sharded>& contexts,
+                                  const std::function<void()>& step) const override;
 
  private:
   DenoiseLayout layout(const Clip& clip, std::size_t place) const;

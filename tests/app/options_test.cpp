@@ -156,9 +156,9 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},     {"prompt.text", "cat"},   {"prompt.text", "dog"},
-      {"prompt.clean", "yes"}, {"sample.steps", "7"},    {"sample.dynamic-guidance", "no"},
-      {"sample.seed", "42"},   {"parallel.mode", "auto"}};
+      {"model.path", "m"},     {"prompt.text", "cat"}, {"prompt.text", "dog"},
+      {"prompt.clean", "yes"}, {"sample.steps", "7"},  {"sample.dynamic-guidance", "no"},
+      {"sample.seed", "42"},   {"sample.batch", "1"},  {"parallel.mode", "auto"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
