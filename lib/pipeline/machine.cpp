@@ -1,5 +1,6 @@
 #include "pipeline/machine.hpp"
 
+#include <malloc.h>
 #include <omp.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -103,6 +104,8 @@ std::vector<double> measure_speeds(const comm::Group& world, DType dtype) {
   }
   return speeds;
 }
+
+void return_free_memory() { ::malloc_trim(0); }
 
 std::int64_t peak_memory_bytes() {
   rusage usage{};

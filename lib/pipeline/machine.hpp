@@ -31,6 +31,9 @@ std::vector<int> nodes_of(const comm::Group& world);
 /// ranks alike are taken as such. Collective.
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype);
 
+/// Free blocks go back to the system, so that the next stage's memory is its own.
+void return_free_memory();
+
 std::int64_t peak_memory_bytes();  ///< largest resident size so far
 
 }  // namespace reelmesh::pipeline
