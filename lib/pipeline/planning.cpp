@@ -172,7 +172,8 @@ void require_fit(const Job& job, const Family& model, const std::vector<Clip>& c
   for (int r = 0; r < static_cast<int>(memory.ranks.size()); ++r) {
     if (!memory.fits(r)) needed = std::max(needed, memory.peak(r));
   }
-  add(fmt::format("a limit of {}", format_bytes(static_cast<double>(needed))));
+  // Rounded, it is still enough.
+  add(fmt::format("a limit of {}", format_bytes(1.005 * static_cast<double>(needed))));
   fail(Status::unavailable, "{}; what would help: {}", over, help);
 }
 

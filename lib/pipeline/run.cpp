@@ -166,19 +166,25 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
     if (!split && !plan.in_turn) {
       denoise.load();
       decode.load();
+      return_free_memory();
     }
     // Replicas work on clips side by side; then these are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
-      if (plan.in_turn) denoise.load();
+      if (plan.in_turn) {
+        denoise.load();
+        return_free_memory();
+      }
       std::vector<Sharded> latents;
       for (std::size_t i = wave; i < end; ++i) {
         const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
         latents.push_back(denoise(clips[i], i, contexts[i - first], [&] { progress.advance(); }));
       }
-      if (plan.in_turn) denoise.release();
+      if (plan.in_turn) {
+        denoise.release();
+        decode.load();
+      }
       return_free_memory();
-      if (plan.in_turn) decode.load();
       for (std::size_t i = wave; i < end; ++i) {
         const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
         const Sharded& made = latents[i - wave];

@@ -8,6 +8,7 @@
 #include "keys.hpp"
 #include "prompts.hpp"
 #include "scratch.hpp"
+#include "support/expect_error.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -90,6 +91,7 @@ TEST_F(Options, ReadsEveryKey) {
                          "--device.backend=cpu",
                          "--parallel.order=rank",
                          "--device.threads=3",
+                         "--device.memory-limit=16GiB,8GiB",
                          "--device.speeds=1,2.5,1e3",
                          "--numerics.dtype=bfloat16",
                          "--output.path=o",
@@ -128,6 +130,8 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.threads, 3);
   EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
   EXPECT_FALSE(job.measure_speeds);
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  EXPECT_EQ(job.memory_limits, (std::vector<std::int64_t>{16 * gib, 8 * gib}));
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_FALSE(job.keep_video);
   EXPECT_FALSE(job.keep_latents);
@@ -151,6 +155,54 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).measure_speeds);
   EXPECT_FALSE(parse_more({"--device.speeds", "equal"}).measure_speeds);
   EXPECT_TRUE(parse_more({"--device.speeds", "auto"}).speeds.empty());
+}
+
+TEST_F(Options, PlanTakesThoseOfRunAndItsOwn) {
+  const auto plan = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"plan", "--model.path", "m"});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return parse_plan(static_cast<int>(argv.size()), argv.data());
+  };
+  const PlanOptions some = plan({"--ranks", "8", "--json", "--ranks-per-node=4", "--sample.steps",
+                                 "7", "--device-memory", "80GiB", "--prompt.text", "cat"});
+  EXPECT_EQ(some.ranks, 8);
+  EXPECT_EQ(some.ranks_per_node, 4);
+  EXPECT_TRUE(some.json);
+  EXPECT_EQ(some.job.steps, 7);
+  EXPECT_EQ(some.job.clips.at(0).prompt, "cat");
+  EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
+  // Nothing but ranks and the model is needed: one clip, on one node, without limits.
+  const PlanOptions least = plan({"--ranks", "3"});
+  EXPECT_EQ(least.ranks_per_node, 3);
+  EXPECT_FALSE(least.json);
+  EXPECT_EQ(least.job.clips.size(), 1U);
+  EXPECT_TRUE(least.job.memory_limits.empty());
+  using reelmesh::test::expect_error;
+  expect_error(
+      Status::usage, [&] { plan({}); }, "--ranks is missing");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "0"});
+      },
+      "whole number from 1");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "2", "--ranks", "3"});
+      },
+      "given twice");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "2", "--device-memory", "1GiB", "--device.memory-limit", "2GiB"});
+      },
+      "given twice");
+  for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
+                             "--device.memory-limit SIZES"}) {
+    EXPECT_THAT(plan_help(), HasSubstr(option));
+  }
 }
 
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
@@ -194,7 +246,7 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: unknown option --sample.ste; the nearest known one is --sample.steps"},
       {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
       {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
-      {{"--device.memory-limit", "1GiB"}, "64: unknown option --device.memory-limit; the nearest"},
+      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; the nearest"},
       {{"--numerics.reproducible", "on"}, "64: unknown option --numerics.reproducible; "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
@@ -241,6 +293,11 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      {{"--device.memory-limit", "much"},
+       "64: --device.memory-limit: 'much' is not a size such as"},
+      {{"--device.memory-limit", "1GiB,,2GiB"}, "64: --device.memory-limit: '' is not a size"},
+      {{"--device.memory-limit", "0"}, "64: --device.memory-limit: '0' is not a size above 0"},
+      {{"--device.memory-limit", "-1GiB"}, "64: --device.memory-limit: '-1GiB' is not a size"},
       {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
       {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
       {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},
