@@ -22,7 +22,7 @@ class Held : public ::testing::TestWithParam<DType> {
   // Layers' own count leaves out norms and tables, and tiny layers are filled up more or less as
   // they stand together; layers of released widths are exact (below).
   void expect_close(std::int64_t said, std::int64_t held) const {
-    EXPECT_NEAR(double(said), double(held), 0.1 * double(held));
+    EXPECT_NEAR(double(said), double(held), 0.15 * double(held));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, Held, ::testing::Values(DType::float32, DType::bfloat16),
