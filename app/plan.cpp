@@ -38,7 +38,10 @@ struct Row {
   }
 };
 
-std::string shown(const Box& box) { return box.empty() ? "-" : to_string(box); }
+// A rank without a part in a stage has a box without axes.
+bool has_part(const Box& box) { return !box.extent.empty() && !box.empty(); }
+
+std::string shown(const Box& box) { return has_part(box) ? to_string(box) : "-"; }
 
 std::string shown(const std::vector<std::int64_t>& layers) {
   if (layers.empty()) return "-";
@@ -76,7 +79,10 @@ void print(const Outline& made) {
             << table.str() << std::flush;
 }
 
-json as_json(const Box& box) { return {{"offset", box.offset}, {"extent", box.extent}}; }
+json as_json(const Box& box) {
+  if (!has_part(box)) return nullptr;
+  return {{"offset", box.offset}, {"extent", box.extent}};
+}
 
 json as_json(const StageMemory& stage) {
   return {{"weights", stage.weights}, {"working", stage.working}};

@@ -151,7 +151,7 @@ void require_fit(const Job& job, const Family& model, const std::vector<Clip>& c
     }
   };
   std::string help;
-  const auto add = [&](const std::string& what) { help += (help.empty() ? "" : ", ") + what; };
+  const auto add = [&](const std::string& what) { help += (help.empty() ? "" : " or ") + what; };
   // Ranks of the same kind; where they differ, nobody knows what more of them would be like.
   constexpr int most = 64;
   for (int ranks = conditions.ranks + 1; job.memory_limits.size() == 1 && ranks <= most; ++ranks) {
