@@ -90,14 +90,16 @@ MemoryPlan plan_memory(const Job& job, const Family& model, const std::vector<Cl
   }
   for (std::size_t r = 0; r < text.size(); ++r) {
     memory.ranks[r].text = text[r];
-    if (text[r].weights > 0) memory.ranks[r].text.working += waiting;
-    memory.ranks[r].queue = waiting;
+    memory.ranks[r].queue = waiting;  // CogVideoX's ranks have parts of it: more than enough
   }
+  const int last = plan.text.first + plan.device_map.final_norm_rank;
+  memory.ranks.at(static_cast<std::size_t>(last)).text.working += waiting;
   for (const Clip* clip : unlike) {
     const ClipCost cost = model.cost(plan, *clip, precision);
     for (std::size_t r = 0; r < text.size(); ++r) {
       keep_larger(memory.ranks[r].denoise, cost.ranks[r].denoise);
       keep_larger(memory.ranks[r].decode, cost.ranks[r].decode);
+      if (!job.keep_video) memory.ranks[r].decode.working = 0;  // it is loaded, and rests
     }
   }
   take_turns(memory);
