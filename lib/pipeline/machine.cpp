@@ -105,6 +105,14 @@ std::vector<double> measure_speeds(const comm::Group& world, DType dtype) {
   return speeds;
 }
 
+BlocksOfTheirOwn::BlocksOfTheirOwn() { ::mallopt(M_MMAP_THRESHOLD, 1 << 20); }
+
+// To where glibc raises them by itself, as blocks of the steps are freed.
+BlocksOfTheirOwn::~BlocksOfTheirOwn() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 void return_free_memory() { ::malloc_trim(0); }
 
 std::int64_t peak_memory_bytes() {

@@ -31,6 +31,16 @@ std::vector<int> nodes_of(const comm::Group& world);
 /// ranks alike are taken as such. Collective.
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype);
 
+/// While it lives, large blocks have pages of their own, so that what is needed for loading alone
+/// goes back at once and leaves no holes among the weights.
+class BlocksOfTheirOwn {
+ public:
+  BlocksOfTheirOwn();
+  ~BlocksOfTheirOwn();
+  BlocksOfTheirOwn(const BlocksOfTheirOwn&) = delete;
+  BlocksOfTheirOwn& operator=(const BlocksOfTheirOwn&) = delete;
+};
+
 /// Free blocks go back to the system, so that the next stage's memory is its own.
 void return_free_memory();
 

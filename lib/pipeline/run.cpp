@@ -135,10 +135,14 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
   DenoiseStage& denoise = *denoise_stage;
   DecodeStage& decode = *decode_stage;
   const bool split = plan.mode == Mode::split;
-  encode.load();
+  const auto load = [](auto& stage) {
+    const BlocksOfTheirOwn blocks;
+    stage.load();
+  };
+  load(encode);
   if (split) {
-    denoise.load();
-    decode.load();
+    load(denoise);
+    load(decode);
   }
   Writer write(job, decode);
   // The replica that has the first clip tells how far the job is.
@@ -164,15 +168,15 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
     }
     encoded.clear();
     if (!split && !plan.in_turn) {
-      denoise.load();
-      decode.load();
+      load(denoise);
+      load(decode);
       return_free_memory();
     }
     // Replicas work on clips side by side; then these are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
       if (plan.in_turn) {
-        denoise.load();
+        load(denoise);
         return_free_memory();
       }
       std::vector<Sharded> latents;
@@ -182,7 +186,7 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
       }
       if (plan.in_turn) {
         denoise.release();
-        decode.load();
+        load(decode);
       }
       return_free_memory();
       for (std::size_t i = wave; i < end; ++i) {
