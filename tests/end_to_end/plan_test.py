@@ -12,7 +12,7 @@ USAGE, UNAVAILABLE = 64, 69
 MIB = 1 << 20
 # Foreseen memory may be this much below what a rank really had, and this much above: what lies
 # unused between blocks is taken as a tenth of what is in use, and differs from run to run.
-BELOW, ABOVE = 0.04, 0.15
+BELOW, ABOVE = 0.05, 0.15
 
 
 class PlanCase(Scratch):
