@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "values.hpp"
 
 namespace reelmesh::app {
@@ -75,6 +76,18 @@ std::vector<double> parse_speeds(Text text, Option option) {
     begin = end + 1;
   }
   return speeds;
+}
+
+// One size for all ranks, or one a rank.
+std::vector<std::int64_t> parse_limits(Text text, Option option) {
+  std::vector<std::int64_t> limits;
+  for (std::size_t begin = 0; text != "none" && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    limits.push_back(parse_bytes(text.substr(begin, end - begin), option));
+    require(limits.back() > 0, Status::usage, "{}: '{}' is not a size above 0", option, text);
+    begin = end + 1;
+  }
+  return limits;
 }
 
 const Key table[] = {
@@ -199,6 +212,13 @@ const Key table[] = {
      [](Draft&, Text text, Option option) { check_backend(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
+    {"device.memory-limit", "SIZES",
+     "memory that a rank may use, such as 16GiB; a list such as 16GiB,16GiB,8GiB (one a rank) "
+     "gives "
+     "unlike ranks unlike limits. The plan keeps to it, or the job is refused (status 69); none: "
+     "no limit",
+     "none",
+     [](Draft& d, Text text, Option option) { d.job.memory_limits = parse_limits(text, option); }},
     {"device.speeds", "LIST",
      "how fast ranks are compared with one another, by which their parts are cut: equal, numbers "
      "such as 1,1,2.5,2.5 (one a rank), or auto: measured at the start",

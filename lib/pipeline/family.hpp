@@ -8,7 +8,7 @@
 #include "comm/group.hpp"
 #include "models/t5/t5.hpp"
 #include "pipeline/batch.hpp"
-#include "plan/plan.hpp"
+#include "plan/cost.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -22,6 +22,7 @@ class DenoiseStage {
   DenoiseStage& operator=(const DenoiseStage&) = delete;
 
   virtual void load() = 0;
+  virtual void release() = 0;  ///< the weights
   std::size_t replicas() const { return plan_.denoise.size(); }
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
   /// Where the text embeddings of a clip of the batch at this place of the queue have to be.
@@ -48,6 +49,7 @@ class DecodeStage {
   DecodeStage& operator=(const DecodeStage&) = delete;
 
   virtual void load() = 0;
+  virtual void release() = 0;  ///< the weights
   const comm::Group& group() const { return group_; }
   /// Where latents [frame, channel, row, column] have to be, of an array over the world.
   virtual Layout latents(const Shape& global) const = 0;
@@ -88,6 +90,10 @@ class Family {
   virtual ClipShapes shapes(const Job& job, const Clip& clip) const = 0;
   /// Several lines for people: who does what with such a clip.
   virtual std::string describe(const Plan& plan, const Clip& clip, DType dtype) const = 0;
+
+  /// What so many such clips, denoised together, cost each rank.
+  virtual ClipCost cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                        const Precision& precision) const = 0;
 
   /// How the ranks of a denoising group stand with such a clip: those of a row exchange most.
   virtual Mesh mesh(const Plan& plan, const Clip& clip, DType dtype) const = 0;

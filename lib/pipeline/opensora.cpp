@@ -112,6 +112,13 @@ std::string OpenSora::describe(const Plan& plan, const Clip& clip, DType dtype) 
                             {c.layers, c.hidden, c.heads, STDiT::branches, size_of(dtype)});
 }
 
+ClipCost OpenSora::cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                        const Precision& precision) const {
+  return open_sora_cost(plan, folder_.transformer, folder_.vae, stdit_clip(clip), clips,
+                        static_cast<std::int64_t>(clip.branches.front().size()), clip.size.frames,
+                        precision);
+}
+
 // Frames and places are exchanged by all with all.
 Mesh OpenSora::mesh(const Plan& plan, const Clip& /*clip*/, DType /*dtype*/) const {
   return {1, 1, plan.denoise.front().count};

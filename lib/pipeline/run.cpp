@@ -6,14 +6,16 @@
 #include "base/progress.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "ops/onednn.hpp"
 #include "pipeline/machine.hpp"
+#include "pipeline/planning.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/stages.hpp"
 #include "plan/nodes.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
-#include "weights/json.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -25,18 +27,12 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
   });
 }
 
-Plan plan_of(const Job& job, const Family& model, int ranks) {
-  const ExpectedShapes tensors = t5_tensors(model.text_encoder());
-  TextEncoderSizes sizes{model.text_encoder().num_layers, 0, 0};
-  for (const auto& [name, shape] : tensors) {
-    if (name.starts_with("encoder.block.1.") || sizes.layers == 1) {
-      sizes.layer_bytes += numel(shape) * size_of(job.dtype);
-    }
-    if (name == "shared.weight") sizes.embedding_bytes = numel(shape) * size_of(job.dtype);
-  }
-  const std::string& map = job.parallel.device_map;
-  return make_plan(job.parallel, sizes, ranks,
-                   map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
+// The ranks agree on what they plan with, so that they come to the same plan.
+Conditions conditions_of(const comm::Group& world, int threads, DType dtype) {
+  const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
+  const bool wide = world.max(wider(ops::compute_dtype(dtype))) == wider(DType::float32);
+  return {world.size(), static_cast<int>(world.max(std::int64_t{threads})),
+          wide ? DType::float32 : dtype};
 }
 
 // Ranks in the order of their places. mesh: of a denoising group.
@@ -46,14 +42,6 @@ comm::Group in_places(const comm::Group& world, const Plan& plan, const Mesh& me
   const std::vector<int> places =
       order_by_node(nodes, close_ranks(plan.denoise, {mesh.branch_ranks(), mesh.ulysses}, nodes));
   return std::is_sorted(places.begin(), places.end()) ? world : world.in_order(places);
-}
-
-std::vector<double> speeds_of(const Job& job, const comm::Group& world) {
-  if (job.measure_speeds) return measure_speeds(world, job.dtype);
-  require(job.speeds.empty() || job.speeds.size() == static_cast<std::size_t>(world.size()),
-          Status::unavailable, "device.speeds: {} speeds are given, and the job has {} ranks",
-          job.speeds.size(), world.size());
-  return job.speeds;
 }
 
 // The clips that are still to be made.
@@ -138,7 +126,8 @@ class Writer {
 
 // prompts → embeddings → latents → video → files. In split mode the stages stand on disjoint ranks
 // and a round is one batch, so that clips stream through them; in phased mode a round is all clips,
-// and the text encoder leaves before the transformer comes.
+// and the text encoder leaves before the transformer comes. Where the plan has transformer and
+// decoder in turn, each leaves before the other comes, wave by wave.
 void make_clips(const Job& job, const Family& model, const Plan& plan, const comm::Group& world,
                 const std::vector<Batch>& batches) {
   Encode encode(world, plan, model, job.dtype);
@@ -169,7 +158,10 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
         encoded[i - first].push_back(encode(clip));
       }
     }
-    if (!split) encode.release();
+    if (!split) {
+      encode.release();
+      release_free_memory();
+    }
     for (std::size_t i = first; i < last; ++i) {
       for (std::size_t c = 0; c < batches[i].size(); ++c) {
         const trace::Mark mark(&trace::Recorder::clip, batches[i][c].index());
@@ -177,19 +169,27 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
             hand_over(encoded[i - first][c], denoise.context_layout(batches[i][c], i)));
       }
     }
-    if (!split) {
+    encoded.clear();
+    if (!split && !plan.in_turn) {
       denoise.load();
       decode.load();
+      release_free_memory();
     }
     // Replicas work on batches side by side; then their clips are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
+      if (plan.in_turn) denoise.load();
       std::vector<std::vector<Sharded>> latents;
       for (std::size_t i = wave; i < end; ++i) {
         const trace::Mark mark(&trace::Recorder::clip, batches[i].front().index());
         latents.push_back(denoise(batches[i], i, contexts[i - first],
                                   [&] { progress.advance(std::ssize(batches[i])); }));
       }
+      if (plan.in_turn) {
+        denoise.release();
+        decode.load();
+      }
+      release_free_memory();
       for (std::size_t i = wave; i < end; ++i) {
         for (std::size_t c = 0; c < batches[i].size(); ++c) {
           const Clip& clip = batches[i][c];
@@ -207,6 +207,8 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
           }
         }
       }
+      if (plan.in_turn) decode.release();
+      release_free_memory();
     }
   }
   progress.finish();
@@ -230,9 +232,14 @@ Status run(const Job& job, const ProgramInfo& program) {
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
-  Plan plan = plan_of(job, model, world.size());
+  const Conditions conditions = conditions_of(world, threads, job.dtype);
+  Plan plan = plan_roles(job, model, clips, conditions);
   world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
-  plan.speeds = speeds_of(job, world);
+  plan.speeds =
+      job.measure_speeds ? measure_speeds(world, job.dtype) : speeds_of_ranks(job, world.size());
+  const MemoryPlan memory = plan_memory(job, model, clips, plan, conditions);
+  require_fit(job, model, clips, memory, conditions);
+  plan.in_turn = memory.in_turn;
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }
@@ -241,7 +248,7 @@ Status run(const Job& job, const ProgramInfo& program) {
   }
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const int all_clips = static_cast<int>(clips.size());
-  const std::string layout = clips.front().record.layout;
+  const std::string layout = clips.front().record.layout + describe(memory);
   clips = pending_clips(job, model, std::move(clips), world);
   log::info("{} {} with {} on {} {} of {} {}", clips.size(), clips.size() == 1 ? "clip" : "clips",
             job.model.root.string(), world.size(), world.size() == 1 ? "rank" : "ranks", threads,

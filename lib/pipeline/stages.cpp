@@ -6,7 +6,6 @@
 #include "layout/relayout.hpp"
 #include "pipeline/denoise.hpp"
 #include "plan/decode.hpp"
-#include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -36,7 +35,6 @@ void Encode::load() {
 
 void Encode::release() {
   for (auto& layers : layers_) layers.reset();
-  release_free_memory();
 }
 
 // The hidden state goes from stage to stage; this rank works on the stages that it holds.

@@ -43,6 +43,7 @@ class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load() override;
+  void release() override { transformer_.reset(); }
   Layout context_layout(const Clip& clip, std::size_t place) const override;
   std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
                                   const std::vector<Sharded>& contexts,
@@ -61,6 +62,7 @@ class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load() override;
+  void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 

@@ -60,6 +60,8 @@ struct Job {
   /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
   std::vector<double> speeds;
   bool measure_speeds = false;
+  /// Bytes that a rank may use: none, one for all ranks, or one for each in the order of places.
+  std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
 
   std::filesystem::path output;

@@ -1,5 +1,6 @@
 #include "tensor/memory.hpp"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -156,7 +157,10 @@ std::shared_ptr<void> host_memory(std::int64_t bytes) {
   return block == nullptr ? nullptr : std::shared_ptr<void>(block, std::free);
 }
 
-void release_free_memory() { range().release(); }
+void release_free_memory() {
+  range().release();
+  ::malloc_trim(0);
+}
 
 HostMemory host_memory_now() { return range().now(); }
 

@@ -90,6 +90,7 @@ TEST_F(Options, ReadsEveryKey) {
                          "--device.backend=cpu",
                          "--parallel.order=rank",
                          "--device.threads=3",
+                         "--device.memory-limit=16GiB,8GiB",
                          "--device.speeds=1,2.5,1e3",
                          "--numerics.dtype=bfloat16",
                          "--output.path=o",
@@ -128,6 +129,8 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.threads, 3);
   EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
   EXPECT_FALSE(job.measure_speeds);
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  EXPECT_EQ(job.memory_limits, (std::vector<std::int64_t>{16 * gib, 8 * gib}));
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_FALSE(job.keep_video);
   EXPECT_FALSE(job.keep_latents);
@@ -194,7 +197,7 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: unknown option --sample.ste; the nearest known one is --sample.steps"},
       {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
       {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
-      {{"--device.memory-limit", "1GiB"}, "64: unknown option --device.memory-limit; the nearest"},
+      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; the nearest"},
       {{"--numerics.reproducible", "on"}, "64: unknown option --numerics.reproducible; "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
@@ -241,6 +244,11 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      {{"--device.memory-limit", "much"},
+       "64: --device.memory-limit: 'much' is not a size such as"},
+      {{"--device.memory-limit", "1GiB,,2GiB"}, "64: --device.memory-limit: '' is not a size"},
+      {{"--device.memory-limit", "0"}, "64: --device.memory-limit: '0' is not a size above 0"},
+      {{"--device.memory-limit", "-1GiB"}, "64: --device.memory-limit: '-1GiB' is not a size"},
       {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
       {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
       {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},

@@ -27,7 +27,11 @@ Tensor channel_first(const Tensor& x, std::int64_t channels) {
 STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::string& name) const {
   const std::int64_t d = config_.hidden;
   const auto rows = [&](std::int64_t first, std::int64_t count) {
-    return ops::Linear(weights.load_rows(name + ".qkv.weight", {3 * d, d}, first, count, dtype_),
+    // Read while they are packed: plain copies would leave holes in memory.
+    const auto read = [&](std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
+      weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype_, into, stride);
+    };
+    return ops::Linear(ops::WeightRows{d, count, dtype_, read},
                        weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype_));
   };
   Attention layer{
