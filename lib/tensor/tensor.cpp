@@ -8,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "tensor/convert.hpp"
+#include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh {
 
@@ -42,13 +43,21 @@ void* allocate(std::int64_t bytes) {
 
 }  // namespace
 
-Tensor Tensor::empty(Shape shape, DType dtype) {
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   Tensor t;
+  t.device_ = device;
   t.numel_ = reelmesh::numel(shape);
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
   const std::int64_t bytes = checked_product(t.numel_, size_of(dtype), "tensor shape");
   if (bytes == 0) return t;
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) {
+      t.owner_ = cuda::allocate(device, bytes, &t.data_);
+      return t;
+    }
+  }
+  expect(!device.is_cuda(), "tensor on {} in a build without CUDA", to_string(device));
   void* memory = allocate(bytes);
   require(memory != nullptr, Status::unavailable, "no memory left for a tensor of {} ({} {})",
           format_bytes(static_cast<double>(bytes)), name_of(dtype), to_string(t.shape_));
@@ -58,9 +67,16 @@ Tensor Tensor::empty(Shape shape, DType dtype) {
   return t;
 }
 
-Tensor Tensor::zeros(Shape shape, DType dtype) {
-  Tensor t = empty(std::move(shape), dtype);
-  if (!t.empty()) std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes()));
+Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
+  Tensor t = empty(std::move(shape), dtype, device);
+  if (t.empty()) return t;
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) {
+      cuda::fill_zero(device, t.data_, t.bytes());
+      return t;
+    }
+  }
+  std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes()));
   return t;
 }
 
@@ -95,14 +111,47 @@ Tensor Tensor::reshape(Shape shape) const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  Tensor out = empty(shape_, dtype);
+  Tensor out = empty(shape_, dtype, device_);
+  if (numel_ == 0) return out;
+  if constexpr (cuda_built) {
+    if (device_.is_cuda()) {
+      cuda::convert(device_, data_, dtype_, out.data_, dtype, numel_);
+      return out;
+    }
+  }
   convert(data_, dtype_, out.data_, dtype, numel_);
   return out;
 }
 
-Tensor Tensor::clone() const {
-  Tensor out = empty(shape_, dtype_);
-  if (numel_ > 0) std::memcpy(out.data_, data_, static_cast<std::size_t>(bytes()));
+void Tensor::misplaced(Device device) const {
+  fail(Status::internal, "tensor {} on {} used on {}", to_string(shape_),
+       reelmesh::to_string(device_), reelmesh::to_string(device));
+}
+
+Tensor Tensor::on(Device device) const { return device == device_ ? *this : copy_to(device); }
+
+Tensor Tensor::clone() const { return copy_to(device_); }
+
+Tensor Tensor::copy_to(Device device) const {
+  Tensor out = empty(shape_, dtype_, device);
+  if (numel_ == 0) return out;
+  if constexpr (cuda_built) {
+    if (device_.is_cuda()) {
+      expect(!device.is_cuda() || device == device_, "copy from {} to {}", to_string(device_),
+             to_string(device));
+      if (device.is_cuda()) {
+        cuda::on_device(device, out.data_, data_, bytes());
+      } else {
+        cuda::to_host(device_, out.data_, data_, bytes());
+      }
+      return out;
+    }
+    if (device.is_cuda()) {
+      cuda::to_device(device, out.data_, data_, bytes());
+      return out;
+    }
+  }
+  std::memcpy(out.data_, data_, static_cast<std::size_t>(bytes()));
   return out;
 }
 
