@@ -1,14 +1,17 @@
 #pragma once
-// Scalar functions that compilers vectorise, with the same bits on every instruction set.
+// Scalar functions that compilers vectorise, with the same bits on every instruction set, and on
+// devices.
 #include <bit>
 #include <cmath>
 #include <cstdint>
+
+#include "base/host_device.hpp"
 
 namespace reelmesh::ops {
 
 /// e^x to about 1 ulp; 0 below −87. Range reduction by powers of two and a polynomial of degree 6
 /// (Cephes expf, S. Moshier).
-inline float exp_approx(float x) {
+REELMESH_HOST_DEVICE inline float exp_approx(float x) {
   const float limited = x > 88.0F ? 88.0F : (x < -87.0F ? -87.0F : x);
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
   const float shifted = limited * 1.44269504088896341F + magic;
@@ -28,10 +31,10 @@ inline float exp_approx(float x) {
   return x < -87.0F ? 0.0F : scaled;
 }
 
-inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
+REELMESH_HOST_DEVICE inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
 
 /// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) = x·σ(2u).
-inline float gelu_tanh(float x) {
+REELMESH_HOST_DEVICE inline float gelu_tanh(float x) {
   const float u = 0.79788456080286535588F * (x + 0.044715F * (x * x * x));
   return x / (1.0F + exp_approx(-2.0F * u));
 }

@@ -1,6 +1,7 @@
 #pragma once
-// What kernels are written with: numbers as they lie in memory, the lanes of a warp, and the launch.
-// The tests run the same kernels on the host, with support/cuda_on_host.hpp in the place of CUDA.
+// What kernels are written with: numbers as they lie in memory, the lanes of a warp, and the
+// launch. The tests run the same kernels on the host, with support/cuda_on_host.hpp in the place of
+// CUDA.
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -10,6 +11,7 @@
 #include "support/cuda_on_host.hpp"
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
