@@ -128,31 +128,34 @@ void Tensor::misplaced(Device device) const {
        reelmesh::to_string(device_), reelmesh::to_string(device));
 }
 
-Tensor Tensor::on(Device device) const { return device == device_ ? *this : copy_to(device); }
-
-Tensor Tensor::clone() const { return copy_to(device_); }
-
-Tensor Tensor::copy_to(Device device) const {
+Tensor Tensor::on(Device device) const {
+  if (device == device_) return *this;
   Tensor out = empty(shape_, dtype_, device);
-  if (numel_ == 0) return out;
-  if constexpr (cuda_built) {
-    if (device_.is_cuda()) {
-      expect(!device.is_cuda() || device == device_, "copy from {} to {}", to_string(device_),
-             to_string(device));
-      if (device.is_cuda()) {
-        cuda::on_device(device, out.data_, data_, bytes());
-      } else {
-        cuda::to_host(device_, out.data_, data_, bytes());
-      }
-      return out;
-    }
-    if (device.is_cuda()) {
-      cuda::to_device(device, out.data_, data_, bytes());
-      return out;
-    }
-  }
-  std::memcpy(out.data_, data_, static_cast<std::size_t>(bytes()));
+  out.copy_from(*this);
   return out;
+}
+
+Tensor Tensor::clone() const {
+  Tensor out = empty(shape_, dtype_, device_);
+  out.copy_from(*this);
+  return out;
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  expect(shape_ == other.shape_ && dtype_ == other.dtype_, "tensor {} of {} copied to {} of {}",
+         reelmesh::to_string(other.shape_), name_of(other.dtype_), reelmesh::to_string(shape_),
+         name_of(dtype_));
+  if (numel_ == 0) return;
+  if constexpr (cuda_built) {
+    const Device from = other.device_;
+    if (from.is_cuda() && device_.is_cuda()) {
+      if (from != device_) other.misplaced(device_);
+      return cuda::on_device(device_, data_, other.data_, bytes());
+    }
+    if (device_.is_cuda()) return cuda::to_device(device_, data_, other.data_, bytes());
+    if (from.is_cuda()) return cuda::to_host(from, data_, other.data_, bytes());
+  }
+  std::memcpy(data_, other.data_, static_cast<std::size_t>(bytes()));
 }
 
 }  // namespace reelmesh

@@ -75,9 +75,10 @@ class Tensor {
   /// The same values on another device (a copy), or the tensor itself when it is there.
   Tensor on(Device device) const;
   Tensor clone() const;
+  /// Takes the values of `other`, of the same shape and type, which may be on another device.
+  void copy_from(const Tensor& other) const;
 
  private:
-  Tensor copy_to(Device device) const;
   [[noreturn]] void misplaced(Device device) const;
 
   std::shared_ptr<const void> owner_;

@@ -3,6 +3,7 @@
 // block as fibers of one thread. They meet at barriers and in the collective operations of a warp.
 // Blocks come one after the other. Reports, by ending the test program, threads that wait for
 // others that have ended or are elsewhere; shared memory starts as NaN.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -48,7 +49,9 @@ struct Copy {
 };
 
 struct Fiber {
-  ucontext_t context;
+  ucontext_t start;
+  jmp_buf place;  ///< where it yielded; unlike ucontext this needs no system call
+  bool started = false;
   std::unique_ptr<std::byte[]> stack;
   bool ended = false;
   unsigned index = 0;
@@ -57,7 +60,7 @@ struct Fiber {
 };
 
 struct Block {
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;
   Fiber* current = nullptr;
   std::function<void()> body;
@@ -68,7 +71,18 @@ struct Block {
 };
 inline Block block;
 
-inline void yield() { swapcontext(&block.current->context, &block.scheduler); }
+inline void yield() {
+  if (_setjmp(block.current->place) == 0) _longjmp(block.scheduler, 1);
+}
+
+inline void resume(Fiber& fiber) {
+  block.current = &fiber;
+  threadIdx = {fiber.index, 0, 0};
+  if (_setjmp(block.scheduler) != 0) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  setcontext(&fiber.start);
+}
 
 inline void meet(Meeting& meeting) {
   const std::uint64_t round = meeting.round;
@@ -118,15 +132,15 @@ inline void run_block(unsigned index, int threads) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     Fiber& fiber = *block.fibers[i];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = stack_bytes;
-    fiber.context.uc_link = nullptr;
-    fiber.ended = false;
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = fiber.stack.get();
+    fiber.start.uc_stack.ss_size = stack_bytes;
+    fiber.start.uc_link = nullptr;
+    fiber.started = fiber.ended = false;
     fiber.index = static_cast<unsigned>(i);
     fiber.copies.clear();
     fiber.groups = 0;
-    makecontext(&fiber.context, &enter, 0);
+    makecontext(&fiber.start, &enter, 0);
   }
   for (std::size_t ended = 0; ended < count;) {
     const std::size_t before = ended;
@@ -134,9 +148,7 @@ inline void run_block(unsigned index, int threads) {
     for (std::size_t i = 0; i < count; ++i) {
       Fiber& fiber = *block.fibers[i];
       if (fiber.ended) continue;
-      block.current = &fiber;
-      threadIdx = {fiber.index, 0, 0};
-      swapcontext(&block.scheduler, &fiber.context);
+      resume(fiber);
       ended += fiber.ended ? 1 : 0;
     }
     if (ended == before && meetings == block.meetings) {
