@@ -1,8 +1,8 @@
 #pragma once
 // Kernels over numbers in packs: 16 bytes for each access where rows and addresses allow it, one by
 // one otherwise. A number's bits are the same either way.
-#include <initializer_list>
 #include <limits>
+#include <vector>
 
 #include "tensor/cuda/kernel.cuh"
 
@@ -81,7 +81,7 @@ __global__ void run_packs(std::int64_t packs, F f) {
 /// addresses are aligned.
 template <class T, class F>
 void for_packs(const char* name, Device device, std::int64_t count, std::int64_t n,
-               std::initializer_list<const void*> addresses, const F& f) {
+               const std::vector<const void*>& addresses, const F& f) {
   constexpr int wide = pack_size<T>;
   bool packed = n % wide == 0;
   for (const void* p : addresses) packed = packed && aligned(p);

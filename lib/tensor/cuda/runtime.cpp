@@ -95,7 +95,9 @@ Devices devices() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
     cudaGetLastError();  // not an error of the next call
-    return {0, cudaGetErrorString(status)};
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    return {0, driver == 0 ? "no NVIDIA driver is loaded" : cudaGetErrorString(status)};
   }
   return {count, count > 0 ? "" : "the driver shows none"};
 }
