@@ -9,17 +9,22 @@ std::string to_string(Device device) {
   return device.is_cuda() ? fmt::format("cuda:{}", device.cuda) : "host";
 }
 
+std::string why_no_cuda() {
+  if constexpr (cuda_built) {
+    const cuda::Devices found = cuda::devices();
+    return found.count > 0 ? "" : fmt::format("there is no CUDA device: {}", found.why_none);
+  }
+  return "this build has no CUDA backend";
+}
+
 Device device_of_rank(Backend backend, int local_rank) {
   if (backend == Backend::cpu) return {};
-  cuda::Devices found;
+  const std::string why = why_no_cuda();
+  require(why.empty() || backend == Backend::automatic, Status::unavailable,
+          "device.backend is cuda, but {}", why);
   if constexpr (cuda_built) {
-    found = cuda::devices();
-  } else {
-    found.why_none = "this build is without CUDA (REELMESH_CUDA)";
+    if (why.empty()) return {local_rank % cuda::devices().count};
   }
-  if (found.count > 0) return {local_rank % found.count};
-  require(backend == Backend::automatic, Status::unavailable,
-          "device.backend is cuda, but there is no CUDA device: {}", found.why_none);
   return {};
 }
 
@@ -32,7 +37,7 @@ DeviceMemory device_memory(Device device) {
 
 std::string cuda_versions() {
   if constexpr (cuda_built) return cuda::versions();
-  return "not in this build";
+  return {};
 }
 
 }  // namespace reelmesh

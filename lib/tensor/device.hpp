@@ -23,6 +23,10 @@ struct Device {
 
 std::string to_string(Device device);  ///< "host", "cuda:1"
 
+/// Why this process cannot use a CUDA device: "this build has no CUDA backend", "there is no CUDA
+/// device: …"; empty where it can.
+std::string why_no_cuda();
+
 /// What `device.backend` asks for.
 enum class Backend { automatic, cpu, cuda };
 
@@ -38,7 +42,7 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory(Device device);
 
-/// "CUDA 13.0, cuBLASLt 13.0.2, …, for sm_80 sm_90", or "not in this build".
+/// "13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9"; empty in a build without CUDA.
 std::string cuda_versions();
 
 }  // namespace reelmesh

@@ -18,7 +18,7 @@ struct Devices {
 };
 Devices devices();
 
-std::string versions();
+std::string versions();  ///< as cuda_versions()
 DeviceMemory memory(Device device);
 
 /// Uninitialised memory of the stream's present: those who use it later on the stream may. Counted
