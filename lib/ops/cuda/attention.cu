@@ -2,7 +2,7 @@
 #include "ops/cuda/attention_float.cuh"
 #include "ops/cuda/attention_half.cuh"
 #include "ops/cuda/ops.hpp"
-#include "ops/cuda/packs.cuh"
+#include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {

@@ -1,7 +1,7 @@
 // ops/onednn.hpp is more than nvcc takes; the class is declared for the host in convolution.hpp,
 // and what needs kernels is here.
 #include "ops/cuda/image_tiles.hpp"
-#include "ops/cuda/packs.cuh"
+#include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {

@@ -1,5 +1,5 @@
 #include "ops/cuda/ops.hpp"
-#include "ops/cuda/packs.cuh"
+#include "tensor/cuda/packs.cuh"
 #include "ops/math.hpp"
 #include "ops/places.hpp"
 
