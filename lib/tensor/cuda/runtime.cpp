@@ -109,9 +109,8 @@ std::string versions() {
   int runtime = 0, nccl = 0;
   cudaRuntimeGetVersion(&runtime);
   ncclGetVersion(&nccl);
-  return fmt::format("{}.{}, cuBLASLt {}, cuDNN {}, NCCL {}", runtime / 1000,
-                     runtime % 1000 / 10, triple(cublasLtGetVersion(), 10000),
-                     triple(cudnnGetVersion(), 10000),
+  return fmt::format("{}.{}, cuBLASLt {}, cuDNN {}, NCCL {}", runtime / 1000, runtime % 1000 / 10,
+                     triple(cublasLtGetVersion(), 10000), triple(cudnnGetVersion(), 10000),
                      triple(static_cast<std::size_t>(nccl), 10000));
 }
 
