@@ -1,4 +1,4 @@
-# The CUDA backend, found or left out. Sets REELMESH_WITH_CUDA, and gives reelmesh_cuda to link.
+# The CUDA backend, found or left out. Sets REELMESH_WITH_CUDA, and REELMESH_CUDA_LIBRARIES to link.
 #
 #   REELMESH_CUDA=AUTO                  built where nvcc, cuBLASLt, cuDNN and NCCL are found
 #   REELMESH_CUDA=ON|OFF                an error where something is missing; not built
@@ -8,6 +8,7 @@ set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(REELMESH_CUDA_ARCHITECTURES "75;80;89;90" CACHE STRING
     "GPUs to compile for; the last one also as PTX, for those that come after it")
 set(REELMESH_WITH_CUDA OFF)
+set(REELMESH_CUDA_LIBRARIES "")
 if(NOT REELMESH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "REELMESH_CUDA is '${REELMESH_CUDA}', expected AUTO, ON or OFF")
 endif()
@@ -77,6 +78,7 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 add_library(reelmesh_cuda INTERFACE)
+set(REELMESH_CUDA_LIBRARIES reelmesh_cuda)
 target_compile_definitions(reelmesh_cuda INTERFACE REELMESH_WITH_CUDA=1)
 target_include_directories(reelmesh_cuda SYSTEM INTERFACE
   ${CUDAToolkit_INCLUDE_DIRS} ${REELMESH_CUDNN_INCLUDE} ${REELMESH_NCCL_INCLUDE})
