@@ -40,6 +40,11 @@ class Work final : public ops::Attention::Work {
  public:
   Work(const ops::Rows& queries, float scale, Tensor bias)
       : queries_(queries), bias_(std::move(bias)), scale_(scale) {
+    require(queries.tensor.dtype() != DType::bfloat16 || compute_capability(device()) >= 80,
+            Status::unavailable,
+            "{} has compute capability {}.{}: bfloat16 needs 8.0, float16 and float32 do not",
+            to_string(device()), compute_capability(device()) / 10,
+            compute_capability(device()) % 10);
     const Shape& shape = queries.tensor.shape();
     total_ = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, DType::float32, device());
     largest_ = Tensor::empty({shape[1] * shape[3], shape[0]}, DType::float32, device());

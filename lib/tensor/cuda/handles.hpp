@@ -13,8 +13,6 @@ void check(cudaError_t status, const char* call);
 
 using Stream = Handle<cudaStream_t, &cudaStreamDestroy>;
 using Event = Handle<cudaEvent_t, &cudaEventDestroy>;
-using Graph = Handle<cudaGraph_t, &cudaGraphDestroy>;
-using GraphExec = Handle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 using Pinned = Handle<void*, &cudaFreeHost>;
 
 /// The stream on which this process computes on `device`, which becomes the calling thread's

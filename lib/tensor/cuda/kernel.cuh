@@ -68,6 +68,9 @@ __device__ inline void atomic_add(std::int64_t* to, std::int64_t what) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(what));
 }
 
+/// Major·10 + minor.
+inline int compute_capability(Device device) { return cuda::compute_capability(device); }
+
 /// Where and how wide a kernel runs.
 struct Launch {
   const char* name;
