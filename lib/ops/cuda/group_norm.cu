@@ -1,8 +1,8 @@
 // Norms of images over groups of channels. The statistics are exact sums, taken on the host from
 // all ranks; here they are added up as the CPU adds them, and applied.
 #include "ops/cuda/ops.hpp"
-#include "tensor/cuda/packs.cuh"
 #include "ops/math.hpp"
+#include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {

@@ -63,7 +63,7 @@ struct Epilogue {
 class Product {
  public:
   Product(cublasLtHandle_t library, Device device, DType dtype, std::int64_t in, std::int64_t out,
-          Epilogue epilogue)
+          Epilogue epilogue, const void* workspace)
       : device_(device), dtype_(dtype), in_(in), out_(out), epilogue_(epilogue) {
     cublasLtMatmulDesc_t made = nullptr;
     // Sums in float32, and float32 factors as they are (no TF32).
@@ -77,6 +77,8 @@ class Product {
         : epilogue.gelu ? CUBLASLT_EPILOGUE_GELU
                         : CUBLASLT_EPILOGUE_DEFAULT;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
+    // Algorithms are chosen by what is known of the operation: a bias, at an aligned address.
+    if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
     weight_ = layout(dtype, in, out, device);
     choose(library);
   }
@@ -174,11 +176,12 @@ class Products {
            const Tensor& y) {
     const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
     auto& product = products_[{in, out, x.dtype(), epilogue}];
+    void* workspace = workspace_.address_on(device_);
     if (product == nullptr) {
-      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), in, out, epilogue);
+      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), in, out, epilogue,
+                                          workspace);
     }
     const void* b = bias.empty() ? nullptr : bias.address_on(device_);
-    void* workspace = workspace_.address_on(device_);
     if (product->takes(library_.get(), rows)) {
       product->run(library_.get(), x.address_on(device_), weight.address_on(device_), b,
                    y.address_on(device_), rows, workspace);

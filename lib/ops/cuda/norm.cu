@@ -1,8 +1,8 @@
 // Norms of rows. A row is read once, kept in shared memory as float32, and written once; its sums
 // are added up in an order that depends on its length only.
 #include "ops/cuda/ops.hpp"
-#include "tensor/cuda/packs.cuh"
 #include "ops/places.hpp"
+#include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/cuda/ops.hpp"
-#include "tensor/cuda/packs.cuh"
 #include "ops/math.hpp"
 #include "ops/places.hpp"
+#include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {
