@@ -2,8 +2,12 @@
 #
 #   REELMESH_CUDA=AUTO                  built where nvcc, cuBLASLt, cuDNN and NCCL are found
 #   REELMESH_CUDA=ON|OFF                an error where something is missing; not built
+#
+# OFF unless asked for: the libraries cost every process 200 MiB and 0.1 s when it starts, and
+# `run` computes on the CPU until the pipeline runs on devices.
+#
 #   REELMESH_CUDA_ARCHITECTURES=80;90   fewer GPUs, and less time to compile
-set(REELMESH_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
+set(REELMESH_CUDA OFF CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(REELMESH_CUDA_ARCHITECTURES "75;80;89;90" CACHE STRING
     "GPUs to compile for; the last one also as PTX, for those that come after it")
