@@ -48,7 +48,7 @@ CommandLine read_command_line(int argc, const char* const* argv,
       if (option.string_key.empty()) {
         line.operands.insert(line.operands.end(), option.value.begin(), option.value.end());
       } else {
-        const std::string& value = option.value.at(0);
+        const std::string value = option.value.empty() ? "yes" : option.value.front();  // a switch
         // "--sample.steps --sample.seed 1": Boost takes the next option for the value.
         const bool swallowed =
             option.original_tokens.size() > 1 &&

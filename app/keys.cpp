@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "tensor/device.hpp"
 #include "values.hpp"
 
@@ -80,6 +81,18 @@ std::vector<double> parse_speeds(Text text, Option option) {
   return speeds;
 }
 
+// One size for all ranks, or one a rank.
+std::vector<std::int64_t> parse_limits(Text text, Option option) {
+  std::vector<std::int64_t> limits;
+  for (std::size_t begin = 0; text != "none" && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    limits.push_back(parse_bytes(text.substr(begin, end - begin), option));
+    require(limits.back() > 0, Status::usage, "{}: '{}' is not a size above 0", option, text);
+    begin = end + 1;
+  }
+  return limits;
+}
+
 const Key table[] = {
     {"model.path", "DIR", "folder of the checkpoint, with model_index.json (required)", nullptr,
      [](Draft& d, Text text, Option option) { d.job.model.root = parse_path(text, option); }},
@@ -104,8 +117,9 @@ const Key table[] = {
      true},
     {"prompt.file", "FILE",
      "more prompts, after those of prompt.text: .txt with one a line (# begins a comment line), or "
-     ".jsonl with an object a line: prompt, negative_prompt, seed, height, width, frames, fps, "
-     "steps, guidance. Prompts on the command line replace all those of the job file",
+     ".jsonl with an object a line: prompt or token_ids, negative_prompt, clean, seed, height, "
+     "width, frames, fps, steps, guidance. Prompts on the command line replace all those of the "
+     "job file",
      nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
     {"prompt.negative", "TEXT", "what the clips should not show; default: the empty prompt",
      nullptr, [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
@@ -140,6 +154,13 @@ const Key table[] = {
      }},
     {"sample.seed", "N", "seed of the first clip; clip i uses seed + i", "42",
      [](Draft& d, Text text, Option option) { d.job.seed = parse_seed(text, option); }},
+    {"sample.batch", "N",
+     "clips that a denoising group works on together, 1 to 1000, where they have the same size, "
+     "frames, fps, steps and guidance; takes memory, changes no bits",
+     "1",
+     [](Draft& d, Text text, Option option) {
+       d.job.batch = static_cast<int>(parse_integer(text, option, 1, 1000));
+     }},
 
     {"parallel.mode", "MODE",
      "split: text, denoising and decoding have ranks of their own; phased: all ranks do each stage "
@@ -194,6 +215,13 @@ const Key table[] = {
      [](Draft&, Text text, Option option) { check_backend(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
+    {"device.memory-limit", "SIZES",
+     "memory that a rank may use, such as 16GiB; a list such as 16GiB,16GiB,8GiB (one a rank) "
+     "gives "
+     "unlike ranks unlike limits. The plan keeps to it, or the job is refused (status 69); none: "
+     "no limit",
+     "none",
+     [](Draft& d, Text text, Option option) { d.job.memory_limits = parse_limits(text, option); }},
     {"device.speeds", "LIST",
      "how fast ranks are compared with one another, by which their parts are cut: equal, numbers "
      "such as 1,1,2.5,2.5 (one a rank), or auto: measured at the start",

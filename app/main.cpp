@@ -24,9 +24,11 @@ struct Command {
   Status (*run)(int argc, const char* const* argv);
 };
 
-constexpr std::array<Command, 3> commands{{
+constexpr std::array<Command, 4> commands{{
     {"run", "run [--config FILE] [--section.key value ...]", "makes the clips of a job", run_help,
      run_command},
+    {"plan", "plan [the same options] --ranks N [...]",
+     "says what run would do, and what does not fit", plan_help, plan_command},
     {"inspect", "inspect MODEL_DIR", "says what a checkpoint holds", inspect_help, inspect_command},
     {"make-model", "make-model PRESET DIR", "writes a checkpoint with random weights",
      make_model_help, make_model_command},

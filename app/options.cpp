@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <boost/program_options/value_semantic.hpp>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/error.hpp"
 #include "given.hpp"
 #include "keys.hpp"
 #include "prompts.hpp"
+#include "values.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;
@@ -116,12 +118,14 @@ void add_clips(Draft& draft) {
 
 }  // namespace
 
-Job parse_run(int argc, const char* const* argv) {
-  const CommandLine words = read_command_line(argc, argv, described());
-  require(words.operands.empty(), Status::usage,
+namespace {
+
+// The job that the words and the file that they name ask for.
+Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
+  require(operands.empty(), Status::usage,
           "unexpected argument '{}', expected options such as --sample.steps 50",
-          words.operands.empty() ? "" : words.operands.front());
-  const ByName line = by_name(words.options);
+          operands.empty() ? "" : operands.front());
+  const ByName line = by_name(givens);
   ByName file;
   if (const auto config = line.find("config"); config != line.end()) {
     file = by_name(read_config(config->second.front().value, key_names()));
@@ -130,13 +134,81 @@ Job parse_run(int argc, const char* const* argv) {
   Draft draft = set_keys(line, file);
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
+  complete_model_paths(draft.job.model);
+  return draft;
+}
+
+po::options_description described_plan() {
+  constexpr unsigned width = 100;
+  po::options_description own("Plan", width, width / 2);
+  own.add_options()("ranks", po::value<std::string>()->value_name("N"),
+                    "ranks of the job (required)")(
+      "ranks-per-node", po::value<std::string>()->value_name("M"),
+      "ranks that a node has; default: all are on one")(
+      "device-memory", po::value<std::string>()->value_name("SIZES"),
+      "the same as device.memory-limit: 16GiB, or a size for each rank")("json", po::bool_switch(),
+                                                                         "for programs");
+  po::options_description all("", width, width / 2);
+  all.add(own);
+  all.add(described());
+  return all;
+}
+
+}  // namespace
+
+Job parse_run(int argc, const char* const* argv) {
+  const CommandLine words = read_command_line(argc, argv, described());
+  Draft draft = read_draft(words.options, words.operands);
   require(!draft.job.output.empty(), Status::usage,
           "output.path is missing, expected a folder for the results");
   require(!draft.texts.empty() || !draft.prompt_file.empty(), Status::usage,
           "no prompt is given, expected prompt.text or prompt.file");
-  complete_model_paths(draft.job.model);
   add_clips(draft);
   return std::move(draft.job);
+}
+
+PlanOptions parse_plan(int argc, const char* const* argv) {
+  CommandLine words = read_command_line(argc, argv, described_plan());
+  PlanOptions options;
+  std::vector<Given> of_job;
+  std::set<std::string> seen;
+  for (Given& given : words.options) {
+    const bool own = given.name.find('.') == std::string::npos && given.name != "config";
+    require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
+            given.where);
+    if (given.name == "ranks") {
+      options.ranks = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
+    } else if (given.name == "ranks-per-node") {
+      options.ranks_per_node = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
+    } else if (given.name == "json") {
+      options.json = true;
+    } else {
+      if (given.name == "device-memory") given.name = "device.memory-limit";
+      of_job.push_back(std::move(given));
+    }
+  }
+  require(options.ranks > 0, Status::usage, "--ranks is missing, expected the number of ranks");
+  if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
+  Draft draft = read_draft(of_job, words.operands);
+  if (draft.texts.empty() && draft.prompt_file.empty()) draft.texts.emplace_back();
+  add_clips(draft);
+  options.job = std::move(draft.job);
+  return options;
+}
+
+std::string plan_help() {
+  std::ostringstream out;
+  out << "Usage: reelmesh plan [--config FILE] [--section.key value ...] --ranks N "
+         "[--ranks-per-node M]\n"
+         "                     [--device-memory SIZES] [--json]\n\n"
+         "Prints what `run` would do on N ranks, without starting it: roles, layers of the text\n"
+         "encoder, boxes, memory of each rank, bytes sent and operations of a step. Refuses what "
+         "does\n"
+         "not fit (status 69), saying what would help. output.path may be missing, and\n"
+         "prompts: one that is empty is planned for then. Ranks are counted by their places, have\n"
+         "device.threads threads (1 unless given), and speeds as given (auto counts as equal).\n"
+      << described_plan();
+  return out.str();
 }
 
 std::string run_help() {

@@ -17,6 +17,17 @@ namespace reelmesh::app {
 Job parse_run(int argc, const char* const* argv);
 std::string run_help();
 
+/// `reelmesh plan …`: the options of `run`, of which output.path and prompts may be missing, and
+/// those of its own. device.memory-limit and --device-memory are two names of one option.
+struct PlanOptions {
+  Job job;
+  int ranks = 0;
+  int ranks_per_node = 0;  ///< default: all on one node
+  bool json = false;
+};
+PlanOptions parse_plan(int argc, const char* const* argv);
+std::string plan_help();
+
 struct InspectOptions {
   std::filesystem::path model;
 };

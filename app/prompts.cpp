@@ -1,5 +1,6 @@
 #include "prompts.hpp"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,32 +14,61 @@ namespace {
 
 using nlohmann::json;
 
-// A field of a line. Numbers are handed on as text, so that they meet the same limits as the
-// options of the same name.
+using Clip = ClipRequest;
+
+// A field of a line. Numbers are read as text, so that they meet the same limits as the options of
+// the same name.
 struct Field {
   std::string name;
-  bool number;
-  void (*set)(ClipRequest&, const std::string& text, const std::string& option);
+  const char* kind;  // what is expected, for messages
+  bool (json::*is_kind)() const noexcept;
+  void (*set)(Clip&, const json& value, const std::string& option);
 };
 
-using Clip = ClipRequest;
-using Text = const std::string&;
+using Value = const json&;
+using Option = const std::string&;
+
+std::string text_of(Value value, Option option) {
+  auto text = value.get<std::string>();
+  require_text(text, option);  // \u0000 is JSON, but no text for a file
+  return text;
+}
+
+std::vector<std::int32_t> ids_of(Value value, Option option) {
+  require(!value.empty(), Status::usage, "{}: an empty list, expected token ids", option);
+  std::vector<std::int32_t> ids;
+  for (const json& id : value) {
+    const std::string where = fmt::format("{}[{}]", option, ids.size());
+    require(id.is_number(), Status::usage, "{}: found {}, expected a number", where, id.dump());
+    ids.push_back(static_cast<std::int32_t>(
+        parse_integer(id.dump(), where, 0, std::numeric_limits<std::int32_t>::max())));
+  }
+  return ids;
+}
+
+template <auto member, auto parse>
+void set_number(Clip& clip, Value value, Option option) {
+  clip.*member = parse(value.dump(), option);
+}
 
 const std::vector<Field>& fields() {
+  constexpr auto text = &json::is_string;
+  constexpr auto number = &json::is_number;
   static const std::vector<Field> table{
-      {"prompt", false, [](Clip& c, Text text, Text) { c.prompt = text; }},
-      {"negative_prompt", false, [](Clip& c, Text text, Text) { c.negative_prompt = text; }},
-      {"seed", true, [](Clip& c, Text text, Text option) { c.seed = parse_seed(text, option); }},
-      {"height", true,
-       [](Clip& c, Text text, Text option) { c.height = parse_pixels(text, option); }},
-      {"width", true,
-       [](Clip& c, Text text, Text option) { c.width = parse_pixels(text, option); }},
-      {"frames", true,
-       [](Clip& c, Text text, Text option) { c.frames = parse_frames(text, option); }},
-      {"fps", true, [](Clip& c, Text text, Text option) { c.fps = parse_fps(text, option); }},
-      {"steps", true, [](Clip& c, Text text, Text option) { c.steps = parse_steps(text, option); }},
-      {"guidance", true,
-       [](Clip& c, Text text, Text option) { c.guidance = parse_guidance(text, option); }},
+      {"prompt", "a text", text, [](Clip& c, Value v, Option o) { c.prompt = text_of(v, o); }},
+      {"negative_prompt", "a text", text,
+       [](Clip& c, Value v, Option o) { c.negative_prompt = text_of(v, o); }},
+      {"token_ids", "a list of numbers", &json::is_array,
+       [](Clip& c, Value v, Option o) { c.token_ids = ids_of(v, o); }},
+      {"clean", "true or false", &json::is_boolean,
+       [](Clip& c, Value v, Option) { c.clean = v.get<bool>(); }},
+      {"seed", "a number", number, set_number<&Clip::seed, parse_seed>},
+      {"height", "a number", number, set_number<&Clip::height, parse_pixels>},
+      {"width", "a number", number, set_number<&Clip::width, parse_pixels>},
+      {"frames", "a number", number, set_number<&Clip::frames, parse_frames>},
+      {"fps", "a number", number, set_number<&Clip::fps, parse_fps>},
+      {"steps", "a number", number, set_number<&Clip::steps, parse_steps>},
+      {"guidance", "a number", number, set_number<&Clip::guidance, parse_guidance>},
   };
   return table;
 }
@@ -53,15 +83,16 @@ const Field& find_field(const std::string& name, const std::string& where) {
        nearest(name, names));
 }
 
-// One flat JSON object. The library itself would let the last of two equal keys win and follow
-// brackets to any depth, so both are refused while it reads.
+// One JSON object, flat but for lists. The library itself would let the last of two equal keys win
+// and follow brackets to any depth, so both are refused while it reads.
 json parse_object(const std::string& line, const std::string& where) {
   std::set<std::string> seen;
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    const bool opens =
-        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    require(!opens || depth == 0, Status::usage, "{}: a field holds a list or an object, {}", where,
-            "expected texts and numbers only");
+    const bool opens_list = event == json::parse_event_t::array_start;
+    const bool opens = event == json::parse_event_t::object_start || opens_list;
+    require(!opens || depth == 0 || (opens_list && depth == 1), Status::usage,
+            "{}: a field holds {}, expected texts, numbers and lists of numbers only", where,
+            opens_list ? "lists of lists" : "an object");
     if (event == json::parse_event_t::key) {
       const auto name = value.get<std::string>();
       require(seen.insert(name).second, Status::usage, "{}: field \"{}\" is given twice", where,
@@ -84,17 +115,20 @@ json parse_object(const std::string& line, const std::string& where) {
 ClipRequest parse_clip(const std::string& line, const std::string& negative,
                        const std::string& where) {
   const json object = parse_object(line, where);
-  require(object.contains("prompt"), Status::usage, "{}: field \"prompt\" is missing", where);
+  require(object.contains("prompt") || object.contains("token_ids"), Status::usage,
+          "{}: field \"prompt\" is missing (or \"token_ids\")", where);
+  require(!object.contains("clean") || !object.contains("token_ids"), Status::usage,
+          "{}: field \"clean\" is given, and there is no prompt to clean where \"token_ids\" are",
+          where);
   ClipRequest clip;
   clip.negative_prompt = negative;
+  clip.where = where;
   for (const auto& [name, value] : object.items()) {
     const Field& field = find_field(name, where);
     const std::string option = where + ": " + name;
-    require(field.number ? value.is_number() : value.is_string(), Status::usage,
-            "{}: found {}, expected a {}", option, value.dump(), field.number ? "number" : "text");
-    const std::string text = field.number ? value.dump() : value.get<std::string>();
-    if (!field.number) require_text(text, option);  // \u0000 is JSON, but no text for a file
-    field.set(clip, text, option);
+    require((value.*field.is_kind)(), Status::usage, "{}: found {}, expected {}", option,
+            value.is_array() ? "a list" : value.dump(), field.kind);
+    field.set(clip, value, option);
   }
   return clip;
 }

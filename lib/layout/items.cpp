@@ -2,40 +2,81 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
 
 #include "layout/relayout.hpp"
 
 namespace reelmesh {
 
-ItemCut cut_items(std::int64_t items, std::int64_t rows, int ranks) {
-  const auto largest = [](std::int64_t n, std::int64_t parts) { return (n + parts - 1) / parts; };
+namespace {
+
+// Of the ranks; empty: equal.
+using Speeds = std::vector<double>;
+
+// The `count` fastest ranks in their order; of equal ones the first.
+std::vector<std::size_t> fastest(int ranks, const Speeds& speeds, int count) {
+  std::vector<std::size_t> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  if (!speeds.empty()) {
+    std::ranges::stable_sort(order, std::greater(), [&](std::size_t r) { return speeds.at(r); });
+  }
+  order.resize(static_cast<std::size_t>(count));
+  std::ranges::sort(order);
+  return order;
+}
+
+// [item, row] of the ranks that the cut needs.
+Layout cut_layout(std::int64_t items, std::int64_t rows, const ItemCut& cut, const Speeds& speeds,
+                  const std::vector<std::size_t>& ranks) {
+  Speeds theirs;
+  for (const std::size_t r : ranks) {
+    if (!speeds.empty()) theirs.push_back(speeds.at(r));
+  }
+  return Layout::grid({items, rows}, {cut.items, cut.rows}, theirs);
+}
+
+}  // namespace
+
+ItemCut cut_items(std::int64_t items, std::int64_t rows, int ranks, const Speeds& speeds) {
   ItemCut best;
-  std::int64_t least = -1;
+  double least = std::numeric_limits<double>::infinity();
   for (int by_rows = 1; by_rows <= std::min<std::int64_t>(ranks, rows); ++by_rows) {
-    const auto by_items = static_cast<int>(std::min<std::int64_t>(ranks / by_rows, items));
-    const std::int64_t work =
-        largest(items, by_items) * (largest(rows, by_rows) + (by_rows > 1 ? 1 : 0));
-    if (least < 0 || work < least) {
-      least = work;
-      best = {by_items, by_rows};
+    const ItemCut cut{static_cast<int>(std::min<std::int64_t>(ranks / by_rows, items)), by_rows};
+    const auto used = fastest(ranks, speeds, cut.items * cut.rows);
+    const Layout layout = cut_layout(items, rows, cut, speeds, used);
+    double longest = 0;
+    for (int r = 0; r < layout.ranks(); ++r) {
+      const Box& box = layout.box(r);
+      if (box.empty()) continue;
+      const auto work =
+          static_cast<double>(box.extent[0] * (box.extent[1] + (by_rows > 1 ? 1 : 0)));
+      const double speed = speeds.empty() ? 1 : speeds.at(used.at(static_cast<std::size_t>(r)));
+      longest = std::max(longest, work / speed);
+    }
+    if (longest < least) {
+      least = longest;
+      best = cut;
     }
   }
   return best;
 }
 
-Layout item_layout(const Shape& frames_rows_columns, std::int64_t size, int ranks) {
-  const std::int64_t frames = frames_rows_columns.at(0);
+Layout item_layout(const Shape& frames_rows_columns, std::int64_t size, int ranks,
+                   const Speeds& speeds) {
+  const std::int64_t frames = frames_rows_columns.at(0), rows = frames_rows_columns.at(1);
   const std::int64_t items = (frames + size - 1) / size;
-  const ItemCut cut = cut_items(items, frames_rows_columns.at(1), ranks);
-  const Layout by_item = Layout::grid({items, frames_rows_columns.at(1), frames_rows_columns.at(2)},
-                                      {cut.items, cut.rows, 1})
-                             .embed(0, ranks)
-                             .scaled(0, size);
-  std::vector<Box> boxes;
-  for (int r = 0; r < ranks; ++r) {
-    Box box = by_item.box(r);
-    box.extent[0] = std::min(box.extent[0], frames - box.offset[0]);
-    boxes.push_back(std::move(box));
+  const ItemCut cut = cut_items(items, rows, ranks, speeds);
+  const auto used = fastest(ranks, speeds, cut.items * cut.rows);
+  const Layout by_item = cut_layout(items, rows, cut, speeds, used);
+  std::vector<Box> boxes(static_cast<std::size_t>(ranks), Box{{0, 0, 0}, {0, 0, 0}});
+  for (int r = 0; r < by_item.ranks(); ++r) {
+    const Box& box = by_item.box(r);
+    const std::int64_t first = std::min(frames, box.offset[0] * size);
+    const std::int64_t end = std::min(frames, box.end(0) * size);
+    boxes.at(used.at(static_cast<std::size_t>(r))) = {
+        {first, box.offset[1], 0}, {end - first, box.extent[1], frames_rows_columns.at(2)}};
   }
   return {frames_rows_columns, std::move(boxes)};
 }

@@ -1,6 +1,7 @@
 #include "ops/attention.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/trace.hpp"
@@ -9,6 +10,7 @@
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/convert.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -16,60 +18,74 @@ namespace {
 constexpr std::int64_t tile_rows = 64;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
 constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
+constexpr float log2_e = 1.44269504088896341F;
 
-// One row of one block: scores → weights exp(score − largest) in place. Returns the factor for what
-// was summed up before; updates the row's largest score and sum.
+using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
+
+[[gnu::always_inline]] inline float largest_of(const float* x, std::int64_t count) {
+  Lanes most = Lanes{} - std::numeric_limits<float>::infinity();
+  const std::int64_t even = count / lanes * lanes;
+  for (std::int64_t k = 0; k < even; k += lanes) {
+    Lanes next;
+    std::memcpy(&next, x + k, sizeof(next));
+    most = next > most ? next : most;
+  }
+  const auto first = __builtin_shufflevector(most, most, 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto second = __builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto half = first > second ? first : second;
+  const float even_half = std::max(std::max(half[0], half[2]), std::max(half[4], half[6]));
+  const float odd_half = std::max(std::max(half[1], half[3]), std::max(half[5], half[7]));
+  float largest = std::max(even_half, odd_half);
+  for (std::int64_t k = even; k < count; ++k) largest = std::max(largest, x[k]);
+  return largest;
+}
+
+// One row of one block: products of queries and keys → weights 2^(score − largest score) in place,
+// where a score is scale·product + bias in units of log 2 (which `scale` has already). Returns the
+// factor for what was summed up before; updates the row's largest score and sum.
 REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scale,
                                     const float* bias, float& largest, float& sum) {
-  float most[lanes];
-  std::fill_n(most, lanes, -std::numeric_limits<float>::infinity());
-  const std::int64_t even = keys / lanes * lanes;
   if (bias != nullptr) {
-    for (std::int64_t k = 0; k < keys; ++k) scores[k] = scores[k] * scale + bias[k];
-  } else {
-    for (std::int64_t k = 0; k < keys; ++k) scores[k] = scores[k] * scale;
-  }
-  for (std::int64_t k = 0; k < even; k += lanes) {
-    for (std::int64_t i = 0; i < lanes; ++i) {
-      most[i] = scores[k + i] > most[i] ? scores[k + i] : most[i];
+    for (std::int64_t k = 0; k < keys; ++k) {
+      scores[k] = std::fma(scores[k], scale, bias[k] * log2_e);
     }
+    scale = 1;
   }
-  float top = largest;
-  for (std::int64_t i = 0; i < lanes; ++i) top = std::max(top, most[i]);
-  for (std::int64_t k = even; k < keys; ++k) top = std::max(top, scores[k]);
-
+  // Rounding keeps order, so the largest product has the largest score.
+  const float top = std::max(largest, scale * largest_of(scores, keys));
   float partial[lanes] = {};
+  const std::int64_t even = keys / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
     for (std::int64_t i = 0; i < lanes; ++i) {
-      const float weight = exp_approx(scores[k + i] - top);
+      const float weight = exp2_approx(std::fma(scores[k + i], scale, -top));
       scores[k + i] = weight;
       partial[i] += weight;
     }
   }
-  float block = 0;
-  for (std::int64_t i = 0; i < lanes; ++i) block += partial[i];
+  for (std::int64_t half = lanes / 2; half > 1; half /= 2) {
+    for (std::int64_t i = 0; i < half; ++i) partial[i] += partial[i + half];
+  }
+  float block = partial[0] + partial[1];
   for (std::int64_t k = even; k < keys; ++k) {
-    scores[k] = exp_approx(scores[k] - top);
+    scores[k] = exp2_approx(std::fma(scores[k], scale, -top));
     block += scores[k];
   }
-  const float factor = exp_approx(largest - top);
+  const float factor = exp2_approx(largest - top);
   sum = sum * factor + block;
   largest = top;
   return factor;
 }
 
 REELMESH_CLONES void accumulate(float* total, const float* block, std::int64_t n, float factor) {
-  for (std::int64_t i = 0; i < n; ++i) total[i] = total[i] * factor + block[i];
+  for (std::int64_t i = 0; i < n; ++i) total[i] = std::fma(total[i], factor, block[i]);
 }
 
-// Tokens [first, first + count) of one head as a dense block of the compute type.
+// Rows that are `stride` apart as a dense block of the compute type.
 template <class From, class Into>
 void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std::int64_t channels,
                  Into* into) {
   for (std::int64_t r = 0; r < count; ++r) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      into[r * channels + c] = Into(static_cast<float>(from[r * stride + c]));
-    }
+    convert(from + r * stride, dtype_of<From>(), into + r * channels, dtype_of<Into>(), channels);
   }
 }
 
@@ -86,11 +102,12 @@ class Streamed : public Attention::Work {
       : extents_(extents),
         queries_(std::move(queries)),
         bias_(std::move(bias)),
-        scale_(scale),
+        scale_(scale * log2_e),
         total_(Tensor::empty({extents.queries, extents.batch, extents.heads, extents.channels},
                              DType::float32)),
         largest_(Tensor::empty({extents.batch * extents.heads, extents.queries}, DType::float32)),
-        sum_(Tensor::empty(largest_.shape(), DType::float32)) {}
+        sum_(Tensor::empty(largest_.shape(), DType::float32)),
+        last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
   void add(const Rows& keys, const Rows& values, std::int64_t count) override {
     expect(keys_ % block_keys == 0, "{} keys before more", keys_);
@@ -128,6 +145,10 @@ class Streamed : public Attention::Work {
   struct Products {
     TileProduct scores, values;
   };
+  // … and of a tile of queries.
+  struct Tile {
+    Products whole, rest;
+  };
 
   // The row of a pair = batch item · heads + head. From row to row it is stride(rows) further.
   const T* at(const Rows& rows, std::int64_t pair, std::int64_t row) const {
@@ -139,44 +160,66 @@ class Streamed : public Attention::Work {
   static std::int64_t stride(const Rows& rows) {
     return rows.tensor.empty() ? 0 : rows.tensor.numel() / rows.tensor.shape(0);
   }
-  const Products& products_of(std::int64_t keys) const {
-    return keys == block_keys ? whole_ : rest_;
+  const Products& products_of(std::int64_t rows, std::int64_t keys) const {
+    const Tile& tile = rows == tile_rows ? tile_ : last_tile_;
+    return keys == block_keys ? tile.whole : tile.rest;
   }
-  std::uint8_t* packed(std::int64_t pair, std::int64_t block) const {
-    return packed_.data<std::uint8_t>() +
-           (pair * blocks_ + block) * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
+  C* packed(std::int64_t pair, std::int64_t block) const {
+    return packed_.data<C>() + (pair * blocks_ + block) * (key_elements_ + value_elements_);
   }
 
   void pack(const Rows& keys, const Rows& values, std::int64_t count) {
     const std::int64_t channels = extents_.channels, pairs = extents_.batch * extents_.heads;
-    const auto make = [&](std::int64_t n) {
-      return Products{TileProduct(tile_rows, n, channels, dtype_of<C>()),
-                      TileProduct(tile_rows, channels, n, dtype_of<C>())};
-    };
     const std::int64_t rest = count % block_keys;
-    if (count >= block_keys && keys_ == 0) whole_ = make(block_keys);
-    if (rest > 0) rest_ = make(rest);
+    const auto make = [&](std::int64_t rows, Tile& tile) {
+      const auto products = [&](std::int64_t n) {
+        return Products{TileProduct(rows, n, channels, dtype_of<C>()),
+                        TileProduct(rows, channels, n, dtype_of<C>())};
+      };
+      if (count >= block_keys && keys_ == 0) tile.whole = products(block_keys);
+      if (rest > 0) tile.rest = products(rest);
+    };
+    make(tile_rows, tile_);
+    if (last_rows_ > 0) make(last_rows_, last_tile_);
     // A block takes the same room, whole or not.
-    const Products& larger = count >= block_keys ? whole_ : rest_;
-    key_bytes_ = larger.scores.packed_bytes();
-    value_bytes_ = larger.values.packed_bytes();
+    const Products& larger = count >= block_keys ? tile_.whole : tile_.rest;
+    key_elements_ = larger.scores.packed_elements();
+    value_elements_ = larger.values.packed_elements();
     if (rest > 0) {
-      key_bytes_ = std::max(key_bytes_, rest_.scores.packed_bytes());
-      value_bytes_ = std::max(value_bytes_, rest_.values.packed_bytes());
+      key_elements_ = std::max(key_elements_, tile_.rest.scores.packed_elements());
+      value_elements_ = std::max(value_elements_, tile_.rest.values.packed_elements());
     }
     blocks_ = (count + block_keys - 1) / block_keys;
-    const std::int64_t bytes =
-        pairs * blocks_ * static_cast<std::int64_t>(key_bytes_ + value_bytes_);
-    if (packed_.numel() < bytes) packed_ = Tensor::empty({bytes}, DType::uint8);
+    const std::int64_t elements = pairs * blocks_ * (key_elements_ + value_elements_);
+    if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
+    // Keys and values of a tensor whose type is that of the products are packed where they lie.
+    constexpr bool direct = std::is_same_v<T, C>;
+    struct Packings {
+      Primitive keys, values;
+    };
+    const auto packings = [&](const Products& products) {
+      return Packings{products.scores.packing(true, direct ? stride(keys) : channels),
+                      products.values.packing(false, direct ? stride(values) : channels)};
+    };
+    const Packings whole = count >= block_keys ? packings(tile_.whole) : Packings{};
+    const Packings last = rest > 0 ? packings(tile_.rest) : Packings{};
     parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
       const std::int64_t pair = task / blocks_, block = task % blocks_;
       const std::int64_t n = std::min(block_keys, count - block * block_keys);
-      auto* dense = static_cast<C*>(
-          thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
-      gather_rows(at(keys, pair, block * block_keys), stride(keys), n, channels, dense);
-      products_of(n).scores.pack(dense, true, channels, packed(pair, block));
-      gather_rows(at(values, pair, block * block_keys), stride(values), n, channels, dense);
-      products_of(n).values.pack(dense, false, channels, packed(pair, block) + key_bytes_);
+      const Packings& packing = n == block_keys ? whole : last;
+      const auto pack_rows = [&](const Rows& rows, const Primitive& how, C* into) {
+        const T* from = at(rows, pair, block * block_keys);
+        if constexpr (direct) {
+          how.run({from, into});
+        } else {
+          auto* dense = static_cast<C*>(
+              thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
+          gather_rows(from, stride(rows), n, channels, dense);
+          how.run({dense, into});
+        }
+      };
+      pack_rows(keys, packing.keys, packed(pair, block));
+      pack_rows(values, packing.values, packed(pair, block) + key_elements_);
     });
   }
 
@@ -185,16 +228,17 @@ class Streamed : public Attention::Work {
   void attend(std::int64_t pair, std::int64_t first, std::int64_t keys) const {
     const auto& [queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
+    const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
     auto* query = static_cast<C*>(
         thread_scratch(0, static_cast<std::size_t>(tile_rows * channels) * sizeof(C)));
     auto* scores = static_cast<float*>(
         thread_scratch(1, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(float)));
-    auto* weights = static_cast<C*>(
-        thread_scratch(2, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(C)));
+    [[maybe_unused]] void* narrow =
+        thread_scratch(2, static_cast<std::size_t>(tile_rows * block_keys) * sizeof(C));
     auto* block_out = static_cast<float*>(
         thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels) * sizeof(float)));
     float* total = block_out + tile_rows * channels;
-    std::fill_n(query, tile_rows * channels, C(0.0F));
+    std::fill_n(query, rows * channels, C(0.0F));
     gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
 
     float* kept = total_.data<float>() + (first * batch * heads + pair) * channels;
@@ -204,7 +248,7 @@ class Streamed : public Attention::Work {
     float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
     if (keys_ == 0) {
-      std::fill_n(total, tile_rows * channels, 0.0F);
+      std::fill_n(total, rows * channels, 0.0F);
     } else {
       gather_rows(kept, kept_stride, count, channels, total);
       std::copy_n(kept_largest, count, largest);
@@ -213,9 +257,9 @@ class Streamed : public Attention::Work {
 
     for (std::int64_t block = 0; block < blocks_; ++block) {
       const std::int64_t n = std::min(block_keys, keys - block * block_keys);
-      const Products& products = products_of(n);
+      const Products& products = products_of(rows, n);
       products.scores.run(query, packed(pair, block), scores);
-      for (std::int64_t r = 0; r < tile_rows; ++r) {
+      for (std::int64_t r = 0; r < rows; ++r) {
         const float* bias = bias_.empty() || r >= count
                                 ? nullptr
                                 : bias_.data<float>() +
@@ -223,8 +267,12 @@ class Streamed : public Attention::Work {
                                       keys_ + block * block_keys;
         factor[r] = softmax_block(scores + r * n, n, scale_, bias, largest[r], sum[r]);
       }
-      for (std::int64_t i = 0; i < tile_rows * n; ++i) weights[i] = C(scores[i]);
-      products.values.run(weights, packed(pair, block) + key_bytes_, block_out);
+      const void* weights = scores;
+      if constexpr (!std::is_same_v<C, float>) {
+        convert(scores, DType::float32, narrow, dtype_of<C>(), rows * n);
+        weights = narrow;
+      }
+      products.values.run(weights, packed(pair, block) + key_elements_, block_out);
       for (std::int64_t r = 0; r < count; ++r) {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
@@ -244,12 +292,14 @@ class Streamed : public Attention::Work {
   Tensor largest_, sum_;   // float32 [batch · head, query]: largest score, sum of weights
   std::int64_t keys_ = 0;  // so far
   std::int64_t blocks_ = 0;
-  Products whole_, rest_;
-  std::size_t key_bytes_ = 0, value_bytes_ = 0;
+  std::int64_t last_rows_;  // of the products for the last tile of queries
+  Tile tile_, last_tile_;
+  std::int64_t key_elements_ = 0, value_elements_ = 0;
   Tensor packed_;
 };
 
 std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias) {
+  expect(scale > 0, "attention with a scale of {}", scale);
   if constexpr (cuda_built) {
     if (queries.tensor.device().is_cuda()) return gpu::attention_work(queries, scale, bias);
   }

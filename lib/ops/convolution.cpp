@@ -27,6 +27,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
       padded_in_(padded(in_)),
       padded_out_(padded(out_)),
       dtype_(weight.dtype()),
+      compute_(compute_dtype(dtype_)),
       bias_(bias.to(DType::float32)) {
   const std::int64_t taps = kt_ * 9;
   expect(weight.numel() == out_ * in_ * taps && bias.shape() == Shape{out_},
@@ -37,39 +38,41 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
       return;
     }
   }
-  const DType compute = compute_dtype(dtype_);
   using Tag = dnnl::memory::format_tag;
-  const auto type = onednn_type(compute);
+  const auto type = onednn_type(compute_);
   const dnnl::memory::dims weight_dims{padded_out_, padded_in_, kt_, 3, 3};
+  dnnl::memory::desc packed;
   {
     const ForOneThread one;
     const dnnl::memory::desc source({1, padded_in_, kt_, patch_rows, patch_columns}, type,
                                     Tag::ndhwc);
     const dnnl::memory::desc result({1, padded_out_, 1, tile_rows, tile_columns},
                                     dnnl::memory::data_type::f32, Tag::ndhwc);
-    description_ = {{dnnl::prop_kind::forward_inference,
-                     dnnl::algorithm::convolution_direct,
-                     source,
-                     {weight_dims, type, Tag::any},
-                     result,
-                     {1, 1, 1},
-                     {0, 0, 0},
-                     {0, 0, 0}},
-                    user_scratchpad(),
-                    engine()};
-    primitive_ = dnnl::convolution_forward(description_);
+    const dnnl::convolution_forward::primitive_desc description(
+        {dnnl::prop_kind::forward_inference,
+         dnnl::algorithm::convolution_direct,
+         source,
+         {weight_dims, type, Tag::any},
+         result,
+         {1, 1, 1},
+         {0, 0, 0},
+         {0, 0, 0}},
+        user_scratchpad(), engine());
+    packed = description.weights_desc();
+    primitive_ =
+        Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
+                  {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}});
   }
-  const Tensor dense = weight.to(compute);
-  const Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute);
-  const auto line = static_cast<std::size_t>(in_ * taps * size_of(compute));
+  const Tensor dense = weight.to(compute_);
+  const Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute_);
+  const auto line = static_cast<std::size_t>(in_ * taps * size_of(compute_));
   for (std::int64_t o = 0; o < out_; ++o) {
     std::copy_n(static_cast<const std::byte*>(dense.raw()) + static_cast<std::size_t>(o) * line,
                 line,
-                static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps * size_of(compute));
+                static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps * size_of(compute_));
   }
-  packed_ = Tensor::empty({static_cast<std::int64_t>(description_.weights_desc().get_size())},
-                          DType::uint8);
-  reorder({weight_dims, type, Tag::oidhw}, plain.raw(), description_.weights_desc(), packed_.raw());
+  packed_ = Tensor::empty({static_cast<std::int64_t>(packed.get_size())}, DType::uint8);
+  reorder({weight_dims, type, Tag::oidhw}, packed).run({plain.raw(), packed_.raw()});
 }
 
 // The tile's source pixels, channels padded with zeros, zero beyond the image and where a result is
@@ -147,24 +150,18 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
   std::int64_t pixels = 0;
   for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
   trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
-  const DType compute = compute_dtype(dtype_);
 
   parallel_for(frames * count, 1, [&](std::int64_t task) {
     const std::int64_t frame = task / count;
     const ConvolutionTile& tile = tiles[static_cast<std::size_t>(task % count)];
     visit_float(dtype_, [&](auto type) {
       using T = decltype(type);
-      const void* source = compute == DType::bfloat16
+      const void* source = compute_ == DType::bfloat16
                                ? gather<T, BFloat16>(x, previous, enlarged, frame, tile)
                                : gather<T, float>(x, previous, enlarged, frame, tile);
       auto* result = static_cast<float*>(thread_scratch(
           1, static_cast<std::size_t>(tile_rows * tile_columns * padded_out_) * sizeof(float)));
-      execute(
-          primitive_, description_.scratchpad_desc(),
-          {{DNNL_ARG_SRC,
-            dnnl::memory(description_.src_desc(), engine(), const_cast<void*>(source))},
-           {DNNL_ARG_WEIGHTS, dnnl::memory(description_.weights_desc(), engine(), packed_.raw())},
-           {DNNL_ARG_DST, dnnl::memory(description_.dst_desc(), engine(), result)}});
+      primitive_.run({source, packed_.raw(), result});
       const float* b = bias_.data<float>();
       for (std::int64_t row = tile.rows.begin; row < tile.rows.end; ++row) {
         for (std::int64_t column = tile.columns.begin; column < tile.columns.end; ++column) {

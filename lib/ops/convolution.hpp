@@ -76,9 +76,8 @@ class Convolution {
 
   std::int64_t in_ = 0, out_ = 0, kt_ = 1;
   std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16: oneDNN's fast kernels
-  DType dtype_ = DType::float32;
-  dnnl::convolution_forward::primitive_desc description_;
-  dnnl::convolution_forward primitive_;
+  DType dtype_ = DType::float32, compute_ = DType::float32;
+  Primitive primitive_;
   Tensor packed_;                                      ///< bytes
   Tensor bias_;                                        ///< float32 [out]
   std::shared_ptr<const gpu::Convolution> on_device_;  ///< in the place of all else, on a device

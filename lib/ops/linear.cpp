@@ -56,6 +56,27 @@ std::int64_t packing_stride(std::int64_t in, DType dtype) {
   return ((in * size_of(dtype) + line - 1) / line | 1) * line / size_of(dtype);
 }
 
+// Room of the calling thread, of so many elements.
+void* scratch(std::size_t slot, std::int64_t elements, DType dtype) {
+  return thread_scratch(slot, static_cast<std::size_t>(elements * size_of(dtype)));
+}
+
+std::byte* at(const Tensor& x, std::int64_t element) {
+  return static_cast<std::byte*>(x.raw()) + element * size_of(x.dtype());
+}
+
+// The same values in another type, converted by all threads.
+Tensor as(DType dtype, const Tensor& x) {
+  if (x.dtype() == dtype) return x;
+  constexpr std::int64_t piece = 1 << 16;
+  Tensor out = Tensor::empty(x.shape(), dtype);
+  parallel_for((x.numel() + piece - 1) / piece, 1, [&](std::int64_t i) {
+    const std::int64_t first = i * piece;
+    convert(at(x, first), x.dtype(), at(out, first), dtype, std::min(piece, x.numel() - first));
+  });
+  return out;
+}
+
 }  // namespace
 
 namespace {
@@ -93,41 +114,51 @@ Linear::Linear(const Tensor& weight, const Tensor& bias) {
 }
 
 Linear::Linear(const WeightRows& weight, const Tensor& bias)
-    : in_(weight.in), out_(weight.out), dtype_(weight.dtype) {
+    : in_(weight.in),
+      out_(weight.out),
+      dtype_(weight.dtype),
+      compute_(compute_dtype(weight.dtype)) {
   expect(bias.empty() || bias.shape() == Shape{out_}, "linear: {} outputs and bias {}", out_,
          to_string(bias.shape()));
   if (weight.device.is_cuda()) {
     *this = Linear(on_device(weight), bias);
     return;
   }
-  const DType compute = compute_dtype(dtype_);
   if (!bias.empty()) bias_ = bias.to(DType::float32);
 
   // Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
   const std::int64_t count = (out_ + tile_columns - 1) / tile_columns;
   const std::int64_t width = ((out_ + count - 1) / count + 15) / 16 * 16;
-  std::int64_t bytes = 0;
+  std::int64_t total = 0;
   for (std::int64_t column = 0; column < out_; column += width) {
     const std::int64_t columns = std::min(width, out_ - column);
     if (products_.empty() || columns != width) {
-      products_.emplace_back(tile_rows, columns, in_, compute);
+      products_.emplace_back(tile_rows, columns, in_, compute_);
     }
-    tiles_.push_back({column, columns, products_.size() - 1, bytes});
-    bytes += static_cast<std::int64_t>(products_.back().packed_bytes());
+    tiles_.push_back({column, columns, products_.size() - 1, total});
+    total += products_.back().packed_elements();
   }
-  packed_ = Tensor::empty({bytes}, DType::uint8);
-  const std::int64_t stride = packing_stride(in_, compute);
+  packed_ = Tensor::empty({total}, dtype_);
+  const std::int64_t stride = packing_stride(in_, compute_);
+  std::vector<Primitive> packings;
+  for (const TileProduct& product : products_) packings.push_back(product.packing(true, stride));
   parallel_for(static_cast<std::int64_t>(tiles_.size()), 1, [&](std::int64_t i) {
     const Tile& tile = tiles_[static_cast<std::size_t>(i)];
-    const auto elements = static_cast<std::size_t>(tile.columns * stride);
-    void* rows = thread_scratch(0, elements * static_cast<std::size_t>(size_of(dtype_)));
+    const Primitive& packing = packings[tile.product];
+    const std::int64_t plain = tile.columns * stride;
+    void* rows = scratch(0, plain, dtype_);
     weight.read(tile.column, tile.columns, rows, stride);
-    if (compute != dtype_) {
-      void* wide = thread_scratch(1, elements * static_cast<std::size_t>(size_of(compute)));
-      convert(rows, dtype_, wide, compute, static_cast<std::int64_t>(elements));
-      rows = wide;
+    void* packed = at(packed_, tile.offset);
+    if (compute_ == dtype_) {
+      packing.run({rows, packed});
+      return;
     }
-    products_[tile.product].pack(rows, true, stride, packed_.data<std::uint8_t>() + tile.offset);
+    void* wide = scratch(1, plain, compute_);
+    convert(rows, dtype_, wide, compute_, plain);
+    const std::int64_t elements = products_[tile.product].packed_elements();
+    void* wide_packed = scratch(2, elements, compute_);
+    packing.run({wide, wide_packed});
+    convert(wide_packed, compute_, packed, dtype_, elements);
   });
 }
 
@@ -144,38 +175,53 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   const std::int64_t rows = x.numel() / in_;
   if (rows == 0) return out;
   trace::recorder().flops += 2 * rows * in_ * out_;
-  const DType compute = compute_dtype(dtype_);
-  const Tensor input = x.to(compute);
 
-  const auto row_tiles = (rows + tile_rows - 1) / tile_rows;
+  // A task has one tile of weights and some tiles of rows: all, but for the sake of the threads.
   const auto column_tiles = static_cast<std::int64_t>(tiles_.size());
-  parallel_for(row_tiles * column_tiles, 1, [&](std::int64_t task) {
-    const Tile& tile = tiles_[static_cast<std::size_t>(task / row_tiles)];
-    const std::int64_t row = task % row_tiles * tile_rows;
-    const std::int64_t count = std::min(tile_rows, rows - row);
-    const auto row_bytes = static_cast<std::size_t>(in_ * size_of(compute));
-    const std::byte* source =
-        static_cast<const std::byte*>(input.raw()) + static_cast<std::size_t>(row) * row_bytes;
-    if (count < tile_rows) {  // pad the last tile, so that every row meets the same kernel
-      void* padded = thread_scratch(0, tile_rows * row_bytes);
-      std::memcpy(padded, source, static_cast<std::size_t>(count) * row_bytes);
-      std::memset(static_cast<std::byte*>(padded) + static_cast<std::size_t>(count) * row_bytes, 0,
-                  static_cast<std::size_t>(tile_rows - count) * row_bytes);
-      source = static_cast<const std::byte*>(padded);
+  const std::int64_t row_tiles = (rows + tile_rows - 1) / tile_rows;
+  const std::int64_t wanted = (8 * omp_get_max_threads() + column_tiles - 1) / column_tiles;
+  const std::int64_t share = (row_tiles + wanted - 1) / wanted;
+  const std::int64_t shares = (row_tiles + share - 1) / share;
+  const Tensor input = as(compute_, x);
+  // Rows of the last tile, and products for so many.
+  const std::int64_t rest = rows % tile_rows;
+  const std::int64_t last_rows = rows_of_last_tile(tile_rows, rest, compute_);
+  std::vector<TileProduct> last_products;
+  for (std::size_t i = 0; rest > 0 && i < products_.size(); ++i) {
+    last_products.emplace_back(last_rows, products_[i].columns(), in_, compute_);
+  }
+  parallel_for(column_tiles * shares, 1, [&](std::int64_t task) {
+    const Tile& tile = tiles_[static_cast<std::size_t>(task / shares)];
+    const TileProduct& product = products_[tile.product];
+    const void* weights = at(packed_, tile.offset);
+    if (compute_ != dtype_) {
+      void* wide = scratch(2, product.packed_elements(), compute_);
+      convert(weights, dtype_, wide, compute_, product.packed_elements());
+      weights = wide;
     }
-    auto* result = static_cast<float*>(
-        thread_scratch(1, static_cast<std::size_t>(tile_rows * tile.columns) * sizeof(float)));
-    products_[tile.product].run(source, packed_.data<std::uint8_t>() + tile.offset, result);
-    add_bias_and_activate(result, count, tile.columns,
-                          bias_.empty() ? nullptr : bias_.data<float>() + tile.column, activation);
-    visit_float(dtype_, [&](auto type) {
-      using T = decltype(type);
-      for (std::int64_t r = 0; r < count; ++r) {
-        T* y = out.data<T>() + (row + r) * out_ + tile.column;
-        const float* from = result + r * tile.columns;
-        for (std::int64_t c = 0; c < tile.columns; ++c) y[c] = T(from[c]);
+    auto* result = static_cast<float*>(scratch(1, tile_rows * tile.columns, DType::float32));
+    const std::int64_t first = task % shares * share;
+    for (std::int64_t t = first; t < std::min(first + share, row_tiles); ++t) {
+      const std::int64_t row = t * tile_rows, count = std::min(tile_rows, rows - row);
+      const auto bytes = static_cast<std::size_t>(count * in_ * size_of(compute_));
+      const void* source = at(input, row * in_);
+      if (count == tile_rows) {
+        product.run(source, weights, result);
+      } else {
+        auto* padded = static_cast<std::byte*>(scratch(0, last_rows * in_, compute_));
+        std::memcpy(padded, source, bytes);
+        std::memset(padded + bytes, 0,
+                    static_cast<std::size_t>((last_rows - count) * in_ * size_of(compute_)));
+        last_products[tile.product].run(padded, weights, result);
       }
-    });
+      add_bias_and_activate(result, count, tile.columns,
+                            bias_.empty() ? nullptr : bias_.data<float>() + tile.column,
+                            activation);
+      for (std::int64_t r = 0; r < count; ++r) {
+        convert(result + r * tile.columns, DType::float32, at(out, (row + r) * out_ + tile.column),
+                dtype_, tile.columns);
+      }
+    }
   });
   return out;
 }

@@ -18,9 +18,10 @@ struct WeightRows {
   Device device;  ///< where the products are to be computed
 };
 
-/// y = activation(x·Wᵀ + b). The weights are packed once, here; sums are float32; the result is
-/// rounded once (on a device silu is applied to the rounded sum). A row's bits depend on that row
-/// only.
+/// y = activation(x·Wᵀ + b). The weights are packed once, here, in their own type; where products
+/// are computed in a wider one (compute_dtype), each tile is widened when its turn comes. Sums are
+/// float32; the result is rounded once (on a device silu is applied to the rounded sum). A row's
+/// bits depend on that row only.
 class Linear {
  public:
   Linear() = default;
@@ -42,12 +43,13 @@ class Linear {
     std::int64_t column;  ///< first output column
     std::int64_t columns;
     std::size_t product;  ///< index into products_
-    std::int64_t offset;  ///< of its packed weights
+    std::int64_t offset;  ///< of its packed weights, in elements
   };
   std::int64_t in_ = 0, out_ = 0;
-  DType dtype_ = DType::float32;
+  DType dtype_ = DType::float32, compute_ = DType::float32;
   Tensor bias_;    ///< float32 [out] or empty; on a device of the weight's type
-  Tensor packed_;  ///< bytes; on a device the weight [out, in]
+  Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_; on a
+                   ///< device the weight [out, in]
   std::vector<TileProduct> products_;
   std::vector<Tile> tiles_;
 };

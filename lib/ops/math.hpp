@@ -9,26 +9,43 @@
 
 namespace reelmesh::ops {
 
-/// e^x to about 1 ulp; 0 below −87. Range reduction by powers of two and a polynomial of degree 6
-/// (Cephes expf, S. Moshier).
+/// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
+/// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
 REELMESH_HOST_DEVICE inline float exp_approx(float x) {
-  const float limited = x > 88.0F ? 88.0F : (x < -87.0F ? -87.0F : x);
+  const float below = 88.0F < x ? 88.0F : x;
+  const float limited = -88.0F > below ? -88.0F : below;  // where 2^n below is 0
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
-  const float shifted = limited * 1.44269504088896341F + magic;
+  const float shifted = std::fma(limited, 1.44269504088896341F, magic);
   const float n = shifted - magic;
   const std::int32_t exponent =
       std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(magic);
-  float r = limited - n * 0.693359375F;
-  r = r - n * -2.12194440e-4F;
+  float r = std::fma(n, -0.693359375F, limited);
+  r = std::fma(n, 2.12194440e-4F, r);
   float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  const float y = p * (r * r) + r + 1.0F;
-  const float scaled = y * std::bit_cast<float>((exponent + 127) << 23);
-  return x < -87.0F ? 0.0F : scaled;
+  p = std::fma(p, r, 1.3981999507e-3F);
+  p = std::fma(p, r, 8.3334519073e-3F);
+  p = std::fma(p, r, 4.1665795894e-2F);
+  p = std::fma(p, r, 1.6666665459e-1F);
+  p = std::fma(p, r, 5.0000001201e-1F);
+  const float y = std::fma(p, r * r, r + 1.0F);
+  return y * std::bit_cast<float>((exponent + 127) << 23);
+}
+
+/// 2^x for x < 128 to about 1 ulp; 0 below −126.5. The polynomial has the least relative error on
+/// [−1/2, 1/2] among those of degree 6 that are 1 at 0.
+REELMESH_HOST_DEVICE inline float exp2_approx(float x) {
+  const float limited = -127.0F > x ? -127.0F : x;
+  constexpr float magic = 12582912.0F + 127.0F;  // leaves n and the bias of an exponent
+  const float shifted = limited + magic;
+  const float f = limited - (shifted - magic);
+  float p = 0.00015353362F;
+  p = std::fma(p, f, 0.0013398875F);
+  p = std::fma(p, f, 0.00961843692F);
+  p = std::fma(p, f, 0.0555033237F);
+  p = std::fma(p, f, 0.240226477F);
+  p = std::fma(p, f, 0.693147182F);
+  p = std::fma(p, f, 1.0F);
+  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
 }
 
 REELMESH_HOST_DEVICE inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }

@@ -2,9 +2,13 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
-#include <memory>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <unordered_map>
 
 namespace reelmesh::ops {
@@ -14,11 +18,31 @@ const dnnl::engine& engine() {
   return instance;
 }
 
+namespace {
+
+std::atomic<bool> bfloat16_products_preferred = false;
+
+bool has(dnnl::cpu_isa isa) {
+  static const auto had = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (had & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
+}
+
+}  // namespace
+
 DType compute_dtype(DType dtype) {
-  static const bool has_avx512 = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-                                  static_cast<unsigned>(dnnl::cpu_isa::avx512_core)) ==
-                                 static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  return dtype == DType::bfloat16 && has_avx512 ? DType::bfloat16 : DType::float32;
+  const bool narrow = has(dnnl::cpu_isa::avx512_core_amx) ||
+                      (bfloat16_products_preferred && has(dnnl::cpu_isa::avx512_core));
+  return dtype == DType::bfloat16 && narrow ? DType::bfloat16 : DType::float32;
+}
+
+void prefer_bfloat16_products(bool prefer) { bfloat16_products_preferred = prefer; }
+
+bool rows_do_not_depend_on_their_number(DType compute) {
+  return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
+}
+
+std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute) {
+  return rows_do_not_depend_on_their_number(compute) ? (rest + 7) / 8 * 8 : tile_rows;
 }
 
 dnnl::memory::data_type onednn_type(DType dtype) {
@@ -67,55 +91,96 @@ const dnnl::stream& stream() {
 
 }  // namespace
 
-void execute(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
-             std::vector<std::pair<int, dnnl::memory>> arguments) {
-  const ForOneThread one;  // kernels without AVX-512 choose their threads when they run
-  std::unordered_map<int, dnnl::memory> map(arguments.begin(), arguments.end());
-  map.emplace(DNNL_ARG_SCRATCHPAD,
-              dnnl::memory(scratchpad, engine(),
-                           thread_scratch(scratchpad_slot, scratchpad.get_size() + 64)));
-  primitive.execute(stream(), map);
+struct Primitive::Made {
+  std::uint64_t id = 0;
+  dnnl::primitive primitive;
+  dnnl::memory::desc scratchpad;
+  std::vector<std::pair<int, dnnl::memory::desc>> arguments;
+};
+
+Primitive::Primitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
+                     std::vector<std::pair<int, dnnl::memory::desc>> arguments) {
+  static std::atomic<std::uint64_t> made = 0;
+  made_ = std::make_shared<const Made>(
+      Made{++made, std::move(primitive), scratchpad, std::move(arguments)});
 }
 
-void reorder(const dnnl::memory::desc& from, const void* plain, const dnnl::memory::desc& to,
-             void* packed) {
+void Primitive::run(std::initializer_list<const void*> data) const {
+  // To make memory objects takes long beside a small product, so a thread keeps those of the
+  // primitives that it ran last.
+  struct Bound {
+    std::uint64_t id = 0;
+    std::unordered_map<int, dnnl::memory> memory;
+  };
+  thread_local std::array<Bound, 8> kept;
+  thread_local std::size_t oldest = 0;
+  auto bound =
+      std::find_if(kept.begin(), kept.end(), [&](const Bound& one) { return one.id == made_->id; });
+  const ForOneThread one;  // kernels without AVX-512 choose their threads when they run
+  if (bound == kept.end()) {
+    bound = kept.begin() + static_cast<std::ptrdiff_t>(oldest++ % kept.size());
+    *bound = {made_->id, {}};
+    for (const auto& [index, description] : made_->arguments) {
+      bound->memory.emplace(index, dnnl::memory(description, engine(), nullptr));
+    }
+    bound->memory.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(made_->scratchpad, engine(), nullptr));
+  }
+  const void* const* next = data.begin();
+  for (const auto& [index, description] : made_->arguments) {
+    bound->memory.at(index).set_data_handle(const_cast<void*>(*next++));
+  }
+  bound->memory.at(DNNL_ARG_SCRATCHPAD)
+      .set_data_handle(thread_scratch(scratchpad_slot, made_->scratchpad.get_size() + 64));
+  made_->primitive.execute(stream(), bound->memory);
+}
+
+Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
   const ForOneThread one;
   const dnnl::reorder::primitive_desc description(engine(), from, engine(), to, user_scratchpad());
-  execute(dnnl::reorder(description), description.scratchpad_desc(),
-          {{DNNL_ARG_FROM, dnnl::memory(from, engine(), const_cast<void*>(plain))},
-           {DNNL_ARG_TO, dnnl::memory(to, engine(), packed)}});
+  return {dnnl::reorder(description),
+          description.scratchpad_desc(),
+          {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
 }
 
 TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
-    : m_(m), n_(n), k_(k), dtype_(dtype) {
-  const ForOneThread one;
-  using Tag = dnnl::memory::format_tag;
-  const auto type = onednn_type(dtype);
-  description_ = {{{{m, k}, type, Tag::ab},
-                   {{k, n}, type, Tag::any},
-                   {{m, n}, dnnl::memory::data_type::f32, Tag::ab}},
-                  user_scratchpad(),
-                  engine()};
-  primitive_ = dnnl::matmul(description_);
+    : n_(n), k_(k), dtype_(dtype) {
+  // Attention asks for the same few products again and again.
+  static std::mutex mutex;
+  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, DType>,
+                  std::pair<dnnl::memory::desc, Primitive>>
+      made;
+  const std::scoped_lock lock(mutex);
+  auto& [weights, primitive] = made[{m, n, k, dtype}];
+  if (weights.get_size() == 0) {
+    const ForOneThread one;
+    using Tag = dnnl::memory::format_tag;
+    const auto type = onednn_type(dtype);
+    const dnnl::memory::desc source({m, k}, type, Tag::ab),
+        result({m, n}, dnnl::memory::data_type::f32, Tag::ab);
+    const dnnl::matmul::primitive_desc description({source, {{k, n}, type, Tag::any}, result},
+                                                   user_scratchpad(), engine());
+    weights = description.weights_desc();
+    primitive =
+        Primitive(dnnl::matmul(description), description.scratchpad_desc(),
+                  {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, result}});
+  }
+  weights_ = weights;
+  primitive_ = primitive;
 }
 
-std::size_t TileProduct::packed_bytes() const {
-  return (description_.weights_desc().get_size() + 63) / 64 * 64;
+std::int64_t TileProduct::packed_elements() const {
+  const auto elements = static_cast<std::int64_t>(weights_.get_size()) / size_of(dtype_);
+  return (elements + 63) / 64 * 64;
 }
 
-void TileProduct::pack(const void* weights, bool transposed, std::int64_t stride,
-                       void* packed) const {
+Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
   const dnnl::memory::dims strides =
       transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
-  reorder({{k_, n_}, onednn_type(dtype_), strides}, weights, description_.weights_desc(), packed);
+  return reorder({{k_, n_}, onednn_type(dtype_), strides}, weights_);
 }
 
 void TileProduct::run(const void* src, const void* packed, float* dst) const {
-  execute(primitive_, description_.scratchpad_desc(),
-          {{DNNL_ARG_SRC, dnnl::memory(description_.src_desc(), engine(), const_cast<void*>(src))},
-           {DNNL_ARG_WEIGHTS,
-            dnnl::memory(description_.weights_desc(), engine(), const_cast<void*>(packed))},
-           {DNNL_ARG_DST, dnnl::memory(description_.dst_desc(), engine(), dst)}});
+  primitive_.run({src, packed, dst});
 }
 
 }  // namespace reelmesh::ops

@@ -97,17 +97,41 @@ void add_table(const Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, const Tensor& out) {
+  const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
+  const std::int64_t copies = out.shape(1) / items;
+  const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
+  expect(x.numel() * copies == out.numel(), "{} repeated as {}", to_string(x.shape()),
+         to_string(out.shape()));
   if constexpr (cuda_built) {
     if (out.device().is_cuda()) return gpu::repeat_for_batch(x, out);
   }
-  const std::int64_t batch = out.shape(1);
-  const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
-  for (std::int64_t row = 0; row < out.shape(0) * batch; ++row) {
+  for (std::int64_t row = 0; row < out.shape(0) * out.shape(1); ++row) {
     std::memcpy(
         static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
-        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / batch) * bytes,
+        static_cast<const std::byte*>(x.raw()) + static_cast<std::size_t>(row / copies) * bytes,
         bytes);
   }
+}
+
+Tensor join_batches(std::span<const Tensor> parts) {
+  if (parts.size() == 1) return parts.front();
+  if constexpr (cuda_built) {
+    if (parts.front().device().is_cuda()) return gpu::join_batches(parts);
+  }
+  Shape shape = parts.front().shape();
+  shape[1] = 0;
+  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  Tensor out = Tensor::empty(shape, parts.front().dtype());
+  auto* into = static_cast<std::byte*>(out.raw());
+  for (std::int64_t token = 0; token < shape[0]; ++token) {
+    for (const Tensor& part : parts) {
+      const Tensor items = part.rows(token, 1);
+      const auto bytes = static_cast<std::size_t>(items.bytes());
+      std::memcpy(into, items.raw(), bytes);
+      into += bytes;
+    }
+  }
+  return out;
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
@@ -130,17 +154,30 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
 
 namespace {
 
-// f(token, feature, element of the latents) for all.
+// f(token, feature, element of the latents) for all: the order of PatchOrder without its divisions.
 template <class F>
-void for_each_patch_element(const PatchOrder& order, std::int64_t tokens, F&& f) {
-  const std::int64_t features = order.features();
-  parallel_for(tokens, 16, [&](std::int64_t token) {
-    for (std::int64_t i = 0; i < features; ++i) f(token, i, order.element(token, i));
+void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
+  const std::int64_t channels = latents[1], rows = latents[2], columns = latents[3];
+  const std::int64_t grid_rows = rows / patch.rows, grid_columns = columns / patch.columns;
+  parallel_for(latents[0] / patch.frames * grid_rows, 1, [&](std::int64_t line) {
+    const std::int64_t t = line / grid_rows, y = line % grid_rows;
+    for (std::int64_t x = 0; x < grid_columns; ++x) {
+      std::int64_t feature = 0;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t pt = 0; pt < patch.frames; ++pt) {
+          for (std::int64_t py = 0; py < patch.rows; ++py) {
+            for (std::int64_t px = 0; px < patch.columns; ++px) {
+              const std::int64_t element =
+                  (((t * patch.frames + pt) * channels + c) * rows + y * patch.rows + py) *
+                      columns +
+                  x * patch.columns + px;
+              f(line * grid_columns + x, feature++, element);
+            }
+          }
+        }
+      }
+    }
   });
-}
-
-PatchOrder order_of(const Shape& latents, const Patch& patch) {
-  return {latents[1], latents[2], latents[3], patch.frames, patch.rows, patch.columns};
 }
 
 }  // namespace
@@ -157,11 +194,10 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
   Tensor out = Tensor::empty({latents.numel() / features, features}, dtype);
   visit_float(dtype, [&](auto type) {
     using T = decltype(type);
-    for_each_patch_element(order_of(s, patch), out.shape(0),
-                           [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
-                             out.data<T>()[token * features + feature] =
-                                 T(latents.data<float>()[element]);
-                           });
+    for_each_patch_element(
+        s, patch, [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
+          out.data<T>()[token * features + feature] = T(latents.data<float>()[element]);
+        });
   });
   return out;
 }
@@ -178,8 +214,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
   visit_float(tokens.dtype(), [&](auto type) {
     using T = decltype(type);
     for_each_patch_element(
-        order_of(extents, patch), tokens.shape(0),
-        [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
+        extents, patch, [&](std::int64_t token, std::int64_t feature, std::int64_t element) {
           out.data<float>()[element] = static_cast<float>(
               tokens.data<T>()[(token * batch + batch_item) * features + feature]);
         });

@@ -15,8 +15,12 @@ Tensor silu(const Tensor& x);
 /// channel].
 void add_table(const Tensor& x, const Tensor& table);
 
-/// x: [token, channel] → out: [token, batch, channel], every item of the batch the same.
+/// x: [token, channel] or [token, item, channel] → out: [token, batch, channel], every item as
+/// often as the batch has room for: first all of the first item.
 void repeat_for_batch(const Tensor& x, const Tensor& out);
+
+/// Items of several batches, [token, batch, channel] each, as one batch: in the order of `parts`.
+Tensor join_batches(std::span<const Tensor> parts);
 
 /// Rows of `table` [id, channel] in the order of `ids` → [id count, channel].
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);

@@ -20,6 +20,12 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
   return encoded;
 }
 
+Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
+                      const std::string& text, std::int64_t limit, int clip) {
+  if (request.token_ids.empty()) return encode_text(tokenizer, text, limit, clip, "prompt");
+  return tokenizer.accept(request.token_ids, limit, request.where + ": token_ids");
+}
+
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple) {
   require(value > 0 && value % multiple == 0, Status::usage,
           "{}: clip {} has {}, and a multiple of {} is expected (8 pixels a latent, {} latents a "
@@ -109,7 +115,7 @@ std::vector<Clip> resolve_clips(const Job& job, const CogVideoXFolder& model,
         sampler == SamplerKind::ddim ? "CogVideoXDDIMScheduler" : "CogVideoXDPMScheduler";
     record.dtype = std::string(name_of(job.dtype));
     record.token_ids =
-        encode_text(tokenizer, request.prompt, c.max_text_tokens, index, "prompt").ids;
+        encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, index).ids;
     // Guidance of at most 1 needs no unconditional branch.
     if (record.guidance > 1) {
       clip.branches.push_back(encode_text(tokenizer, request.negative_prompt, c.max_text_tokens,

@@ -33,6 +33,11 @@ struct Clip {
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
                     int clip, const char* what);
 
+/// The same for the prompt of a clip, `text` being what the model's family makes of it; where the
+/// clip brings token ids, these are taken instead. Error(usage) for ids that the model cannot take.
+Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
+                      const std::string& text, std::int64_t limit, int clip);
+
 /// Error(usage) unless there is a positive multiple of `multiple` pixels.
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple);
 

@@ -16,6 +16,14 @@ std::string CogVideoX::describe(const Plan& plan, const Clip& clip, DType dtype)
   return reelmesh::describe(plan, clip.sizes(folder_.transformer, dtype));
 }
 
+ClipCost CogVideoX::cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                         const Precision& precision) const {
+  return cogvideox_cost(plan, folder_.transformer, folder_.vae,
+                        clip.sizes(folder_.transformer, precision.tensors),
+                        {clip.latent_frames, clip.latent_height, clip.latent_width},
+                        clip.kept_frames(), clips, precision);
+}
+
 Mesh CogVideoX::mesh(const Plan& plan, const Clip& clip, DType dtype) const {
   return denoise_layout(plan, clip.sizes(folder_.transformer, dtype), 0).mesh;
 }

@@ -16,6 +16,8 @@ class CogVideoX final : public Family {
   std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer) const override;
   ClipShapes shapes(const Job& job, const Clip& clip) const override;
   std::string describe(const Plan& plan, const Clip& clip, DType dtype) const override;
+  ClipCost cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                const Precision& precision) const override;
   Mesh mesh(const Plan& plan, const Clip& clip, DType dtype) const override;
   std::unique_ptr<DenoiseStage> denoise(const comm::Group& world, const Plan& plan,
                                         DType dtype) const override;

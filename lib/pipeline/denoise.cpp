@@ -1,6 +1,7 @@
 #include "pipeline/denoise.hpp"
 
 #include "base/trace.hpp"
+#include "ops/pointwise.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 
@@ -25,19 +26,35 @@ comm::Group branch_group(const comm::Group& group, const Mesh& mesh) {
   return mine;
 }
 
-// Predictions of all branches for this rank's box, from those of its own. With cfg 2 the rank of
-// the other half that has the same box has the other branch.
-std::vector<Tensor> all_branches(const comm::Group& group, const Mesh& mesh,
-                                 std::vector<Tensor> mine) {
-  if (mesh.cfg == 1) return mine;
+// What the transformer predicts of one clip, for this rank's box.
+struct Predictions {
+  Tensor first;  // without the prompt, where there are two branches
+  Tensor last;   // with the prompt
+};
+
+// Of each clip all branches, from those of its own that the rank has: those of the first clip, then
+// of the next. With cfg 2 the rank of the other half that has the same box has the other branches.
+std::vector<Predictions> all_branches(const comm::Group& group, const Mesh& mesh,
+                                      const std::vector<Tensor>& mine, std::size_t clips) {
+  std::vector<Predictions> all;
+  if (mesh.cfg == 1) {
+    const std::size_t branches = mine.size() / clips;
+    for (std::size_t i = 0; i < mine.size(); i += branches) {
+      all.push_back({mine[i], mine[i + branches - 1]});
+    }
+    return all;
+  }
   const trace::Scope scope("guidance", trace::Level::ops, "exchange");
-  const Tensor own = mine.front(), other = Tensor::empty(own.shape(), own.dtype());
   const int partner = (group.rank() + mesh.branch_ranks()) % mesh.ranks();
-  const comm::Message send{partner, own.raw(), own.bytes()};
-  const comm::Message receive{partner, other.raw(), other.bytes()};
-  group.exchange({&send, 1}, {&receive, 1});
-  if (group.rank() < partner) return {own, other};
-  return {other, own};
+  std::vector<comm::Message> sends, receives;
+  for (const Tensor& own : mine) {
+    const Tensor other = Tensor::empty(own.shape(), own.dtype());
+    sends.push_back({partner, own.raw(), own.bytes()});
+    receives.push_back({partner, other.raw(), other.bytes()});
+    all.push_back(group.rank() < partner ? Predictions{own, other} : Predictions{other, own});
+  }
+  group.exchange(sends, receives);
+  return all;
 }
 
 }  // namespace
@@ -54,38 +71,50 @@ Layout context_layout(const DenoiseLayout& layout, std::int64_t branches, std::i
   return {{layout.text.global()[0], branches, channels}, std::move(boxes)};
 }
 
-Tensor denoise_clip(const Clip& clip, const CogVideoXTransformer& transformer,
-                    const SchedulerConfig& scheduler, const comm::Group& group,
-                    const DenoiseLayout& layout, const Tensor& context,
-                    const std::function<void()>& step) {
+std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer& transformer,
+                                  const SchedulerConfig& scheduler, const comm::Group& group,
+                                  const DenoiseLayout& layout, std::span<const Tensor> contexts,
+                                  const std::function<void()>& step) {
   const CogVideoXConfig& config = transformer.config();
   const comm::Group ranks = branch_group(group, layout.mesh);
-  const auto branches = static_cast<std::int64_t>(clip.branches.size());
+  const ClipRecord& common = batch.front().record;
+  const auto branches = static_cast<std::int64_t>(batch.front().branches.size());
   const CogVideoXPlacement placement(config, ranks, layout.grid, layout.text,
-                                     branches / layout.mesh.cfg, layout.mesh.ring);
+                                     std::ssize(batch) * (branches / layout.mesh.cfg),
+                                     layout.mesh.ring);
+  const Tensor context = ops::join_batches(contexts);
   const Layout whole = latent_layout(layout.grid, config.patch, config.in_channels);
   const Box& box = own_box(whole, ranks);
-  TorchGenerator generator(clip.record.seed);
-  Sampler sampler(clip.sampler, Schedule(scheduler, clip.record.steps));
-  const Tensor latents = Tensor::empty(box.extent, DType::float32);
-  const auto noise = [&](std::span<float> out) {
-    draw(generator, whole.global(), box, transformer.dtype(), out.data());
+  const Schedule schedule(scheduler, common.steps);
+  std::vector<TorchGenerator> generators;
+  std::vector<Sampler> samplers;
+  std::vector<Tensor> latents;
+  const auto noise = [&](std::size_t clip, std::span<float> out) {
+    draw(generators[clip], whole.global(), box, transformer.dtype(), out.data());
   };
-  noise(latents.span<float>());
+  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+    generators.emplace_back(batch[clip].record.seed);
+    samplers.emplace_back(batch[clip].sampler, schedule);
+    latents.push_back(Tensor::empty(box.extent, DType::float32));
+    noise(clip, latents[clip].span<float>());
+  }
 
-  for (int i = 0; i < sampler.schedule().calls(); ++i) {
+  for (int i = 0; i < schedule.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
     const trace::Scope scope("denoise_step");
-    const std::int64_t timestep = sampler.schedule().timesteps()[static_cast<std::size_t>(i)];
-    const std::vector<Tensor> predicted =
-        all_branches(group, layout.mesh, transformer(placement, latents, context, timestep));
-    const Tensor& prediction = predicted.back();
-    if (branches > 1) {
-      combine_guidance(
-          guidance_scale(clip.record.guidance, clip.dynamic_guidance, clip.record.steps, timestep),
-          predicted.front().span<float>(), prediction.span<float>(), prediction.span<float>());
+    const std::int64_t timestep = schedule.timesteps()[static_cast<std::size_t>(i)];
+    const std::vector<Predictions> predicted = all_branches(
+        group, layout.mesh, transformer(placement, latents, context, timestep), batch.size());
+    for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+      const std::span<float> prediction = predicted[clip].last.span<float>();
+      if (branches > 1) {
+        combine_guidance(
+            guidance_scale(common.guidance, batch[clip].dynamic_guidance, common.steps, timestep),
+            predicted[clip].first.span<float>(), prediction, prediction);
+      }
+      samplers[clip].step(i, prediction, latents[clip].span<float>(),
+                          [&](std::span<float> out) { noise(clip, out); });
     }
-    sampler.step(i, prediction.span<float>(), latents.span<float>(), noise);
     step();
   }
   return latents;

@@ -7,12 +7,13 @@
 
 #include "comm/group.hpp"
 #include "models/t5/t5.hpp"
-#include "pipeline/clip.hpp"
-#include "plan/plan.hpp"
+#include "pipeline/batch.hpp"
+#include "plan/cost.hpp"
 
 namespace reelmesh::pipeline {
 
-/// A transformer and a sampler on the denoising groups, each of which holds all weights.
+/// A transformer and a sampler on the denoising groups, each of which holds all weights. The batch
+/// at place i of the queue goes to group i modulo their number.
 class DenoiseStage {
  public:
   DenoiseStage(const comm::Group& world, const Plan& plan);
@@ -21,15 +22,17 @@ class DenoiseStage {
   DenoiseStage& operator=(const DenoiseStage&) = delete;
 
   virtual void load() = 0;
+  virtual void release() = 0;  ///< the weights
   std::size_t replicas() const { return plan_.denoise.size(); }
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
-  /// Where the text embeddings of the clip at this place of the queue have to be.
+  /// Where the text embeddings of a clip of the batch at this place of the queue have to be.
   virtual Layout context_layout(const Clip& clip, std::size_t place) const = 0;
-  /// context: [token, branch, channel] in context_layout. → float32 latents
-  /// [frame, channel, row, column] without dropped frames, in the boxes in which they were made.
-  /// step: called after each sampler step on the ranks that work on the clip.
-  virtual Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                             const std::function<void()>& step) const = 0;
+  /// contexts: of each clip [token, branch, channel] in context_layout. → of each clip float32
+  /// latents [frame, channel, row, column] without dropped frames, in the boxes in which they were
+  /// made. step: called after each sampler step of all clips on the ranks that work on them.
+  virtual std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
+                                          const std::vector<Sharded>& contexts,
+                                          const std::function<void()>& step) const = 0;
 
  protected:
   comm::Group world_;
@@ -46,6 +49,7 @@ class DecodeStage {
   DecodeStage& operator=(const DecodeStage&) = delete;
 
   virtual void load() = 0;
+  virtual void release() = 0;  ///< the weights
   const comm::Group& group() const { return group_; }
   /// Where latents [frame, channel, row, column] have to be, of an array over the world.
   virtual Layout latents(const Shape& global) const = 0;
@@ -86,6 +90,10 @@ class Family {
   virtual ClipShapes shapes(const Job& job, const Clip& clip) const = 0;
   /// Several lines for people: who does what with such a clip.
   virtual std::string describe(const Plan& plan, const Clip& clip, DType dtype) const = 0;
+
+  /// What so many such clips, denoised together, cost each rank.
+  virtual ClipCost cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                        const Precision& precision) const = 0;
 
   /// How the ranks of a denoising group stand with such a clip: those of a row exchange most.
   virtual Mesh mesh(const Plan& plan, const Clip& clip, DType dtype) const = 0;

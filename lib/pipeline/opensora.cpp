@@ -10,8 +10,9 @@ bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiT
 
 // Release 1.2 was trained with scores behind its captions; its authors' script adds this one. What
 // is not to be cleaned is taken as it is.
-std::string caption_of(const OpenSoraFolder& model, const Job& job, const std::string& prompt) {
-  if (!job.clean_prompts) return prompt;
+std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRequest& request) {
+  const std::string& prompt = request.prompt;
+  if (!request.clean.value_or(job.clean_prompts) || !request.token_ids.empty()) return prompt;
   const bool scored = prompt.find("aesthetic score:") != std::string::npos;
   return clean_caption(is_v3(model) && !scored ? prompt + " aesthetic score: 6.5." : prompt);
 }
@@ -74,8 +75,8 @@ std::vector<Clip> OpenSora::clips(const Job& job, const Tokenizer& tokenizer) co
     record.model = folder_.paths.root.string();
     record.scheduler = folder_.scheduler_name();
     record.dtype = std::string(name_of(job.dtype));
-    Encoded text = encode_text(tokenizer, caption_of(folder_, job, request.prompt),
-                               c.max_text_tokens, index, "prompt");
+    Encoded text = encode_prompt(tokenizer, request, caption_of(folder_, job, request),
+                                 c.max_text_tokens, index);
     text.ids.resize(static_cast<std::size_t>(text.kept));
     record.token_ids = text.ids;
     clip.branches.push_back(std::move(text.ids));
@@ -109,6 +110,13 @@ std::string OpenSora::describe(const Plan& plan, const Clip& clip, DType dtype) 
                         plan.speeds_of(plan.denoise.front()));
   return reelmesh::describe(plan, layouts,
                             {c.layers, c.hidden, c.heads, STDiT::branches, size_of(dtype)});
+}
+
+ClipCost OpenSora::cost(const Plan& plan, const Clip& clip, std::int64_t clips,
+                        const Precision& precision) const {
+  return open_sora_cost(plan, folder_.transformer, folder_.vae, stdit_clip(clip), clips,
+                        static_cast<std::int64_t>(clip.branches.front().size()), clip.size.frames,
+                        precision);
 }
 
 // Frames and places are exchanged by all with all.

@@ -67,49 +67,63 @@ Layout OpenSoraDenoise::context_layout(const Clip& clip, std::size_t place) cons
       .embed(range.first, world_.size());
 }
 
-Sharded OpenSoraDenoise::operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                                    const std::function<void()>& step) const {
+std::vector<Sharded> OpenSoraDenoise::operator()(const Batch& batch, std::size_t place,
+                                                 const std::vector<Sharded>& contexts,
+                                                 const std::function<void()>& step) const {
   const RankRange& range = plan_.denoise[place % replicas()];
   const comm::Group& group = groups_[place % replicas()];
   const STDiTConfig& config = model_.transformer;
-  const STDiTClip seen = stdit_clip(clip);
+  const STDiTClip seen = stdit_clip(batch.front());
   const SpaceTime layouts = space_time_layout(plan_.shard, seen.tokens(config.patch), range.count,
                                               plan_.speeds_of(range));
   const Layout boxes = latents_layout(layouts, seen, config.patch, config.in_channels);
   const Layout result = boxes.embed(range.first, world_.size());
-  if (!group.member()) {
-    return {Tensor::empty(result.box(world_.rank()).extent, DType::float32), result, world_};
-  }
-  return {sample(clip, group, layouts, boxes, context.local, step), result, world_};
+  std::vector<Tensor> latents(batch.size(),
+                              Tensor::empty(result.box(world_.rank()).extent, DType::float32));
+  if (group.member()) latents = sample(batch, group, layouts, boxes, contexts, step);
+  std::vector<Sharded> made;
+  for (const Tensor& own : latents) made.push_back({own, result, world_});
+  return made;
 }
 
-Tensor OpenSoraDenoise::sample(const Clip& clip, const comm::Group& group, const SpaceTime& layouts,
-                               const Layout& boxes, const Tensor& context,
-                               const std::function<void()>& step) const {
-  const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(clip));
-  const STDiTContext text =
-      transformer_->read(context.reshape({context.shape(0), context.shape(2)}));
-  const OpenSoraSampler sampler(model_, clip.record.steps, clip.size);
+std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Group& group,
+                                            const SpaceTime& layouts, const Layout& boxes,
+                                            const std::vector<Sharded>& contexts,
+                                            const std::function<void()>& step) const {
+  const Clip& first = batch.front();
+  const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(first),
+                                 std::ssize(batch));
+  const OpenSoraSampler sampler(model_, first.record.steps, first.size);
   const Box& box = own_box(boxes, group);
-  TorchGenerator generator(clip.record.seed);
-  Tensor latents = Tensor::empty(box.extent, DType::float32);
-  fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 1,
-                        latents.data<float>());
-  // Release 1.2 draws in the type that it computes in, release 1.0 in float32.
-  if (model_.transformer.kind == STDiTConfig::Kind::v3) {
-    latents = latents.to(dtype_).to(DType::float32);
+  std::vector<STDiTContext> texts;
+  std::vector<TorchGenerator> generators;
+  std::vector<Tensor> latents;
+  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+    const Tensor& text = contexts[clip].local;
+    texts.push_back(transformer_->read(text.reshape({text.shape(0), text.shape(2)})));
+    generators.emplace_back(batch[clip].record.seed);
+    Tensor noise = Tensor::empty(box.extent, DType::float32);
+    fill_noise_by_channel(generators[clip], boxes.global(), box.offset, box.extent, 1,
+                          noise.data<float>());
+    // Release 1.2 draws in the type that it computes in, release 1.0 in float32.
+    if (model_.transformer.kind == STDiTConfig::Kind::v3) {
+      noise = noise.to(dtype_).to(DType::float32);
+    }
+    latents.push_back(std::move(noise));
   }
   for (int i = 0; i < sampler.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
     const trace::Scope scope("denoise_step");
-    const std::vector<Tensor> predicted =
-        (*transformer_)(placement, latents, text, sampler.timestep(i));
-    sampler.step(i, clip.record.guidance, predicted.front(), predicted.back(), latents,
-                 [&](std::span<float> noise) {
-                   // The reference draws for both branches and goes on with the first.
-                   fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 2,
-                                         noise.data());
-                 });
+    const std::vector<STDiT::Predictions> predicted =
+        (*transformer_)(placement, latents, texts, sampler.timestep(i));
+    for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+      sampler.step(i, first.record.guidance, predicted[clip].front(), predicted[clip].back(),
+                   latents[clip], [&](std::span<float> noise) {
+                     // The reference draws for both branches and goes on with the first.
+                     fill_noise_by_channel(generators[clip], boxes.global(), box.offset, box.extent,
+                                           2, noise.data());
+                   });
+    }
     step();
   }
   return latents;
@@ -117,16 +131,19 @@ Tensor OpenSoraDenoise::sample(const Clip& clip, const comm::Group& group, const
 
 OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
                                const OpenSoraFolder& model, DType dtype)
-    : DecodeStage(world, plan), model_(model), dtype_(dtype) {}
+    : DecodeStage(world, plan),
+      speeds_(plan.speeds_of(plan.decode)),
+      model_(model),
+      dtype_(dtype) {}
 
 void OpenSoraDecode::load() {
   if (!group_.member()) return;
   const trace::Scope scope("load", trace::Level::stages, "file");
-  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
+  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_, speeds_);
 }
 
 Layout OpenSoraDecode::latents(const Shape& global) const {
-  return OpenSoraDecoder::layout(model_.vae, global, ranks_.count)
+  return OpenSoraDecoder::layout(model_.vae, global, ranks_.count, speeds_)
       .embed(ranks_.first, world_.size());
 }
 

@@ -13,7 +13,8 @@ namespace reelmesh::pipeline {
 /// The clip as the transformer sees it.
 STDiTClip stdit_clip(const Clip& clip);
 
-/// The sampler of one clip on one rank, whichever the checkpoint asks for, with its guidance.
+/// The sampler of clips of one size on one rank, whichever the checkpoint asks for, with its
+/// guidance.
 class OpenSoraSampler {
  public:
   /// Error(usage) for a number of steps that the scheduler cannot make.
@@ -37,15 +38,17 @@ class OpenSoraDenoise final : public DenoiseStage {
   OpenSoraDenoise(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                   DType dtype);
   void load() override;
+  void release() override { transformer_.reset(); }
   /// Every rank needs all of the text: cross-attention is local.
   Layout context_layout(const Clip& clip, std::size_t place) const override;
-  Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                     const std::function<void()>& step) const override;
+  std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
+                                  const std::vector<Sharded>& contexts,
+                                  const std::function<void()>& step) const override;
 
  private:
-  Tensor sample(const Clip& clip, const comm::Group& group, const SpaceTime& layouts,
-                const Layout& boxes, const Tensor& context,
-                const std::function<void()>& step) const;
+  std::vector<Tensor> sample(const Batch& batch, const comm::Group& group, const SpaceTime& layouts,
+                             const Layout& boxes, const std::vector<Sharded>& contexts,
+                             const std::function<void()>& step) const;
 
   const OpenSoraFolder& model_;
   DType dtype_;
@@ -57,10 +60,12 @@ class OpenSoraDecode final : public DecodeStage {
   OpenSoraDecode(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                  DType dtype);
   void load() override;
+  void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
+  std::vector<double> speeds_;
   const OpenSoraFolder& model_;
   DType dtype_;
   std::optional<OpenSoraDecoder> decoder_;

@@ -6,14 +6,16 @@
 #include "base/progress.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "ops/onednn.hpp"
 #include "pipeline/machine.hpp"
+#include "pipeline/planning.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/stages.hpp"
 #include "plan/nodes.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
-#include "weights/json.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -25,18 +27,12 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
   });
 }
 
-Plan plan_of(const Job& job, const Family& model, int ranks) {
-  const ExpectedShapes tensors = t5_tensors(model.text_encoder());
-  TextEncoderSizes sizes{model.text_encoder().num_layers, 0, 0};
-  for (const auto& [name, shape] : tensors) {
-    if (name.starts_with("encoder.block.1.") || sizes.layers == 1) {
-      sizes.layer_bytes += numel(shape) * size_of(job.dtype);
-    }
-    if (name == "shared.weight") sizes.embedding_bytes = numel(shape) * size_of(job.dtype);
-  }
-  const std::string& map = job.parallel.device_map;
-  return make_plan(job.parallel, sizes, ranks,
-                   map.ends_with(".json") ? read_text(map, 1 << 24) : std::string());
+// The ranks agree on what they plan with, so that they come to the same plan.
+Conditions conditions_of(const comm::Group& world, int threads, DType dtype) {
+  const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
+  const bool wide = world.max(wider(ops::compute_dtype(dtype))) == wider(DType::float32);
+  return {world.size(), static_cast<int>(world.max(std::int64_t{threads})),
+          wide ? DType::float32 : dtype};
 }
 
 // Ranks in the order of their places. mesh: of a denoising group.
@@ -46,14 +42,6 @@ comm::Group in_places(const comm::Group& world, const Plan& plan, const Mesh& me
   const std::vector<int> places =
       order_by_node(nodes, close_ranks(plan.denoise, {mesh.branch_ranks(), mesh.ulysses}, nodes));
   return std::is_sorted(places.begin(), places.end()) ? world : world.in_order(places);
-}
-
-std::vector<double> speeds_of(const Job& job, const comm::Group& world) {
-  if (job.measure_speeds) return measure_speeds(world, job.dtype);
-  require(job.speeds.empty() || job.speeds.size() == static_cast<std::size_t>(world.size()),
-          Status::unavailable, "device.speeds: {} speeds are given, and the job has {} ranks",
-          job.speeds.size(), world.size());
-  return job.speeds;
 }
 
 // The clips that are still to be made.
@@ -137,10 +125,11 @@ class Writer {
 };
 
 // prompts → embeddings → latents → video → files. In split mode the stages stand on disjoint ranks
-// and a round is one clip, so that clips stream through them; in phased mode a round is all clips,
-// and the text encoder leaves before the transformer comes.
+// and a round is one batch, so that clips stream through them; in phased mode a round is all clips,
+// and the text encoder leaves before the transformer comes. Where the plan has transformer and
+// decoder in turn, each leaves before the other comes, wave by wave.
 void make_clips(const Job& job, const Family& model, const Plan& plan, const comm::Group& world,
-                const std::vector<Clip>& clips) {
+                const std::vector<Batch>& batches) {
   Encode encode(world, plan, model, job.dtype);
   const auto denoise_stage = model.denoise(world, plan, job.dtype);
   const auto decode_stage = model.decode(world, plan, job.dtype);
@@ -153,51 +142,73 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
     decode.load();
   }
   Writer write(job, decode);
-  // The replica that has the first clip tells how far the job is.
+  // The replica that has the first batch tells how far the job is.
   std::int64_t steps = 0;
-  for (std::size_t i = 0; i < clips.size(); i += denoise.replicas()) steps += clips[i].record.steps;
+  for (std::size_t i = 0; i < batches.size(); i += denoise.replicas())
+    steps += steps_of(batches[i]);
   const bool speaks = world.rank() == plan.denoise.front().first;
   Progress progress("denoising", steps, "step", Progress::standard_error(speaks));
 
-  for (std::size_t first = 0; first < clips.size(); first += split ? 1 : clips.size()) {
-    const std::size_t last = split ? first + 1 : clips.size();
-    std::vector<Sharded> encoded, contexts;
+  for (std::size_t first = 0; first < batches.size(); first += split ? 1 : batches.size()) {
+    const std::size_t last = split ? first + 1 : batches.size();
+    std::vector<std::vector<Sharded>> encoded(last - first), contexts(last - first);  // of batches
     for (std::size_t i = first; i < last; ++i) {
-      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-      encoded.push_back(encode(clips[i]));
-    }
-    if (!split) encode.release();
-    for (std::size_t i = first; i < last; ++i) {
-      const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-      contexts.push_back(hand_over(encoded[i - first], denoise.context_layout(clips[i], i)));
+      for (const Clip& clip : batches[i]) {
+        const trace::Mark mark(&trace::Recorder::clip, clip.index());
+        encoded[i - first].push_back(encode(clip));
+      }
     }
     if (!split) {
+      encode.release();
+      release_free_memory();
+    }
+    for (std::size_t i = first; i < last; ++i) {
+      for (std::size_t c = 0; c < batches[i].size(); ++c) {
+        const trace::Mark mark(&trace::Recorder::clip, batches[i][c].index());
+        contexts[i - first].push_back(
+            hand_over(encoded[i - first][c], denoise.context_layout(batches[i][c], i)));
+      }
+    }
+    encoded.clear();
+    if (!split && !plan.in_turn) {
       denoise.load();
       decode.load();
+      release_free_memory();
     }
-    // Replicas work on clips side by side; then these are decoded one after the other.
+    // Replicas work on batches side by side; then their clips are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
-      std::vector<Sharded> latents;
+      if (plan.in_turn) denoise.load();
+      std::vector<std::vector<Sharded>> latents;
       for (std::size_t i = wave; i < end; ++i) {
-        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-        latents.push_back(denoise(clips[i], i, contexts[i - first], [&] { progress.advance(); }));
+        const trace::Mark mark(&trace::Recorder::clip, batches[i].front().index());
+        latents.push_back(denoise(batches[i], i, contexts[i - first],
+                                  [&] { progress.advance(std::ssize(batches[i])); }));
       }
+      if (plan.in_turn) {
+        denoise.release();
+        decode.load();
+      }
+      release_free_memory();
       for (std::size_t i = wave; i < end; ++i) {
-        const trace::Mark mark(&trace::Recorder::clip, clips[i].index());
-        const Sharded& made = latents[i - wave];
-        const Sharded placed = hand_over(made, decode.latents(made.layout.global()));
-        std::optional<Sharded> context;
-        if (job.keep_embeddings) {
-          const Sharded& held = contexts[i - first];
-          context = hand_over(held, decode.context(held.layout.global()));
-        }
-        if (decode.group().member()) {
-          const Sharded video =
-              job.keep_video ? decode(clips[i], decode.within(placed)) : Sharded{};
-          write(clips[i], placed, video, context ? &*context : nullptr);
+        for (std::size_t c = 0; c < batches[i].size(); ++c) {
+          const Clip& clip = batches[i][c];
+          const trace::Mark mark(&trace::Recorder::clip, clip.index());
+          const Sharded& made = latents[i - wave][c];
+          const Sharded placed = hand_over(made, decode.latents(made.layout.global()));
+          std::optional<Sharded> context;
+          if (job.keep_embeddings) {
+            const Sharded& held = contexts[i - first][c];
+            context = hand_over(held, decode.context(held.layout.global()));
+          }
+          if (decode.group().member()) {
+            const Sharded video = job.keep_video ? decode(clip, decode.within(placed)) : Sharded{};
+            write(clip, placed, video, context ? &*context : nullptr);
+          }
         }
       }
+      if (plan.in_turn) decode.release();
+      release_free_memory();
     }
   }
   progress.finish();
@@ -221,9 +232,14 @@ Status run(const Job& job, const ProgramInfo& program) {
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
-  Plan plan = plan_of(job, model, world.size());
+  const Conditions conditions = conditions_of(world, threads, job.dtype);
+  Plan plan = plan_roles(job, model, clips, conditions);
   world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
-  plan.speeds = speeds_of(job, world);
+  plan.speeds =
+      job.measure_speeds ? measure_speeds(world, job.dtype) : speeds_of_ranks(job, world.size());
+  const MemoryPlan memory = plan_memory(job, model, clips, plan, conditions);
+  require_fit(job, model, clips, memory, conditions);
+  plan.in_turn = memory.in_turn;
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);
   }
@@ -232,14 +248,14 @@ Status run(const Job& job, const ProgramInfo& program) {
   }
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const int all_clips = static_cast<int>(clips.size());
-  const std::string layout = clips.front().record.layout;
+  const std::string layout = clips.front().record.layout + describe(memory);
   clips = pending_clips(job, model, std::move(clips), world);
   log::info("{} {} with {} on {} {} of {} {}", clips.size(), clips.size() == 1 ? "clip" : "clips",
             job.model.root.string(), world.size(), world.size() == 1 ? "rank" : "ranks", threads,
             threads == 1 ? "thread" : "threads");
   log::info("{}", layout);
 
-  if (!clips.empty()) make_clips(job, model, plan, world, clips);
+  if (!clips.empty()) make_clips(job, model, plan, world, batches_of(clips, job.batch));
 
   const bool traced = job.trace_level > 0;
   if (traced) {

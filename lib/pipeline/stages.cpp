@@ -118,23 +118,31 @@ Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
       .embed(plan_.denoise[place % replicas()].first, world_.size());
 }
 
-Sharded Denoise::operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                            const std::function<void()>& step) const {
+std::vector<Sharded> Denoise::operator()(const Batch& batch, std::size_t place,
+                                         const std::vector<Sharded>& contexts,
+                                         const std::function<void()>& step) const {
   const comm::Group& group = groups_[place % replicas()];
   const CogVideoXConfig& config = model_.transformer;
-  const DenoiseLayout over_group = layout(clip, place);
+  const DenoiseLayout over_group = layout(batch.front(), place);
   // Where both halves of the group have the same boxes, those of the first half are the result.
   const Layout result = latent_layout(over_group.grid, config.patch, config.in_channels)
-                            .without_front(0, clip.dropped_frames)
+                            .without_front(0, batch.front().dropped_frames)
                             .embed(plan_.denoise[place % replicas()].first, world_.size());
   const Box& box = result.box(world_.rank());
-  Tensor latents;
+  std::vector<Tensor> latents;
   if (group.member()) {
-    latents =
-        denoise_clip(clip, *transformer_, model_.scheduler, group, over_group, context.local, step);
+    std::vector<Tensor> own;
+    for (const Sharded& context : contexts) own.push_back(context.local);
+    latents = denoise_batch(batch, *transformer_, model_.scheduler, group, over_group, own, step);
   }
-  if (box.empty()) return {Tensor::empty(box.extent, DType::float32), result, world_};
-  return {latents.rows(latents.shape(0) - box.extent[0], box.extent[0]), result, world_};
+  std::vector<Sharded> made;
+  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+    const Tensor kept =
+        box.empty() ? Tensor::empty(box.extent, DType::float32)
+                    : latents[clip].rows(latents[clip].shape(0) - box.extent[0], box.extent[0]);
+    made.push_back({kept, result, world_});
+  }
+  return made;
 }
 
 Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,

@@ -43,9 +43,11 @@ class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load() override;
+  void release() override { transformer_.reset(); }
   Layout context_layout(const Clip& clip, std::size_t place) const override;
-  Sharded operator()(const Clip& clip, std::size_t place, const Sharded& context,
-                     const std::function<void()>& step) const override;
+  std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
+                                  const std::vector<Sharded>& contexts,
+                                  const std::function<void()>& step) const override;
 
  private:
   DenoiseLayout layout(const Clip& clip, std::size_t place) const;
@@ -60,6 +62,7 @@ class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
   void load() override;
+  void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 

@@ -16,18 +16,39 @@ void check_rank(std::int64_t rank, int ranks) {
           "{}: rank {} is not in the text group, which has ranks 0 to {}", option, rank, ranks - 1);
 }
 
-// Consecutive parts with at most `limit` bytes each: layers that each rank takes, or nothing where
-// more ranks would be needed.
+// Consecutive parts with at most limits[rank] bytes each, the embedding on rank `first`: layers
+// that each rank takes, or nothing where more ranks would be needed.
 std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
-                               std::int64_t embedding_bytes, int ranks, std::int64_t limit) {
+                               std::int64_t embedding_bytes, std::size_t first,
+                               const std::vector<std::int64_t>& limits) {
   std::vector<std::int64_t> taken;
-  for (int r = 0; r < ranks; ++r) {
-    const std::int64_t room = limit - (r == 0 ? embedding_bytes : 0);
-    if (room < 0) return {};
-    taken.push_back(std::min(layers, room / layer_bytes));
+  for (std::size_t r = 0; r < limits.size(); ++r) {
+    const std::int64_t room = limits[r] - (r == first ? embedding_bytes : 0);
+    if (room < 0 && r == first) return {};
+    taken.push_back(r < first ? 0 : std::clamp<std::int64_t>(room / layer_bytes, 0, layers));
     layers -= taken.back();
   }
   return layers == 0 ? taken : std::vector<std::int64_t>{};
+}
+
+// The least part of the rooms that suffices, by bisection.
+std::vector<std::int64_t> fill_least(std::int64_t layers, std::int64_t layer_bytes,
+                                     std::int64_t embedding_bytes, std::size_t first,
+                                     const std::vector<std::int64_t>& rooms) {
+  const auto filled = [&](double part) {
+    std::vector<std::int64_t> limits;
+    for (const std::int64_t room : rooms) {
+      limits.push_back(static_cast<std::int64_t>(part * static_cast<double>(room)));
+    }
+    return fill(layers, layer_bytes, embedding_bytes, first, limits);
+  };
+  const double whole = static_cast<double>(embedding_bytes + layers * layer_bytes + 1);
+  double low = 0, high = whole / static_cast<double>(std::max<std::int64_t>(1, rooms[first]));
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (filled(middle).empty() ? low : high) = middle;
+  }
+  return filled(high);
 }
 
 }  // namespace
@@ -48,19 +69,25 @@ std::vector<DeviceMap::Stage> DeviceMap::stages() const {
 }
 
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
-                              std::int64_t embedding_bytes, int ranks) {
-  // The least limit that suffices, by bisection.
-  std::int64_t low = 0, high = embedding_bytes + layers * layer_bytes;
-  while (low + 1 < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fill(layers, layer_bytes, embedding_bytes, ranks, middle).empty() ? low : high) = middle;
+                              std::int64_t embedding_bytes, int ranks,
+                              const std::vector<std::int64_t>& rooms) {
+  std::vector<std::int64_t> share(static_cast<std::size_t>(ranks),
+                                  embedding_bytes + layers * layer_bytes);
+  std::size_t first = 0;
+  for (std::size_t r = 0; r < rooms.size(); ++r) {
+    if (rooms[r] < std::max<std::int64_t>(1, embedding_bytes)) continue;
+    share = rooms;
+    for (std::int64_t& room : share) room = std::max<std::int64_t>(0, room);
+    first = r;
+    break;
   }
-  const auto taken = fill(layers, layer_bytes, embedding_bytes, ranks, high);
+  const auto taken = fill_least(layers, layer_bytes, embedding_bytes, first, share);
   DeviceMap map;
   for (int r = 0; r < ranks; ++r) {
     map.layer_rank.insert(map.layer_rank.end(),
                           static_cast<std::size_t>(taken[static_cast<std::size_t>(r)]), r);
   }
+  map.embedding_rank = static_cast<int>(first);
   map.final_norm_rank = map.layer_rank.back();
   return map;
 }

@@ -24,9 +24,12 @@ struct DeviceMap {
 };
 
 /// Consecutive layers for each rank such that the most loaded rank holds as few bytes as possible;
-/// `embedding_bytes` count on the first rank.
+/// `embedding_bytes` count on the first rank. rooms: bytes that each rank has for them, or none;
+/// where ranks have unlike rooms, the fullest uses as small a part of its room as possible, and
+/// ranks without room get nothing. The first rank with room for the embedding has it then.
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
-                              std::int64_t embedding_bytes, int ranks);
+                              std::int64_t embedding_bytes, int ranks,
+                              const std::vector<std::int64_t>& rooms = {});
 
 /// "0-11:0,12-23:1": layers and the rank that holds them. Error(usage) naming
 /// parallel.device-map where a layer is missing, named twice or unknown; Error(unavailable) where a

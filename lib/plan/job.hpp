@@ -15,6 +15,9 @@ namespace reelmesh {
 struct ClipRequest {
   std::string prompt;
   std::string negative_prompt;
+  std::vector<std::int32_t> token_ids;  ///< instead of the prompt's; empty: the prompt is encoded
+  std::string where;  ///< where it stands, for messages: "prompts.jsonl:3"; empty: an option
+  std::optional<bool> clean;                  ///< as Job::clean_prompts
   std::optional<std::uint64_t> seed;          ///< default: job seed + index
   std::optional<std::int64_t> height, width;  ///< pixels
   std::optional<std::int64_t> frames;
@@ -50,12 +53,15 @@ struct Job {
   bool dynamic_guidance = false;
   std::optional<std::string> scheduler;  ///< "ddim" or "dpm"; default: the checkpoint's
   std::uint64_t seed = 42;
+  int batch = 1;  ///< clips of one size that are denoised together, at most
 
   ParallelRequest parallel;
   std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
   /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
   std::vector<double> speeds;
   bool measure_speeds = false;
+  /// Bytes that a rank may use: none, one for all ranks, or one for each in the order of places.
+  std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
 
   std::filesystem::path output;

@@ -89,8 +89,12 @@ Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_enco
     phased(plan, request);
   }
   if (request.device_map == "auto") {
+    std::vector<std::int64_t> rooms = text_encoder.rooms;
+    if (!rooms.empty()) {
+      rooms = {rooms.begin() + plan.text.first, rooms.begin() + plan.text.first + plan.text.count};
+    }
     plan.device_map = balanced_device_map(text_encoder.layers, text_encoder.layer_bytes,
-                                          text_encoder.embedding_bytes, plan.text.count);
+                                          text_encoder.embedding_bytes, plan.text.count, rooms);
   } else if (!device_map_file.empty()) {
     plan.device_map = device_map_from_json(device_map_file, request.device_map, text_encoder.layers,
                                            plan.text.count);

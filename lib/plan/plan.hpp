@@ -25,6 +25,7 @@ struct Plan {
   Shard shard = Shard::automatic;
   DeviceMap device_map;        ///< ranks of the text group
   std::vector<double> speeds;  ///< of all ranks; empty: equal
+  bool in_turn = false;        ///< transformer and decoder take turns in memory (plan/memory.hpp)
 
   /// Speeds of some of the ranks; empty: equal.
   std::vector<double> speeds_of(const RankRange& range) const;
@@ -38,6 +39,8 @@ struct TextEncoderSizes {
   std::int64_t layers = 0;
   std::int64_t layer_bytes = 1;
   std::int64_t embedding_bytes = 0;
+  /// Bytes that each rank of the world has for its part of it; empty: no limit.
+  std::vector<std::int64_t> rooms;
 };
 
 /// The roles of `ranks` ranks. Error(unavailable) where the numbers that were asked for do not add

@@ -48,7 +48,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                 const ClipRecord& record, const Sharded* video, const Sharded* latents,
                 const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace);
 
-/// True where the file can be opened, holds the arrays in these shapes (and token ids where
+/// True where the file can be opened, holds the arrays in these shapes (and the token ids where
 /// `expected` has some), and was made from the same prompts, seed, steps, guidance, fps, model,
 /// scheduler and dtype. Not collective. The file need not be one of ours: no links are followed and
 /// no plugins loaded, and what cannot be understood is simply not complete.

@@ -1,4 +1,6 @@
 // Whether a file, perhaps damaged or not ours, is a complete clip.
+#include <cstring>
+
 #include "store/clip.hpp"
 #include "store/hdf5.hpp"
 
@@ -37,6 +39,20 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
          status != H5D_SPACE_STATUS_NOT_ALLOCATED;
 }
 
+// Prompts alone do not tell: ids may be given, and prompts cleaned or not.
+bool holds_ids(hid_t file, const std::vector<std::int32_t>& ids) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  if (ids.empty()) return true;
+  if (!holds(file, "token_ids", H5T_NATIVE_INT32, {count})) return false;
+  const hdf5::Dataset dataset(H5Dopen2(file, "token_ids", H5P_DEFAULT));
+  try {
+    const std::string found = hdf5::read_box(dataset.get(), H5T_NATIVE_INT32, {{0}, {count}});
+    return std::memcmp(found.data(), ids.data(), found.size()) == 0;
+  } catch (const Error&) {
+    return false;  // damaged
+  }
+}
+
 bool is_text(hid_t file, const char* name, const std::string& expected) {
   const auto found = hdf5::read_text(file, name, std::max<std::size_t>(expected.size(), 1));
   return found && *found == expected;
@@ -72,12 +88,11 @@ bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected
   const auto needed = [&](const char* name, hid_t type, const Shape& shape) {
     return shape.empty() || holds(file.get(), name, type, shape);
   };
-  const auto tokens = static_cast<std::int64_t>(expected.token_ids.size());
   return same_origin(file.get(), expected) && needed("video", H5T_NATIVE_UINT8, shapes.video) &&
          needed("latents", H5T_NATIVE_FLOAT, shapes.latents) &&
          needed("prompt_embeds", H5T_NATIVE_FLOAT, shapes.prompt_embeds) &&
          needed("negative_prompt_embeds", H5T_NATIVE_FLOAT, shapes.negative_prompt_embeds) &&
-         needed("token_ids", H5T_NATIVE_INT32, tokens == 0 ? Shape{} : Shape{tokens});
+         holds_ids(file.get(), expected.token_ids);
 }
 
 }  // namespace reelmesh

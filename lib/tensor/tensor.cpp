@@ -1,14 +1,13 @@
 #include "tensor/tensor.hpp"
 
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "base/units.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh {
 
@@ -19,29 +18,6 @@ std::int64_t numel(const Shape& shape) {
 }
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-namespace {
-
-constexpr std::int64_t alignment = 64;
-constexpr std::int64_t huge_page = 2 << 20;
-
-// Memory of at least `bytes`, or null. Large blocks ask for huge pages where they have whole ones:
-// a block that is touched for the first time then costs a third of the time, and packed weights
-// fewer misses of the address cache. The rest of a block has small pages, so none of it is wasted.
-void* allocate(std::int64_t bytes) {
-  const bool large = bytes >= 2 * huge_page;
-  const std::int64_t unit = large ? huge_page : alignment;
-  const auto rounded = static_cast<std::size_t>((bytes + alignment - 1) / alignment * alignment);
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, static_cast<std::size_t>(unit), rounded) != 0) return nullptr;
-  // Only a hint: failure changes nothing.
-  if (large) {
-    ::madvise(memory, static_cast<std::size_t>(bytes / huge_page * huge_page), MADV_HUGEPAGE);
-  }
-  return memory;
-}
-
-}  // namespace
 
 Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   Tensor t;
@@ -58,12 +34,11 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
     }
   }
   expect(!device.is_cuda(), "tensor on {} in a build without CUDA", to_string(device));
-  void* memory = allocate(bytes);
+  std::shared_ptr<void> memory = host_memory(bytes);
   require(memory != nullptr, Status::unavailable, "no memory left for a tensor of {} ({} {})",
           format_bytes(static_cast<double>(bytes)), name_of(dtype), to_string(t.shape_));
-  t.owner_ =
-      std::shared_ptr<const void>(memory, [](const void* p) { std::free(const_cast<void*>(p)); });
-  t.data_ = memory;
+  t.data_ = memory.get();
+  t.owner_ = std::move(memory);
   return t;
 }
 

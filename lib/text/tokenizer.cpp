@@ -155,6 +155,27 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
   return text;
 }
 
+Encoded Tokenizer::accept(std::vector<std::int32_t> ids, std::int64_t max_length,
+                          const std::string& where) const {
+  const auto length = static_cast<std::size_t>(max_length);
+  require(ids.size() <= length, Status::usage, "{}: {} ids, and the model takes at most {}", where,
+          ids.size(), length);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    require(ids[i] >= 0 && ids[i] < vocabulary_size(), Status::usage,
+            "{}: id {} (counted from 0) is {}, expected 0 to {}", where, i, ids[i],
+            vocabulary_size() - 1);
+  }
+  Encoded encoded;
+  encoded.ids = std::move(ids);
+  while (!encoded.ids.empty() && encoded.ids.back() == pad) encoded.ids.pop_back();
+  require(!encoded.ids.empty() && encoded.ids.back() == end_of_text, Status::usage,
+          "{}: the ids end in {}, expected {} (</s>), and nothing but {} (<pad>) behind it", where,
+          encoded.ids.empty() ? pad : encoded.ids.back(), end_of_text, pad);
+  encoded.kept = static_cast<std::int64_t>(encoded.ids.size());
+  encoded.ids.resize(length, pad);
+  return encoded;
+}
+
 Encoded Tokenizer::encode(std::string_view text, std::int64_t max_length) const {
   expect(max_length >= 1, "{} token ids, expected at least 1", max_length);
   const auto length = static_cast<std::size_t>(max_length);

@@ -35,6 +35,12 @@ class Tokenizer {
   /// encoded as a text of its own, and a text that ends in </s> gets no second one.
   Encoded encode(std::string_view text, std::int64_t max_length) const;
 
+  /// Ids that are given instead of a text, as encode() would give them: at most max_length, none of
+  /// them beyond the vocabulary, the last one </s>, behind which there may be padding. Padding is
+  /// added. Error(usage) that begins with `where`, saying what was found and what is expected.
+  Encoded accept(std::vector<std::int32_t> ids, std::int64_t max_length,
+                 const std::string& where) const;
+
   /// All ids are below this: pieces and sentinels. The embedding must have as many rows.
   std::int64_t vocabulary_size() const;
 

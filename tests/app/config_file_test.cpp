@@ -54,8 +54,8 @@ TEST_F(ConfigFile, NamesTheLineAndTheNearestKey) {
   EXPECT_EQ(error("steps = 5\n"),
             "64: job.cfg:1: unknown key steps; the nearest known key is sample.steps");
   EXPECT_THAT(error("[restart]\n"), testing::HasSubstr("64: job.cfg:1: unknown section [restart]"));
-  EXPECT_THAT(error("[device]\nmemory-limit = 1GiB\n"),
-              testing::HasSubstr("64: job.cfg:2: unknown key device.memory-limit"));
+  EXPECT_THAT(error("[device]\npower-limit = 1kW\n"),
+              testing::HasSubstr("64: job.cfg:2: unknown key device.power-limit"));
   EXPECT_THAT(error("config = other.cfg\n"), testing::HasSubstr("unknown key config"));
 }
 

@@ -91,6 +91,7 @@ TEST_F(Options, ReadsEveryKey) {
                          "--device.backend=cpu",
                          "--parallel.order=rank",
                          "--device.threads=3",
+                         "--device.memory-limit=16GiB,8GiB",
                          "--device.speeds=1,2.5,1e3",
                          "--numerics.dtype=bfloat16",
                          "--output.path=o",
@@ -129,6 +130,8 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.threads, 3);
   EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
   EXPECT_FALSE(job.measure_speeds);
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  EXPECT_EQ(job.memory_limits, (std::vector<std::int64_t>{16 * gib, 8 * gib}));
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_FALSE(job.keep_video);
   EXPECT_FALSE(job.keep_latents);
@@ -157,9 +160,9 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},     {"prompt.text", "cat"},   {"prompt.text", "dog"},
-      {"prompt.clean", "yes"}, {"sample.steps", "7"},    {"sample.dynamic-guidance", "no"},
-      {"sample.seed", "42"},   {"parallel.mode", "auto"}};
+      {"model.path", "m"},     {"prompt.text", "cat"}, {"prompt.text", "dog"},
+      {"prompt.clean", "yes"}, {"sample.steps", "7"},  {"sample.dynamic-guidance", "no"},
+      {"sample.seed", "42"},   {"sample.batch", "1"},  {"parallel.mode", "auto"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
@@ -195,7 +198,7 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: unknown option --sample.ste; the nearest known one is --sample.steps"},
       {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
       {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
-      {{"--device.memory-limit", "1GiB"}, "64: unknown option --device.memory-limit; the nearest"},
+      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; the nearest"},
       {{"--numerics.reproducible", "on"}, "64: unknown option --numerics.reproducible; "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
@@ -242,6 +245,11 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
       {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
       {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+      {{"--device.memory-limit", "much"},
+       "64: --device.memory-limit: 'much' is not a size such as"},
+      {{"--device.memory-limit", "1GiB,,2GiB"}, "64: --device.memory-limit: '' is not a size"},
+      {{"--device.memory-limit", "0"}, "64: --device.memory-limit: '0' is not a size above 0"},
+      {{"--device.memory-limit", "-1GiB"}, "64: --device.memory-limit: '-1GiB' is not a size"},
       {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
       {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
       {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},

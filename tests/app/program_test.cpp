@@ -27,7 +27,7 @@ class Program : public Scratch {};
 TEST_F(Program, HelpsAndTellsItsVersion) {
   const Outcome help = shell(program + " --help");
   EXPECT_EQ(help.status, 0);
-  for (const char* name : {"run", "inspect", "make-model"}) {
+  for (const char* name : {"run", "plan", "inspect", "make-model"}) {
     EXPECT_THAT(help.text, HasSubstr(std::string("reelmesh ") + name));
     const Outcome own = shell(program + " " + name + " --help");
     EXPECT_EQ(own.status, 0);

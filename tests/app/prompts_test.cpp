@@ -55,7 +55,8 @@ TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
 TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"guidence\": 6}"),
             "64: p.jsonl:2: unknown field \"guidence\"; the nearest known field is \"guidance\"");
-  EXPECT_EQ(json_error(R"({"seed": 1})"), "64: p.jsonl:1: field \"prompt\" is missing");
+  EXPECT_EQ(json_error(R"({"seed": 1})"),
+            "64: p.jsonl:1: field \"prompt\" is missing (or \"token_ids\")");
   EXPECT_EQ(json_error(R"({"prompt": "a", "prompt": "b"})"),
             "64: p.jsonl:1: field \"prompt\" is given twice");
   EXPECT_EQ(json_error(R"({"prompt": 5})"), "64: p.jsonl:1: prompt: found 5, expected a text");
@@ -75,11 +76,50 @@ TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
             "64: p.jsonl:1: height: '4' is not a whole number from 8 to 16384");
   EXPECT_EQ(json_error(R"({"prompt": "a", "fps": 1e9})"),
             "64: p.jsonl:1: fps: '1000000000.0' is not a number from 0.01 to 1000");
-  EXPECT_THAT(json_error(R"({"prompt": ["a"]})"),
-              StartsWith("64: p.jsonl:1: a field holds a list or an object"));
+  EXPECT_EQ(json_error(R"({"prompt": ["a"]})"),
+            "64: p.jsonl:1: prompt: found a list, expected a text");
+  EXPECT_THAT(json_error(R"({"prompt": {"a": 1}})"),
+              StartsWith("64: p.jsonl:1: a field holds an object"));
   EXPECT_THAT(json_error(std::string(3000000, '[')), StartsWith("64: p.jsonl:1: a field holds"));
   EXPECT_THAT(json_error("[]"), HasSubstr("64: p.jsonl:1: found array, expected a JSON object"));
   EXPECT_THAT(json_error("7"), HasSubstr("64: p.jsonl:1: found number, expected a JSON object"));
+}
+
+TEST_F(Prompts, TokenIdsInsteadOfAPrompt) {
+  const auto clips = read("p.jsonl",
+                          "{\"token_ids\": [71, 2147483647, 1]}\n"
+                          "{\"prompt\": \"a name\", \"token_ids\": [1]}\n"
+                          "{\"prompt\": \"as it is\", \"clean\": false}");
+  ASSERT_EQ(clips.size(), 3U);
+  EXPECT_THAT(clips[0].token_ids, testing::ElementsAre(71, 2147483647, 1));
+  EXPECT_EQ(clips[0].prompt, "");
+  EXPECT_EQ(clips[0].negative_prompt, "default negative");
+  EXPECT_EQ(clips[1].where, "p.jsonl:2");
+  EXPECT_EQ(clips[1].prompt, "a name");
+  EXPECT_TRUE(clips[2].token_ids.empty());
+  EXPECT_EQ(clips[2].clean, false);
+  EXPECT_FALSE(clips[1].clean.has_value());
+}
+
+TEST_F(Prompts, RefusesListsThatAreNoTokenIds) {
+  EXPECT_EQ(json_error(R"({"token_ids": []})"),
+            "64: p.jsonl:1: token_ids: an empty list, expected token ids");
+  EXPECT_EQ(json_error(R"({"token_ids": "5 1"})"),
+            "64: p.jsonl:1: token_ids: found \"5 1\", expected a list of numbers");
+  EXPECT_EQ(json_error(R"({"token_ids": [5, "1"]})"),
+            "64: p.jsonl:1: token_ids[1]: found \"1\", expected a number");
+  EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"token_ids\": [5, 7.5, 1]}"),
+            "64: p.jsonl:2: token_ids[1]: '7.5' is not a whole number from 0 to 2147483647");
+  for (const char* id : {"-1", "2147483648", "18446744073709551616", "1e3", "null"}) {
+    EXPECT_THAT(json_error(fmt::format("{{\"token_ids\": [{}]}}", id)),
+                StartsWith("64: p.jsonl:1: token_ids[0]: "));
+  }
+  EXPECT_THAT(json_error(R"({"token_ids": [[1]]})"),
+              StartsWith("64: p.jsonl:1: a field holds lists of lists"));
+  EXPECT_THAT(json_error(R"({"token_ids": [1], "clean": true})"),
+              StartsWith("64: p.jsonl:1: field \"clean\" is given"));
+  EXPECT_EQ(json_error(R"({"prompt": "a", "clean": "no"})"),
+            "64: p.jsonl:1: clean: found \"no\", expected true or false");
 }
 
 TEST_F(Prompts, RefusesWhatIsNoJson) {

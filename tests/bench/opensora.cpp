@@ -1,11 +1,12 @@
 // Seconds of a call of STDiT at the released width on some ranks:
 //
 //   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to core build/tests/bench_opensora
-//       FOLDER LAYERS FRAMES PIXELS CALLS [bfloat16]
+//       FOLDER LAYERS FRAMES PIXELS CALLS [float32|bfloat16 [CLIPS]]
 //
-// FOLDER gets random weights of so many layers where it has none. Prints one line: tokens, layout,
-// seconds of the fastest call (of the slowest rank in it) on the clock and of the processor, and
-// what was sent. Efficiency is the seconds of one rank divided by ranks and by these seconds.
+// FOLDER gets random weights of so many layers where it has none; CLIPS go through together. Prints
+// one line: tokens of a clip, layout, seconds of the fastest call (of the slowest rank in it) on
+// the clock and of the processor, and what was sent. Efficiency is the seconds of one rank divided
+// by ranks and by these seconds.
 #include <algorithm>
 #include <ctime>
 #include <iostream>
@@ -44,13 +45,16 @@ void bench(const std::vector<std::string>& words) {
   const STDiTClip clip{{std::stoi(words.at(2)), side / 8, side / 8}, side, side, 8};
   const SpaceTime layouts =
       space_time_layout(Shard::automatic, clip.tokens(config.patch), world.size());
-  const STDiTPlacement placement(config, world, layouts, clip);
+  const std::int64_t clips = words.size() > 6 ? std::stoi(words[6]) : 1;
+  const STDiTPlacement placement(config, world, layouts, clip, clips);
   const Tensor latents =
       Tensor::zeros(own_box(placement.latents(config.in_channels), world).extent, DType::float32);
   for (std::int64_t i = 0; i < latents.numel(); ++i) {
     latents.data<float>()[i] = static_cast<float>(i % 13) / 6 - 1;
   }
   const STDiTContext context = model.read(Tensor::zeros({20, config.text_channels}, dtype));
+  const std::vector<Tensor> all_latents(static_cast<std::size_t>(clips), latents);
+  const std::vector<STDiTContext> texts(static_cast<std::size_t>(clips), context);
 
   double fastest = 1e300, processor = 1e300;
   const int calls = std::stoi(words.at(4));
@@ -58,7 +62,7 @@ void bench(const std::vector<std::string>& words) {
     world.barrier();
     const std::int64_t start = trace::now_ns();
     const double before = processor_seconds();
-    (void)model(placement, latents, context, 500);
+    (void)model(placement, all_latents, texts, 500);
     processor = std::min(processor, world.max(processor_seconds() - before));
     fastest = std::min(fastest, world.max(static_cast<double>(trace::now_ns() - start) * 1e-9));
   }
@@ -66,9 +70,9 @@ void bench(const std::vector<std::string>& words) {
   const double flops = world.sum(static_cast<double>(trace::recorder().flops)) / calls;
   if (world.rank() != 0) return;
   std::cout << fmt::format(
-      "{} ranks, tokens {}, {} layers, {}: {:.3f} s a call, {:.3f} s of the processor, {:.3f} "
+      "{} ranks, {} x tokens {}, {} layers, {}: {:.3f} s a call, {:.3f} s of the processor, {:.3f} "
       "TFLOP, {} sent\n",
-      world.size(), to_string(layouts.grid.global()), config.layers, name_of(dtype), fastest,
+      world.size(), clips, to_string(layouts.grid.global()), config.layers, name_of(dtype), fastest,
       processor, flops * 1e-12, format_bytes(sent));
 }
 
@@ -79,7 +83,8 @@ int main(int argc, char** argv) {
   try {
     bench({argv + 1, argv + argc});
   } catch (const std::exception& error) {
-    std::cerr << error.what() << "\nusage: FOLDER LAYERS FRAMES PIXELS CALLS [bfloat16]\n";
+    std::cerr << error.what()
+              << "\nusage: FOLDER LAYERS FRAMES PIXELS CALLS [float32|bfloat16 [CLIPS]]\n";
     comm::abort_all(Status::usage);
   }
 }

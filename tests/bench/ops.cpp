@@ -10,6 +10,7 @@
 #include "bench/machine.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
+#include "ops/group_norm.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
@@ -168,6 +169,43 @@ void convolution(const Model& m, DType t, std::int64_t in, std::int64_t out, std
       });
 }
 
+void cross_attention(const Model& m, DType t, std::int64_t queries, std::int64_t keys) {
+  const double flops = 4.0 * double(m.heads * queries * keys) * double(m.channels);
+  add(m.name, fmt::format("cross_attention_{}x{}x{}x{}", queries, keys, m.heads, m.channels), t,
+      {flops, 0}, [=] {
+        const Tensor kv = numbers({keys, 1, 2, m.heads, m.channels}, t);
+        return [=, q = numbers({queries, 1, m.heads, m.channels}, t)] {
+          ops::Attention attention(q, 0.125F);
+          attention.add(kv);
+          attention.finish();
+        };
+      });
+}
+
+// Norms of the decoder, with statistics as if they had been gathered.
+void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t columns,
+                   std::int64_t channels) {
+  constexpr std::int64_t frames = 2, groups = 32;
+  const Shape shape{frames, rows, columns, channels};
+  const double bytes = double(numel(shape)) * double(size_of(t));
+  const std::string size = fmt::format("{}x{}x{}", rows, columns, channels);
+  add(m.name, "group_sums_" + size, t, {0, bytes},
+      [=] { return [x = numbers(shape, t)] { ops::group_sums(x, groups, 4); }; });
+  const ops::GroupStatistics statistics{std::vector<float>(groups, 0.0F),
+                                        std::vector<float>(groups, 1.0F)};
+  const Tensor ones = numbers({channels}, DType::float32);
+  add(m.name, "spatial_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
+    const Tensor latents = numbers({1, rows / 2, columns / 2, channels}, t);
+    const ops::SpatialNorm norm{statistics, ones, ones, latents, latents, {0, 0}};
+    return [=, x = numbers(shape, t), out = numbers(shape, t)] {
+      ops::spatial_norm_silu(x, norm, out);
+    };
+  });
+  add(m.name, "group_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
+    return [=, x = numbers(shape, t)] { ops::group_norm(x, statistics, ones, ones, true); };
+  });
+}
+
 void add_all() {
   for (const DType t : {DType::float32, DType::bfloat16}) {
     // Latents 3 × 30 × 44, guidance.
@@ -177,6 +215,16 @@ void add_all() {
     for (const Model& m : {tiny, m2b, m5b}) transformer(m, t);
     text_encoder(tiny, t, 2, 80);
     text_encoder(m2b, t, 64, 10240);
+    // STDiT-XL/2, 16 frames of 16 × 16 patches: within frames, along time, to the text.
+    const Model stdit{"stdit", 16, 72, 16, 16, 16, 120, 4096, 1152};
+    attention(stdit, "attention_in_frames", t, 256, 16, 16, 72, false);
+    attention(stdit, "attention_along_time", t, 16, 256, 16, 72, false);
+    cross_attention(stdit, t, 4096, 120);
+    attention({"heads_of_128", 8, 128, 0, 0, 0, 0, 0, 0}, "attention", t, 1216, 1, 8, 128, false);
+    cross_attention(tiny, t, 20, 10);
+    decoder_norms(tiny, t, 8, 16, 32);
+    decoder_norms(m2b, t, 60, 88, 512);
+    decoder_norms(m2b, t, 240, 352, 128);
     convolution(tiny, t, 16, 16, 3, 6, 8);
     convolution(m2b, t, 512, 512, 3, 30, 44);
     convolution(m2b, t, 256, 256, 3, 60, 88);

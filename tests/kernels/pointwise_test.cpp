@@ -56,6 +56,26 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
   }
 }
 
+TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({6, 2, n}, 1), out = Tensor::zeros({6, 6, n}, GetParam());
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    gpu::repeat_for_batch(there(x), z);
+    ops::repeat_for_batch(x, out);
+    EXPECT_TRUE(same_bits(back(z), out)) << n;
+  }
+}
+
+TEST_P(Pointwise, JoinBatches) {
+  for (const std::int64_t n : widths()) {
+    const std::vector<Tensor> parts{random({6, 2, n}, 1), random({6, 1, n}, 2),
+                                    random({6, 3, n}, 3)};
+    std::vector<Tensor> theirs;
+    for (const Tensor& part : parts) theirs.push_back(there(part));
+    EXPECT_TRUE(same_bits(back(gpu::join_batches(theirs)), ops::join_batches(parts))) << n;
+  }
+}
+
 TEST_P(Pointwise, TakeRowsRefusesUnknownIds) {
   const std::vector<std::int32_t> ids{6};
   EXPECT_THROW(gpu::take_rows(there(random({6, 8}, 1)), ids), Error);

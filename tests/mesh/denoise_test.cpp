@@ -1,4 +1,5 @@
-// Transformer, guidance and sampler together: any mesh and any cuts have the bits of one rank.
+// Transformer, guidance and sampler together: any mesh and any cuts have the bits of one rank, for
+// clips alone and in batches.
 #include "pipeline/denoise.hpp"
 
 #include "base/trace.hpp"
@@ -30,43 +31,50 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed) 
   return clip;
 }
 
-// Latents of a clip as one array on every rank, in this layout.
-Tensor denoised(const Clip& clip, const CogVideoXTransformer& transformer,
-                const SchedulerConfig& scheduler, const comm::Group& group,
-                const DenoiseLayout& layout) {
+// Latents of each clip as one array on every rank, in this layout.
+std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& transformer,
+                             const SchedulerConfig& scheduler, const comm::Group& group,
+                             const DenoiseLayout& layout) {
   const CogVideoXConfig& config = transformer.config();
-  const auto branches = std::int64_t(clip.branches.size());
+  const auto branches = std::int64_t(batch.front().branches.size());
   const Layout over = context_layout(layout, branches, config.text_channels);
-  const Tensor context = random_tensor(over.global(), unsigned(clip.record.seed));
-  const Sharded mine =
-      relayout({context, Layout::replicated(over.global(), group.size()), group}, over);
+  std::vector<Tensor> contexts;
+  for (const Clip& clip : batch) {
+    const Tensor context = random_tensor(over.global(), unsigned(clip.record.seed));
+    const Sharded mine =
+        relayout({context, Layout::replicated(over.global(), group.size()), group}, over);
+    contexts.push_back(mine.local.to(transformer.dtype()));
+  }
   const std::int64_t before = trace::recorder().bytes_sent;
-  const Tensor local = denoise_clip(clip, transformer, scheduler, group, layout,
-                                    mine.local.to(transformer.dtype()), [] {});
-  const DenoiseSizes sizes = clip.sizes(config, transformer.dtype());
+  std::vector<Tensor> latents =
+      denoise_batch(batch, transformer, scheduler, group, layout, contexts, [] {});
+  const DenoiseSizes sizes = batch.front().sizes(config, transformer.dtype());
   EXPECT_EQ(trace::recorder().bytes_sent - before,
-            clip.record.steps * layout.step_bytes(sizes, group.rank()));
+            steps_of(batch) * layout.step_bytes(sizes, group.rank()));
   // Both halves of cfg 2 have the same boxes: gather those of each half, and both must agree.
   const Layout boxes = latent_layout(layout.grid, config.patch, config.in_channels);
-  std::vector<Tensor> halves;
-  for (int half = 0; half < layout.mesh.cfg; ++half) {
-    const Layout embedded = boxes.embed(half * layout.mesh.branch_ranks(), group.size());
-    const bool inside = group.rank() / layout.mesh.branch_ranks() == half;
-    const Tensor held =
-        inside ? local : Tensor::empty(own_box(embedded, group).extent, DType::float32);
-    halves.push_back(
-        relayout({held, embedded, group}, Layout::replicated(embedded.global(), group.size()))
-            .local);
+  for (Tensor& local : latents) {
+    std::vector<Tensor> halves;
+    for (int half = 0; half < layout.mesh.cfg; ++half) {
+      const Layout embedded = boxes.embed(half * layout.mesh.branch_ranks(), group.size());
+      const bool inside = group.rank() / layout.mesh.branch_ranks() == half;
+      const Tensor held =
+          inside ? local : Tensor::empty(own_box(embedded, group).extent, DType::float32);
+      halves.push_back(
+          relayout({held, embedded, group}, Layout::replicated(embedded.global(), group.size()))
+              .local);
+    }
+    EXPECT_TRUE(same_bits(halves.front(), halves.back()));
+    local = halves.front();
   }
-  EXPECT_TRUE(same_bits(halves.front(), halves.back()));
-  return halves.front();
+  return latents;
 }
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds, ::testing::Values("sincos", "rotary", "v1_5"),
                          [](const auto& kind) { return std::string(kind.param); });
 
-TEST_P(Kinds, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
+TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
   const Reference reference(GetParam());
   const CogVideoXConfig& config = reference.transformer;
   const auto weights =
@@ -90,18 +98,18 @@ TEST_P(Kinds, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
         layout.grid = random_partition(dice, sizes.grid, ranks);
         layout.text = random_partition(dice, {sizes.text_tokens}, ranks);
       }
-      const Tensor spread = denoised(clip, transformer, scheduler, world, layout);
-      Tensor alone;
-      if (first.member()) {
-        alone = denoised(clip, transformer, scheduler, first,
-                         denoise_layout({}, Shard::automatic, sizes, 1));
-      }
-      if (first.member()) {
-        EXPECT_TRUE(same_bits(spread, alone))
-            << GetParam() << " seed " << seed << ": " << to_string(layout.mesh) << ", "
-            << to_string(layout.grid);
+      Batch batch(std::size_t(dice.roll(1, 3)), clip);
+      for (Clip& one : batch) one.record.seed = dice.roll(0, 1 << 20);
+      const std::vector<Tensor> spread = denoised(batch, transformer, scheduler, world, layout);
+      for (std::size_t i = 0; first.member() && i < batch.size(); ++i) {
+        const Tensor alone = denoised({batch[i]}, transformer, scheduler, first,
+                                      denoise_layout({}, Shard::automatic, sizes, 1))
+                                 .front();
+        EXPECT_TRUE(same_bits(spread[i], alone))
+            << GetParam() << " seed " << seed << ", clip " << i << " of " << batch.size() << ": "
+            << to_string(layout.mesh) << ", " << to_string(layout.grid);
         double sum = 0;
-        for (const float x : spread.span<float>()) sum += std::abs(double(x));
+        for (const float x : alone.span<float>()) sum += std::abs(double(x));
         EXPECT_TRUE(std::isfinite(sum) && sum > 0);
       }
     }

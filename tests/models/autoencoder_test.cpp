@@ -234,6 +234,29 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
   }
 }
 
+// Parts in proportion to random speeds, some of them so slow that they have nothing.
+TEST_P(AutoencoderKinds, RanksOfAnySpeedsGiveTheBitsOfOne) {
+  const Reference reference(GetParam());
+  const int ranks = comm::Group::world().size();
+  std::mt19937 random(3);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const OpenSoraDecoder one(reference.weights(), reference.config, dtype);
+    for (const std::int64_t frames : {1, 5, 26}) {
+      std::vector<double> speeds;
+      for (int r = 0; r < ranks; ++r) speeds.push_back(std::pow(2.0, double(random() % 6)));
+      const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype, speeds);
+      const Tensor latents =
+          random_tensor({reference.config.latent_frames(frames), 4, 7, 3}, unsigned(frames));
+      const Layout layout =
+          OpenSoraDecoder::layout(reference.config, latents.shape(), ranks, speeds);
+      const Tensor spread_out = gathered(decoder.video(spread(latents, layout), frames));
+      const Tensor by_myself = one.video(alone(latents, reference.config), frames).local;
+      EXPECT_TRUE(same_bits(spread_out, by_myself))
+          << frames << " frames, " << name_of(dtype) << ", " << to_string(layout);
+    }
+  }
+}
+
 TEST(OpenSoraVaeConfig, CountsFramesOfLatents) {
   OpenSoraVaeConfig config;
   EXPECT_EQ(config.latent_frames(16), 16);

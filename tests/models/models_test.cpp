@@ -115,7 +115,7 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
     const Shape shape(latents.shape().begin() + 1, latents.shape().end());
     const Sharded box =
         spread(latents.rows(call, 1).reshape(shape), latent_layout(grid, c.patch, shape[1]));
-    for (const Tensor& prediction : model(placement, box.local, mine.local.to(model.dtype()),
+    for (const Tensor& prediction : model(placement, {&box.local, 1}, mine.local.to(model.dtype()),
                                           std::int64_t(timesteps.data<float>()[call]))) {
       results.push_back(gathered({prediction, box.layout, world}));
     }

@@ -51,7 +51,8 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   ASSERT_EQ(sampler.calls(), timesteps.numel());
   for (int i = 0; i < sampler.calls(); ++i) {
     EXPECT_NEAR(sampler.timestep(i), timesteps.data<float>()[i], 1e-3);
-    const auto predicted = model(placement, x.local, context, sampler.timestep(i));
+    const auto predicted =
+        model(placement, {&x.local, 1}, {&context, 1}, sampler.timestep(i)).front();
     sampler.step(i, reference.facts["guidance"].get<double>(), predicted[0], predicted[1], x.local,
                  [&](std::span<float> noise) {
                    fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 2,

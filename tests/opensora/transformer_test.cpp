@@ -52,21 +52,33 @@ Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t 
   return c;
 }
 
-// Predictions of both branches, whole on every rank of the group.
-std::vector<Tensor> predictions(const STDiT& model, const comm::Group& group,
-                                const SpaceTime& layouts, const Case& c) {
-  const STDiTPlacement placement(model.config(), group, layouts, c.clip);
+// Predictions of both branches for clips that go together, each whole on every rank of the group.
+std::vector<STDiT::Predictions> predictions(const STDiT& model, const comm::Group& group,
+                                            const SpaceTime& layouts,
+                                            const std::vector<Case>& cases) {
+  const STDiTPlacement placement(model.config(), group, layouts, cases.front().clip,
+                                 std::ssize(cases));
   const Layout layout = placement.latents(model.config().in_channels);
-  const Sharded box =
-      relayout({c.latents, Layout::replicated(layout.global(), group.size()), group}, layout);
-  std::vector<Tensor> whole;
-  for (const Tensor& mine :
-       model(placement, box.local, model.read(c.text.to(model.dtype())), c.timestep)) {
-    const Layout out = placement.latents(model.config().out_channels());
-    whole.push_back(
-        relayout({mine, out, group}, Layout::replicated(out.global(), group.size())).local);
+  const Layout out = placement.latents(model.config().out_channels());
+  std::vector<Tensor> boxes;
+  std::vector<STDiTContext> texts;
+  for (const Case& c : cases) {
+    const Layout everywhere = Layout::replicated(layout.global(), group.size());
+    boxes.push_back(relayout({c.latents, everywhere, group}, layout).local);
+    texts.push_back(model.read(c.text.to(model.dtype())));
   }
-  return whole;
+  auto all = model(placement, boxes, texts, cases.front().timestep);
+  for (auto& both : all) {
+    for (Tensor& mine : both) {
+      mine = relayout({mine, out, group}, Layout::replicated(out.global(), group.size())).local;
+    }
+  }
+  return all;
+}
+
+STDiT::Predictions predictions(const STDiT& model, const comm::Group& group,
+                               const SpaceTime& layouts, const Case& c) {
+  return predictions(model, group, layouts, std::vector{c}).front();
 }
 
 // Frames × rows for all ranks, and all grids of them.
@@ -115,14 +127,40 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
     const STDiT model = model_of(reference, dtype);
     const Case c = case_of(reference, GetParam(), 0);
     const Shape tokens = c.clip.tokens(reference.transformer.patch);
-    std::vector<Tensor> alone;
+    STDiT::Predictions alone;
     if (first.member()) alone = predictions(model, first, SpaceTime(tokens, 1, 1), c);
     for (const SpaceTime& layouts : all_layouts(tokens, world.size())) {
       const auto together = predictions(model, world, layouts, c);
-      for (std::size_t branch = 0; branch < alone.size(); ++branch) {
+      for (std::size_t branch = 0; first.member() && branch < alone.size(); ++branch) {
         EXPECT_TRUE(same_bits(together[branch], alone[branch]))
             << name_of(dtype) << ", branch " << branch << ", " << layouts.row_parts
             << " parts of rows";
+      }
+    }
+  }
+}
+
+// Texts of unlike lengths among them.
+TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
+  const OpenSoraReference reference(GetParam().kind);
+  const auto world = comm::Group::world();
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const STDiT model = model_of(reference, dtype);
+    std::vector<Case> cases(3, case_of(reference, GetParam(), 0));
+    cases[1].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 1);
+    cases[1].text = cases[0].text.rows(0, 2);
+    cases[2].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 2);
+    cases[2].text = reference.text(1);
+    for (const SpaceTime& layouts :
+         all_layouts(cases[0].clip.tokens(reference.transformer.patch), world.size())) {
+      const auto together = predictions(model, world, layouts, cases);
+      for (std::size_t clip = 0; clip < cases.size(); ++clip) {
+        const auto alone = predictions(model, world, layouts, cases[clip]);
+        for (std::size_t branch = 0; branch < alone.size(); ++branch) {
+          EXPECT_TRUE(same_bits(together[clip].at(branch), alone.at(branch)))
+              << name_of(dtype) << ", clip " << clip << ", branch " << branch << ", "
+              << layouts.row_parts << " parts of rows";
+        }
       }
     }
   }
@@ -190,7 +228,8 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   const STDiT model = model_of(reference, DType::float32);
   const Tensor latents =
       Tensor::zeros(own_box(placement.latents(c.in_channels), world).extent, DType::float32);
-  (void)model(placement, latents, model.read(reference.text(0)), 500);
+  const STDiTContext text = model.read(reference.text(0));
+  (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // What is in another rank's cut, once each way, for both branches.
   const Box& frames = own_box(layouts.frames, world);
   const Box& places = own_box(layouts.places, world);

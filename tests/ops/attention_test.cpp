@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include "ops/onednn.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::ops {
@@ -56,6 +57,14 @@ TEST(Attention, EqualsAPlainSoftmax) {
     const Tensor half = qkv.to(DType::bfloat16);
     EXPECT_LT(relative_error(attention(half, scale), plain_attention(half, scale, {})), 1e-2);
   }
+}
+
+TEST(Attention, ProductsInBfloat16AgreeWithThoseInFloat32) {
+  const Tensor qkv = random_tensor({700, 1, 3, 2, 64}, 4, DType::bfloat16);
+  prefer_bfloat16_products(true);
+  const Tensor out = attention(qkv, 0.125F);
+  prefer_bfloat16_products(false);
+  EXPECT_LT(relative_error(out, plain_attention(qkv, 0.125F, {})), 1e-2);
 }
 
 TEST(Attention, AddsABias) {

@@ -106,6 +106,44 @@ TEST(Linear, ARowHasTheSameBitsHoweverRowsAreDividedAndThreadsWork) {
   }
 }
 
+// The last tile of rows is lower than the others where this holds.
+TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
+  if (!rows_do_not_depend_on_their_number(DType::float32)) {
+    GTEST_SKIP() << "no AVX-512: all tiles have one height";
+  }
+  for (const std::int64_t columns : {512, 192, 176, 72, 64, 16, 8}) {
+    for (const std::int64_t inputs : {16, 64, 72, 200, 512, 1152, 1920, 3072, 4096, 7680, 10240}) {
+      const auto product = [&, x = random_tensor({64, inputs}, 1),
+                            w = random_tensor({columns, inputs}, 2)](std::int64_t rows) {
+        const TileProduct tile(rows, columns, inputs, DType::float32);
+        const Tensor packed = Tensor::zeros({tile.packed_elements()}, DType::float32);
+        const Tensor out = Tensor::zeros({rows, columns}, DType::float32);
+        tile.packing(true, inputs).run({w.raw(), packed.raw()});
+        tile.run(x.raw(), packed.raw(), out.data<float>());
+        return out;
+      };
+      const Tensor whole = product(64);
+      for (std::int64_t rows = 8; rows < 64; rows += 8) {
+        EXPECT_TRUE(same_bits(product(rows), whole.rows(0, rows)))
+            << rows << " x " << columns << " x " << inputs;
+      }
+    }
+  }
+}
+
+TEST(Linear, ProductsInBfloat16AgreeWithThoseInFloat32) {
+  const Tensor x = random_tensor({70, 96}, 1, DType::bfloat16),
+               w = random_tensor({400, 96}, 2, DType::bfloat16), b = random_tensor({400}, 3);
+  const Tensor expected = plain_linear(x, w, b);
+  prefer_bfloat16_products(true);
+  const Linear linear(w, b);
+  const Tensor y = linear(x), first = linear(x.rows(0, 3));
+  prefer_bfloat16_products(false);
+  EXPECT_LT(relative_error(y, expected), 5e-3);
+  EXPECT_TRUE(same_bits(first, y.rows(0, 3)));
+  EXPECT_LT(relative_error(Linear(w, b)(x), expected), 5e-3);
+}
+
 TEST(Math, ExpIsAccurateEverywhere) {
   double worst = 0;
   for (float x = -86.5F; x < 88.0F; x += 0.0137F) {
@@ -115,6 +153,16 @@ TEST(Math, ExpIsAccurateEverywhere) {
   EXPECT_EQ(exp_approx(-INFINITY), 0.0F);
   EXPECT_EQ(exp_approx(0.0F), 1.0F);
   EXPECT_TRUE(std::isfinite(exp_approx(1000.0F)));
+}
+
+TEST(Math, PowersOfTwoAreAccurateEverywhere) {
+  double worst = 0;
+  for (float x = -126.0F; x < 127.0F; x += 0.0137F) {
+    worst = std::max(worst, std::abs(double(exp2_approx(x)) / std::exp2(double(x)) - 1));
+  }
+  EXPECT_LT(worst, 1.2e-7);
+  for (const float x : {-INFINITY, -1000.0F, -127.0F}) EXPECT_EQ(exp2_approx(x), 0.0F) << x;
+  for (const float x : {-126.0F, -1.0F, 0.0F, 10.0F}) EXPECT_EQ(exp2_approx(x), std::exp2(x)) << x;
 }
 
 }  // namespace

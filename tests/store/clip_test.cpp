@@ -205,6 +205,7 @@ TEST_F(Clip, OfAnotherRequestOrDamagedIsNotComplete) {
   EXPECT_TRUE(differs([](ClipRecord& r) { r.scheduler = "dpm"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.dtype = "bfloat16"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.token_ids.pop_back(); }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.token_ids[3] = 31999; }));
   EXPECT_FALSE(differs([](ClipRecord& r) { r.layout = "frames"; }));
   EXPECT_FALSE(differs([](ClipRecord& r) { r.wall_seconds = 99; }));
 

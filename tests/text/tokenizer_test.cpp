@@ -87,6 +87,38 @@ TEST(Tokenizer, PadsAndEnds) {
   EXPECT_THROW(tokenizer.encode("a", 0), Error);
 }
 
+TEST(Tokenizer, TakesIdsAsItWouldGiveThem) {
+  const Tokenizer tokenizer = Tokenizer::open(data);
+  const Encoded encoded = tokenizer.encode("a blue cube turns slowly <extra_id_0>", 20);
+  const std::vector<std::int32_t> whole = encoded.ids;
+  const std::vector<std::int32_t> kept(whole.begin(), whole.begin() + encoded.kept);
+  for (const auto& ids : {whole, kept}) {
+    const Encoded taken = tokenizer.accept(ids, 20, "line 1");
+    EXPECT_EQ(taken.ids, whole);
+    EXPECT_EQ(taken.kept, encoded.kept);
+    EXPECT_EQ(taken.cut, "");
+  }
+  EXPECT_EQ(tokenizer.accept(kept, encoded.kept, "line 1").ids, kept);
+  const auto error = [&](const std::vector<std::int32_t>& ids) {
+    try {
+      (void)tokenizer.accept(ids, 5, "line 1");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), Status::usage);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error({5, 6, 7, 1}), "");
+  EXPECT_EQ(error({5, 6, 0, 7, 1}), "") << "<pad> may stand in a text";
+  EXPECT_EQ(error({5, 6, 7, 8, 9, 1}), "line 1: 6 ids, and the model takes at most 5");
+  EXPECT_EQ(error({5, 1100, 1}), "line 1: id 1 (counted from 0) is 1100, expected 0 to 1099");
+  EXPECT_EQ(error({-1, 1}), "line 1: id 0 (counted from 0) is -1, expected 0 to 1099");
+  EXPECT_EQ(error({5, 6, 0}),
+            "line 1: the ids end in 6, expected 1 (</s>), and nothing but 0 (<pad>) behind it");
+  EXPECT_NE(error({}), "");
+  EXPECT_NE(error({0, 0}), "");
+}
+
 TEST(Tokenizer, SaysWhichWordsAreCut) {
   const Tokenizer tokenizer = Tokenizer::open(data);
   const std::string text = "the camera moves slowly above a green hill";

@@ -24,8 +24,11 @@ Tensor scaled_channels(const Tensor& x, const std::vector<float>& factor,
 }  // namespace
 
 OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config,
-                                 DType dtype)
-    : config_(config), dtype_(dtype), image_(weights, config.image, dtype) {
+                                 DType dtype, std::vector<double> speeds)
+    : config_(config),
+      dtype_(dtype),
+      speeds_(std::move(speeds)),
+      image_(weights, config.image, dtype) {
   if (!config.temporal) return;
   const std::int64_t channels = config.temporal->channels;
   const auto load = [&](const char* name) {
@@ -37,9 +40,10 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
   temporal_.emplace(weights, *config.temporal, dtype);
 }
 
-Layout OpenSoraDecoder::layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks) {
+Layout OpenSoraDecoder::layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks,
+                               const std::vector<double>& speeds) {
   const std::int64_t size = config.temporal ? config.temporal->micro_latents() : 1;
-  return item_layout({latents.at(0), latents.at(2), latents.at(3)}, size, ranks)
+  return item_layout({latents.at(0), latents.at(2), latents.at(3)}, size, ranks, speeds)
       .with_axis(1, latents.at(1));
 }
 
@@ -51,7 +55,7 @@ Sharded OpenSoraDecoder::in_time(const Sharded& latents, std::int64_t frames) co
   const std::int64_t micro = config_.temporal->micro_frames;
   const std::int64_t micro_latents = config_.temporal->micro_latents();
   const auto layout_of = [&](std::int64_t count, std::int64_t size) {
-    return item_layout({count, shape[2], shape[3]}, size, ranks).with_axis(3, shape[1]);
+    return item_layout({count, shape[2], shape[3]}, size, ranks, speeds_).with_axis(3, shape[1]);
   };
   const Layout groups = layout_of(shape[0], micro_latents), out = layout_of(frames, micro);
   const Sharded mine{scaled_channels(channels_last(latents.local, 1.0F, dtype_), scale_, shift_),
@@ -77,9 +81,10 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, std::int64_t frames, DTy
   const Shape& shape = latents.layout.global();
   const std::int64_t factor = config_.image.compression();
   expect(shape.size() == 4 && config_.latent_frames(frames) == shape[0] &&
-             latents.layout == layout(config_, shape, latents.layout.ranks()),
+             latents.layout == layout(config_, shape, latents.layout.ranks(), speeds_),
          "decoding {} frames from latents {}", frames, to_string(latents.layout));
-  const Layout images = item_layout({frames, shape[2], shape[3]}, 1, latents.layout.ranks());
+  const Layout images =
+      item_layout({frames, shape[2], shape[3]}, 1, latents.layout.ranks(), speeds_);
   const Layout video = images.scaled(1, factor).scaled(2, factor).with_axis(3, 3);
   const Sharded mine = temporal_ ? in_time(latents, frames)
                                  : Sharded{channels_last(latents.local, 1.0F, dtype_),

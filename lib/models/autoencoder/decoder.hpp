@@ -9,11 +9,14 @@ namespace reelmesh {
 
 class OpenSoraDecoder {
  public:
-  OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype);
+  /// speeds: of the ranks that decode, by which their parts are cut; empty: equal.
+  OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype,
+                  std::vector<double> speeds = {});
 
   /// Where latents [frame, channel, row, column] have to be for `pixels`: whole groups of frames of
-  /// the first autoencoder, some or all of their rows, over `ranks` ranks.
-  static Layout layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks);
+  /// the first autoencoder, some or all of their rows, over `ranks` ranks of these speeds.
+  static Layout layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks,
+                       const std::vector<double>& speeds = {});
 
   /// latents: float32 [frame, channel, row, column] as the sampler leaves them, in layout() over
   /// the group. frames: of the video, from which the latents' number follows (latent_frames). →
@@ -33,6 +36,7 @@ class OpenSoraDecoder {
 
   OpenSoraVaeConfig config_;
   DType dtype_;
+  std::vector<double> speeds_;
   std::vector<float> scale_, shift_;  ///< of the latents' channels, before the first autoencoder
   std::optional<TemporalDecoder> temporal_;
   ImageDecoder image_;

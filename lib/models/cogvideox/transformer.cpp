@@ -133,19 +133,25 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
 }
 
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
-                                                     const Tensor& latents, const Tensor& context,
+                                                     std::span<const Tensor> latents,
+                                                     const Tensor& context,
                                                      std::int64_t timestep) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
-         "context {} for {} text tokens of {} branches", to_string(context.shape()),
+         "context {} for {} text tokens of a batch of {}", to_string(context.shape()),
          text_box.numel(), batch);
 
   const Tensor sinusoid = timestep_embedding(timestep, config_).to(dtype_);
-  // Every modulation activates the time embedding; it is the same for all branches.
+  // Every modulation activates the time embedding; it is the same for the whole batch.
   const Tensor time = ops::silu(time2_(time1_(sinusoid, ops::Activation::silu)));
 
-  const Tensor patches = ops::patchify(latents, config_.patch, dtype_);
+  std::vector<Tensor> of_clips;
+  for (const Tensor& clip : latents) {
+    const Tensor tokens = ops::patchify(clip, config_.patch, dtype_);
+    of_clips.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
+  }
+  const Tensor patches = ops::join_batches(of_clips);
   const Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_);
   const Segments segments = split(z, placement);
   const Tensor text = text_(context);
@@ -167,8 +173,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
                             {modulation_out_(time), 0, 1}, video);
   const Tensor features = out_(video);
   std::vector<Tensor> predictions;
-  for (std::int64_t branch = 0; branch < batch; ++branch) {
-    predictions.push_back(ops::unpatchify(features, branch, config_.patch, latents.shape()));
+  for (std::int64_t item = 0; item < batch; ++item) {
+    predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));
   }
   return predictions;
 }

@@ -1,5 +1,7 @@
 #pragma once
 // CogVideoX's diffusion transformer (Yang et al. 2024; diffusers' CogVideoXTransformer3DModel).
+#include <span>
+
 #include "layout/attend.hpp"
 #include "layout/sharded.hpp"
 #include "models/cogvideox/positions.hpp"
@@ -11,12 +13,13 @@ namespace reelmesh {
 /// The latents [frame, channel, row, column] of a grid of tokens, cut as the grid is.
 Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t channels);
 
-/// How one clip lies over a group: set up once, used in every call.
+/// How a clip, or several of one size that go through the transformer together, lies over a group:
+/// set up once, used in every call.
 class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
-  /// group. batch: branches of guidance that the group works on. ring: rows of the group in
-  /// attention (layout/mesh.hpp).
+  /// group. batch: branches of guidance that the group works on, of all clips. ring: rows of the
+  /// group in attention (layout/mesh.hpp).
   CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group, const Layout& grid,
                      const Layout& text, std::int64_t batch, int ring = 1);
 
@@ -41,11 +44,14 @@ class CogVideoXTransformer {
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
 
-  /// latents: this rank's box, float32 [frame, channel, row, column]; context: this rank's text
-  /// tokens, [token, branch, text channel] of dtype(). → prediction for every branch, float32,
-  /// shaped as the latents. Collective over the placement's group.
-  std::vector<Tensor> operator()(const CogVideoXPlacement& placement, const Tensor& latents,
-                                 const Tensor& context, std::int64_t timestep) const;
+  /// latents: of each clip this rank's box, float32 [frame, channel, row, column]; context: this
+  /// rank's text tokens, [token, batch, text channel] of dtype(), where the batch has all branches
+  /// of the first clip, then of the next. → prediction for every item of the batch, float32, shaped
+  /// as the latents. A clip's bits do not depend on the clips that it goes with. Collective over
+  /// the placement's group.
+  std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
+                                 std::span<const Tensor> latents, const Tensor& context,
+                                 std::int64_t timestep) const;
 
   std::int64_t bytes() const;
 

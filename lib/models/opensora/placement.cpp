@@ -1,5 +1,8 @@
 #include "models/opensora/placement.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "models/opensora/transformer.hpp"
 
 namespace reelmesh {
@@ -10,10 +13,11 @@ Shape STDiTClip::tokens(const ops::Patch& patch) const {
 }
 
 STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& group,
-                               const SpaceTime& layouts, const STDiTClip& clip)
+                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips)
     : group_(group),
       layouts_(layouts),
       clip_(clip),
+      clips_(clips),
       patch_(config.patch),
       in_frames_(own_box(layouts.frames, group).extent),
       in_places_(own_box(layouts.places, group).extent),
@@ -26,23 +30,26 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
   if (config.kind == STDiTConfig::Kind::v1) times_ = time_positions(config, clip.latents[0]);
   if (group.size() == 1) return;
 
-  constexpr std::int64_t batch = STDiT::branches;
-  const Layout frames = layouts.frames.with_axis(2, batch * config.hidden);
-  const Layout places = layouts.places.with_axis(2, batch * config.hidden);
-  to_places_.emplace(group, std::vector<Move>{{frames, places}});
-  to_frames_.emplace(group, std::vector<Move>{{places, frames}});
+  constexpr std::int64_t branches = STDiT::branches;
+  const Layout frames = layouts.frames.with_axis(2, branches * config.hidden);
+  const Layout places = layouts.places.with_axis(2, branches * config.hidden);
+  const auto count = static_cast<std::size_t>(clips);
+  to_places_.emplace(group, std::vector<Move>(count, {frames, places}));
+  to_frames_.emplace(group, std::vector<Move>(count, {places, frames}));
   if (layouts.frames_are_whole()) return;
 
-  // [frame, place, batch, part, head, channel]
+  // [frame, place, branch, part, head, channel]
   const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
-    return layout.with_axis(2, batch).with_axis(3, parts).with_axis(5, config.head_channels());
+    return layout.with_axis(2, branches).with_axis(3, parts).with_axis(5, config.head_channels());
   };
   const Layout tokens = layouts.frames_with_heads(config.heads),
                heads = layouts.heads(config.heads);
   in_heads_ = own_box(heads, group).extent;
-  to_heads_.emplace(group, std::vector<Move>{{with_parts(tokens, 1), with_parts(heads, 1)},
-                                             {with_parts(tokens, 2), with_parts(heads, 2)}});
-  to_tokens_.emplace(group, std::vector<Move>{{with_parts(heads, 1), with_parts(tokens, 1)}});
+  std::vector<Move> queries_and_keys(count, {with_parts(tokens, 1), with_parts(heads, 1)});
+  queries_and_keys.resize(2 * count, {with_parts(tokens, 2), with_parts(heads, 2)});
+  to_heads_.emplace(group, std::move(queries_and_keys));
+  to_tokens_.emplace(group,
+                     std::vector<Move>(count, {with_parts(heads, 1), with_parts(tokens, 1)}));
 }
 
 Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
@@ -75,43 +82,58 @@ std::int64_t STDiTPlacement::sent_elements() const {
   return elements;
 }
 
+std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts) {
+  std::vector<Tensor> all;
+  if (parts == 0) return all;
+  expect(x.shape(0) % parts == 0, "{} in {} parts", to_string(x.shape()), parts);
+  const std::int64_t rows = x.shape(0) / parts;
+  for (std::int64_t part = 0; part < parts; ++part) all.push_back(x.rows(part * rows, rows));
+  return all;
+}
+
 namespace {
 
-Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into) {
-  Tensor out = Tensor::empty({into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype());
-  exchange.run({x}, {out});
+// x: [clip · token, branch, channel]; into: extents [frame, place] of a clip.
+Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
+  Tensor out = Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype());
+  exchange.run(row_parts(x, clips), row_parts(out, clips));
   return out;
 }
 
 }  // namespace
 
 Tensor STDiTPlacement::to_places(const Tensor& x) const {
-  return to_places_ ? moved(*to_places_, x, in_places_) : x;
+  return to_places_ ? moved(*to_places_, x, in_places_, clips_) : x;
 }
 
 Tensor STDiTPlacement::to_frames(const Tensor& x) const {
-  return to_frames_ ? moved(*to_frames_, x, in_frames_) : x;
+  return to_frames_ ? moved(*to_frames_, x, in_frames_, clips_) : x;
 }
 
 std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Tensor& kv) const {
   const Shape& have = q.shape();
   const auto shape = [&](const Shape& extents, std::int64_t heads, std::int64_t parts) {
-    return Shape{extents[0], extents[1], have[1], parts, heads, have[4]};
+    return Shape{clips_ * extents[0], extents[1], have[1], parts, heads, have[4]};
   };
   if (!to_heads_) {
     return {q.reshape(shape(in_frames_, heads_, 1)), kv.reshape(shape(in_frames_, heads_, 2))};
   }
   std::pair<Tensor, Tensor> whole{Tensor::empty(shape(in_heads_, in_heads_[2], 1), q.dtype()),
                                   Tensor::empty(shape(in_heads_, in_heads_[2], 2), q.dtype())};
-  to_heads_->run({q, kv}, {whole.first, whole.second});
+  const auto parts = [&](const Tensor& queries, const Tensor& keys_values) {
+    std::vector<Tensor> all = row_parts(queries, clips_);
+    std::ranges::copy(row_parts(keys_values, clips_), std::back_inserter(all));
+    return all;
+  };
+  to_heads_->run(parts(q, kv), parts(whole.first, whole.second));
   return whole;
 }
 
 Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
   if (!to_tokens_) return x;
-  const std::int64_t heads = heads_;
-  Tensor out = Tensor::empty({places() * frames(), x.shape(2), 1, heads, x.shape(5)}, x.dtype());
-  to_tokens_->run({x}, {out});
+  Tensor out =
+      Tensor::empty({clips_ * places() * frames(), x.shape(2), 1, heads_, x.shape(5)}, x.dtype());
+  to_tokens_->run(row_parts(x, clips_), row_parts(out, clips_));
   return out;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// How one clip lies over a group of ranks while an Open-Sora transformer works on it.
+// How clips of one size lie over a group of ranks while an Open-Sora transformer works on them.
 #include <optional>
 
 #include "layout/relayout.hpp"
@@ -23,28 +23,30 @@ struct STDiTClip {
 Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
                       std::int64_t channels);
 
-/// Set up once for a clip, used in every call.
+/// Set up once for a clip, or for several alike that go through the transformer together; used in
+/// every call. All lie in the same way.
 class STDiTPlacement {
  public:
   /// layouts: of clip.tokens() over the group.
   STDiTPlacement(const STDiTConfig& config, const comm::Group& group, const SpaceTime& layouts,
-                 const STDiTClip& clip);
+                 const STDiTClip& clip, std::int64_t clips = 1);
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
-  /// Of latents [frame, channel, row, column].
+  std::int64_t clips() const { return clips_; }
+  /// Of a clip's latents [frame, channel, row, column].
   Layout latents(std::int64_t channels) const;
-  /// Elements that this rank sends in a pair of spatial and temporal attention.
+  /// Elements of all clips that this rank sends in a pair of spatial and temporal attention.
   std::int64_t sent_elements() const;
 
  private:
   friend class STDiT;
-  // Tokens [frame, place, …] of this rank from one cut to the other.
+  // Tokens [clip · frame · place, branch, channel] of this rank from one cut to the other.
   Tensor to_places(const Tensor& x) const;
   Tensor to_frames(const Tensor& x) const;
-  // Queries and keys of tokens, [token, batch, part, head, channel], as whole frames [frame, place,
-  // batch, part, head, channel]: of all heads, or of this rank's where a frame's ranks share them;
-  // and the way back for results, which have one part.
+  // Queries and keys of tokens, [clip · token, branch, part, head, channel], as whole frames [clip
+  // · frame, place, branch, part, head, channel]: of all heads, or of this rank's where a frame's
+  // ranks share them; and the way back for results, which have one part.
   std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
   Tensor own_tokens(const Tensor& x) const;
   std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank where frames are cut
@@ -53,14 +55,19 @@ class STDiTPlacement {
   comm::Group group_;
   SpaceTime layouts_;
   STDiTClip clip_;
+  std::int64_t clips_;
   ops::Patch patch_;
-  Shape in_frames_, in_places_;  ///< extents [frame, place] of this rank in both cuts
+  Shape in_frames_, in_places_;  ///< extents [frame, place] of this rank in both cuts, of a clip
   Shape in_heads_;               ///< [frame, place, head] where the ranks of a frame share heads
   std::int64_t heads_;           ///< of all ranks
   Tensor positions_;             ///< [place, channels] of this rank where frames are cut
   Tensor times_;                 ///< [frame, channels] of all frames; v1
+  // Of all clips together: one message to each rank.
   std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything
   std::optional<Exchange> to_heads_, to_tokens_;   ///< none where frames are whole
 };
+
+/// The rows of x in so many equal parts, such as those of each clip; they share its memory.
+std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts);
 
 }  // namespace reelmesh

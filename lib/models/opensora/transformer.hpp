@@ -1,6 +1,9 @@
 #pragma once
 // Open-Sora's diffusion transformers with spatial and temporal attention in turn: STDiT of release
 // 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
+#include <array>
+#include <span>
+
 #include "models/common/layers.hpp"
 #include "models/opensora/placement.hpp"
 #include "ops/norm.hpp"
@@ -29,14 +32,22 @@ class STDiT {
   /// learned null caption, as in the reference, where the prompt's mask serves both.
   STDiTContext read(const Tensor& text) const;
 
-  /// latents: this rank's box, float32 [frame, channel, row, column]. → prediction for each branch,
-  /// float32 [frame, out channel, row, column]. Collective over the placement's group.
-  std::vector<Tensor> operator()(const STDiTPlacement& placement, const Tensor& latents,
-                                 const STDiTContext& context, double timestep) const;
+  /// The predictions for a clip, float32 [frame, out channel, row, column], of both branches.
+  using Predictions = std::array<Tensor, branches>;
+
+  /// latents: of each of the placement's clips this rank's box, float32 [frame, channel, row,
+  /// column]. contexts: of each clip. → of each clip. A clip's bits do not depend on the clips that
+  /// it goes with. Collective over the placement's group.
+  std::vector<Predictions> operator()(const STDiTPlacement& placement,
+                                      std::span<const Tensor> latents,
+                                      std::span<const STDiTContext> contexts,
+                                      double timestep) const;
 
   std::int64_t bytes() const;
 
  private:
+  static constexpr float norm_eps = 1e-6F;  ///< of all norms; no configuration has it
+
   struct Attention {
     ops::Linear query, key_value, out;
     ops::HeadNorm query_norm, key_norm;  ///< v3, of tokens among themselves
@@ -60,10 +71,11 @@ class STDiT {
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
-  void attend_to_text(const Block& block, const Tensor& keys_values, const Tensor& x) const;
+  void attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
+                      std::size_t keys_values, const Tensor& x) const;
   void feed_forward(const Block& block, const Tensor& table, const Tensor& x) const;
   Tensor run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& x,
-                  const STDiTContext& context, const Tensor& time) const;
+                  std::span<const STDiTContext> contexts, const Tensor& time) const;
 
   STDiTConfig config_;
   DType dtype_;

@@ -23,6 +23,7 @@ Tensor multiply(const Tensor& x, const Tensor& y);
 Tensor silu(const Tensor& x);
 void add_table(const Tensor& x, const Tensor& table);
 void repeat_for_batch(const Tensor& x, const Tensor& out);
+Tensor join_batches(std::span<const Tensor> parts);
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,

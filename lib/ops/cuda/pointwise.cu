@@ -2,6 +2,7 @@
 #include "ops/math.hpp"
 #include "ops/places.hpp"
 #include "tensor/cuda/packs.cuh"
+#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -183,15 +184,34 @@ void add_table(const Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, const Tensor& out) {
-  const std::int64_t batch = out.shape(1), n = out.shape(2);
+  const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
+  const std::int64_t copies = out.shape(1) / items, n = out.shape(2);
   const Device device = out.device();
   visit_size(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto* from = static_cast<const T*>(x.address_on(device));
     auto* into = static_cast<T*>(out.address_on(device));
     for_packs<T>("repeat_for_batch", device, out.numel(), n, {from, into},
-                 Repeat<T>{from, into, narrow_index(n), narrow_index(batch)});
+                 Repeat<T>{from, into, narrow_index(n), narrow_index(copies)});
   });
+}
+
+Tensor join_batches(std::span<const Tensor> parts) {
+  const Tensor& first = parts.front();
+  Shape shape = first.shape();
+  shape[1] = 0;
+  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  const Tensor out = Tensor::empty(shape, first.dtype(), first.device());
+  if (out.empty()) return out;
+  std::int64_t before = 0;  // numbers of a token
+  for (const Tensor& part : parts) {
+    const std::int64_t width = part.shape(1) * shape[2];
+    if (width == 0) continue;
+    copy_strided({2, {shape[0], width}, {width, 1}, {shape[1] * shape[2], 1}, 0, before}, part,
+                 out);
+    before += width;
+  }
+  return out;
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {

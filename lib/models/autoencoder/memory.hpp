@@ -1,0 +1,20 @@
+#pragma once
+// Memory of Open-Sora's decoders while they work, from the share of a rank.
+#include "models/autoencoder/config.hpp"
+#include "models/common/memory.hpp"
+
+namespace reelmesh {
+
+/// Latents that one rank decodes.
+struct ImageShare {
+  std::int64_t frames = 0;             ///< of the video
+  std::int64_t rows = 0, columns = 0;  ///< of latents, of each frame
+  std::int64_t pixels_of_image = 0;    ///< latents of a whole frame: all ranks
+};
+
+/// The largest moment of decoding one clip beside the weights, with the video that comes of it as
+/// uint8; without what allocators leave unused.
+std::int64_t open_sora_decode_bytes(const OpenSoraVaeConfig& config, const ImageShare& share,
+                                    const Precision& precision);
+
+}  // namespace reelmesh

@@ -1,0 +1,117 @@
+#include "models/cogvideox/memory.hpp"
+
+#include <algorithm>
+
+#include "layout/attend.hpp"
+#include "models/cogvideox/decoder.hpp"
+
+namespace reelmesh {
+
+std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSizes& s,
+                                     const Precision& precision) {
+  const std::int64_t size = precision.size(), head = c.head_channels;
+  const std::int64_t unit = (s.text_tokens + s.video_tokens) * s.batch * c.channels() * size;
+  const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
+  const std::int64_t keys = std::min(Attend::part_keys, s.all_tokens);
+  const std::int64_t part = s.alone ? 0 : keys * s.batch * 2 * s.heads * head * size;
+  const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
+
+  const std::int64_t features = c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
+  const std::int64_t held = s.text_tokens * s.batch * c.text_channels * size +
+                            s.video_tokens * features * (6 + s.batch) * size_of(DType::float32) +
+                            s.video_tokens * (c.channels() + c.patch_features()) * size;
+  // The stream, normalised, queries, keys and values; parts of keys as they come, go and wait.
+  const std::int64_t attention =
+      5 * unit + (s.shares_heads ? queries + 2 * unit : 0) + 3 * part +
+      attention_bytes({s.row_tokens, keys, s.batch * s.heads, head}, precision);
+  // The stream, normalised, queries and results of the attention still stand beside the layers of
+  // four times the channels.
+  const std::int64_t feed_forward = (10 + 4 * converted) * unit;
+  return held + std::max(attention, feed_forward);
+}
+
+namespace {
+
+// Goes through the decoder as it does, in bytes of one batch of frames. Causal convolutions keep
+// the last two frames that they saw, and replace them in every batch.
+class DecodeWalk {
+ public:
+  /// kept: by the batch before; 0 for the first one.
+  DecodeWalk(std::int64_t frames, std::int64_t pixels, std::int64_t kept,
+             const Precision& precision)
+      : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}
+
+  std::int64_t kept() const { return kept_; }
+  std::int64_t most() const { return most_; }
+
+  void convolution(std::int64_t in, std::int64_t out) { causal(values(in) + values(out), in); }
+  void residual(std::int64_t in, std::int64_t out) {
+    const std::int64_t x = values(in);
+    causal(2 * x + values(out), in);
+    causal(x + 2 * values(out), out);
+    const std::int64_t copy =
+        precision_.converts() ? x / precision_.size() * size_of(precision_.products) : 0;
+    moment(x + values(out) + (in == out ? 0 : values(out) + copy));
+  }
+  void enlarge(std::int64_t channels, bool doubles_frames) {
+    const std::int64_t before = values(channels);
+    pixels_ *= 4;
+    const std::int64_t frames = values(channels);
+    if (!doubles_frames || frames_ == 1) return moment(before + frames);
+    frames_ = frames_ % 2 == 1 ? 2 * frames_ - 1 : 2 * frames_;
+    moment(before + frames + values(channels));
+  }
+
+ private:
+  std::int64_t values(std::int64_t channels) const {
+    return frames_ * pixels_ * channels * precision_.size();
+  }
+  void causal(std::int64_t bytes, std::int64_t in) {
+    const std::int64_t last = 2 * pixels_ * in * precision_.size();
+    moment(bytes + last);
+    if (first_) kept_ += last;
+  }
+  void moment(std::int64_t bytes) { most_ = std::max(most_, kept_ + bytes); }
+
+  std::int64_t frames_, pixels_;
+  bool first_;
+  std::int64_t kept_, most_ = 0;
+  Precision precision_;
+};
+
+void walk(const CogVideoXVaeConfig& c, DecodeWalk& at) {
+  const auto& widths = c.block_channels;
+  std::int64_t channels = widths.back();
+  at.convolution(c.latent_channels, channels);
+  for (int i = 0; i < 2; ++i) at.residual(channels, channels);
+  std::int64_t doublings = c.temporal_compression;
+  for (std::size_t b = 0; b < widths.size(); ++b) {
+    const std::int64_t out = widths[widths.size() - 1 - b];
+    for (std::int64_t i = 0; i <= c.layers_per_block; ++i, channels = out) {
+      at.residual(channels, out);
+    }
+    if (b + 1 == widths.size()) break;
+    at.enlarge(channels, doublings > 1);
+    doublings /= 2;
+  }
+  at.convolution(channels, c.out_channels);
+}
+
+}  // namespace
+
+std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
+                                    const Precision& precision) {
+  constexpr std::int64_t pixels_of_latent = 64;
+  const std::int64_t area = latents.at(1) * latents.at(2);
+  std::int64_t most = 0, kept = 0;
+  for (const auto& [first, count] : decode_batches(latents.at(0))) {
+    DecodeWalk at(count, area, kept, precision);
+    walk(c, at);
+    kept = at.kept();
+    most = std::max(most, at.most());
+  }
+  const std::int64_t video = decoded_frames(latents[0]) * area * pixels_of_latent * c.out_channels;
+  return most + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,116 @@
+#include "models/common/memory.hpp"
+
+#include <algorithm>
+
+#include "ops/attention.hpp"
+
+namespace reelmesh {
+namespace {
+
+std::int64_t up_to(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+enum class Kind { plain, vector, linear, convolution };
+
+Kind kind_of(const std::string& name, const Shape& shape) {
+  constexpr const char* tables[] = {"shared.weight", "relative_attention_bias.weight"};
+  const bool table = std::any_of(std::begin(tables), std::end(tables),
+                                 [&](const char* end) { return name.ends_with(end); });
+  if (shape.size() == 1) return Kind::vector;
+  if (table || !name.ends_with(".weight")) return Kind::plain;
+  return shape.size() >= 4 && shape.back() == 3 ? Kind::convolution : Kind::linear;
+}
+
+// Outputs and inputs of a layer that multiplies, whatever the form of its weight.
+struct Matrix {
+  std::int64_t out, in;
+};
+Matrix matrix_of(const Shape& shape) {
+  return {shape[0], shape[0] == 0 ? 0 : numel(shape) / shape[0]};
+}
+
+// In the type of the tensors, in the order of the products' weights.
+std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
+  constexpr std::int64_t tile = 192;
+  const std::int64_t tiles = std::max<std::int64_t>(1, (m.out + tile - 1) / tile);
+  const std::int64_t width = up_to((m.out + tiles - 1) / tiles, 16);
+  std::int64_t bytes = 0;
+  for (std::int64_t column = 0; column < m.out; column += width) {
+    bytes += packed_bytes(m.in, std::min(width, m.out - column), precision.products) /
+             size_of(precision.products) * precision.size();
+  }
+  return bytes;
+}
+
+// Taps and channels, the latter in sixteens.
+std::int64_t convolution_bytes(const Shape& shape, DType products) {
+  const std::int64_t taps = numel(shape) / (shape[0] * shape[1]);
+  return up_to(shape[0], 16) * up_to(shape[1], 16) * taps * size_of(products);
+}
+
+}  // namespace
+
+std::int64_t packed_bytes(std::int64_t k, std::int64_t n, DType products) {
+  const std::int64_t size = size_of(products);
+  return up_to(k * size, 64) * up_to(n, 64);
+}
+
+std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, shape] : tensors) {
+    switch (kind_of(name, shape)) {
+      case Kind::plain:
+        bytes += numel(shape) * precision.size();
+        break;
+      case Kind::vector:
+        bytes += numel(shape) * size_of(DType::float32);
+        break;
+      case Kind::linear:
+        bytes += linear_bytes(matrix_of(shape), precision);
+        break;
+      case Kind::convolution:
+        bytes += convolution_bytes(shape, precision.products);
+        break;
+    }
+  }
+  return bytes;
+}
+
+std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision) {
+  std::int64_t most = 0;
+  for (const auto& [name, shape] : tensors) {
+    if (kind_of(name, shape) != Kind::convolution) continue;
+    // As read, filled up, and between them in the type of the products.
+    most = std::max(
+        most, numel(shape) * precision.size() +
+                  convolution_bytes(shape, precision.products) * (precision.converts() ? 2 : 1));
+  }
+  return most;
+}
+
+std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision) {
+  constexpr std::int64_t columns = 192, others = std::int64_t{1} << 20;
+  std::int64_t widest = 0;
+  for (const auto& [name, shape] : tensors) {
+    if (kind_of(name, shape) == Kind::linear) widest = std::max(widest, matrix_of(shape).in);
+  }
+  const std::int64_t row =
+      precision.size() + (precision.converts() ? 2 * size_of(precision.products) : 0);
+  return columns * widest * row + others;
+}
+
+std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {
+  constexpr std::int64_t block = ops::Attention::block_keys;
+  const std::int64_t blocks = (s.keys + block - 1) / block, of_block = std::min(s.keys, block);
+  const std::int64_t packed = packed_bytes(s.channels, of_block, precision.products) +
+                              packed_bytes(of_block, s.channels, precision.products);
+  const std::int64_t values = s.queries * s.pairs * s.channels;
+  // Sums are float32, and are the result themselves where that is float32 too.
+  const std::int64_t sums = values * size_of(DType::float32);
+  const std::int64_t result = precision.tensors == DType::float32 ? 0 : values * precision.size();
+  const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
+  return sums + result + softmax + s.pairs * blocks * packed;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,45 @@
+#pragma once
+// What layers hold in memory and need while they run, from shapes alone: for plans, before anything
+// is loaded. Each rule follows the code that it stands for; tests compare both.
+#include "tensor/tensor.hpp"
+#include "weights/checkpoint.hpp"
+
+namespace reelmesh {
+
+/// The types that decide on sizes.
+struct Precision {
+  DType tensors = DType::float32;
+  /// Of packed weights and of what is multiplied with them: ops::compute_dtype(tensors).
+  DType products = DType::float32;
+
+  std::int64_t size() const { return size_of(tensors); }
+  bool converts() const { return tensors != products; }
+};
+
+/// Bytes of a matrix [k, n] as oneDNN packs it for processors with AVX-512: k filled up to 64
+/// bytes, n to 64 columns. On others it takes no more.
+std::int64_t packed_bytes(std::int64_t k, std::int64_t n, DType products);
+
+/// Bytes that the layers of these tensors hold: matrices in tiles of ops::Linear, convolutions (in
+/// the type of the products) with channels in sixteens, biases and norms as float32; tables and
+/// embeddings as they are.
+std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision);
+
+/// While weights are loaded: the plain copies of the largest convolution.
+std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision);
+
+/// Memory that a thread keeps from its first use on: rows of the widest layer before and while they
+/// are packed.
+std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision);
+
+/// One call of attention.
+struct AttentionSizes {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;   ///< that come at once
+  std::int64_t pairs = 0;  ///< batch items · heads
+  std::int64_t channels = 0;
+};
+/// What it holds beside its queries, keys and values, with the result.
+std::int64_t attention_bytes(const AttentionSizes& sizes, const Precision& precision);
+
+}  // namespace reelmesh

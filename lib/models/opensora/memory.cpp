@@ -1,0 +1,65 @@
+#include "models/opensora/memory.hpp"
+
+#include <algorithm>
+
+namespace reelmesh {
+
+// Units are bytes of the stream [token, branch, channel] of this rank, in either cut.
+std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
+                                 const Precision& precision) {
+  const std::int64_t size = precision.size(), pairs = s.branches * c.heads;
+  const std::int64_t head = c.head_channels();
+  const std::int64_t frames_unit = numel(s.frames) * s.branches * c.hidden * size;
+  const std::int64_t places_unit = numel(s.places) * s.branches * c.hidden * size;
+  const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
+  const bool v3 = c.kind == STDiTConfig::Kind::v3;
+
+  // Patches before they are repeated for the branches, the stream, and the text's keys and values.
+  const std::int64_t blocks = c.layers * (v3 ? 2 : 1);
+  const std::int64_t text = blocks * s.text_tokens * s.branches * 2 * c.hidden * size;
+  const std::int64_t latents = numel(s.frames) * c.patch.rows * c.patch.columns *
+                               (6 * c.in_channels + s.branches * c.out_channels()) *
+                               size_of(DType::float32);
+  const std::int64_t held = text + latents + frames_unit / s.branches + frames_unit;
+
+  // The stream modulated, queries, keys and values; where heads are shared out, packed for others
+  // and as they come; one frame at a time attends; what comes of it, and of the layer behind it.
+  const std::int64_t shared =
+      s.frames[0] * s.places_of_frame * s.branches * s.shared_heads * head * size;
+  const std::int64_t heads_pairs = s.shared_heads > 0 ? s.branches * s.shared_heads : pairs;
+  const std::int64_t spatial =
+      (s.shared_heads > 0 ? 7 : 4) * frames_unit + 5 * shared +
+      attention_bytes({s.places_of_frame, s.places_of_frame, heads_pairs, head}, precision) +
+      2 * frames_unit;
+
+  const std::int64_t moved = s.alone ? 0 : places_unit;
+  const std::int64_t within = held + frames_unit;
+  const std::int64_t exchange = within + frames_unit + moved + places_unit;
+  // In the first block of v1 a copy knows the time; v3 has the stream modulated. Every place is a
+  // sequence of its own.
+  const std::int64_t temporal =
+      within + moved + (4 + converted) * places_unit +
+      attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head}, precision);
+  const std::int64_t feed_forward = within + moved + (8 + 4 * converted) * places_unit;
+  const std::int64_t cross =
+      within + moved + 3 * places_unit +
+      attention_bytes({numel(s.places), s.text_tokens, pairs, head}, precision);
+  return std::max({held + spatial, exchange, temporal, feed_forward, cross});
+}
+
+double stdit_step_flops(const STDiTConfig& c, const STDiTSizes& s) {
+  const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+  const double d = number(c.hidden), branches = number(s.branches);
+  const double in_frames = number(numel(s.frames)), in_places = number(numel(s.places));
+  const bool v3 = c.kind == STDiTConfig::Kind::v3;
+  // Queries, keys, values and output of either attention; of the text's, queries and output.
+  const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(c.mlp_hidden);
+  const double products =
+      2 * (in_frames * attention + in_places * (attention + (v3 ? 2 : 1) * (text + mlp)));
+  const double scores = 4 * d *
+                        (in_frames * number(s.places_of_frame) + in_places * number(s.places[0]) +
+                         (v3 ? 2 : 1) * in_places * number(s.text_tokens));
+  return number(c.layers) * branches * (products + scores);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,153 @@
+#include "plan/memory.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+
+namespace reelmesh {
+namespace {
+
+std::string size(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+const RankMemory& of(const MemoryPlan& memory, int rank) {
+  return memory.ranks.at(static_cast<std::size_t>(rank));
+}
+
+// "ranks 1-3" of equal lines.
+std::string names(int first, int last) {
+  return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
+}
+
+}  // namespace
+
+std::int64_t StageMemory::all() const {
+  // Measured: blocks of unlike sizes leave up to a tenth of what is in use as holes.
+  return weights + working + working / 10;
+}
+
+std::int64_t MemoryPlan::text(int rank) const {
+  const StageMemory& stage = of(*this, rank).text;
+  return program + threads * stage.of_a_thread + stage.all();
+}
+
+std::int64_t MemoryPlan::denoise(int rank) const {
+  const RankMemory& r = of(*this, rank);
+  const std::int64_t of_a_thread = std::max(r.text.of_a_thread, r.denoise.of_a_thread);
+  return program + threads * of_a_thread + r.queue + r.denoise.all() +
+         (in_turn ? 0 : r.decode.weights);
+}
+
+std::int64_t MemoryPlan::decode(int rank) const {
+  const RankMemory& r = of(*this, rank);
+  const std::int64_t of_a_thread =
+      std::max({r.text.of_a_thread, r.denoise.of_a_thread, r.decode.of_a_thread});
+  return program + threads * of_a_thread + r.queue + r.decode.all() +
+         (in_turn ? 0 : r.denoise.weights);
+}
+
+std::int64_t MemoryPlan::peak(int rank) const {
+  return std::max({text(rank), denoise(rank), decode(rank)});
+}
+
+bool MemoryPlan::fits(int rank) const {
+  return limits.empty() || peak(rank) <= limits.at(static_cast<std::size_t>(rank));
+}
+
+bool MemoryPlan::fits() const {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (!fits(static_cast<int>(r))) return false;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> limits_of_ranks(const std::vector<std::int64_t>& given, int ranks) {
+  if (given.size() == 1) {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), given.front());
+  }
+  require(given.empty() || given.size() == static_cast<std::size_t>(ranks), Status::unavailable,
+          "device.memory-limit: {} sizes are given, and the job has {} ranks", given.size(), ranks);
+  return given;
+}
+
+void take_turns(MemoryPlan& memory) {
+  if (memory.fits()) return;
+  const auto peak_of_all = [&] {
+    std::int64_t most = 0;
+    for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
+      const int rank = static_cast<int>(r);
+      if (!memory.fits(rank)) most = std::max(most, memory.peak(rank) - memory.limits[r]);
+    }
+    return most;
+  };
+  const std::int64_t over = peak_of_all();
+  memory.in_turn = true;
+  if (peak_of_all() == over) memory.in_turn = false;
+}
+
+std::string what_is_over(const MemoryPlan& memory) {
+  int worst = -1;
+  std::int64_t over = 0;
+  for (int rank = 0; rank < static_cast<int>(memory.ranks.size()); ++rank) {
+    if (memory.fits(rank)) continue;
+    const std::int64_t mine = memory.peak(rank) - memory.limits[static_cast<std::size_t>(rank)];
+    if (mine > over) {
+      over = mine;
+      worst = rank;
+    }
+  }
+  if (worst < 0) return {};
+  const RankMemory& r = of(memory, worst);
+  const std::int64_t peak = memory.peak(worst);
+  const auto [doing, stage] = peak == memory.text(worst)      ? std::pair("encodes prompts", r.text)
+                              : peak == memory.denoise(worst) ? std::pair("denoises", r.denoise)
+                                                              : std::pair("decodes", r.decode);
+  return fmt::format(
+      "device.memory-limit: rank {} needs {} while it {} (weights {}, beside them {}), and its "
+      "limit is {}",
+      worst, size(peak), doing, size(stage.weights), size(peak - stage.weights),
+      size(memory.limits[static_cast<std::size_t>(worst)]));
+}
+
+std::string describe(const MemoryPlan& memory) {
+  std::string text;
+  const auto line = [&](int rank) {
+    const RankMemory& r = of(memory, rank);
+    std::string parts;
+    const auto add = [&](const char* name, const StageMemory& stage, std::int64_t bytes) {
+      if (stage.weights + stage.working == 0) return;
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, size(bytes));
+    };
+    add("text", r.text, memory.text(rank));
+    add("denoise", r.denoise, memory.denoise(rank));
+    add("decode", r.decode, memory.decode(rank));
+    return fmt::format(
+        "{}{} ({})", size(memory.peak(rank)),
+        memory.limits.empty()
+            ? ""
+            : fmt::format(" of {}", size(memory.limits[static_cast<std::size_t>(rank)])),
+        parts.empty() ? "idle" : parts);
+  };
+  const int ranks = static_cast<int>(memory.ranks.size());
+  for (int first = 0; first < ranks;) {
+    int last = first;
+    while (last + 1 < ranks && line(last + 1) == line(first)) ++last;
+    text += fmt::format("memory: {} {}\n", names(first, last), line(first));
+    first = last + 1;
+  }
+  std::int64_t transformer = 0, decoder = 0;
+  bool leaves = false;
+  for (const RankMemory& r : memory.ranks) {
+    transformer = std::max(transformer, r.denoise.weights);
+    decoder = std::max(decoder, r.decode.weights);
+    leaves = leaves || (r.text.weights > 0 && r.denoise.weights > 0);
+  }
+  text += fmt::format("memory: transformer {} and decoder {}, whole on each of their ranks{}{}\n",
+                      size(transformer), size(decoder),
+                      leaves ? "; the text encoder leaves before they come" : "",
+                      memory.in_turn ? "; they take turns, loaded anew for each round of clips to "
+                                       "keep the limit"
+                                     : "");
+  return text;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,60 @@
+#include <gmock/gmock.h>
+
+#include "options.hpp"
+#include "support/expect_error.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
+  const auto plan = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"plan", "--model.path", "m"});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return parse_plan(static_cast<int>(argv.size()), argv.data());
+  };
+  const PlanOptions some = plan({"--ranks", "8", "--json", "--ranks-per-node=4", "--sample.steps",
+                                 "7", "--device-memory", "80GiB", "--prompt.text", "cat"});
+  EXPECT_EQ(some.ranks, 8);
+  EXPECT_EQ(some.ranks_per_node, 4);
+  EXPECT_TRUE(some.json);
+  EXPECT_EQ(some.job.steps, 7);
+  EXPECT_EQ(some.job.clips.at(0).prompt, "cat");
+  EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
+  // Nothing but ranks and the model is needed: one clip, on one node, without limits.
+  const PlanOptions least = plan({"--ranks", "3"});
+  EXPECT_EQ(least.ranks_per_node, 3);
+  EXPECT_FALSE(least.json);
+  EXPECT_EQ(least.job.clips.size(), 1U);
+  EXPECT_TRUE(least.job.memory_limits.empty());
+  using reelmesh::test::expect_error;
+  expect_error(
+      Status::usage, [&] { plan({}); }, "--ranks is missing");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "0"});
+      },
+      "whole number from 1");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "2", "--ranks", "3"});
+      },
+      "given twice");
+  expect_error(
+      Status::usage,
+      [&] {
+        plan({"--ranks", "2", "--device-memory", "1GiB", "--device.memory-limit", "2GiB"});
+      },
+      "given twice");
+  for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
+                             "--device.memory-limit SIZES"}) {
+    EXPECT_THAT(plan_help(), HasSubstr(option));
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::app

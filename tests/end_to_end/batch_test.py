@@ -1,0 +1,120 @@
+"""Clips that are denoised together (sample.batch) have the bits that they have alone, for both
+families, on every layout and after a resumed job."""
+
+import json
+
+import h5py
+
+import opensora_test
+import support
+from support import ERROR, Scratch, clip_file, main, read_clip, run
+
+PROMPTS = ["A red fox runs.",
+           "Waves break on black rocks.",
+           "A small boat drifts across a quiet lake at dawn.",
+           "A lamp.",
+           "The camera rises over a long river between two green hills."]
+STEPS = 3
+
+
+class Batches(Scratch):
+    def prompt_file(self):
+        """Five clips, of which the third has a number of frames of its own: it goes alone."""
+        path = self.folder / "prompts.jsonl"
+        lines = [{"prompt": text, "seed": 100 + 3 * i} for i, text in enumerate(PROMPTS)]
+        lines[2]["frames"] = 21
+        path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+        return path
+
+    def options(self, reference, output, **more):
+        options = reference.options(self.folder / output) | {
+            "prompt.file": self.prompt_file(), "sample.steps": STEPS}
+        for key in ("prompt.text", "sample.seed"):
+            options.pop(key, None)
+        return options | more
+
+    def bits(self, output):
+        clips = [read_clip(self.folder / output, i) for i in range(len(PROMPTS))]
+        return [(clip["latents"].tobytes(), clip["video"].tobytes()) for clip in clips]
+
+    def steps(self, output):
+        """Spans of steps on each rank that has any: clip and step."""
+        with h5py.File(self.folder / output / "trace.h5", "r") as file:
+            spans = file["spans"][()]
+        found = {}
+        for span in spans[spans["name"] == b"denoise_step"]:
+            found.setdefault(int(span["rank"]), []).append((int(span["clip"]), int(span["step"])))
+        return found
+
+    LAYOUTS = [
+        (1, {}),
+        (2, {}),
+        (3, {}),
+        (3, {"parallel.mode": "split"}),
+        (5, {"parallel.replicas": 2, "parallel.ulysses": 2}),
+    ]
+
+    def check(self, reference, layouts, **more):
+        self.make(self.options(reference, "alone", **more))
+        alone = self.bits("alone")
+        for i, (ranks, layout) in enumerate(layouts):
+            output = f"batch_{i}"
+            self.make(self.options(reference, output, **layout, **more) | {"sample.batch": 3},
+                      ranks)
+            with self.subTest(ranks=ranks, **layout, **more):
+                self.assertEqual(self.bits(output), alone)
+                # Batches of clips 0, 1 and 3, of 2, and of 4.
+                clips = {clip for of_rank in self.steps(output).values() for clip, _ in of_rank}
+                self.assertEqual(clips, {0, 2, 4})
+                calls = max(len(of_rank) for of_rank in self.steps(output).values())
+                replicas = layout.get("parallel.replicas", 1)
+                self.assertEqual(calls, STEPS * (3 if replicas == 1 else 2))
+
+    def test_open_sora(self):
+        self.check(opensora_test.Reference("v1_0"), self.LAYOUTS)
+
+    def test_open_sora_with_shared_frames(self):
+        self.check(opensora_test.Reference("v1_2"), [(4, {"parallel.shard": "grid"})],
+                   **{"numerics.dtype": "bfloat16"})
+
+    def test_open_sora_1_2(self):
+        self.check(opensora_test.Reference("v1_2"), self.LAYOUTS[1:3])
+
+    def test_cogvideox(self):
+        self.check(support.Reference("rotary"),
+                   self.LAYOUTS + [(4, {"parallel.cfg": 2, "parallel.ring": 2})])
+
+    def test_cogvideox_with_the_other_sampler(self):
+        self.check(support.Reference("v1_5"), [(3, {}), (2, {"parallel.cfg": 2})],
+                   **{"numerics.dtype": "bfloat16", "sample.scheduler": "dpm"})
+
+    def test_resume_makes_what_is_missing(self):
+        for name, reference in (("o", opensora_test.Reference("v1_0")),
+                                ("c", support.Reference("sincos"))):
+            output = self.make(self.options(reference, name))
+            before = self.bits(name)
+            kept = [clip_file(output, i).stat().st_mtime_ns for i in (1, 2)]
+            for i in (0, 3, 4):
+                clip_file(output, i).unlink()
+            outcome = run(self.options(reference, name) |
+                          {"sample.batch": 2, "output.if-exists": "resume"}, 2)
+            self.assertEqual(outcome.status, 0, outcome)
+            self.assertIn("2 of 5 clips are complete already", outcome.errors)
+            self.assertEqual([clip_file(output, i).stat().st_mtime_ns for i in (1, 2)], kept)
+            self.assertEqual(self.bits(name), before)
+            self.assertEqual({clip for clip, _ in self.steps(name)[0]}, {0, 4})
+
+    def test_progress_counts_steps_of_clips(self):
+        outcome = run(self.options(opensora_test.Reference("v1_0"), "out") | {"sample.batch": 5})
+        self.assertIn(f"denoising: {STEPS * len(PROMPTS)} steps in", outcome.errors)
+
+    def test_refuses_other_numbers(self):
+        for number in ("0", "-1", "1001", "many"):
+            outcome = run(self.options(support.Reference("sincos"), "out") |
+                          {"sample.batch": number})
+            self.assertEqual(outcome.status, 64, outcome)
+            self.assertIn("--sample.batch: '" + number + "'", outcome.lines(ERROR)[0])
+
+
+if __name__ == "__main__":
+    main()

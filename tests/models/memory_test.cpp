@@ -1,0 +1,110 @@
+// What layers are said to hold, against what they hold.
+#include "models/autoencoder/memory.hpp"
+#include "models/autoencoder/decoder.hpp"
+#include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/memory.hpp"
+#include "models/cogvideox/transformer.hpp"
+#include "models/opensora/memory.hpp"
+#include "models/opensora/transformer.hpp"
+#include "models/reference.hpp"
+#include "models/t5/memory.hpp"
+#include "opensora/reference.hpp"
+#include "ops/attention.hpp"
+#include "ops/convolution.hpp"
+
+namespace reelmesh {
+namespace {
+
+class Held : public ::testing::TestWithParam<DType> {
+ protected:
+  Precision precision_{GetParam(), ops::compute_dtype(GetParam())};
+
+  // Layers' own count leaves out norms and tables, and tiny layers are filled up more or less as
+  // they stand together; layers of released widths are exact (below).
+  void expect_close(std::int64_t said, std::int64_t held) const {
+    EXPECT_NEAR(double(said), double(held), 0.15 * double(held));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, Held, ::testing::Values(DType::float32, DType::bfloat16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_P(Held, LayersOfReleasedWidths) {
+  const std::pair<std::int64_t, std::int64_t> widths[] = {
+      {1152, 1152}, {1152, 2304}, {4608, 1152}, {4096, 12288}, {10240, 4096},
+      {1920, 1920}, {512, 11520}, {64, 3072},   {16, 1152},    {1152, 32}};
+  for (const auto& [in, out] : widths) {
+    const ops::Linear layer(ops::WeightRows{
+        in, out, GetParam(), [](std::int64_t, std::int64_t, void*, std::int64_t) {}});
+    EXPECT_EQ(weight_bytes({{"layer.weight", {out, in}}}, precision_), layer.bytes())
+        << in << " to " << out;
+  }
+  for (const Shape& shape : {Shape{512, 512, 3, 3}, {3, 128, 3, 3}, {512, 16, 3, 3, 3}}) {
+    const ops::Convolution layer(Tensor::zeros(shape, GetParam()),
+                                 Tensor::zeros({shape[0]}, GetParam()));
+    EXPECT_EQ(weight_bytes({{"layer.weight", shape}, {"layer.bias", {shape[0]}}}, precision_),
+              layer.bytes())
+        << to_string(shape);
+  }
+}
+
+TEST_P(Held, PackedKeysAndValues) {
+  for (const std::int64_t keys : {15, 16, 64, 120, 256, 512}) {
+    for (const std::int64_t channels : {64, 72}) {
+      EXPECT_EQ(packed_bytes(channels, keys, precision_.products),
+                ops::TileProduct(64, keys, channels, precision_.products).packed_elements() *
+                    size_of(precision_.products))
+          << keys << " keys of " << channels;
+    }
+  }
+}
+
+TEST_P(Held, CogVideoX) {
+  for (const char* kind : {"sincos", "rotary", "v1_5"}) {
+    const test::Reference r(kind);
+    const auto open = [&](const char* part, const char* stem) {
+      return Checkpoint::open(r.folder / part, stem);
+    };
+    const T5Layers t5(open("text_encoder", "model"), r.t5, {0, r.t5.num_layers, true, true},
+                      GetParam());
+    expect_close(weight_bytes(t5_tensors(r.t5), precision_), t5.bytes());
+    const CogVideoXTransformer transformer(open("transformer", "diffusion_pytorch_model"),
+                                           r.transformer, GetParam());
+    expect_close(weight_bytes(cogvideox_tensors(r.transformer), precision_), transformer.bytes());
+    const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), r.vae, GetParam());
+    expect_close(weight_bytes(cogvideox_decoder_tensors(r.vae), precision_), decoder.bytes());
+  }
+}
+
+TEST_P(Held, OpenSora) {
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    const test::OpenSoraReference r(kind);
+    const STDiT transformer(Checkpoint::open(r.folder / "transformer", "diffusion_pytorch_model"),
+                            r.transformer, GetParam());
+    expect_close(weight_bytes(stdit_tensors(r.transformer), precision_), transformer.bytes());
+    const auto vae = OpenSoraVaeConfig::read(Config::read(r.folder / "vae" / "config.json"));
+    const OpenSoraDecoder decoder(Checkpoint::open(r.folder / "vae", "diffusion_pytorch_model"),
+                                  vae, GetParam());
+    expect_close(weight_bytes(open_sora_decoder_tensors(vae), precision_), decoder.bytes());
+  }
+}
+
+TEST(Working, FollowsTheSharesOfARank) {
+  const Precision bf16{DType::bfloat16, DType::bfloat16};
+  const Precision in_float32{DType::bfloat16, DType::float32};
+  const STDiTSizes whole{2, 120, {16, 256}, {16, 256}, 256, 0, true};
+  const STDiTSizes half{2, 120, {8, 256}, {16, 128}, 256, 0, false};
+  const std::int64_t all = stdit_working_bytes({}, whole, bf16);
+  EXPECT_LT(stdit_working_bytes({}, half, bf16), all);
+  EXPECT_GT(2 * stdit_working_bytes({}, half, bf16), all);
+  EXPECT_GT(stdit_working_bytes({}, whole, in_float32), all);
+  EXPECT_EQ(stdit_step_flops({}, half) / stdit_step_flops({}, whole), 0.5);
+  const std::int64_t image = open_sora_decode_bytes({}, {16, 32, 32, 1024}, bf16);
+  EXPECT_LT(open_sora_decode_bytes({}, {16, 16, 32, 1024}, bf16), image);
+  EXPECT_LT(open_sora_decode_bytes({}, {8, 32, 32, 1024}, bf16), image);
+  const std::int64_t film = cogvideox_decode_bytes({}, {13, 60, 90}, bf16);
+  EXPECT_LT(cogvideox_decode_bytes({}, {3, 60, 90}, bf16), film);
+  EXPECT_LT(cogvideox_decode_bytes({}, {13, 30, 90}, bf16), film);
+}
+
+}  // namespace
+}  // namespace reelmesh

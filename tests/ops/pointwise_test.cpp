@@ -1,0 +1,32 @@
+#include "ops/pointwise.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+
+namespace reelmesh::ops {
+namespace {
+
+std::vector<float> values(const Tensor& x) {
+  return {x.span<float>().begin(), x.span<float>().end()};
+}
+
+TEST(RepeatForBatch, GivesEveryItemAsOftenAsThereIsRoom) {
+  const Tensor out = Tensor::empty({2, 4, 1}, DType::float32);
+  repeat_for_batch(Tensor::of<float>({1, 2}, {2, 1}), out);
+  EXPECT_THAT(values(out), testing::ElementsAre(1, 1, 1, 1, 2, 2, 2, 2));
+  repeat_for_batch(Tensor::of<float>({1, 2, 3, 4}, {2, 2, 1}), out);
+  EXPECT_THAT(values(out), testing::ElementsAre(1, 1, 2, 2, 3, 3, 4, 4));
+}
+
+TEST(JoinBatches, PutsItemsSideBySide) {
+  const std::array parts{Tensor::of<float>({1, 2, 3, 4}, {2, 2, 1}),
+                         Tensor::of<float>({5, 6}, {2, 1, 1})};
+  const Tensor joined = join_batches(parts);
+  EXPECT_EQ(joined.shape(), (Shape{2, 3, 1}));
+  EXPECT_THAT(values(joined), testing::ElementsAre(1, 2, 5, 3, 4, 6));
+  EXPECT_EQ(join_batches({parts.data(), 1}).raw(), parts[0].raw());  // nothing is copied
+}
+
+}  // namespace
+}  // namespace reelmesh::ops
