@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "tensor/device.hpp"
 #include "values.hpp"
 
 namespace reelmesh::app {
@@ -49,8 +50,10 @@ std::optional<int> parse_cfg(Text text, Option option) {
 }
 
 void check_backend(Text text, Option option) {
-  require(backends[parse_choice(text, option, backends)] != "cuda", Status::unavailable,
-          "{}: this build has no CUDA backend, expected auto or cpu", option);
+  if (backends[parse_choice(text, option, backends)] != "cuda") return;
+  const std::string why = why_no_cuda();
+  fail(Status::unavailable, "{}: {}, expected auto or cpu", option,
+       why.empty() ? "the CUDA backend has its operations, but no pipeline yet" : why);
 }
 
 DType parse_dtype(Text text, Option option) {

@@ -9,6 +9,7 @@
 
 #include "base/report.hpp"
 #include "comm/group.hpp"
+#include "tensor/device.hpp"
 #include "version.hpp"
 
 namespace reelmesh::app {
@@ -45,7 +46,8 @@ std::string version_text() {
   const auto row = [&](const char* name, const std::string& value) {
     table.row({fmt::format("  {}: {}", name, value)});
   };
-  row("backends", "cpu");
+  row("backends", cuda_built ? "cpu, and operations for cuda" : "cpu");
+  if (cuda_built) row("CUDA", cuda_versions());
   row("MPI", mpi_version());
   row("HDF5", hdf5_version());
   row("oneDNN", dnnl_version_text());

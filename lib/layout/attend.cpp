@@ -91,7 +91,7 @@ Tensor Attend::heads_of(const Tensor& x, int rank) const {
   if (count == heads) return x;
   Shape shape = x.shape();
   shape[shape.size() - 2] = count;
-  Tensor out = Tensor::empty(std::move(shape), x.dtype());
+  Tensor out = Tensor::empty(std::move(shape), x.dtype(), x.device());
   copy_heads(x, {mesh_.first_head(rank), heads}, out, {0, count}, count, channels);
   return out;
 }
@@ -106,7 +106,8 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   const int me = group_.rank(), first = mesh_.first_of_row(me);
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  queries.all = Tensor::empty({mesh_.row_tokens(me), batch, mesh_.heads(me), channels}, q.dtype());
+  queries.all = Tensor::empty({mesh_.row_tokens(me), batch, mesh_.heads(me), channels}, q.dtype(),
+                              q.device());
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
@@ -147,7 +148,8 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
     if (mine.count == keys && mesh_.heads(me) == heads) {
       part.all = rows;
     } else {
-      part.all = Tensor::empty({keys, batch, 2, mesh_.heads(me), channels}, rows.dtype());
+      part.all =
+          Tensor::empty({keys, batch, 2, mesh_.heads(me), channels}, rows.dtype(), rows.device());
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
   }
@@ -167,9 +169,10 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
     // Consecutive keys arrive at their place.
     Shape shape = part.all.shape();
     shape[0] = theirs.count;
-    part.arrivals.push_back({from, last - begin + 1 == theirs.count
-                                       ? part.all.rows(begin - first, theirs.count)
-                                       : Tensor::empty(std::move(shape), rows.dtype())});
+    part.arrivals.push_back(
+        {from, last - begin + 1 == theirs.count
+                   ? part.all.rows(begin - first, theirs.count)
+                   : Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
     const Tensor& place = part.arrivals.back().rows;
     receives.push_back({from, place.raw(), place.bytes()});
   }
@@ -201,7 +204,7 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   const int me = group_.rank(), first = mesh_.first_of_row(me);
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  Tensor out = Tensor::empty(q.shape(), q.dtype());
+  Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device());
   std::vector<Rows::Arrival> arrivals;
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
@@ -213,8 +216,8 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
       continue;
     }
     sends.push_back({rank, theirs.raw(), theirs.bytes()});
-    arrivals.push_back(
-        {rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels}, q.dtype())});
+    arrivals.push_back({rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels},
+                                            q.dtype(), q.device())});
     const Tensor& place = arrivals.back().rows;
     receives.push_back({rank, place.raw(), place.bytes()});
   }

@@ -57,7 +57,7 @@ Halo::Running Halo::begin(const Tensor& x) const {
   add(own_, x);
   std::vector<Tensor> strips;
   for (const Box& box : strips_) {
-    strips.push_back(Tensor::empty(box.extent, x.dtype()));
+    strips.push_back(Tensor::empty(box.extent, x.dtype(), x.device()));
     add(box, strips.back());
   }
   running.exchange = exchange_.begin(std::vector<Tensor>(strips.size(), x), strips);
@@ -70,7 +70,7 @@ Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops
   const ops::ImageBox want{box.row * enlarged, box.rows * enlarged, box.column * enlarged,
                            box.columns * enlarged};
   const Shape shape{x.own.shape(0), want.rows, want.columns, convolution.out_channels()};
-  Tensor out = Tensor::empty(shape, x.own.dtype());
+  Tensor out = Tensor::empty(shape, x.own.dtype(), x.own.device());
   convolution.run(x.image, previous, enlarged, want, out, ops::Tiles::inner);
   x.finish();
   convolution.run(x.image, previous, enlarged, want, out, ops::Tiles::outer);

@@ -57,12 +57,35 @@ void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
 void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
               const Box& to) {
   if (box.empty()) return;
+  if constexpr (cuda_built) {
+    if (target.device().is_cuda()) {
+      return gpu::copy_strided(strided_copy(box, from, to), source, target);
+    }
+  }
   const std::int64_t size = size_of(source.dtype());
   const auto* read = static_cast<const std::byte*>(source.raw());
   auto* write = static_cast<std::byte*>(target.raw());
   for_each_run(box, from, to, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
     std::memcpy(write + t * size, read + s * size, static_cast<std::size_t>(run * size));
   });
+}
+
+gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
+  gpu::StridedCopy copy;
+  expect(box.extent.size() <= gpu::StridedCopy::most_axes, "copy of a box of {} axes",
+         box.extent.size());
+  copy.axes = static_cast<int>(box.extent.size());
+  std::int64_t source = 1, target = 1;
+  for (std::size_t axis = box.extent.size(); axis-- > 0;) {
+    copy.extent[axis] = box.extent[axis];
+    copy.source[axis] = source;
+    copy.target[axis] = target;
+    copy.source_offset += (box.offset[axis] - from.offset[axis]) * source;
+    copy.target_offset += (box.offset[axis] - to.offset[axis]) * target;
+    source *= from.extent[axis];
+    target *= to.extent[axis];
+  }
+  return copy;
 }
 
 Exchange::Exchange(const comm::Group& group, std::vector<Move> moves)
@@ -137,17 +160,19 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   running.targets_ = targets;
   if (moves_.empty()) return running;
   const DType dtype = sources.front().dtype();
+  const Device device = sources.front().device();
 
   // Pack: a piece travels as a dense block of its own.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
-    const Tensor buffer = Tensor::empty({peer.elements}, dtype);
+    Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
       copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me),
                buffer.rows(done, piece.box.numel()), piece.box);
       done += piece.box.numel();
     }
+    buffer = buffer.on({});
     send_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
     running.sent_.push_back(buffer);
   }
@@ -169,10 +194,11 @@ void Exchange::Running::finish() {
   transfer_.finish();
   const int me = exchange_->group_.rank();
   for (std::size_t i = 0; i < received_.size(); ++i) {
+    const Tensor received = received_[i].on(targets_.front().device());
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
-      copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
-               targets_[piece.move], exchange_->moves_[piece.move].to.box(me));
+      copy_box(piece.box, received.rows(done, piece.box.numel()), piece.box, targets_[piece.move],
+               exchange_->moves_[piece.move].to.box(me));
       done += piece.box.numel();
     }
   }
@@ -229,7 +255,8 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
 
 Sharded relayout(const Sharded& x, const Layout& to) {
   if (x.layout == to) return x;
-  Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype()), to, x.group};
+  Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype(), x.local.device()),
+                 to, x.group};
   Exchange(x.group, {{x.layout, to}}).run({x.local}, {result.local});
   return result;
 }

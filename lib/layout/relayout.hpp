@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layout/sharded.hpp"
+#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh {
 
@@ -21,7 +22,8 @@ class Exchange {
 
   /// sources[i] has the extents of moves[i].from.box(rank) and targets[i], already allocated, those
   /// of moves[i].to.box(rank); same dtype in all. Source and target do not overlap. Collective only
-  /// over the ranks that have something to send to or to receive from each other.
+  /// over the ranks that have something to send to or to receive from each other. On a device the
+  /// messages go through the host's memory.
   void run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
   /// Messages that are on their way. The exchange that began it lives longer.
@@ -68,8 +70,11 @@ class Exchange {
 Sharded relayout(const Sharded& x, const Layout& to);
 
 /// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
-/// coordinates, row-major).
+/// coordinates, row-major), where they are: on the host or on one device.
 void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
               const Box& to);
+
+/// The same as a kernel takes it. The box is not empty.
+gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to);
 
 }  // namespace reelmesh

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/trace.hpp"
+#include "ops/attention_work.hpp"
+#include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
@@ -87,26 +89,9 @@ void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std:
   }
 }
 
-// Queries, keys or values within a tensor [row, batch, part, head, channel].
-struct Rows {
-  Tensor tensor;
-  std::int64_t part = 0;
-};
-
 struct Extents {
   std::int64_t queries = 0, batch = 0, heads = 0, channels = 0;
 };
-
-}  // namespace
-
-class Attention::Work {
- public:
-  virtual ~Work() = default;
-  virtual void add(const Rows& keys, const Rows& values, std::int64_t count) = 0;
-  virtual Tensor finish() = 0;
-};
-
-namespace {
 
 // T: type of the tensors, C: type of the products.
 template <class T, class C>
@@ -314,9 +299,12 @@ class Streamed : public Attention::Work {
 };
 
 std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias) {
+  expect(scale > 0, "attention with a scale of {}", scale);
+  if constexpr (cuda_built) {
+    if (queries.tensor.device().is_cuda()) return gpu::attention_work(queries, scale, bias);
+  }
   const Shape& shape = queries.tensor.shape();
   const Extents extents{shape[0], shape[1], shape[3], shape[4]};
-  expect(scale > 0, "attention with a scale of {}", scale);
   const DType dtype = queries.tensor.dtype();
   return visit_float(dtype, [&](auto type) -> std::unique_ptr<Attention::Work> {
     using T = decltype(type);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/trace.hpp"
+#include "ops/convolution_tiles.hpp"
+#include "ops/cuda/convolution.hpp"
 #include "ops/parallel.hpp"
 
 namespace reelmesh::ops {
@@ -16,38 +18,7 @@ constexpr std::int64_t patch_columns = tile_columns + 2;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
-// Pixels [begin, end) along one axis.
-struct Span {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
-  bool holds(std::int64_t at) const { return at >= begin && at < end; }
-};
-
-Span common(const Span& a, const Span& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-// One more on each side, within the image.
-Span grown(const Span& span, std::int64_t extent) {
-  return {std::max<std::int64_t>(0, span.begin - 1), std::min(extent, span.end + 1)};
-}
-
-Span rows_of(const ImageBox& box, std::int64_t enlarged = 1) {
-  return {box.row * enlarged, (box.row + box.rows) * enlarged};
-}
-
-Span columns_of(const ImageBox& box, std::int64_t enlarged = 1) {
-  return {box.column * enlarged, (box.column + box.columns) * enlarged};
-}
-
 }  // namespace
-
-// In pixels of the result: the place of a tile, what is wanted of it, and what that needs.
-struct Convolution::Tile {
-  std::int64_t row = 0, column = 0;
-  Span rows, columns;
-  Span needed_rows, needed_columns;
-};
 
 Convolution::Convolution(const Tensor& weight, const Tensor& bias)
     : in_(weight.shape(1)),
@@ -61,6 +32,12 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
   const std::int64_t taps = kt_ * 9;
   expect(weight.numel() == out_ * in_ * taps && bias.shape() == Shape{out_},
          "convolution: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
+  if constexpr (cuda_built) {
+    if (weight.device().is_cuda()) {
+      on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()));
+      return;
+    }
+  }
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(compute_);
   const dnnl::memory::dims weight_dims{padded_out_, padded_in_, kt_, 3, 3};
@@ -98,42 +75,14 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
   reorder({weight_dims, type, Tag::oidhw}, packed).run({plain.raw(), packed_.raw()});
 }
 
-std::vector<Convolution::Tile> Convolution::tiles_of(const Image& x, std::int64_t enlarged,
-                                                     const ImageBox& want, Tiles which) const {
-  std::vector<Tile> tiles;
-  const Span rows = rows_of(want), columns = columns_of(want);
-  for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
-    for (std::int64_t column = columns.begin / tile_columns * tile_columns; column < columns.end;
-         column += tile_columns) {
-      Tile tile{row, column, common({row, row + tile_rows}, rows),
-                common({column, column + tile_columns}, columns)};
-      tile.needed_rows = grown(tile.rows, x.height * enlarged);
-      tile.needed_columns = grown(tile.columns, x.width * enlarged);
-      const auto had = [&](const Image::Piece& piece) {
-        return common(rows_of(piece.box, enlarged), tile.needed_rows).count() *
-               common(columns_of(piece.box, enlarged), tile.needed_columns).count();
-      };
-      const std::int64_t needed = tile.needed_rows.count() * tile.needed_columns.count();
-      const bool inner = had(x.pieces.front()) == needed;
-      if (which != Tiles::all && inner != (which == Tiles::inner)) continue;
-      std::int64_t pixels = 0;
-      for (const Image::Piece& piece : x.pieces) pixels += had(piece);
-      expect(pixels == needed, "convolution at row {}, column {} has {} of the {} pixels it needs",
-             row, column, pixels, needed);
-      tiles.push_back(tile);
-    }
-  }
-  return tiles;
-}
-
 // The tile's source pixels, channels padded with zeros, zero beyond the image and where a result is
 // computed only to fill the tile.
 template <class T, class C>
 const void* Convolution::gather(const Image& x, const Image& previous, std::int64_t enlarged,
-                                std::int64_t frame, const Tile& tile) const {
+                                std::int64_t frame, const ConvolutionTile& tile) const {
   auto* patch = static_cast<C*>(thread_scratch(
       0, static_cast<std::size_t>(kt_ * patch_rows * patch_columns * padded_in_) * sizeof(C)));
-  const Span all{tile.column - 1, tile.column - 1 + patch_columns};
+  const PixelSpan all{tile.column - 1, tile.column - 1 + patch_columns};
   C* line = patch;
   for (std::int64_t k = 0; k < kt_; ++k) {
     const std::int64_t t = frame + k - (kt_ - 1);
@@ -142,12 +91,12 @@ const void* Convolution::gather(const Image& x, const Image& previous, std::int6
     const std::int64_t plane = before ? t + kt_ - 1 : std::max<std::int64_t>(0, t);
     for (std::int64_t r = 0; r < patch_rows; ++r, line += patch_columns * padded_in_) {
       const std::int64_t row = tile.row + r - 1;
-      const Span columns =
-          tile.needed_rows.holds(row) ? tile.needed_columns : Span{all.end, all.end};
+      const PixelSpan columns =
+          tile.needed_rows.holds(row) ? tile.needed_columns : PixelSpan{all.end, all.end};
       std::fill_n(line, (columns.begin - all.begin) * padded_in_, C(0.0F));
       for (const Image::Piece& piece : image.pieces) {
         if (!rows_of(piece.box, enlarged).holds(row)) continue;
-        const Span part = common(columns, columns_of(piece.box, enlarged));
+        const PixelSpan part = common(columns, columns_of(piece.box, enlarged));
         if (part.count() == 0) continue;
         const T* from =
             piece.values.data<T>() +
@@ -192,15 +141,19 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
              to_string(piece.values.shape()), name_of(piece.values.dtype()));
     }
   }
-  const std::vector<Tile> tiles = tiles_of(x, enlarged, want, which);
+  if constexpr (cuda_built) {
+    if (on_device_) return on_device_->run(x, previous, enlarged, want, out, which);
+  }
+  const std::vector<ConvolutionTile> tiles =
+      convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
   const auto count = static_cast<std::int64_t>(tiles.size());
   std::int64_t pixels = 0;
-  for (const Tile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
+  for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
   trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
 
   parallel_for(frames * count, 1, [&](std::int64_t task) {
     const std::int64_t frame = task / count;
-    const Tile& tile = tiles[static_cast<std::size_t>(task % count)];
+    const ConvolutionTile& tile = tiles[static_cast<std::size_t>(task % count)];
     visit_float(dtype_, [&](auto type) {
       using T = decltype(type);
       const void* source = compute_ == DType::bfloat16
@@ -224,13 +177,20 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
   });
 }
 
+std::int64_t Convolution::bytes() const {
+  if constexpr (cuda_built) {
+    if (on_device_) return on_device_->bytes();
+  }
+  return packed_.bytes() + bias_.bytes();
+}
+
 Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
                                const Tensor& previous) const {
   const std::int64_t enlarged = want.height / std::max<std::int64_t>(1, have.height);
   const std::int64_t columns = x.shape(2) * enlarged;
   expect(have.height * enlarged == want.height, "convolution of {} rows to {}", have.height,
          want.height);
-  const Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_);
+  const Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_, x.device());
   if (out.empty()) return out;
   const ImageBox box{have.first, have.count, 0, x.shape(2)};
   const Image image{have.height, x.shape(2), {{box, x}}};

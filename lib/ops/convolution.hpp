@@ -1,8 +1,16 @@
 #pragma once
+#include <memory>
+
 #include "ops/onednn.hpp"
 #include "tensor/tensor.hpp"
 
+namespace reelmesh::gpu {
+class Convolution;
+}
+
 namespace reelmesh::ops {
+
+struct ConvolutionTile;
 
 /// Rows [first, first + count) of an image that is `height` rows high.
 struct RowWindow {
@@ -39,7 +47,8 @@ enum class Tiles { inner, outer, all };
 class Convolution {
  public:
   Convolution() = default;
-  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1); bias: [out].
+  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1), on the device that computes; bias:
+  /// [out].
   Convolution(const Tensor& weight, const Tensor& bias);
 
   /// Computes `want` of the result into out [frame, row, column, out], those tiles only. x must
@@ -58,22 +67,20 @@ class Convolution {
 
   std::int64_t out_channels() const { return out_; }
   std::int64_t frames() const { return kt_; }
-  std::int64_t bytes() const { return packed_.bytes() + bias_.bytes(); }
+  std::int64_t bytes() const;
 
  private:
-  struct Tile;
-  std::vector<Tile> tiles_of(const Image& x, std::int64_t enlarged, const ImageBox& want,
-                             Tiles which) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
-                     std::int64_t frame, const Tile& tile) const;
+                     std::int64_t frame, const ConvolutionTile& tile) const;
 
   std::int64_t in_ = 0, out_ = 0, kt_ = 1;
   std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16: oneDNN's fast kernels
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Primitive primitive_;
-  Tensor packed_;  ///< bytes
-  Tensor bias_;    ///< float32 [out]
+  Tensor packed_;                                      ///< bytes
+  Tensor bias_;                                        ///< float32 [out]
+  std::shared_ptr<const gpu::Convolution> on_device_;  ///< in the place of all else, on a device
 };
 
 }  // namespace reelmesh::ops

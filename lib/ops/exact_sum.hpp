@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/host_device.hpp"
+
 namespace reelmesh::ops {
 
 /// A sum of doubles in fixed point: three integers of 40 bits each, of which the lowest counts
@@ -14,7 +16,7 @@ struct ExactSum {
   std::int64_t high = 0, middle = 0, low = 0;
   std::int64_t lost = 0;  ///< terms beyond the range
 
-  void add(double term) {
+  REELMESH_HOST_DEVICE void add(double term) {
     if (!(std::abs(term) < 0x1p80)) {
       ++lost;
       return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
@@ -53,10 +54,13 @@ ChannelFactors channel_factors(const GroupStatistics& statistics, const Tensor& 
 
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
   const std::int64_t n = x.shape(3);
   expect(weight.numel() == n, "group norm of {} with {} weights", to_string(x.shape()),
          weight.numel());
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::group_norm(x, statistics, weight, bias, with_silu);
+  }
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
   if (x.empty()) return out;
   const ChannelFactors channels = channel_factors(statistics, weight, bias);
   const float *factors = channels.factor.data(), *offsets = channels.offset.data();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/trace.hpp"
+#include "ops/cuda/linear.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
@@ -78,7 +79,39 @@ Tensor as(DType dtype, const Tensor& x) {
 
 }  // namespace
 
-Linear::Linear(const Tensor& weight, const Tensor& bias) : Linear(rows_of(weight), bias) {}
+namespace {
+
+// The rows as one tensor on their device, read and sent in pieces.
+Tensor on_device(const WeightRows& weight) {
+  constexpr std::int64_t piece_bytes = 32 << 20;
+  const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
+  const std::int64_t piece =
+      std::max<std::int64_t>(1, piece_bytes / std::max<std::int64_t>(1, row_bytes));
+  const Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
+  const Tensor host = Tensor::empty({std::min(piece, weight.out), weight.in}, weight.dtype);
+  for (std::int64_t first = 0; first < weight.out; first += piece) {
+    const std::int64_t count = std::min(piece, weight.out - first);
+    weight.read(first, count, host.raw(), weight.in);
+    all.rows(first, count).copy_from(host.rows(0, count));
+  }
+  return all;
+}
+
+}  // namespace
+
+Linear::Linear(const Tensor& weight, const Tensor& bias) {
+  if (!weight.device().is_cuda()) {
+    *this = Linear(rows_of(weight), bias);
+    return;
+  }
+  expect(weight.shape().size() == 2 && (bias.empty() || bias.shape() == Shape{weight.shape(0)}),
+         "linear: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
+  in_ = weight.shape(1);
+  out_ = weight.shape(0);
+  dtype_ = weight.dtype();
+  packed_ = weight;
+  bias_ = bias.on(weight.device()).to(dtype_);
+}
 
 Linear::Linear(const WeightRows& weight, const Tensor& bias)
     : in_(weight.in),
@@ -87,6 +120,10 @@ Linear::Linear(const WeightRows& weight, const Tensor& bias)
       compute_(compute_dtype(weight.dtype)) {
   expect(bias.empty() || bias.shape() == Shape{out_}, "linear: {} outputs and bias {}", out_,
          to_string(bias.shape()));
+  if (weight.device.is_cuda()) {
+    *this = Linear(on_device(weight), bias);
+    return;
+  }
   if (!bias.empty()) bias_ = bias.to(DType::float32);
 
   // Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
@@ -129,6 +166,9 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   expect(x.dtype() == dtype_ && !x.shape().empty() && x.shape().back() == in_,
          "linear of {} inputs in {} given {} in {}", in_, name_of(dtype_), to_string(x.shape()),
          name_of(x.dtype()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::linear(x, packed_, bias_, activation);
+  }
   Shape shape = x.shape();
   shape.back() = out_;
   Tensor out = Tensor::empty(std::move(shape), dtype_);

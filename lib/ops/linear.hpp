@@ -15,16 +15,18 @@ struct WeightRows {
   /// Writes rows [first, first + count) to `into`, `stride` elements apart (stride ≥ in). Called
   /// from several threads at once.
   std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
+  Device device;  ///< where the products are to be computed
 };
 
 /// y = activation(x·Wᵀ + b). The weights are packed once, here, in their own type; where products
 /// are computed in a wider one (compute_dtype), each tile is widened when its turn comes. Sums are
-/// float32; the result is rounded once. A row's bits depend on that row only.
+/// float32; the result is rounded once (on a device silu is applied to the rounded sum). A row's
+/// bits depend on that row only.
 class Linear {
  public:
   Linear() = default;
   /// weight: [out, in]; bias: [out], or empty for none. Floating types; the weight's type is the
-  /// type of the products.
+  /// type of the products, and its device theirs.
   explicit Linear(const Tensor& weight, const Tensor& bias = {});
   /// Each row is read once, and packed while it is near: there is no plain copy of the weight.
   explicit Linear(const WeightRows& weight, const Tensor& bias = {});
@@ -45,8 +47,9 @@ class Linear {
   };
   std::int64_t in_ = 0, out_ = 0;
   DType dtype_ = DType::float32, compute_ = DType::float32;
-  Tensor bias_;    ///< float32 [out] or empty
-  Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_
+  Tensor bias_;    ///< float32 [out] or empty; on a device of the weight's type
+  Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_; on a
+                   ///< device the weight [out, in]
   std::vector<TileProduct> products_;
   std::vector<Tile> tiles_;
 };

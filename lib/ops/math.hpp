@@ -1,14 +1,17 @@
 #pragma once
-// Scalar functions that compilers vectorise, with the same bits on every instruction set.
+// Scalar functions that compilers vectorise, with the same bits on every instruction set, and on
+// devices.
 #include <bit>
 #include <cmath>
 #include <cstdint>
+
+#include "base/host_device.hpp"
 
 namespace reelmesh::ops {
 
 /// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
 /// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
-inline float exp_approx(float x) {
+REELMESH_HOST_DEVICE inline float exp_approx(float x) {
   const float below = 88.0F < x ? 88.0F : x;
   const float limited = -88.0F > below ? -88.0F : below;  // where 2^n below is 0
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
@@ -30,7 +33,7 @@ inline float exp_approx(float x) {
 
 /// 2^x for x < 128 to about 1 ulp; 0 below −126.5. The polynomial has the least relative error on
 /// [−1/2, 1/2] among those of degree 6 that are 1 at 0.
-inline float exp2_approx(float x) {
+REELMESH_HOST_DEVICE inline float exp2_approx(float x) {
   const float limited = -127.0F > x ? -127.0F : x;
   constexpr float magic = 12582912.0F + 127.0F;  // leaves n and the bias of an exponent
   const float shifted = limited + magic;
@@ -45,10 +48,10 @@ inline float exp2_approx(float x) {
   return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
 }
 
-inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
+REELMESH_HOST_DEVICE inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
 
 /// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) = x·σ(2u).
-inline float gelu_tanh(float x) {
+REELMESH_HOST_DEVICE inline float gelu_tanh(float x) {
   const float u = 0.79788456080286535588F * (x + 0.044715F * (x * x * x));
   return x / (1.0F + exp_approx(-2.0F * u));
 }

@@ -2,9 +2,11 @@
 
 #include <cmath>
 
+#include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
+#include "ops/places.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -90,6 +92,9 @@ void for_each_row(const Tensor& x, const Tensor& out, F&& f) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::rms_norm(x, weight, eps);
+  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32);
   const std::int64_t n = x.shape().back();
@@ -99,6 +104,9 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::layer_norm(x, weight, bias, eps);
+  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t, float* row) {
@@ -121,6 +129,10 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
   expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
          "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda())
+      return gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out);
+  }
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   const Tensor table = modulation.table.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t row, float* values) {
@@ -132,6 +144,9 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 
 void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
   if (x.empty()) return;
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::add_gated(x, y, table, gate);
+  }
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = table.shape(0), chunks = table.shape(1);
   const Tensor gates = table.to(DType::float32);
@@ -155,6 +170,9 @@ void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& c
   const bool rotate = !cosines.empty();
   expect(!rotate || (cosines.shape() == Shape{x.shape(0), n} && sines.shape() == cosines.shape()),
          "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::normalise_and_rotate(x, norm, cosines, sines);
+  }
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
@@ -170,11 +188,7 @@ void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& c
           layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
         }
         if (rotate) {
-          for (std::int64_t j = 0; j < n; j += 2) {
-            const float even = row[j], odd = row[j + 1];
-            row[j] = even * c[j] - odd * s[j];
-            row[j + 1] = odd * c[j + 1] + even * s[j + 1];
-          }
+          for (std::int64_t j = 0; j < n; j += 2) rotate_pair(row[j], row[j + 1], c + j, s + j);
         }
         store(row, n, y);
       }
@@ -202,6 +216,9 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   if (x.empty()) return result;
   expect(rows % cell == 0 && columns % cell == 0, "{} in cells of {} pixels", to_string(x.shape()),
          cell);
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::group_sums(x, groups, cell);
+  }
   const std::int64_t lines = rows / cell;
   std::vector<ExactSum> of_lines(count * static_cast<std::size_t>(lines));
   visit_float(x.dtype(), [&](auto type) {
@@ -248,6 +265,9 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& o
   expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
          to_string(out.shape()));
   if (x.empty()) return;
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::spatial_norm_silu(x, norm, out);
+  }
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t n = x.shape(3);
   const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
+#include "ops/places.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -23,6 +25,9 @@ void in_pieces(std::int64_t n, F&& f) {
 
 void add(const Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::add(x, y);
+  }
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
@@ -37,6 +42,9 @@ void add(const Tensor& x, const Tensor& y) {
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::multiply(x, y);
+  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -53,6 +61,9 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
 }
 
 Tensor silu(const Tensor& x) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::silu(x);
+  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -69,6 +80,9 @@ void add_table(const Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   expect(table.shape() == Shape{x.shape(0), n}, "table {} for {}", to_string(table.shape()),
          to_string(x.shape()));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::add_table(x, table);
+  }
   const Tensor same = table.to(x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -88,6 +102,9 @@ void repeat_for_batch(const Tensor& x, const Tensor& out) {
   const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
   expect(x.numel() * copies == out.numel(), "{} repeated as {}", to_string(x.shape()),
          to_string(out.shape()));
+  if constexpr (cuda_built) {
+    if (out.device().is_cuda()) return gpu::repeat_for_batch(x, out);
+  }
   for (std::int64_t row = 0; row < out.shape(0) * out.shape(1); ++row) {
     std::memcpy(
         static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
@@ -98,6 +115,9 @@ void repeat_for_batch(const Tensor& x, const Tensor& out) {
 
 Tensor join_batches(std::span<const Tensor> parts) {
   if (parts.size() == 1) return parts.front();
+  if constexpr (cuda_built) {
+    if (parts.front().device().is_cuda()) return gpu::join_batches(parts);
+  }
   Shape shape = parts.front().shape();
   shape[1] = 0;
   for (const Tensor& part : parts) shape[1] += part.shape(1);
@@ -115,6 +135,9 @@ Tensor join_batches(std::span<const Tensor> parts) {
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
+  if constexpr (cuda_built) {
+    if (table.device().is_cuda()) return gpu::take_rows(table, ids);
+  }
   const std::int64_t n = table.shape(1);
   Tensor out = Tensor::empty({static_cast<std::int64_t>(ids.size()), n}, table.dtype());
   const auto bytes = static_cast<std::size_t>(n * size_of(table.dtype()));
@@ -131,7 +154,7 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
 
 namespace {
 
-// f(token, feature, element of the latents) for all; the one place that knows the order.
+// f(token, feature, element of the latents) for all: the order of PatchOrder without its divisions.
 template <class F>
 void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
   const std::int64_t channels = latents[1], rows = latents[2], columns = latents[3];
@@ -164,6 +187,9 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
   expect(s.size() == 4 && s[0] % patch.frames == 0 && s[2] % patch.rows == 0 &&
              s[3] % patch.columns == 0,
          "latents {} do not divide into patches", to_string(s));
+  if constexpr (cuda_built) {
+    if (latents.device().is_cuda()) return gpu::patchify(latents, patch, dtype);
+  }
   const std::int64_t features = s[1] * patch.frames * patch.rows * patch.columns;
   Tensor out = Tensor::empty({latents.numel() / features, features}, dtype);
   visit_float(dtype, [&](auto type) {
@@ -178,10 +204,13 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
 
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents) {
-  Tensor out = Tensor::empty(extents, DType::float32);
   const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
-  expect(out.numel() == tokens.shape(0) * features, "tokens {} are not latents {}",
+  expect(reelmesh::numel(extents) == tokens.shape(0) * features, "tokens {} are not latents {}",
          to_string(tokens.shape()), to_string(extents));
+  if constexpr (cuda_built) {
+    if (tokens.device().is_cuda()) return gpu::unpatchify(tokens, batch_item, patch, extents);
+  }
+  Tensor out = Tensor::empty(extents, DType::float32);
   visit_float(tokens.dtype(), [&](auto type) {
     using T = decltype(type);
     for_each_patch_element(
@@ -194,15 +223,15 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 }
 
 Tensor to_pixels(const Tensor& x) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::to_pixels(x);
+  }
   Tensor out = Tensor::empty(x.shape(), DType::uint8);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = first; i < first + count; ++i) {
-        const float half = static_cast<float>(x.data<T>()[i]) * 0.5F + 0.5F;
-        // A value that is not a number becomes 0, so that the cast is defined.
-        const float unit = half > 0.0F ? std::min(half, 1.0F) : 0.0F;
-        out.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(std::nearbyint(unit * 255.0F));
+        out.data<std::uint8_t>()[i] = to_pixel(static_cast<float>(x.data<T>()[i]));
       }
     });
   });

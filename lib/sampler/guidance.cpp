@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.hpp"
+#include "sampler/step_arithmetic.hpp"
 
 namespace reelmesh {
 
@@ -18,7 +19,7 @@ void combine_guidance(double scale, std::span<const float> uncond, std::span<con
   expect(uncond.size() == out.size() && cond.size() == out.size(),
          "guidance of {} and {} values into {}", uncond.size(), cond.size(), out.size());
   const auto s = static_cast<float>(scale);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = uncond[i] + s * (cond[i] - uncond[i]);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = guided(s, uncond[i], cond[i]);
 }
 
 void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {

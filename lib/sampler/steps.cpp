@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "sampler/step_arithmetic.hpp"
 
 namespace reelmesh {
 namespace {
@@ -47,10 +48,7 @@ DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
 
 void ddim_step(const DdimCoefficients& c, std::span<const float> v, std::span<float> x) {
   expect(v.size() == x.size(), "DDIM step of {} values with {} predictions", x.size(), v.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float clean = c.sample_to_clean * x[i] - c.v_to_clean * v[i];
-    x[i] = c.sample * x[i] + c.clean * clean;
-  }
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = ddim_next(c, v[i], x[i]);
 }
 
 void dpm_step(const DpmCoefficients& c, std::span<const float> v, std::span<const float> noise,
@@ -58,12 +56,7 @@ void dpm_step(const DpmCoefficients& c, std::span<const float> v, std::span<cons
   expect(v.size() == x.size() && noise.size() == x.size() && clean.size() == x.size(),
          "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.size(),
          v.size(), noise.size(), clean.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float now = c.sample_to_clean * x[i] - c.v_to_clean * v[i];
-    const float d = c.second_order ? c.clean_now * now - c.clean_before * clean[i] : now;
-    x[i] = c.sample * x[i] - c.clean * d + c.noise * noise[i];
-    clean[i] = now;
-  }
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = dpm_next(c, v[i], noise[i], clean[i], x[i]);
 }
 
 }  // namespace reelmesh

@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "tensor/convert.hpp"
+#include "tensor/cuda/runtime.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh {
@@ -18,13 +19,21 @@ std::int64_t numel(const Shape& shape) {
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-Tensor Tensor::empty(Shape shape, DType dtype) {
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   Tensor t;
+  t.device_ = device;
   t.numel_ = reelmesh::numel(shape);
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
   const std::int64_t bytes = checked_product(t.numel_, size_of(dtype), "tensor shape");
   if (bytes == 0) return t;
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) {
+      t.owner_ = cuda::allocate(device, bytes, &t.data_);
+      return t;
+    }
+  }
+  expect(!device.is_cuda(), "tensor on {} in a build without CUDA", to_string(device));
   std::shared_ptr<void> memory = host_memory(bytes);
   require(memory != nullptr, Status::unavailable, "no memory left for a tensor of {} ({} {})",
           format_bytes(static_cast<double>(bytes)), name_of(dtype), to_string(t.shape_));
@@ -33,9 +42,16 @@ Tensor Tensor::empty(Shape shape, DType dtype) {
   return t;
 }
 
-Tensor Tensor::zeros(Shape shape, DType dtype) {
-  Tensor t = empty(std::move(shape), dtype);
-  if (!t.empty()) std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes()));
+Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
+  Tensor t = empty(std::move(shape), dtype, device);
+  if (t.empty()) return t;
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) {
+      cuda::fill_zero(device, t.data_, t.bytes());
+      return t;
+    }
+  }
+  std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes()));
   return t;
 }
 
@@ -70,15 +86,51 @@ Tensor Tensor::reshape(Shape shape) const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  Tensor out = empty(shape_, dtype);
+  Tensor out = empty(shape_, dtype, device_);
+  if (numel_ == 0) return out;
+  if constexpr (cuda_built) {
+    if (device_.is_cuda()) {
+      cuda::convert(device_, data_, dtype_, out.data_, dtype, numel_);
+      return out;
+    }
+  }
   convert(data_, dtype_, out.data_, dtype, numel_);
   return out;
 }
 
-Tensor Tensor::clone() const {
-  Tensor out = empty(shape_, dtype_);
-  if (numel_ > 0) std::memcpy(out.data_, data_, static_cast<std::size_t>(bytes()));
+void Tensor::misplaced(Device device) const {
+  fail(Status::internal, "tensor {} on {} used on {}", to_string(shape_),
+       reelmesh::to_string(device_), reelmesh::to_string(device));
+}
+
+Tensor Tensor::on(Device device) const {
+  if (device == device_) return *this;
+  Tensor out = empty(shape_, dtype_, device);
+  out.copy_from(*this);
   return out;
+}
+
+Tensor Tensor::clone() const {
+  Tensor out = empty(shape_, dtype_, device_);
+  out.copy_from(*this);
+  return out;
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  expect(shape_ == other.shape_ && dtype_ == other.dtype_, "tensor {} of {} copied to {} of {}",
+         reelmesh::to_string(other.shape_), name_of(other.dtype_), reelmesh::to_string(shape_),
+         name_of(dtype_));
+  if (numel_ == 0) return;
+  if constexpr (cuda_built) {
+    const Device from = other.device_;
+    if (from.is_cuda() && device_.is_cuda()) {
+      if (from != device_) other.misplaced(device_);
+      return cuda::on_device(device_, data_, other.data_, bytes());
+    }
+    if (device_.is_cuda()) return cuda::to_device(device_, data_, other.data_, bytes());
+    if (from.is_cuda()) return cuda::to_host(from, data_, other.data_, bytes());
+  }
+  std::memcpy(data_, other.data_, static_cast<std::size_t>(bytes()));
 }
 
 }  // namespace reelmesh

@@ -1,6 +1,6 @@
 #pragma once
-// A dense row-major block of numbers in host memory: a value that shares its memory with its
-// slices.
+// A dense row-major block of numbers in the memory of the host or of a device: a value that shares
+// its memory with its slices.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh {
@@ -24,9 +25,10 @@ class Tensor {
   Tensor() = default;  ///< no elements, shape [0]
 
   /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) when memory is short.
-  static Tensor empty(Shape shape, DType dtype);
-  static Tensor zeros(Shape shape, DType dtype);
-  /// Memory of somebody else, kept alive by `owner` (may be null for memory that outlives all).
+  static Tensor empty(Shape shape, DType dtype, Device device = {});
+  static Tensor zeros(Shape shape, DType dtype, Device device = {});
+  /// Host memory of somebody else, kept alive by `owner` (may be null for memory that outlives
+  /// all).
   static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
   /// A copy of `values`.
   template <class T>
@@ -42,19 +44,26 @@ class Tensor {
   std::int64_t numel() const { return numel_; }
   std::int64_t bytes() const { return numel_ * size_of(dtype_); }
   bool empty() const { return numel_ == 0; }
+  Device device() const { return device_; }
 
-  /// Throws Error(internal) when T is not the element type.
+  /// For the host. Throws Error(internal) when T is not the element type, or the memory a device's.
   template <class T>
   T* data() const {
     expect(dtype_of<T>() == dtype_, "tensor of {} read as {}", name_of(dtype_),
            name_of(dtype_of<T>()));
-    return static_cast<T*>(data_);
+    return static_cast<T*>(raw());
   }
   template <class T>
   std::span<T> span() const {
     return {data<T>(), static_cast<std::size_t>(numel_)};
   }
-  void* raw() const { return data_; }
+  void* raw() const { return address_on({}); }
+  /// For kernels on `device`. Throws Error(internal) when the memory is elsewhere; no elements are
+  /// everywhere.
+  void* address_on(Device device) const {
+    if (device_ != device && numel_ > 0) misplaced(device);
+    return data_;
+  }
 
   /// Elements [begin, begin + count) of the leading axis; shares memory.
   Tensor rows(std::int64_t begin, std::int64_t count) const;
@@ -63,14 +72,21 @@ class Tensor {
   /// The same values in another type (a copy), or the tensor itself when the type is the same.
   /// Floating types only; rounds to nearest even.
   Tensor to(DType dtype) const;
+  /// The same values on another device (a copy), or the tensor itself when it is there.
+  Tensor on(Device device) const;
   Tensor clone() const;
+  /// Takes the values of `other`, of the same shape and type, which may be on another device.
+  void copy_from(const Tensor& other) const;
 
  private:
+  [[noreturn]] void misplaced(Device device) const;
+
   std::shared_ptr<const void> owner_;
   void* data_ = nullptr;
   Shape shape_{0};
   std::int64_t numel_ = 0;
   DType dtype_ = DType::float32;
+  Device device_;
 };
 
 /// Calls f with a value of the C++ type of a floating dtype: float, BFloat16 or Float16.

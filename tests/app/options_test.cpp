@@ -8,6 +8,7 @@
 #include "keys.hpp"
 #include "prompts.hpp"
 #include "scratch.hpp"
+#include "tensor/device.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -256,7 +257,10 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
       // what this version does not have
       {{"--device.backend", "cuda"},
-       "69: --device.backend: this build has no CUDA backend, expected auto or cpu"},
+       fmt::format("69: --device.backend: {}, expected auto or cpu",
+                   why_no_cuda().empty()
+                       ? "the CUDA backend has its operations, but no pipeline yet"
+                       : why_no_cuda())},
       {{"--numerics.dtype", "float16"},
        "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
       // choices

@@ -3,6 +3,7 @@
 
 #include "scratch.hpp"
 #include "shell.hpp"
+#include "tensor/device.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -36,6 +37,7 @@ TEST_F(Program, HelpsAndTellsItsVersion) {
   EXPECT_EQ(version.status, 0);
   EXPECT_THAT(version.text, StartsWith("reelmesh "));
   EXPECT_THAT(version.text, HasSubstr("backends: cpu"));
+  EXPECT_EQ(version.text.find("CUDA: ") != std::string::npos, cuda_built) << version.text;
   EXPECT_THAT(version.text, HasSubstr("HDF5: 1."));
 }
 

@@ -341,7 +341,11 @@ class RankTest(Refusal):
                     sample__steps=1)
         reference = Reference("rotary")
         words = [PROGRAM, "run"] + arguments(reference.options(self.output, **size))
-        limited = ["sh", "-c", 'ulimit -d 140000; exec "$0" "$@"'] + words
+        limit = 140000  # KiB
+        version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
+        if "CUDA: " in version.stdout:
+            limit += 190000  # the data of its libraries
+        limited = ["sh", "-c", f'ulimit -d {limit}; exec "$0" "$@"'] + words
         for ranks in ((words, words, limited), (limited, limited, limited), (limited,)):
             with self.subTest(limited=[rank == limited for rank in ranks]):
                 self.output.exists() and shutil.rmtree(self.output)

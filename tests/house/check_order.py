@@ -66,7 +66,7 @@ def main():
         path
         for folder in ("lib", "app")
         for path in (source / folder).rglob("*")
-        if path.suffix in (".hpp", ".cpp", ".cu")
+        if path.suffix in (".hpp", ".cpp", ".cu", ".cuh")
     )
     for path in files:
         name = path.relative_to(source).as_posix()

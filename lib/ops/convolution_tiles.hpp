@@ -1,0 +1,34 @@
+#pragma once
+// The tiles in which convolutions are computed: of one shape, at fixed places of the image.
+#include <algorithm>
+#include <vector>
+
+#include "ops/convolution.hpp"
+
+namespace reelmesh::ops {
+
+/// Pixels [begin, end) along one axis.
+struct PixelSpan {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
+  bool holds(std::int64_t at) const { return at >= begin && at < end; }
+};
+
+PixelSpan common(const PixelSpan& a, const PixelSpan& b);
+PixelSpan rows_of(const ImageBox& box, std::int64_t enlarged = 1);
+PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged = 1);
+
+/// In pixels of the result: the place of a tile, what is wanted of it, and what that needs.
+struct ConvolutionTile {
+  std::int64_t row = 0, column = 0;
+  PixelSpan rows, columns;
+  PixelSpan needed_rows, needed_columns;
+};
+
+/// The tiles of tile_rows × tile_columns pixels that Convolution::run with these arguments has to
+/// compute. Throws Error(internal) where pixels are missing that a tile needs.
+std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enlarged,
+                                               const ImageBox& want, Tiles which,
+                                               std::int64_t tile_rows, std::int64_t tile_columns);
+
+}  // namespace reelmesh::ops

@@ -1,0 +1,151 @@
+#include "base/trace.hpp"
+#include "ops/cuda/attention_float.cuh"
+#include "ops/cuda/attention_half.cuh"
+#include "ops/cuda/ops.hpp"
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+// total / sum of each query, rounded once.
+template <class T>
+struct Finish {
+  const float *total, *sum;
+  T* out;
+  std::uint32_t channels, pairs, queries;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, channels);
+    const std::uint32_t query = place.row / pairs, pair = place.row % pairs;
+    const float divisor = sum[std::int64_t{pair} * queries + query];
+    float v[W];
+    load<W>(total + at, v);
+    for (int i = 0; i < W; ++i) v[i] = v[i] / divisor;
+    store<W>(v, out + at);
+  }
+};
+
+// f(D): the channels of a head rounded up to a size that kernels are made for. More queries a block
+// where registers allow it.
+template <class F>
+void visit_head(std::int64_t channels, F&& f) {
+  using std::integral_constant;
+  if (channels <= 64) return f(integral_constant<int, 64>(), integral_constant<int, 2>());
+  if (channels <= 80) return f(integral_constant<int, 80>(), integral_constant<int, 1>());
+  expect(channels <= 128, "attention of heads of {} channels, at most 128", channels);
+  f(integral_constant<int, 128>(), integral_constant<int, 1>());
+}
+
+class Work final : public ops::Attention::Work {
+ public:
+  Work(const ops::Rows& queries, float scale, Tensor bias)
+      : queries_(queries), bias_(std::move(bias)), scale_(scale) {
+    require(queries.tensor.dtype() != DType::bfloat16 || compute_capability(device()) >= 80,
+            Status::unavailable,
+            "{} has compute capability {}.{}: bfloat16 needs 8.0, float16 and float32 do not",
+            to_string(device()), compute_capability(device()) / 10,
+            compute_capability(device()) % 10);
+    const Shape& shape = queries.tensor.shape();
+    total_ = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, DType::float32, device());
+    largest_ = Tensor::empty({shape[1] * shape[3], shape[0]}, DType::float32, device());
+    sum_ = Tensor::empty(largest_.shape(), DType::float32, device());
+  }
+
+  void add(const ops::Rows& keys, const ops::Rows& values, std::int64_t count) override {
+    expect(keys_ % ops::Attention::block_keys == 0, "{} keys before more", keys_);
+    if (count > 0 && !total_.empty()) {
+      trace::recorder().flops += 4 * total_.numel() * count;
+      const AttentionArguments p = arguments(keys, values, count);
+      visit_head(total_.shape(3), [&](auto head, auto more) {
+        constexpr int D = decltype(head)::value, M = decltype(more)::value;
+        switch (queries_.tensor.dtype()) {
+          case DType::float32:
+            return run("attention in float32", p, attend_float<D>, FloatAttention<D>::tile,
+                       FloatAttention<D>::shared_bytes);
+          case DType::bfloat16:
+            return run("attention in bfloat16", p, attend_half<BFloat16, D, M>,
+                       HalfAttention<D, M>::rows, HalfAttention<D, M>::shared_bytes);
+          default:
+            return run("attention in float16", p, attend_half<Float16, D, M>,
+                       HalfAttention<D, M>::rows, HalfAttention<D, M>::shared_bytes);
+        }
+      });
+    }
+    keys_ += count;
+  }
+
+  Tensor finish() override {
+    expect(keys_ > 0 || total_.empty(), "attention without keys");
+    const Tensor out = Tensor::empty(total_.shape(), queries_.tensor.dtype(), device());
+    const std::int64_t channels = total_.shape(3);
+    visit_float(out.dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto* total = address<float>(total_, device());
+      T* into = address<T>(out, device());
+      for_packs<T>("finish attention", device(), out.numel(), channels, {total, into},
+                   Finish<T>{total, address<float>(sum_, device()), into, narrow_index(channels),
+                             narrow_index(total_.shape(1) * total_.shape(2)),
+                             narrow_index(total_.shape(0))});
+    });
+    return out;
+  }
+
+ private:
+  Device device() const { return queries_.tensor.device(); }
+
+  // The first row of a part of [row, batch, part, head, channel].
+  const void* first_of(const ops::Rows& rows) const {
+    const std::int64_t part = rows.tensor.shape(3) * rows.tensor.shape(4);
+    return static_cast<const std::byte*>(rows.tensor.address_on(device())) +
+           rows.part * part * size_of(rows.tensor.dtype());
+  }
+
+  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values,
+                               std::int64_t count) const {
+    const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
+    AttentionArguments p{};
+    p.queries = first_of(queries_);
+    p.keys = first_of(keys);
+    p.values = first_of(values);
+    p.query_batch = q[2] * q[3] * q[4];
+    p.query_row = q[1] * p.query_batch;
+    p.key_batch = k[2] * k[3] * k[4];
+    p.key_row = k[1] * p.key_batch;
+    p.total = address<float>(total_, device());
+    p.largest = address<float>(largest_, device());
+    p.sum = address<float>(sum_, device());
+    p.bias = bias_.empty() ? nullptr : address<float>(bias_, device()) + keys_;
+    p.bias_keys = bias_.empty() ? 0 : bias_.shape(2);
+    p.query_count = static_cast<int>(q[0]);
+    p.key_count = static_cast<int>(count);
+    p.batch = static_cast<int>(q[1]);
+    p.heads = static_cast<int>(q[3]);
+    p.channels = static_cast<int>(q[4]);
+    p.scale = scale_;
+    p.first = keys_ == 0;
+    p.aligned = p.channels % 8 == 0 && gpu::aligned(p.keys) && gpu::aligned(p.values);
+    return p;
+  }
+
+  template <class Kernel>
+  void run(const char* name, const AttentionArguments& p, Kernel kernel, int rows,
+           std::int64_t shared_bytes) const {
+    const std::int64_t tiles = blocks_for(p.query_count, rows);
+    launch({name, device(), tiles * p.batch * p.heads, 128, shared_bytes}, kernel, p);
+  }
+
+  ops::Rows queries_;
+  Tensor bias_;
+  float scale_;
+  Tensor total_, largest_, sum_;  // as AttentionArguments has them
+  std::int64_t keys_ = 0;         // so far
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
+                                                     const Tensor& bias) {
+  return std::make_unique<Work>(queries, scale, bias);
+}
+
+}  // namespace reelmesh::gpu

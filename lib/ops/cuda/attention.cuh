@@ -1,0 +1,48 @@
+#pragma once
+// What the kernels of attention share. Both go over the keys in tiles at fixed global places, with
+// the largest score, the sum of weights and the weighted values of each query carried from tile to
+// tile, and through memory from addition to addition: a query's bits depend on itself and on all
+// keys in their order, and on nothing else.
+#include "tensor/cuda/kernel.cuh"
+
+namespace reelmesh::gpu {
+
+struct AttentionArguments {
+  const void *queries, *keys, *values;  ///< the first row of batch item 0, head 0
+  std::int64_t query_row, query_batch;  ///< from row to row, from item to item; heads are dense
+  std::int64_t key_row, key_batch;
+  float *total, *largest, *sum;  ///< [query, batch, head, channel], [batch·head, query] twice
+  const float* bias;             ///< [head, query, bias_keys], the first of these keys; or null
+  std::int64_t bias_keys;
+  int query_count, key_count;  ///< key_count: of this addition
+  int batch, heads, channels;
+  float scale;
+  bool first;    ///< the first addition: nothing in memory yet
+  bool aligned;  ///< rows are whole packs at aligned addresses
+};
+
+/// Which queries of which batch item and head a block has.
+struct AttentionPlace {
+  int first, pair, item, head;
+  __device__ AttentionPlace(const AttentionArguments& p, int rows) {
+    const int tiles = (p.query_count + rows - 1) / rows;
+    first = static_cast<int>(blockIdx.x) % tiles * rows;
+    pair = static_cast<int>(blockIdx.x) / tiles;
+    item = pair / p.heads;
+    head = pair % p.heads;
+  }
+  /// Of the numbers of one query in `total`.
+  __device__ std::int64_t total(const AttentionArguments& p, int query) const {
+    return ((std::int64_t{query} * p.batch + item) * p.heads + head) * p.channels;
+  }
+  __device__ std::int64_t state(const AttentionArguments& p, int query) const {
+    return std::int64_t{pair} * p.query_count + query;
+  }
+  __device__ const float* bias(const AttentionArguments& p, int query) const {
+    return p.bias + (std::int64_t{head} * p.query_count + query) * p.bias_keys;
+  }
+};
+
+constexpr float least = -INFINITY;
+
+}  // namespace reelmesh::gpu

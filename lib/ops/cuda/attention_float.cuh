@@ -1,0 +1,133 @@
+#pragma once
+// Attention in float32 without tensor cores.
+#include "ops/cuda/attention.cuh"
+#include "ops/math.hpp"
+
+namespace reelmesh::gpu {
+
+/// 32 queries a block, keys in tiles of 32. Of a tile of scores [32, 32] thread (y, x) of 8 × 16
+/// has rows 4·y … 4·y + 3 and columns x, x + 16; of the values columns x, x + 16, … D: channels,
+/// rounded up to a multiple of 16.
+template <int D>
+struct FloatAttention {
+  static constexpr int threads = 128, tile = 32, rows = 4, columns = 16;
+  static constexpr int row_stride = D + 1;  // rows in different banks
+  static constexpr std::int64_t shared_bytes = 4 * (2 * tile * row_stride + tile * (tile + 1));
+};
+
+// Rows [first, first + 32) of at most `count`, zero beyond rows and channels.
+template <int D>
+__device__ void load_float_rows(const float* from, std::int64_t stride, int first, int count,
+                                int channels, float* into) {
+  constexpr int tile = FloatAttention<D>::tile;
+  for (int i = static_cast<int>(threadIdx.x); i < tile * D; i += FloatAttention<D>::threads) {
+    const int row = i / D, c = i % D;
+    const bool there = first + row < count && c < channels;
+    into[row * FloatAttention<D>::row_stride + c] = there ? from[(first + row) * stride + c] : 0.0F;
+  }
+}
+
+// Over the 16 threads that share rows.
+template <class F>
+__device__ inline float over_columns(float x, F&& f) {
+  for (int mask = 8; mask > 0; mask /= 2) x = f(x, shuffle_xor(x, mask));
+  return x;
+}
+
+template <int D>
+__global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
+  using S = FloatAttention<D>;
+  constexpr int tile = S::tile, rows = S::rows, columns = S::columns, stride = S::row_stride;
+  constexpr int held = D / columns;  // values of a thread in a row
+  const AttentionPlace place(p, tile);
+  const int x = static_cast<int>(threadIdx.x) % columns,
+            y = static_cast<int>(threadIdx.x) / columns;
+  auto* query = shared_memory<float>();
+  float* other = query + tile * stride;  // keys, then values
+  float* weights = other + tile * stride;
+  const auto at = [&](const void* base, std::int64_t batch) {
+    return static_cast<const float*>(base) + place.item * batch +
+           std::int64_t{place.head} * p.channels;
+  };
+  const float* keys = at(p.keys, p.key_batch);
+  const float* values = at(p.values, p.key_batch);
+
+  load_float_rows<D>(at(p.queries, p.query_batch), p.query_row, place.first, p.query_count,
+                     p.channels, query);
+  float total[rows][held] = {}, largest[rows], sum[rows];
+  for (int i = 0; i < rows; ++i) {
+    const int q = place.first + rows * y + i;
+    const bool kept = !p.first && q < p.query_count;
+    largest[i] = kept ? p.largest[place.state(p, q)] : least;
+    sum[i] = kept ? p.sum[place.state(p, q)] : 0.0F;
+    for (int u = 0; u < held; ++u) {
+      const int c = x + u * columns;
+      if (kept && c < p.channels) total[i][u] = p.total[place.total(p, q) + c];
+    }
+  }
+
+  for (int first = 0; first < p.key_count; first += tile) {
+    __syncthreads();  // all have done with the values before
+    load_float_rows<D>(keys, p.key_row, first, p.key_count, p.channels, other);
+    __syncthreads();
+    float score[rows][2] = {};
+    for (int c = 0; c < D; ++c) {
+      for (int j = 0; j < 2; ++j) {
+        const float k = other[(x + j * columns) * stride + c];
+        for (int i = 0; i < rows; ++i) {
+          score[i][j] = fmaf(query[(rows * y + i) * stride + c], k, score[i][j]);
+        }
+      }
+    }
+    for (int i = 0; i < rows; ++i) {
+      const int q = place.first + rows * y + i;
+      float top = largest[i];
+      for (int j = 0; j < 2; ++j) {
+        const int k = first + x + j * columns;
+        score[i][j] *= p.scale;
+        if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
+          score[i][j] += place.bias(p, q)[k];
+        }
+        if (k >= p.key_count) score[i][j] = least;
+        top = fmaxf(top, score[i][j]);
+      }
+      top = over_columns(top, [](float a, float b) { return fmaxf(a, b); });
+      const float base = top == least ? 0.0F : top;  // all masked so far
+      for (int j = 0; j < 2; ++j) {
+        score[i][j] = ops::exp_approx(score[i][j] - base);
+        weights[(rows * y + i) * (tile + 1) + x + j * columns] = score[i][j];
+      }
+      const float factor = ops::exp_approx(largest[i] - base);
+      sum[i] = sum[i] * factor +
+               over_columns(score[i][0] + score[i][1], [](float a, float b) { return a + b; });
+      largest[i] = top;
+      for (int u = 0; u < held; ++u) total[i][u] *= factor;
+    }
+    __syncthreads();  // all have done with the keys
+    load_float_rows<D>(values, p.key_row, first, p.key_count, p.channels, other);
+    __syncthreads();
+    for (int k = 0; k < tile; ++k) {
+      for (int u = 0; u < held; ++u) {
+        const float value = other[k * stride + x + u * columns];
+        for (int i = 0; i < rows; ++i) {
+          total[i][u] = fmaf(weights[(rows * y + i) * (tile + 1) + k], value, total[i][u]);
+        }
+      }
+    }
+  }
+
+  for (int i = 0; i < rows; ++i) {
+    const int q = place.first + rows * y + i;
+    if (q >= p.query_count) continue;
+    for (int u = 0; u < held; ++u) {
+      const int c = x + u * columns;
+      if (c < p.channels) p.total[place.total(p, q) + c] = total[i][u];
+    }
+    if (x == 0) {
+      p.largest[place.state(p, q)] = largest[i];
+      p.sum[place.state(p, q)] = sum[i];
+    }
+  }
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,213 @@
+#pragma once
+// Attention in bfloat16 and float16 by tensor cores (the streaming of Dao 2022 and 2023). Scores
+// are kept in units of log 2, so that weights are powers of two.
+#include "ops/cuda/attention.cuh"
+#include "ops/cuda/tensor_cores.cuh"
+
+namespace reelmesh::gpu {
+
+/// Four warps, each with M times 16 queries, go over the keys in tiles of 64. D: channels, rounded
+/// up to a multiple of 16.
+template <int D, int M>
+struct HalfAttention {
+  static constexpr int threads = 128, tile = 64;
+  static constexpr int warp_rows = 16 * M, rows = 4 * warp_rows;
+  static constexpr int row_stride = D + 8;  // rows of 8 × 8 matrices in different banks
+  static constexpr std::int64_t shared_bytes = std::int64_t{2} * 2 * tile * row_stride;
+};
+
+// Asks for rows [first, first + 64) of at most `count`, zero beyond rows and channels.
+template <class T, int D>
+__device__ void load_half_rows(const AttentionArguments& p, const T* from, std::int64_t stride,
+                               int first, int count, T* into) {
+  constexpr int tile = 64, row_stride = D + 8, threads = 128;
+  if (p.aligned) {
+    for (int i = static_cast<int>(threadIdx.x); i < tile * D / 8; i += threads) {
+      const int row = i / (D / 8), c = i % (D / 8) * 8;
+      T* target = into + row * row_stride + c;
+      if (first + row < count && c < p.channels) {
+        copy_async(target, from + (first + row) * stride + c);
+      } else {
+        *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
+      }
+    }
+  } else {
+    for (int i = static_cast<int>(threadIdx.x); i < tile * D; i += threads) {
+      const int row = i / D, c = i % D;
+      const bool there = first + row < count && c < p.channels;
+      into[row * row_stride + c] = there ? from[(first + row) * stride + c] : narrow<T>(0.0F);
+    }
+  }
+  commit_copies();
+}
+
+// Over the four lanes that share a row.
+__device__ inline float row_sum(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
+}
+__device__ inline float row_max(float x) {
+  x = fmaxf(x, shuffle_xor(x, 1));
+  return fmaxf(x, shuffle_xor(x, 2));
+}
+
+template <class T, int D, int M>
+__global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
+  using S = HalfAttention<D, M>;
+  constexpr int tile = S::tile, stride = S::row_stride;
+  constexpr float log2_e = 1.44269504088896341F;
+  const AttentionPlace place(p, S::rows);
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int g = lane / 4, t = lane % 4;
+  const int warp_first = place.first + static_cast<int>(threadIdx.x) / warp_size * S::warp_rows;
+  auto* key_tile = shared_memory<T>();
+  T* value_tile = key_tile + tile * stride;
+  const auto at = [&](const void* base, std::int64_t batch) {
+    return static_cast<const T*>(base) + place.item * batch + std::int64_t{place.head} * p.channels;
+  };
+  const T* keys = at(p.keys, p.key_batch);
+  const T* values = at(p.values, p.key_batch);
+  // Row h of the two that a lane has in each 16 queries.
+  const auto query_of = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
+
+  load_half_rows<T, D>(p, keys, p.key_row, 0, p.key_count, key_tile);
+
+  std::uint32_t query[M][D / 16][4];
+  for (int m = 0; m < M; ++m) {
+    for (int h = 0; h < 2; ++h) {
+      const int q = query_of(m, h);
+      const T* row = at(p.queries, p.query_batch) + q * p.query_row;
+      for (int k = 0; k < D / 8; ++k) {
+        const int c = 8 * k + 2 * t;
+        std::uint32_t pair = 0;
+        if (q < p.query_count) {
+          if (c < p.channels) pair = row[c].bits;
+          if (c + 1 < p.channels) pair |= static_cast<std::uint32_t>(row[c + 1].bits) << 16;
+        }
+        query[m][k / 2][k % 2 * 2 + h] = pair;
+      }
+    }
+  }
+  float total[M][D / 8][4] = {}, largest[M][2], sum[M][2];
+  for (int m = 0; m < M; ++m) {
+    for (int h = 0; h < 2; ++h) {
+      const int q = query_of(m, h);
+      const bool kept = !p.first && q < p.query_count;
+      largest[m][h] = kept ? p.largest[place.state(p, q)] : least;
+      sum[m][h] = kept ? p.sum[place.state(p, q)] : 0.0F;
+      if (!kept) continue;
+      for (int n = 0; n < D / 8; ++n) {
+        for (int j = 0; j < 2; ++j) {
+          const int c = 8 * n + 2 * t + j;
+          if (c < p.channels) total[m][n][2 * h + j] = p.total[place.total(p, q) + c];
+        }
+      }
+    }
+  }
+
+  for (int first = 0; first < p.key_count; first += tile) {
+    wait_copies<0>();
+    __syncthreads();  // the keys are here, and all have done with the values before
+    load_half_rows<T, D>(p, values, p.key_row, first, p.key_count, value_tile);
+
+    float score[M][tile / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+      for (int n = 0; n < tile / 8; n += 2) {
+        std::uint32_t b[4];
+        load_matrices(
+            b, key_tile + (8 * n + lane / 16 * 8 + lane % 8) * stride + 16 * k + lane / 8 % 2 * 8);
+        for (int m = 0; m < M; ++m) {
+          mma<T>(score[m][n], query[m][k], b[0], b[1]);
+          mma<T>(score[m][n + 1], query[m][k], b[2], b[3]);
+        }
+      }
+    }
+    __syncthreads();  // all have done with the keys
+    if (first + tile < p.key_count) {
+      load_half_rows<T, D>(p, keys, p.key_row, first + tile, p.key_count, key_tile);
+    } else {
+      commit_copies();  // so that there are always two groups
+    }
+
+    std::uint32_t weights[M][tile / 16][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int q = query_of(m, h);
+        float top = largest[m][h];
+#pragma unroll
+        for (int n = 0; n < tile / 8; ++n) {
+          for (int j = 0; j < 2; ++j) {
+            float& s = score[m][n][2 * h + j];
+            const int k = first + 8 * n + 2 * t + j;
+            s *= p.scale * log2_e;
+            if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
+              s += place.bias(p, q)[k] * log2_e;
+            }
+            if (k >= p.key_count) s = least;
+            top = fmaxf(top, s);
+          }
+        }
+        top = row_max(top);
+        const float base = top == least ? 0.0F : top;  // all masked so far
+        float block = 0;
+#pragma unroll
+        for (int n = 0; n < tile / 8; ++n) {
+          float& a = score[m][n][2 * h];
+          float& b = score[m][n][2 * h + 1];
+          a = exp2_approx(a - base);
+          b = exp2_approx(b - base);
+          block += a + b;
+          weights[m][n / 2][n % 2 * 2 + h] = pair_of<T>(a, b);
+        }
+        const float factor = exp2_approx(largest[m][h] - base);
+        // Added up over the lanes in every tile: the sum does not know where an addition ended.
+        sum[m][h] = sum[m][h] * factor + row_sum(block);
+        largest[m][h] = top;
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) {
+          total[m][n][2 * h] *= factor;
+          total[m][n][2 * h + 1] *= factor;
+        }
+      }
+    }
+
+    wait_copies<1>();
+    __syncthreads();  // the values are here
+#pragma unroll
+    for (int k = 0; k < tile / 16; ++k) {
+#pragma unroll
+      for (int n = 0; n < D / 8; n += 2) {
+        std::uint32_t b[4];
+        load_transposed(b, value_tile + (16 * k + lane / 8 % 2 * 8 + lane % 8) * stride + 8 * n +
+                               lane / 16 * 8);
+        for (int m = 0; m < M; ++m) {
+          mma<T>(total[m][n], weights[m][k], b[0], b[1]);
+          mma<T>(total[m][n + 1], weights[m][k], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  for (int m = 0; m < M; ++m) {
+    for (int h = 0; h < 2; ++h) {
+      const int q = query_of(m, h);
+      if (q >= p.query_count) continue;
+      for (int n = 0; n < D / 8; ++n) {
+        for (int j = 0; j < 2; ++j) {
+          const int c = 8 * n + 2 * t + j;
+          if (c < p.channels) p.total[place.total(p, q) + c] = total[m][n][2 * h + j];
+        }
+      }
+      if (t == 0) {
+        p.largest[place.state(p, q)] = largest[m][h];
+        p.sum[place.state(p, q)] = sum[m][h];
+      }
+    }
+  }
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,107 @@
+#include "ops/cuda/convolution.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/trace.hpp"
+#include "ops/convolution_tiles.hpp"
+#include "ops/cuda/convolve.hpp"
+#include "ops/cuda/image_tiles.hpp"
+
+namespace reelmesh::gpu {
+namespace {
+
+// Pixels of a tile and tiles of a batch. They may change the bits, but not with the layout.
+constexpr std::int64_t tile_rows = 16, tile_columns = 32, batch = 16;
+
+std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
+
+// [out, in, taps…] → [out, taps…, in], padded.
+Tensor channels_last(const Tensor& weight, std::int64_t taps) {
+  const std::int64_t out = weight.shape(0), in = weight.shape(1);
+  const std::int64_t size = size_of(weight.dtype());
+  const Tensor plain = weight.on({});
+  const Tensor result = Tensor::zeros({padded(out), taps / 9, 3, 3, padded(in)}, weight.dtype());
+  const auto* from = static_cast<const std::byte*>(plain.raw());
+  auto* into = static_cast<std::byte*>(result.raw());
+  for (std::int64_t o = 0; o < out; ++o) {
+    for (std::int64_t i = 0; i < in; ++i) {
+      for (std::int64_t t = 0; t < taps; ++t) {
+        std::memcpy(into + ((o * taps + t) * padded(in) + i) * size,
+                    from + ((o * in + i) * taps + t) * size, static_cast<std::size_t>(size));
+      }
+    }
+  }
+  return result.on(weight.device());
+}
+
+ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
+                     std::int64_t before, Device device) {
+  expect(x.pieces.size() <= ImageTiles::most_pieces, "convolution of {} pieces", x.pieces.size());
+  ImageTiles image{};
+  image.enlarged = static_cast<int>(enlarged);
+  image.before = static_cast<int>(before);
+  for (std::size_t i = 0; i < x.pieces.size(); ++i) {
+    const auto& [box, values] = x.pieces[i];
+    image.piece[image.pieces++] = {
+        values.address_on(device),
+        previous.pieces.empty() ? nullptr : previous.pieces[i].values.address_on(device),
+        static_cast<int>(box.row),
+        static_cast<int>(box.rows),
+        static_cast<int>(box.column),
+        static_cast<int>(box.columns)};
+  }
+  return image;
+}
+
+Tensor table_of(const std::vector<ops::ConvolutionTile>& tiles, Device device) {
+  std::vector<std::int32_t> numbers;
+  for (const ops::ConvolutionTile& tile : tiles) {
+    for (const std::int64_t number :
+         {tile.row, tile.column, tile.rows.begin, tile.rows.end, tile.columns.begin,
+          tile.columns.end, tile.needed_rows.begin, tile.needed_rows.end, tile.needed_columns.begin,
+          tile.needed_columns.end}) {
+      numbers.push_back(static_cast<std::int32_t>(number));
+    }
+  }
+  return Tensor::of<std::int32_t>(std::span<const std::int32_t>(numbers),
+                                  {static_cast<std::int64_t>(tiles.size()), tile_numbers})
+      .on(device);
+}
+
+}  // namespace
+
+Convolution::Convolution(const Tensor& weight, const Tensor& bias)
+    : in_(weight.shape(1)),
+      out_(weight.shape(0)),
+      kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
+      weight_(channels_last(weight, 9 * kt_)),
+      bias_(bias) {}
+
+void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
+                      const ops::ImageBox& want, const Tensor& out, ops::Tiles which) const {
+  const std::vector<ops::ConvolutionTile> tiles =
+      ops::convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
+  if (tiles.empty()) return;
+  const std::int64_t frames = out.shape(0);
+  std::int64_t pixels = 0;
+  for (const ops::ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
+  trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
+
+  const Device device = out.device();
+  const ImageTiles image = pieces_of(x, previous, enlarged, kt_ - 1, device);
+  const Tensor table = table_of(tiles, device);
+  const Tensor source =
+      Tensor::empty({batch, frames + kt_ - 1, tile_rows + 2, tile_columns + 2, weight_.shape(4)},
+                    out.dtype(), device);
+  const Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
+                                      out.dtype(), device);
+  for (std::int64_t first = 0; first < table.shape(0); first += batch) {
+    const Tensor some = table.rows(first, std::min(batch, table.shape(0) - first));
+    gather_tiles(image, some, in_, source);
+    convolve(source, weight_, result);
+    scatter_tiles(some, result, bias_, out, want.row, want.column);
+  }
+}
+
+}  // namespace reelmesh::gpu

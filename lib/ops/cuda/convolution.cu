@@ -1,0 +1,131 @@
+// ops/onednn.hpp is more than nvcc takes; the class is declared for the host in convolution.hpp,
+// and what needs kernels is here.
+#include "ops/cuda/image_tiles.hpp"
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+// x[item][frame][row][column][in]: the pixels that the tiles need, zero beyond the image, enlarged
+// by repeating pixels, with the earlier frames before the first. Channels beyond those of the image
+// are zero.
+template <class T>
+struct Gather {
+  ImageTiles image;
+  const std::int32_t* tiles;  ///< of the first item
+  T* x;
+  std::uint32_t count;  ///< items that have a tile
+  std::uint32_t frames, rows, columns, in, padded_in;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place pixel(at, padded_in);
+    const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
+    const std::uint32_t r = line % rows, plane = line / rows;
+    const std::uint32_t t = plane % frames, item = plane / frames;
+    float v[W] = {};
+    if (item < count && pixel.column < in) {
+      const std::int32_t* tile = tiles + item * tile_numbers;
+      const int row = tile[0] + static_cast<int>(r) - 1;
+      const int column = tile[1] + static_cast<int>(c) - 1;
+      if (row >= tile[6] && row < tile[7] && column >= tile[8] && column < tile[9]) {
+        for (int i = 0; i < image.pieces; ++i) {
+          const ImageTiles::Piece& piece = image.piece[i];
+          const int y = row / image.enlarged - piece.row,
+                    z = column / image.enlarged - piece.column;
+          if (y < 0 || y >= piece.rows || z < 0 || z >= piece.columns) continue;
+          const int frame = static_cast<int>(t) - image.before;
+          const bool earlier = frame < 0 && piece.earlier != nullptr;
+          const auto* from = static_cast<const T*>(earlier ? piece.earlier : piece.values);
+          const int in_piece = earlier ? static_cast<int>(t) : (frame < 0 ? 0 : frame);
+          load<W>(from + ((std::int64_t{in_piece} * piece.rows + y) * piece.columns + z) * in +
+                      pixel.column,
+                  v);
+        }
+      }
+    }
+    store<W>(v, x + at);
+  }
+};
+
+// What is wanted of the tiles, with the bias. y: [item][frame][row][column][padded_out]; out:
+// [frame][row][column][out] from pixel (first_row, first_column).
+template <class T>
+struct Scatter {
+  const std::int32_t* tiles;
+  const T* y;
+  const float* bias;
+  T* out;
+  std::uint32_t frames, rows, columns, channels, padded;
+  std::int32_t first_row, first_column;
+  std::uint32_t out_rows, out_columns;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place pixel(at, channels);
+    const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
+    const std::uint32_t r = line % rows, plane = line / rows;
+    const std::uint32_t t = plane % frames, item = plane / frames;
+    const std::int32_t* tile = tiles + item * tile_numbers;
+    const int row = tile[0] + static_cast<int>(r), column = tile[1] + static_cast<int>(c);
+    if (row < tile[2] || row >= tile[3] || column < tile[4] || column >= tile[5]) return;
+    float v[W], b[W];
+    load<W>(y + std::int64_t{pixel.row} * padded + pixel.column, v);
+    load<W>(bias + pixel.column, b);
+    for (int i = 0; i < W; ++i) v[i] += b[i];
+    const std::int64_t place =
+        (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
+    store<W>(v, out + place * channels + pixel.column);
+  }
+};
+
+}  // namespace
+
+void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, const Tensor& x) {
+  const Device device = x.device();
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* into = address<T>(x, device);
+    const Gather<T> f{image,
+                      address<std::int32_t>(tiles, device),
+                      into,
+                      narrow_index(tiles.shape(0)),
+                      narrow_index(x.shape(1)),
+                      narrow_index(x.shape(2)),
+                      narrow_index(x.shape(3)),
+                      narrow_index(in),
+                      narrow_index(x.shape(4))};
+    std::vector<const void*> addresses{into};
+    for (int i = 0; i < image.pieces; ++i) {
+      addresses.insert(addresses.end(), {image.piece[i].values, image.piece[i].earlier});
+    }
+    for_packs<T>("gather_tiles", device, x.numel(), in, addresses, f);
+  });
+}
+
+void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, const Tensor& out,
+                   std::int64_t first_row, std::int64_t first_column) {
+  const Device device = y.device();
+  visit_float(y.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(y, device);
+    T* into = address<T>(out, device);
+    const auto* b = address<float>(bias, device);
+    const std::int64_t n = out.shape(3);
+    const Scatter<T> f{address<std::int32_t>(tiles, device),
+                       from,
+                       b,
+                       into,
+                       narrow_index(y.shape(1)),
+                       narrow_index(y.shape(2)),
+                       narrow_index(y.shape(3)),
+                       narrow_index(n),
+                       narrow_index(y.shape(4)),
+                       static_cast<std::int32_t>(first_row),
+                       static_cast<std::int32_t>(first_column),
+                       narrow_index(out.shape(1)),
+                       narrow_index(out.shape(2))};
+    const std::int64_t count = tiles.shape(0) * y.shape(1) * y.shape(2) * y.shape(3) * n;
+    for_packs<T>("scatter_tiles", device, count, n, {from, into, b}, f);
+  });
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,28 @@
+#pragma once
+#include "ops/convolution.hpp"
+
+namespace reelmesh::gpu {
+
+/// ops::Convolution on a device, in channels-last. Tiles of one shape at fixed places of the image
+/// are gathered, zero beyond the image, and convolved a fixed number at a time without padding: the
+/// library always sees one problem, chooses one algorithm for it, and a pixel's bits depend on the
+/// pixels and frames around it, and on the number of frames, only. Rounded by the library, and once
+/// more when the bias is added.
+class Convolution {
+ public:
+  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3]; bias: float32 [out]. Both on the device.
+  Convolution(const Tensor& weight, const Tensor& bias);
+
+  /// As ops::Convolution::run, whose checks have been made.
+  void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
+           const ops::ImageBox& want, const Tensor& out, ops::Tiles which) const;
+
+  std::int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
+
+ private:
+  std::int64_t in_, out_, kt_;
+  Tensor weight_;  ///< [out, kt, 3, 3, in], channels padded with zeros
+  Tensor bias_;
+};
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,195 @@
+// Norms of images over groups of channels. The statistics are exact sums, taken on the host from
+// all ranks; here they are added up as the CPU adds them, and applied.
+#include "ops/cuda/ops.hpp"
+#include "ops/math.hpp"
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+// Sums of one cell of the image: by channel as the CPU does it, pixel by pixel, then by group.
+template <class T>
+struct GroupSums {
+  const T* x;
+  std::int64_t* sums;  ///< [2·groups][4]: the members of ExactSum
+  std::uint32_t frames, rows, columns, channels, groups, cell;
+};
+
+template <class T>
+__global__ void sum_cells(GroupSums<T> p) {
+  auto* of_channels = shared_memory<double>();  // sums, then squares
+  const std::uint32_t line = blockIdx.x / (p.columns / p.cell);
+  const std::uint32_t left = blockIdx.x % (p.columns / p.cell) * p.cell;
+  for (std::uint32_t c = threadIdx.x; c < p.channels; c += blockDim.x) {
+    double sum = 0, squares = 0;
+    for (std::uint32_t i = 0; i < p.frames * p.cell; ++i) {
+      const std::int64_t row = i / p.cell * std::int64_t{p.rows} + line * p.cell + i % p.cell;
+      const T* pixel = p.x + (row * p.columns + left) * p.channels + c;
+      for (std::uint32_t j = 0; j < p.cell; ++j) {
+        const double value = widen(pixel[std::int64_t{j} * p.channels]);
+        sum += value;
+        squares += value * value;
+      }
+    }
+    of_channels[c] = sum;
+    of_channels[p.channels + c] = squares;
+  }
+  __syncthreads();
+  const std::uint32_t size = p.channels / p.groups;
+  for (std::uint32_t g = threadIdx.x; g < 2 * p.groups; g += blockDim.x) {
+    double grouped = 0;
+    for (std::uint32_t c = g * size; c < (g + 1) * size; ++c) grouped += of_channels[c];
+    ExactSum exact;
+    exact.add(grouped);
+    // Integers: in whatever order the blocks come.
+    atomic_add(p.sums + 4 * g, exact.high);
+    atomic_add(p.sums + 4 * g + 1, exact.middle);
+    atomic_add(p.sums + 4 * g + 2, exact.low);
+    atomic_add(p.sums + 4 * g + 3, exact.lost);
+  }
+}
+
+// x·factor + offset of the channel, then silu where asked.
+template <class T>
+struct GroupNorm {
+  const T* x;
+  T* out;
+  const float *factor, *offset;
+  std::uint32_t n;
+  bool with_silu;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    float v[W], f[W], o[W];
+    load<W>(x + at, v);
+    load<W>(factor + place.column, f);
+    load<W>(offset + place.column, o);
+    for (int i = 0; i < W; ++i) {
+      v[i] = v[i] * f[i] + o[i];
+      if (with_silu) v[i] = ops::silu(v[i]);
+    }
+    store<W>(v, out + at);
+  }
+};
+
+constexpr int most_frames = 64;  // of one launch
+
+template <class T>
+struct SpatialNormSilu {
+  const T* x;
+  T* out;
+  const T *scale, *shift;
+  const float *factor, *offset;
+  std::uint32_t n, columns, rows, latent_rows, latent_columns;
+  std::uint16_t frame_of[most_frames];
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    const std::uint32_t column = place.row % columns, line = place.row / columns;
+    const std::uint32_t row = line % rows, frame = line / rows;
+    const std::int64_t latent =
+        ((std::int64_t{frame_of[frame]} * latent_rows + row * latent_rows / rows) * latent_columns +
+         column * latent_columns / columns) *
+            n +
+        place.column;
+    float v[W], f[W], o[W], a[W], b[W];
+    load<W>(x + at, v);
+    load<W>(factor + place.column, f);
+    load<W>(offset + place.column, o);
+    load<W>(scale + latent, a);
+    load<W>(shift + latent, b);
+    for (int i = 0; i < W; ++i) v[i] = ops::silu((v[i] * f[i] + o[i]) * a[i] + b[i]);
+    store<W>(v, out + at);
+  }
+};
+
+// Factors and offsets of the channels, [2, channel] on the device.
+Tensor factors_on(Device device, const GroupStatistics& statistics, const Tensor& weight,
+                  const Tensor& bias) {
+  const ops::ChannelFactors channels = ops::channel_factors(statistics, weight.on({}), bias.on({}));
+  std::vector<float> both = channels.factor;
+  both.insert(both.end(), channels.offset.begin(), channels.offset.end());
+  return Tensor::of<float>(std::span<const float>(both), {2, weight.numel()}).on(device);
+}
+
+}  // namespace
+
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
+  const std::int64_t rows = x.shape(1), columns = x.shape(2), channels = x.shape(3);
+  std::vector<ExactSum> result(static_cast<std::size_t>(2 * groups));
+  if (x.empty()) return result;
+  const Device device = x.device();
+  // As pairs of 32 bits: there is no element type of 64.
+  const Tensor sums = Tensor::zeros({2 * groups, 8}, DType::int32, device);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const GroupSums<T> sum{
+        address<T>(x, device),    static_cast<std::int64_t*>(sums.address_on(device)),
+        narrow_index(x.shape(0)), narrow_index(rows),
+        narrow_index(columns),    narrow_index(channels),
+        narrow_index(groups),     narrow_index(cell)};
+    launch({"group_sums", device, rows / cell * (columns / cell), 128, 16 * channels}, sum_cells<T>,
+           sum);
+  });
+  const Tensor host = sums.on({});
+  const auto* members = static_cast<const std::int64_t*>(host.raw());
+  for (std::size_t g = 0; g < result.size(); ++g) {
+    result[g] = {members[4 * g], members[4 * g + 1], members[4 * g + 2], members[4 * g + 3]};
+  }
+  return result;
+}
+
+Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
+                  const Tensor& bias, bool with_silu) {
+  const Device device = x.device();
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), device);
+  if (x.empty()) return out;
+  const std::int64_t n = x.shape(3);
+  const Tensor factors = factors_on(device, statistics, weight, bias);
+  const auto* factor = address<float>(factors, device);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, device);
+    T* into = address<T>(out, device);
+    for_packs<T>("group_norm", device, x.numel(), n, {from, into, factor},
+                 GroupNorm<T>{from, into, factor, factor + n, narrow_index(n), with_silu});
+  });
+  return out;
+}
+
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out) {
+  if (x.empty()) return;
+  const Device device = x.device();
+  const std::int64_t n = x.shape(3);
+  const Tensor factors = factors_on(device, norm.statistics, norm.weight, norm.bias);
+  const auto* factor = address<float>(factors, device);
+  expect(static_cast<std::int64_t>(norm.frame_of.size()) >= x.shape(0),
+         "spatial norm of {} frames with places of {}", x.shape(0), norm.frame_of.size());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t first = 0; first < x.shape(0); first += most_frames) {
+      const std::int64_t frames = std::min<std::int64_t>(most_frames, x.shape(0) - first);
+      const Tensor part = x.rows(first, frames), result = out.rows(first, frames);
+      SpatialNormSilu<T> f{address<T>(part, device),
+                           address<T>(result, device),
+                           address<T>(norm.scale, device),
+                           address<T>(norm.shift, device),
+                           factor,
+                           factor + n,
+                           narrow_index(n),
+                           narrow_index(x.shape(2)),
+                           narrow_index(x.shape(1)),
+                           narrow_index(norm.scale.shape(1)),
+                           narrow_index(norm.scale.shape(2)),
+                           {}};
+      for (std::int64_t i = 0; i < frames; ++i) {
+        f.frame_of[i] =
+            static_cast<std::uint16_t>(norm.frame_of[static_cast<std::size_t>(first + i)]);
+      }
+      for_packs<T>("spatial_norm_silu", device, part.numel(), n,
+                   {f.x, f.out, f.scale, f.shift, factor}, f);
+    }
+  });
+}
+
+}  // namespace reelmesh::gpu

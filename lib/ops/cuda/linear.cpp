@@ -1,0 +1,235 @@
+#include "ops/cuda/linear.hpp"
+
+#include <cublasLt.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/trace.hpp"
+#include "ops/cuda/ops.hpp"
+#include "tensor/cuda/handles.hpp"
+
+namespace reelmesh::gpu {
+namespace {
+
+using Library = Handle<cublasLtHandle_t, &cublasLtDestroy>;
+using Operation = Handle<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
+using MatrixLayout = Handle<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
+using Preference = Handle<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
+
+// The number of rows that algorithms are chosen for, and of the pieces in which rows are padded
+// where an algorithm does not take their number.
+constexpr std::int64_t nominal_rows = 4096;
+constexpr std::int64_t workspace_bytes = 32 << 20;
+
+void check(cublasStatus_t status, const char* call, Device device) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const bool lacking = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       status == CUBLAS_STATUS_ARCH_MISMATCH ||
+                       status == CUBLAS_STATUS_ALLOC_FAILED;
+  fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {}", call,
+       to_string(device), cublasLtGetStatusString(status));
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return CUDA_R_32F;
+    case DType::bfloat16:
+      return CUDA_R_16BF;
+    case DType::float16:
+      return CUDA_R_16F;
+    default:
+      fail(Status::internal, "product of {}", name_of(dtype));
+  }
+}
+
+MatrixLayout layout(DType dtype, std::int64_t rows, std::int64_t columns, Device device) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), rows),
+        "cublasLtMatrixLayoutCreate", device);
+  return MatrixLayout(made);
+}
+
+struct Epilogue {
+  bool bias = false, gelu = false;
+  auto operator<=>(const Epilogue&) const = default;
+};
+
+// y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS counts by columns: yᵀ [out, rows] = W·xᵀ.
+class Product {
+ public:
+  Product(cublasLtHandle_t library, Device device, DType dtype, std::int64_t in, std::int64_t out,
+          Epilogue epilogue, const void* workspace)
+      : device_(device), dtype_(dtype), in_(in), out_(out), epilogue_(epilogue) {
+    cublasLtMatmulDesc_t made = nullptr;
+    // Sums in float32, and float32 factors as they are (no TF32).
+    check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          "cublasLtMatmulDescCreate", device);
+    operation_ = Operation(made);
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    const cublasLtEpilogue_t which =
+        epilogue.bias   ? (epilogue.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+        : epilogue.gelu ? CUBLASLT_EPILOGUE_GELU
+                        : CUBLASLT_EPILOGUE_DEFAULT;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
+    // Algorithms are chosen by what is known of the operation: a bias, at an aligned address.
+    if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
+    weight_ = layout(dtype, in, out, device);
+    choose(library);
+  }
+
+  void run(cublasLtHandle_t library, const void* x, const void* weight, const void* bias, void* y,
+           std::int64_t rows, void* workspace) {
+    if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    const MatrixLayout from = layout(dtype_, in_, rows, device_);
+    const MatrixLayout into = layout(dtype_, out_, rows, device_);
+    const float one = 1, zero = 0;
+    check(cublasLtMatmul(library, operation_.get(), &one, weight, weight_.get(), x, from.get(),
+                         &zero, y, into.get(), y, into.get(), &algorithm_, workspace,
+                         static_cast<std::size_t>(workspace_bytes), cuda::stream(device_)),
+          "cublasLtMatmul", device_);
+  }
+
+  /// Whether the algorithm takes this number of rows.
+  bool takes(cublasLtHandle_t library, std::int64_t rows) const {
+    const MatrixLayout from = layout(dtype_, in_, rows, device_);
+    const MatrixLayout into = layout(dtype_, out_, rows, device_);
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(library, operation_.get(), weight_.get(), from.get(), into.get(),
+                                   into.get(), &algorithm_, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
+  }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    check(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute", device_);
+  }
+
+  // The best that cuBLASLt knows for the nominal number of rows, among those that do not cut the
+  // sums along `in` into parts.
+  void choose(cublasLtHandle_t library) {
+    cublasLtMatmulPreference_t made = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
+    const Preference preference(made);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(
+          cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute", device_);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    // Slices of tensors start at any row.
+    const auto of_rows = [&](std::int64_t extent) {
+      std::uint32_t bytes = 16;
+      while (extent * size_of(dtype_) % bytes != 0) bytes /= 2;
+      return bytes;
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_rows(in_));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_rows(in_));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_rows(out_));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(out_));
+    const MatrixLayout from = layout(dtype_, in_, nominal_rows, device_);
+    const MatrixLayout into = layout(dtype_, out_, nominal_rows, device_);
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        library, operation_.get(), weight_.get(), from.get(), into.get(), into.get(),
+        preference.get(), 1, &result, &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+      check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
+    }
+    require(status == CUBLAS_STATUS_SUCCESS && found > 0, Status::unavailable,
+            "cuBLASLt has no product of {} inputs and {} outputs in {} on {}", in_, out_,
+            name_of(dtype_), to_string(device_));
+    algorithm_ = result.algo;
+  }
+
+  Device device_;
+  DType dtype_;
+  std::int64_t in_, out_;
+  Epilogue epilogue_;
+  Operation operation_;
+  MatrixLayout weight_;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+// All products of this process on one device.
+class Products {
+ public:
+  explicit Products(Device device) : device_(device) {
+    cuda::stream(device);  // the device becomes the thread's current one
+    cublasLtHandle_t made = nullptr;
+    check(cublasLtCreate(&made), "cublasLtCreate", device);
+    library_ = Library(made);
+    workspace_ = Tensor::empty({workspace_bytes}, DType::uint8, device);
+  }
+
+  void run(const Tensor& x, const Tensor& weight, const Tensor& bias, Epilogue epilogue,
+           const Tensor& y) {
+    const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
+    auto& product = products_[{in, out, x.dtype(), epilogue}];
+    void* workspace = workspace_.address_on(device_);
+    if (product == nullptr) {
+      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), in, out, epilogue,
+                                          workspace);
+    }
+    const void* b = bias.empty() ? nullptr : bias.address_on(device_);
+    if (product->takes(library_.get(), rows)) {
+      product->run(library_.get(), x.address_on(device_), weight.address_on(device_), b,
+                   y.address_on(device_), rows, workspace);
+      return;
+    }
+    const Tensor flat = x.reshape({rows, in}), result = y.reshape({rows, out});
+    const Tensor from = Tensor::zeros({nominal_rows, in}, x.dtype(), device_);
+    const Tensor into = Tensor::empty({nominal_rows, out}, x.dtype(), device_);
+    for (std::int64_t first = 0; first < rows; first += nominal_rows) {
+      const std::int64_t count = std::min(nominal_rows, rows - first);
+      from.rows(0, count).copy_from(flat.rows(first, count));
+      product->run(library_.get(), from.address_on(device_), weight.address_on(device_), b,
+                   into.address_on(device_), nominal_rows, workspace);
+      result.rows(first, count).copy_from(into.rows(0, count));
+    }
+  }
+
+ private:
+  Device device_;
+  Library library_;
+  Tensor workspace_;
+  std::map<std::tuple<std::int64_t, std::int64_t, DType, Epilogue>, std::unique_ptr<Product>>
+      products_;
+};
+
+// Never destroyed, as the streams that they run on.
+Products& products_on(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<Products>>;
+  const std::lock_guard lock(mutex);
+  auto& found = all[device.cuda];
+  if (found == nullptr) found = std::make_unique<Products>(device);
+  return *found;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              ops::Activation activation) {
+  const Device device = x.device();
+  Shape shape = x.shape();
+  shape.back() = weight.shape(0);
+  const Tensor out = Tensor::empty(std::move(shape), x.dtype(), device);
+  if (out.empty()) return out;
+  trace::recorder().flops += 2 * x.numel() * weight.shape(0);
+  products_on(device).run(x, weight, bias,
+                          {!bias.empty(), activation == ops::Activation::gelu_tanh}, out);
+  return activation == ops::Activation::silu ? silu(out) : out;
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,267 @@
+// Norms of rows. A row is read once, kept in shared memory as float32, and written once; its sums
+// are added up in an order that depends on its length only.
+#include "ops/cuda/ops.hpp"
+#include "ops/places.hpp"
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+constexpr int row_threads = 128;  // a block, which has one row
+constexpr int row_warps = row_threads / warp_size;
+constexpr std::int64_t longest_row = 10240;  // 40 KiB of shared memory
+
+// The sum over a block; all threads get the same bits. `partial`: row_warps floats, not in use.
+__device__ float block_sum(float x, float* partial) {
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  x = warp_sum(x);
+  __syncthreads();  // the partial sums of the last call have been read
+  if (threadIdx.x % warp_size == 0) partial[warp] = x;
+  __syncthreads();
+  float sum = partial[0];
+  for (int i = 1; i < row_warps; ++i) sum += partial[i];
+  return sum;
+}
+
+// y = (x − mean)·rstd·weight + bias, then ·(1 + scale) + shift where there is a table. Without
+// `centred` the mean counts as 0 and nothing is added: a norm by the root mean square.
+template <class T>
+struct RowNorm {
+  const T* x;
+  T* out;
+  Numbers<T> weight, bias;
+  Numbers<T> table;  ///< [table_rows, chunks·n] or none
+  std::int64_t scale = 0, shift = 0;
+  std::uint32_t n = 0, batch = 1, table_rows = 1;
+  std::int64_t table_row = 0;  ///< numbers of a row of the table
+  float eps = 0;
+  bool centred = true;
+};
+
+template <class T, int W>
+__global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
+  __shared__ float partial[row_warps];
+  auto* row = shared_memory<float>();
+  const std::int64_t first = std::int64_t{blockIdx.x} * norm.n;
+  const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
+  const float count = static_cast<float>(norm.n);
+
+  float sum = 0;
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    float v[W];
+    load<W>(norm.x + first + i, v);
+    for (int j = 0; j < W; ++j) {
+      row[i + j] = v[j];  // read by this thread only
+      sum += v[j];
+    }
+  }
+  const float mean = norm.centred ? block_sum(sum, partial) / count : 0.0F;
+  float squares = 0;
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    for (int j = 0; j < W; ++j) {
+      const float d = row[i + j] - mean;
+      squares += d * d;
+    }
+  }
+  const float rstd = 1.0F / sqrtf(block_sum(squares, partial) / count + norm.eps);
+
+  const std::int64_t of_table = blockIdx.x % norm.batch % norm.table_rows * norm.table_row;
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    float y[W], w[W], b[W] = {};
+    norm.weight.template load<W>(i, w);
+    if (norm.centred) norm.bias.template load<W>(i, b);
+    for (int j = 0; j < W; ++j) y[j] = (row[i + j] - mean) * rstd * w[j] + b[j];
+    if (!norm.table.none()) {
+      float scale[W], shift[W];
+      norm.table.template load<W>(of_table + norm.scale + i, scale);
+      norm.table.template load<W>(of_table + norm.shift + i, shift);
+      for (int j = 0; j < W; ++j) y[j] = y[j] * (1.0F + scale[j]) + shift[j];
+    }
+    store<W>(y, norm.out + first + i);
+  }
+}
+
+template <class T>
+void run_norm(const Tensor& x, const RowNorm<T>& norm) {
+  const std::int64_t rows = x.numel() / norm.n;
+  expect(norm.n <= longest_row, "norm of rows of {} numbers, at most {}", norm.n, longest_row);
+  bool packed = norm.n % pack_size<T> == 0 && norm.table_row % pack_size<T> == 0;
+  for (const void* p : {static_cast<const void*>(norm.x), static_cast<const void*>(norm.out),
+                        norm.weight.any(), norm.bias.any(), norm.table.any()}) {
+    packed = packed && aligned(p);
+  }
+  const Launch how{"norm", x.device(), rows, row_threads, 4 * std::int64_t{norm.n}};
+  if (packed) {
+    launch(how, norm_rows<T, pack_size<T>>, norm);
+  } else {
+    launch(how, norm_rows<T, 1>, norm);
+  }
+}
+
+// x += gate·y; the gate of a row is that of its batch item.
+template <class T>
+struct AddGated {
+  T* x;
+  const T* y;
+  Numbers<T> table;
+  std::int64_t gate, table_row;
+  std::uint32_t n, batch, table_rows;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    float v[W], w[W], g[W];
+    load<W>(x + at, v);
+    load<W>(y + at, w);
+    table.template load<W>(place.row % batch % table_rows * table_row + gate + place.column, g);
+    for (int i = 0; i < W; ++i) v[i] = v[i] + g[i] * w[i];
+    store<W>(v, x + at);
+  }
+};
+
+constexpr int head_warps = 4;  // of a block, each with one head of one token
+constexpr int head_pairs = 4;  // of channels that a lane has: heads of up to 256 channels
+
+template <class T>
+struct HeadRows {
+  T* x;
+  const float *weight, *bias;    ///< bias may be null: a norm by the root mean square
+  const float *cosines, *sines;  ///< or null
+  std::int64_t rows;             ///< tokens · batch · heads
+  std::uint32_t batch, parts, heads, n;
+  float eps;
+};
+
+template <class T>
+__global__ void __launch_bounds__(head_warps* warp_size) norm_heads(HeadRows<T> p) {
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * head_warps + static_cast<int>(threadIdx.x) / warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  if (row >= p.rows) return;  // the whole warp
+  const std::int64_t item = row / p.heads, token = item / p.batch;
+  T* x = p.x + (item * p.parts * p.heads + row % p.heads) * p.n;
+  const auto n = static_cast<int>(p.n);
+  float v[head_pairs][2] = {};
+  float sum = 0;
+  for (int i = 0; i < head_pairs; ++i) {
+    const int at = 2 * (lane + i * warp_size);
+    for (int j = 0; j < 2; ++j) {
+      if (at + j < n) v[i][j] = widen(x[at + j]);
+      sum += v[i][j];
+    }
+  }
+  const float count = static_cast<float>(n);
+  const float mean = p.bias != nullptr ? warp_sum(sum) / count : 0.0F;
+  float squares = 0;
+  for (int i = 0; i < head_pairs; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      const float d = 2 * (lane + i * warp_size) + j < n ? v[i][j] - mean : 0.0F;
+      squares += d * d;
+    }
+  }
+  const float rstd = 1.0F / sqrtf(warp_sum(squares) / count + p.eps);
+  for (int i = 0; i < head_pairs; ++i) {
+    const int at = 2 * (lane + i * warp_size);
+    for (int j = 0; j < 2; ++j) {
+      if (at + j >= n) continue;
+      v[i][j] = (v[i][j] - mean) * rstd * p.weight[at + j];
+      if (p.bias != nullptr) v[i][j] += p.bias[at + j];
+    }
+    if (p.cosines != nullptr && at < n) {
+      ops::rotate_pair(v[i][0], v[i][1], p.cosines + token * n + at, p.sines + token * n + at);
+    }
+    for (int j = 0; j < 2; ++j) {
+      if (at + j < n) x[at + j] = narrow<T>(v[i][j]);
+    }
+  }
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (x.empty()) return out;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    run_norm<T>(x, {.x = address<T>(x, x.device()),
+                    .out = address<T>(out, x.device()),
+                    .weight = {weight, x.device()},
+                    .bias = {},
+                    .table = {},
+                    .n = narrow_index(x.shape().back()),
+                    .eps = eps,
+                    .centred = false});
+  });
+  return out;
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (x.empty()) return out;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    run_norm<T>(x, {.x = address<T>(x, x.device()),
+                    .out = address<T>(out, x.device()),
+                    .weight = {weight, x.device()},
+                    .bias = {bias, x.device()},
+                    .table = {},
+                    .n = narrow_index(x.shape().back()),
+                    .eps = eps});
+  });
+  return out;
+}
+
+void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                          const Modulation& modulation, const Tensor& out) {
+  if (x.empty()) return;
+  const std::int64_t n = x.shape(2);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    run_norm<T>(x, {.x = address<T>(x, x.device()),
+                    .out = address<T>(out, x.device()),
+                    .weight = {weight, x.device()},
+                    .bias = {bias, x.device()},
+                    .table = {modulation.table, x.device()},
+                    .scale = modulation.scale * n,
+                    .shift = modulation.shift * n,
+                    .n = narrow_index(n),
+                    .batch = narrow_index(x.shape(1)),
+                    .table_rows = narrow_index(modulation.table.shape(0)),
+                    .table_row = modulation.table.shape(1),
+                    .eps = eps});
+  });
+}
+
+void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+  const std::int64_t n = x.shape(2);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* into = address<T>(x, x.device());
+    const T* from = address<T>(y, x.device());
+    const Numbers<T> gates(table, x.device());
+    // Rows of the table are whole packs where those of x are, and so are its chunks.
+    for_packs<T>("add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
+                 AddGated<T>{into, from, gates, gate * n, table.shape(1), narrow_index(n),
+                             narrow_index(x.shape(1)), narrow_index(table.shape(0))});
+  });
+}
+
+void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+                          const Tensor& sines) {
+  const std::int64_t n = x.shape(4), rows = x.numel() / std::max<std::int64_t>(1, x.shape(2) * n);
+  expect(n <= 2 * warp_size * head_pairs, "norm of heads of {} channels", n);
+  const Device device = x.device();
+  const auto numbers = [&](const Tensor& t) -> const float* {
+    return t.empty() ? nullptr : address<float>(t, device);
+  };
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(
+        {"normalise_and_rotate", device, blocks_for(rows, head_warps), head_warps * warp_size},
+        norm_heads<T>,
+        HeadRows<T>{address<T>(x, device), numbers(norm.weight), numbers(norm.bias),
+                    numbers(cosines), numbers(sines), rows, narrow_index(x.shape(1)),
+                    narrow_index(x.shape(2)), narrow_index(x.shape(3)), narrow_index(n), norm.eps});
+  });
+}
+
+}  // namespace reelmesh::gpu

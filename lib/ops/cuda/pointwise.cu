@@ -1,0 +1,277 @@
+#include "ops/cuda/ops.hpp"
+#include "ops/math.hpp"
+#include "ops/places.hpp"
+#include "tensor/cuda/packs.cuh"
+#include "tensor/cuda/strided_copy.hpp"
+
+namespace reelmesh::gpu {
+namespace {
+
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Product {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+
+// out = f(a, b), number by number.
+template <class T, class F>
+struct Both {
+  const T *a, *b;
+  T* out;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float x[W], y[W];
+    load<W>(a + at, x);
+    load<W>(b + at, y);
+    for (int i = 0; i < W; ++i) x[i] = F()(x[i], y[i]);
+    store<W>(x, out + at);
+  }
+};
+
+template <class T>
+struct Silu {
+  const T* x;
+  T* out;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float v[W];
+    load<W>(x + at, v);
+    for (int i = 0; i < W; ++i) v[i] = ops::silu(v[i]);
+    store<W>(v, out + at);
+  }
+};
+
+// x[row] += table[row / batch]; rows of n numbers.
+template <class T>
+struct AddTable {
+  T* x;
+  Numbers<T> table;
+  std::uint32_t n, batch;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    float v[W], t[W];
+    load<W>(x + at, v);
+    table.template load<W>(place.row / batch * std::int64_t{n} + place.column, t);
+    // The table is rounded to x's type first, as where both have one type.
+    for (int i = 0; i < W; ++i) v[i] += widen(narrow<T>(t[i]));
+    store<W>(v, x + at);
+  }
+};
+
+// out[row] = x[row / times], rows of n numbers of any type, told by its size.
+template <class T>
+struct Repeat {
+  const T* x;
+  T* out;
+  std::uint32_t n, times;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    copy<W>(x + place.row / times * std::int64_t{n} + place.column, out + at);
+  }
+};
+
+template <class T>
+struct Take {
+  const T* table;
+  const std::int32_t* ids;
+  T* out;
+  std::uint32_t n;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, n);
+    copy<W>(table + ids[place.row] * std::int64_t{n} + place.column, out + at);
+  }
+};
+
+template <class T>
+struct Patchify {
+  ops::PatchOrder order;
+  const float* latents;
+  T* out;
+  std::uint32_t features;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, features);
+    float v[W];
+    for (int i = 0; i < W; ++i) v[i] = latents[order.element(place.row, place.column + i)];
+    store<W>(v, out + at);
+  }
+};
+
+template <class T>
+struct Unpatchify {
+  ops::PatchOrder order;
+  const T* tokens;
+  float* out;
+  std::uint32_t features, batch, item;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, features);
+    float v[W];
+    load<W>(tokens + (place.row * std::int64_t{batch} + item) * features + place.column, v);
+    for (int i = 0; i < W; ++i) out[order.element(place.row, place.column + i)] = v[i];
+  }
+};
+
+template <class T>
+struct ToPixels {
+  const T* x;
+  std::uint8_t* out;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float v[W];
+    load<W>(x + at, v);
+    for (int i = 0; i < W; ++i) out[at + i] = ops::to_pixel(v[i]);
+  }
+};
+
+template <class F>
+void both(const char* name, const Tensor& x, const Tensor& y, const Tensor& out) {
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Device device = x.device();
+    const T *a = address<T>(x, device), *b = address<T>(y, device);
+    T* into = address<T>(out, device);
+    for_packs<T>(name, device, x.numel(), x.numel(), {a, b, into}, Both<T, F>{a, b, into});
+  });
+}
+
+ops::PatchOrder order_of(const Shape& latents, const Patch& patch) {
+  return {latents[1], latents[2], latents[3], patch.frames, patch.rows, patch.columns};
+}
+
+// Rows of any type are copied as numbers of 16 or of 32 bits.
+template <class F>
+void visit_size(DType dtype, F&& f) {
+  if (size_of(dtype) == 4) return f(std::uint32_t{});
+  expect(size_of(dtype) == 2, "rows of {} copied", name_of(dtype));
+  f(std::uint16_t{});
+}
+
+}  // namespace
+
+void add(const Tensor& x, const Tensor& y) { both<Sum>("add", x, y, x); }
+
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  both<Product>("multiply", x, y, out);
+  return out;
+}
+
+Tensor silu(const Tensor& x) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, x.device());
+    T* into = address<T>(out, x.device());
+    for_packs<T>("silu", x.device(), x.numel(), x.numel(), {from, into}, Silu<T>{from, into});
+  });
+  return out;
+}
+
+void add_table(const Tensor& x, const Tensor& table) {
+  const std::int64_t batch = x.shape(1), n = x.shape(2);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* into = address<T>(x, x.device());
+    const Numbers<T> numbers(table, x.device());
+    for_packs<T>("add_table", x.device(), x.numel(), n, {into, numbers.any()},
+                 AddTable<T>{into, numbers, narrow_index(n), narrow_index(batch)});
+  });
+}
+
+void repeat_for_batch(const Tensor& x, const Tensor& out) {
+  const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
+  const std::int64_t copies = out.shape(1) / items, n = out.shape(2);
+  const Device device = out.device();
+  visit_size(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto* from = static_cast<const T*>(x.address_on(device));
+    auto* into = static_cast<T*>(out.address_on(device));
+    for_packs<T>("repeat_for_batch", device, out.numel(), n, {from, into},
+                 Repeat<T>{from, into, narrow_index(n), narrow_index(copies)});
+  });
+}
+
+Tensor join_batches(std::span<const Tensor> parts) {
+  const Tensor& first = parts.front();
+  Shape shape = first.shape();
+  shape[1] = 0;
+  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  const Tensor out = Tensor::empty(shape, first.dtype(), first.device());
+  if (out.empty()) return out;
+  std::int64_t before = 0;  // numbers of a token
+  for (const Tensor& part : parts) {
+    const std::int64_t width = part.shape(1) * shape[2];
+    if (width == 0) continue;
+    copy_strided({2, {shape[0], width}, {width, 1}, {shape[1] * shape[2], 1}, 0, before}, part,
+                 out);
+    before += width;
+  }
+  return out;
+}
+
+Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
+  const std::int64_t n = table.shape(1), count = static_cast<std::int64_t>(ids.size());
+  for (const std::int32_t id : ids) {
+    require(id >= 0 && id < table.shape(0), Status::data,
+            "token id {} is not in an embedding of {} rows", id, table.shape(0));
+  }
+  const Device device = table.device();
+  const Tensor out = Tensor::empty({count, n}, table.dtype(), device);
+  const Tensor places = Tensor::of<std::int32_t>(ids, {count}).on(device);
+  visit_size(table.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto* from = static_cast<const T*>(table.address_on(device));
+    auto* into = static_cast<T*>(out.address_on(device));
+    for_packs<T>("take_rows", device, out.numel(), n, {from, into},
+                 Take<T>{from, address<std::int32_t>(places, device), into, narrow_index(n)});
+  });
+  return out;
+}
+
+Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
+  const ops::PatchOrder order = order_of(latents.shape(), patch);
+  const std::int64_t features = order.features();
+  const Device device = latents.device();
+  const Tensor out = Tensor::empty({latents.numel() / features, features}, dtype, device);
+  visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    T* into = address<T>(out, device);
+    for_packs<T>("patchify", device, out.numel(), features, {into},
+                 Patchify<T>{order, address<float>(latents, device), into, narrow_index(features)});
+  });
+  return out;
+}
+
+Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
+                  const Shape& extents) {
+  const Device device = tokens.device();
+  const Tensor out = Tensor::empty(extents, DType::float32, device);
+  const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
+  visit_float(tokens.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(tokens, device);
+    for_packs<T>(
+        "unpatchify", device, out.numel(), features, {from},
+        Unpatchify<T>{order_of(extents, patch), from, address<float>(out, device),
+                      narrow_index(features), narrow_index(batch), narrow_index(batch_item)});
+  });
+  return out;
+}
+
+Tensor to_pixels(const Tensor& x) {
+  const Tensor out = Tensor::empty(x.shape(), DType::uint8, x.device());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, x.device());
+    for_packs<T>("to_pixels", x.device(), x.numel(), x.numel(), {from},
+                 ToPixels<T>{from, address<std::uint8_t>(out, x.device())});
+  });
+  return out;
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,117 @@
+#pragma once
+// Products of small matrices by a warp, and how their operands come into its registers. The layout
+// of the fragments is that of "mma.m16n8k16" in the PTX manual: with g = lane / 4, t = lane % 4, a
+// lane has
+//   A [16, 16]: a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8), each with
+//               the number to its right in the upper half,
+//   B [16, 8]:  b0 (2t, g), b1 (2t + 8, g), each with the number below,
+//   C [16, 8]:  c[0] (g, 2t), c[1] (g, 2t + 1), c[2] (g + 8, 2t), c[3] (g + 8, 2t + 1).
+#include "tensor/cuda/kernel.cuh"
+
+#ifdef __CUDACC__
+
+namespace reelmesh::gpu {
+
+/// c += a·b for bfloat16 or float16, sums in float32. bfloat16 needs compute capability 8.0.
+template <class T>
+__device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                           std::uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+#else
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    __trap();
+  } else {  // in two halves of 8 along k
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+  }
+#endif
+}
+
+/// Four 8×8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of
+/// matrix l / 8, and gets of matrix i, in r[i], the numbers (g, 2t) and (g, 2t + 1).
+__device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+
+/// The same of the transposed matrices: (2t, g) and (2t + 1, g) of those in memory.
+__device__ inline void load_transposed(std::uint32_t (&r)[4], const void* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+
+/// 16 bytes from global to shared memory, both aligned, on their way while the thread goes on.
+/// Those asked for since the last commit are one group.
+__device__ inline void copy_async(void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 800
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+#else
+  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+#endif
+}
+
+__device__ inline void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/// Until at most N groups of this thread are on their way. Other threads see them after a barrier.
+template <int N>
+__device__ inline void wait_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/// 2^x to about 2 units in the last place; 0 for −∞.
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace reelmesh::gpu
+
+#else
+#include "support/tensor_cores_on_host.hpp"
+#endif
+
+namespace reelmesh::gpu {
+
+/// Two numbers as they lie in a register: the first in the lower half.
+template <class T>
+__device__ inline std::uint32_t pair_of(float first, float second) {
+  const T a = narrow<T>(first), b = narrow<T>(second);
+  return static_cast<std::uint32_t>(a.bits) | static_cast<std::uint32_t>(b.bits) << 16;
+}
+
+}  // namespace reelmesh::gpu

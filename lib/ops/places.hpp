@@ -1,0 +1,48 @@
+#pragma once
+// Index maths and arithmetic of single numbers that the CPU's ops and kernels share.
+#include <cmath>
+#include <cstdint>
+
+#include "base/host_device.hpp"
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::ops {
+
+/// The order of patchify and unpatchify: where the element is that becomes a feature of a token.
+struct PatchOrder {
+  std::int64_t channels = 0, rows = 0, columns = 0;                  ///< of the latents
+  std::int64_t patch_frames = 1, patch_rows = 1, patch_columns = 1;  ///< of a patch
+
+  REELMESH_HOST_DEVICE std::int64_t features() const {
+    return channels * patch_frames * patch_rows * patch_columns;
+  }
+  /// Tokens frame-major, then row, then column; features in the order channel, frame, row, column.
+  REELMESH_HOST_DEVICE std::int64_t element(std::int64_t token, std::int64_t feature) const {
+    const std::int64_t grid_columns = columns / patch_columns, grid_rows = rows / patch_rows;
+    const std::int64_t px = feature % patch_columns, py = feature / patch_columns % patch_rows;
+    const std::int64_t plane = feature / patch_columns / patch_rows;
+    const std::int64_t pt = plane % patch_frames, c = plane / patch_frames;
+    const std::int64_t x = token % grid_columns, y = token / grid_columns % grid_rows;
+    const std::int64_t t = token / grid_columns / grid_rows;
+    return (((t * patch_frames + pt) * channels + c) * rows + y * patch_rows + py) * columns +
+           x * patch_columns + px;
+  }
+};
+
+/// −1…1 → 0…255: round(255·clamp(x/2 + 1/2, 0, 1)), half to even; not a number: 0, so that the cast
+/// is defined.
+REELMESH_HOST_DEVICE inline std::uint8_t to_pixel(float x) {
+  const float half = x * 0.5F + 0.5F;
+  const float unit = half > 0.0F ? (half < 1.0F ? half : 1.0F) : 0.0F;
+  return static_cast<std::uint8_t>(std::nearbyint(unit * 255.0F));
+}
+
+/// A pair of adjacent channels turned by an angle (Su et al. 2021); c, s: of the two channels.
+REELMESH_HOST_DEVICE inline void rotate_pair(float& even, float& odd, const float* c,
+                                             const float* s) {
+  const float x = even, y = odd;
+  even = x * c[0] - y * s[0];
+  odd = y * c[1] + x * s[1];
+}
+
+}  // namespace reelmesh::ops

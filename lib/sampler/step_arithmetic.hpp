@@ -1,0 +1,26 @@
+#pragma once
+// One number of a sampler's step, for the host and for kernels. Each line is rounded to float32.
+#include "base/host_device.hpp"
+#include "sampler/steps.hpp"
+
+namespace reelmesh {
+
+REELMESH_HOST_DEVICE inline float guided(float scale, float uncond, float cond) {
+  return uncond + scale * (cond - uncond);
+}
+
+REELMESH_HOST_DEVICE inline float ddim_next(const DdimCoefficients& c, float v, float x) {
+  const float clean = c.sample_to_clean * x - c.v_to_clean * v;
+  return c.sample * x + c.clean * clean;
+}
+
+/// clean: x0 of the last step, replaced by that of this one.
+REELMESH_HOST_DEVICE inline float dpm_next(const DpmCoefficients& c, float v, float noise,
+                                           float& clean, float x) {
+  const float now = c.sample_to_clean * x - c.v_to_clean * v;
+  const float d = c.second_order ? c.clean_now * now - c.clean_before * clean : now;
+  clean = now;
+  return c.sample * x - c.clean * d + c.noise * noise;
+}
+
+}  // namespace reelmesh

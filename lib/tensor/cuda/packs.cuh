@@ -1,0 +1,97 @@
+#pragma once
+// Kernels over numbers in packs: 16 bytes for each access where rows and addresses allow it, one by
+// one otherwise. A number's bits are the same either way.
+#include <limits>
+#include <vector>
+
+#include "tensor/cuda/kernel.cuh"
+
+namespace reelmesh::gpu {
+
+inline std::uint32_t narrow_index(std::int64_t x) {
+  expect(x >= 0 && x <= std::numeric_limits<std::uint32_t>::max(), "extent {} in a kernel", x);
+  return static_cast<std::uint32_t>(x);
+}
+
+/// Row and column of a number in rows of n. Fewer than 2³² rows.
+struct Place {
+  std::uint32_t row, column;
+  __device__ Place(std::int64_t at, std::uint32_t n) {
+    // 32-bit division is several times as fast, and enough for most tensors.
+    if (at <= 0xffffffffLL) {
+      row = static_cast<std::uint32_t>(at) / n;
+      column = static_cast<std::uint32_t>(at) - row * n;
+    } else {
+      row = static_cast<std::uint32_t>(at / n);
+      column = static_cast<std::uint32_t>(at - std::int64_t{row} * n);
+    }
+  }
+};
+
+/// Weights or tables: of the type that the kernel works in, or float32.
+template <class T>
+class Numbers {
+ public:
+  Numbers() = default;  ///< none
+  Numbers(const Tensor& tensor, Device device) {
+    if (tensor.empty()) return;
+    if (tensor.dtype() == DType::float32) {
+      wide_ = address<float>(tensor, device);
+    } else {
+      same_ = address<T>(tensor, device);
+    }
+  }
+  template <int W>
+  __device__ void load(std::int64_t at, float (&into)[W]) const {
+    if (wide_ != nullptr) {
+      gpu::load<W>(wide_ + at, into);
+    } else {
+      gpu::load<W>(same_ + at, into);
+    }
+  }
+  __device__ bool none() const { return wide_ == nullptr && same_ == nullptr; }
+  const void* any() const {
+    return wide_ != nullptr ? static_cast<const void*>(wide_) : static_cast<const void*>(same_);
+  }
+
+ private:
+  const float* wide_ = nullptr;
+  const T* same_ = nullptr;
+};
+
+template <int W, class T>
+__device__ inline void copy(const T* from, T* into) {
+  if constexpr (W == 1) {
+    *into = *from;
+  } else {
+    static_assert(W * sizeof(T) == 16);
+    *reinterpret_cast<uint4*>(into) = *reinterpret_cast<const uint4*>(from);
+  }
+}
+
+template <int W, class F>
+__global__ void run_packs(std::int64_t packs, F f) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
+    f.template run<W>(i * W);
+  }
+}
+
+/// f.run<W>(at) for `count` numbers in rows of n: in packs where a row is of whole packs and all
+/// addresses are aligned.
+template <class T, class F>
+void for_packs(const char* name, Device device, std::int64_t count, std::int64_t n,
+               const std::vector<const void*>& addresses, const F& f) {
+  constexpr int wide = pack_size<T>;
+  bool packed = n % wide == 0;
+  for (const void* p : addresses) packed = packed && aligned(p);
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks; those that remain go round
+  if (packed) {
+    launch({name, device, std::min(most, blocks_for(count / wide, 256))}, run_packs<wide, F>,
+           count / wide, f);
+  } else {
+    launch({name, device, std::min(most, blocks_for(count, 256))}, run_packs<1, F>, count, f);
+  }
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,202 @@
+#include "tensor/cuda/runtime.hpp"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "tensor/cuda/handles.hpp"
+
+namespace reelmesh::cuda {
+namespace {
+
+constexpr std::int64_t staging_bytes = 8 << 20;
+
+// Pinned memory in two halves, so that one is filled or emptied while the other is on its way.
+struct Staging {
+  Pinned half[2];
+  Event free[2];  // after the copy that used the half last
+};
+
+// What this process has on one device.
+struct Context {
+  int capability = 0;
+  Stream stream;
+  Staging staging;
+  std::mutex staging_mutex;
+  std::atomic<std::int64_t> present = 0, peak = 0;
+};
+
+std::unique_ptr<Context> make_context(int ordinal) {
+  check(cudaSetDevice(ordinal), "cudaSetDevice");
+  auto context = std::make_unique<Context>();
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
+        "cudaDeviceGetAttribute");
+  context->capability = 10 * major + minor;
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  context->stream = Stream(stream);
+  for (int i = 0; i < 2; ++i) {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, staging_bytes), "cudaMallocHost");
+    context->staging.half[i] = Pinned(memory);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    context->staging.free[i] = Event(event);
+  }
+  // Freed memory stays with the process: it is asked for again a layer later.
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "cudaDeviceGetDefaultMemPool");
+  std::uint64_t keep = UINT64_MAX;
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+  return context;
+}
+
+// Never destroyed: tensors in static objects may outlive any order that could be chosen, and the
+// driver frees all when the process ends.
+Context& context(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& contexts = *new std::map<int, std::unique_ptr<Context>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Context>& found = contexts[device.cuda];
+  if (found == nullptr) found = make_context(device.cuda);
+  check(cudaSetDevice(device.cuda), "cudaSetDevice");
+  return *found;
+}
+
+}  // namespace
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  int ordinal = -1;
+  const bool known = cudaGetDevice(&ordinal) == cudaSuccess;
+  const bool lacking = status == cudaErrorMemoryAllocation || status == cudaErrorNoDevice ||
+                       status == cudaErrorInsufficientDriver || status == cudaErrorInvalidDevice ||
+                       status == cudaErrorNoKernelImageForDevice ||
+                       status == cudaErrorDevicesUnavailable;
+  fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {} ({})", call,
+       known ? to_string(Device{ordinal}) : "no device", cudaGetErrorString(status),
+       cudaGetErrorName(status));
+}
+
+Devices devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // not an error of the next call
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    return {0, driver == 0 ? "no NVIDIA driver is loaded" : cudaGetErrorString(status)};
+  }
+  return {count, count > 0 ? "" : "the driver shows none"};
+}
+
+std::string versions() {
+  const auto triple = [](std::size_t version, std::size_t major) {
+    return fmt::format("{}.{}.{}", version / major, version % major / 100, version % 100);
+  };
+  int runtime = 0, nccl = 0;
+  cudaRuntimeGetVersion(&runtime);
+  ncclGetVersion(&nccl);
+  return fmt::format("{}.{}, cuBLASLt {}, cuDNN {}, NCCL {}", runtime / 1000, runtime % 1000 / 10,
+                     triple(cublasLtGetVersion(), 10000), triple(cudnnGetVersion(), 10000),
+                     triple(static_cast<std::size_t>(nccl), 10000));
+}
+
+cudaStream_t stream(Device device) { return context(device).stream.get(); }
+
+int compute_capability(Device device) { return context(device).capability; }
+
+DeviceMemory memory(Device device) {
+  const Context& c = context(device);
+  return {c.present, c.peak};
+}
+
+std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address) {
+  Context& c = context(device);
+  const cudaError_t status =
+      cudaMallocAsync(address, static_cast<std::size_t>(bytes), c.stream.get());
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(Status::unavailable, "no memory left on {} for {}; {} are in use", to_string(device),
+         format_bytes(static_cast<double>(bytes)),
+         format_bytes(static_cast<double>(c.present.load())));
+  }
+  check(status, "cudaMallocAsync");
+  const std::int64_t present = c.present += bytes;
+  std::int64_t peak = c.peak;
+  while (present > peak && !c.peak.compare_exchange_weak(peak, present)) {
+  }
+  return {*address, [&c, bytes](const void* p) {
+            cudaFreeAsync(const_cast<void*>(p), c.stream.get());
+            c.present -= bytes;
+          }};
+}
+
+void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
+  Context& c = context(device);
+  const std::lock_guard lock(c.staging_mutex);
+  int half = 0;
+  for (std::int64_t at = 0; at < bytes; at += staging_bytes, half ^= 1) {
+    const auto count = static_cast<std::size_t>(std::min(staging_bytes, bytes - at));
+    check(cudaEventSynchronize(c.staging.free[half].get()), "cudaEventSynchronize");
+    void* pinned = c.staging.half[half].get();
+    std::memcpy(pinned, static_cast<const std::byte*>(host) + at, count);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned, count, cudaMemcpyHostToDevice,
+                          c.stream.get()),
+          "cudaMemcpyAsync");
+    check(cudaEventRecord(c.staging.free[half].get(), c.stream.get()), "cudaEventRecord");
+  }
+}
+
+void to_host(Device device, void* host, const void* from, std::int64_t bytes) {
+  Context& c = context(device);
+  const std::lock_guard lock(c.staging_mutex);
+  const std::int64_t pieces = (bytes + staging_bytes - 1) / staging_bytes;
+  const auto size = [&](std::int64_t piece) {
+    return static_cast<std::size_t>(std::min(staging_bytes, bytes - piece * staging_bytes));
+  };
+  // Piece i is asked for while piece i − 1 is copied out.
+  for (std::int64_t i = 0; i <= pieces; ++i) {
+    if (i < pieces) {
+      check(cudaMemcpyAsync(c.staging.half[i % 2].get(),
+                            static_cast<const std::byte*>(from) + i * staging_bytes, size(i),
+                            cudaMemcpyDeviceToHost, c.stream.get()),
+            "cudaMemcpyAsync");
+      check(cudaEventRecord(c.staging.free[i % 2].get(), c.stream.get()), "cudaEventRecord");
+    }
+    if (i > 0) {
+      check(cudaEventSynchronize(c.staging.free[(i - 1) % 2].get()), "cudaEventSynchronize");
+      std::memcpy(static_cast<std::byte*>(host) + (i - 1) * staging_bytes,
+                  c.staging.half[(i - 1) % 2].get(), size(i - 1));
+    }
+  }
+}
+
+void on_device(Device device, void* into, const void* from, std::int64_t bytes) {
+  check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                        stream(device)),
+        "cudaMemcpyAsync");
+}
+
+void fill_zero(Device device, void* into, std::int64_t bytes) {
+  check(cudaMemsetAsync(into, 0, static_cast<std::size_t>(bytes), stream(device)),
+        "cudaMemsetAsync");
+}
+
+void synchronize(Device device) {
+  check(cudaStreamSynchronize(stream(device)), "cudaStreamSynchronize");
+}
+
+}  // namespace reelmesh::cuda

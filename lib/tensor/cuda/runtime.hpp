@@ -1,0 +1,41 @@
+#pragma once
+// What tensors need of the CUDA runtime: memory, copies and order. One stream a device: everything
+// on it happens in the order in which the host asks for it. Names no type of CUDA, so that builds
+// without it can include this.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tensor/device.hpp"
+#include "tensor/dtype.hpp"
+
+namespace reelmesh::cuda {
+
+struct Devices {
+  int count = 0;
+  std::string why_none;  ///< where count is 0: no driver, no device, …
+};
+Devices devices();
+
+std::string versions();  ///< as cuda_versions()
+DeviceMemory memory(Device device);
+
+/// Uninitialised memory of the stream's present: those who use it later on the stream may. Counted
+/// until its last owner is gone. Throws Error(unavailable) when the device has no more.
+std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address);
+
+/// Copies through pinned memory. to_device returns when `host` may change, to_host when it is
+/// filled; on_device only asks for the copy.
+void to_device(Device device, void* into, const void* host, std::int64_t bytes);
+void to_host(Device device, void* host, const void* from, std::int64_t bytes);
+void on_device(Device device, void* into, const void* from, std::int64_t bytes);
+void fill_zero(Device device, void* into, std::int64_t bytes);
+/// Waits for all that was asked for; errors of kernels show here at the latest.
+void synchronize(Device device);
+
+/// As reelmesh::convert, on the device.
+void convert(Device device, const void* from, DType from_type, void* into, DType into_type,
+             std::int64_t count);
+
+}  // namespace reelmesh::cuda

@@ -1,0 +1,78 @@
+#include "tensor/cuda/strided_copy.hpp"
+
+#include <numeric>
+
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+template <class T>
+struct Copy {
+  StridedCopy box;
+  const T* source;
+  T* target;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    std::int64_t from = 0, into = 0;
+    for (int axis = box.axes - 1; axis >= 0; --axis) {
+      const std::int64_t outer = at / box.extent[axis];
+      const std::int64_t i = at - outer * box.extent[axis];
+      from += i * box.source[axis];
+      into += i * box.target[axis];
+      at = outer;
+    }
+    copy<W>(source + from, target + into);
+  }
+};
+
+// Axes that are dense in both blocks become one with the axis before them.
+void merge(StridedCopy& box) {
+  int last = 0;
+  for (int axis = 1; axis < box.axes; ++axis) {
+    const bool dense = box.source[last] == box.source[axis] * box.extent[axis] &&
+                       box.target[last] == box.target[axis] * box.extent[axis];
+    if (!dense) ++last;
+    box.extent[last] = dense ? box.extent[last] * box.extent[axis] : box.extent[axis];
+    box.source[last] = box.source[axis];
+    box.target[last] = box.target[axis];
+  }
+  box.axes = last + 1;
+}
+
+template <class T>
+void run_copy(const StridedCopy& box, const Tensor& source, const Tensor& target) {
+  const Device device = target.device();
+  const T* from = static_cast<const T*>(source.address_on(device)) + box.source_offset;
+  T* into = static_cast<T*>(target.address_on(device)) + box.target_offset;
+  // Whole packs where every run begins at one.
+  std::int64_t count = 1, common = 0;
+  for (int axis = 0; axis < box.axes; ++axis) {
+    count *= box.extent[axis];
+    if (axis + 1 < box.axes) {
+      common = std::gcd(std::gcd(common, box.source[axis]), box.target[axis]);
+    }
+  }
+  const int last = box.axes - 1;
+  common = std::gcd(common, box.extent[last]);
+  if (box.source[last] != 1 || box.target[last] != 1) common = 1;
+  for_packs<T>("copy_strided", device, count, common, {from, into}, Copy<T>{box, from, into});
+}
+
+}  // namespace
+
+void copy_strided(StridedCopy box, const Tensor& source, const Tensor& target) {
+  expect(box.axes > 0 && box.axes <= StridedCopy::most_axes && source.dtype() == target.dtype(),
+         "copy of {} axes of {} to {}", box.axes, name_of(source.dtype()), name_of(target.dtype()));
+  merge(box);
+  switch (size_of(source.dtype())) {
+    case 4:
+      return run_copy<std::uint32_t>(box, source, target);
+    case 2:
+      return run_copy<std::uint16_t>(box, source, target);
+    default:
+      return run_copy<std::uint8_t>(box, source, target);
+  }
+}
+
+}  // namespace reelmesh::gpu

@@ -1,0 +1,43 @@
+#include "tensor/device.hpp"
+
+#include "base/error.hpp"
+#include "tensor/cuda/runtime.hpp"
+
+namespace reelmesh {
+
+std::string to_string(Device device) {
+  return device.is_cuda() ? fmt::format("cuda:{}", device.cuda) : "host";
+}
+
+std::string why_no_cuda() {
+  if constexpr (cuda_built) {
+    const cuda::Devices found = cuda::devices();
+    return found.count > 0 ? "" : fmt::format("there is no CUDA device: {}", found.why_none);
+  }
+  return "this build has no CUDA backend";
+}
+
+Device device_of_rank(Backend backend, int local_rank) {
+  if (backend == Backend::cpu) return {};
+  const std::string why = why_no_cuda();
+  require(why.empty() || backend == Backend::automatic, Status::unavailable,
+          "device.backend is cuda, but {}", why);
+  if constexpr (cuda_built) {
+    if (why.empty()) return {local_rank % cuda::devices().count};
+  }
+  return {};
+}
+
+DeviceMemory device_memory(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::memory(device);
+  }
+  return {};
+}
+
+std::string cuda_versions() {
+  if constexpr (cuda_built) return cuda::versions();
+  return {};
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,75 @@
+// Products by cuBLASLt; the same through ops::Linear, which sends weights to the device.
+#include "ops/linear.hpp"
+
+#include "kernels/place.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+using ops::Activation;
+using ops::Linear;
+
+class LinearOnGpu : public KernelTest {
+ protected:
+  static Tensor random(const Shape& shape, unsigned seed, float scale = 1.0F) {
+    return random_tensor(shape, seed, GetParam(), scale);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, LinearOnGpu, all_types, type_name);
+
+TEST_P(LinearOnGpu, AgreesWithTheCpu) {
+  for (const auto& [in, out] :
+       {std::pair<std::int64_t, std::int64_t>{24, 40}, {64, 1920}, {1920, 5760}, {3072, 64}}) {
+    for (const std::int64_t rows : {1, 7, 260}) {
+      for (const Activation activation :
+           {Activation::none, Activation::silu, Activation::gelu_tanh}) {
+        for (const bool with_bias : {false, true}) {
+          const Tensor x = random({rows, 1, in}, 1), w = random({out, in}, 2, 0.05F);
+          const Tensor b = with_bias ? random({out}, 3) : Tensor{};
+          EXPECT_LT(relative_error(back(Linear(there(w), there(b))(there(x), activation)),
+                                   Linear(w, b)(x, activation)),
+                    tolerance())
+              << rows << "x" << in << "x" << out;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearOnGpu, RowsDoNotDependOnTheNumberOfRows) {
+  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{1920, 1920}, {7680, 1920}}) {
+    const std::int64_t rows = 9000;
+    const Tensor x = there(random({rows, in}, 1)), w = random({out, in}, 2, 0.05F);
+    const Linear linear(there(w), there(random({out}, 3)));
+    const Tensor all = back(linear(x, Activation::gelu_tanh));
+    for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1},
+                                       {0, 64},
+                                       {5, 1},
+                                       {130, 1125},
+                                       {3, 4100},
+                                       {8999, 1},
+                                       {1001, 7999}}) {
+      const Tensor some = back(linear(x.rows(first, count), Activation::gelu_tanh));
+      EXPECT_TRUE(same_bits(some, all.rows(first, count).clone()))
+          << count << " rows from " << first << " of " << in << "x" << out;
+    }
+  }
+}
+
+TEST_P(LinearOnGpu, WeightsComeInPieces) {
+  const Tensor w = random({700, 64}, 1, 0.05F), x = there(random({5, 64}, 2));
+  const ops::WeightRows rows{
+      64, 700, GetParam(),
+      [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+        for (std::int64_t r = 0; r < count; ++r) {
+          std::memcpy(static_cast<std::byte*>(into) + r * stride * size_of(w.dtype()),
+                      w.rows(first + r, 1).raw(),
+                      static_cast<std::size_t>(64 * size_of(w.dtype())));
+        }
+      },
+      place()};
+  EXPECT_TRUE(same_bits(back(Linear(rows)(x)), back(Linear(there(w))(x))));
+}
+
+}  // namespace
+}  // namespace reelmesh::test

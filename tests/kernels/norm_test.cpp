@@ -1,0 +1,142 @@
+#include "ops/group_norm.hpp"
+
+#include "kernels/place.hpp"
+#include "ops/cuda/ops.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class Norm : public KernelTest {
+ protected:
+  static std::vector<std::int64_t> widths() { return {24, 37, 1152, size(200, 3072)}; }
+  static Tensor random(const Shape& shape, unsigned seed) {
+    return random_tensor(shape, seed, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, Norm, all_types, type_name);
+
+TEST_P(Norm, RmsNorm) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({5, n}, 1), w = random({n}, 2);
+    EXPECT_LT(
+        relative_error(back(gpu::rms_norm(there(x), there(w), 1e-6F)), ops::rms_norm(x, w, 1e-6F)),
+        tolerance())
+        << n;
+  }
+}
+
+TEST_P(Norm, LayerNormTakesWeightsOfBothTypes) {
+  for (const std::int64_t n : widths()) {
+    for (const DType type : {GetParam(), DType::float32}) {
+      const Tensor x = random({5, n}, 1), w = random_tensor({n}, 2, type),
+                   b = random_tensor({n}, 3, type);
+      EXPECT_LT(relative_error(back(gpu::layer_norm(there(x), there(w), there(b), 1e-5F)),
+                               ops::layer_norm(x, w, b, 1e-5F)),
+                tolerance())
+          << n;
+    }
+  }
+}
+
+TEST_P(Norm, ModulatedLayerNorm) {
+  for (const std::int64_t n : widths()) {
+    for (const std::int64_t rows : {1, 3}) {
+      const Tensor x = random({4, 3, n}, 1), w = random({n}, 2), b = random({n}, 3);
+      const Tensor table = random({rows, 6 * n}, 4), out = Tensor::empty(x.shape(), GetParam());
+      const Tensor z = Tensor::zeros(x.shape(), GetParam(), place());
+      gpu::modulated_layer_norm(there(x), there(w), there(b), 1e-5F, {there(table), 3, 4}, z);
+      ops::modulated_layer_norm(x, w, b, 1e-5F, {table, 3, 4}, out);
+      EXPECT_LT(relative_error(back(z), out), tolerance()) << n;
+    }
+  }
+}
+
+TEST_P(Norm, RowsDoNotDependOnTheNumberOfRows) {
+  const std::int64_t n = size(200, 1920);
+  const Tensor x = random({9, n}, 1), w = random({n}, 2), b = random({n}, 3);
+  const Tensor all = back(gpu::layer_norm(there(x), there(w), there(b), 1e-5F));
+  const Tensor some = back(gpu::layer_norm(there(x).rows(4, 3), there(w), there(b), 1e-5F));
+  EXPECT_TRUE(same_bits(all.rows(4, 3).clone(), some.clone()));
+}
+
+TEST_P(Norm, AddGated) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({4, 3, n}, 1), y = random({4, 3, n}, 2), table = random({3, 6 * n}, 3);
+    const Tensor z = there(x);
+    gpu::add_gated(z, there(y), there(table), 5);
+    ops::add_gated(x, y, table, 5);
+    EXPECT_TRUE(same_bits(back(z), x)) << n;
+  }
+}
+
+TEST_P(Norm, NormaliseAndRotate) {
+  for (const std::int64_t n : {8, 64, 72, 128}) {
+    for (const bool rotate : {false, true}) {
+      for (const bool centred : {false, true}) {
+        const Tensor x = random({5, 2, 3, 3, n}, 1), z = there(x);
+        const ops::HeadNorm norm{random_tensor({n}, 2), centred ? random_tensor({n}, 3) : Tensor{},
+                                 1e-6F};
+        const Tensor c = rotate ? random_tensor({5, n}, 4) : Tensor{},
+                     s = rotate ? random_tensor({5, n}, 5) : Tensor{};
+        gpu::normalise_and_rotate(z, {there(norm.weight), there(norm.bias), norm.eps}, there(c),
+                                  there(s));
+        ops::normalise_and_rotate(x, norm, c, s);
+        EXPECT_LT(relative_error(back(z), x), tolerance()) << n << rotate << centred;
+      }
+    }
+  }
+}
+
+TEST_P(Norm, GroupSumsAreThoseOfTheCpu) {
+  for (const std::int64_t cell : {1, 2, 4}) {
+    const Tensor x = random({3, 8, size(12, 60), size(32, 512)}, 1);
+    const auto sums = gpu::group_sums(there(x), 4, cell), expected = ops::group_sums(x, 4, cell);
+    ASSERT_EQ(sums.size(), expected.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      EXPECT_EQ(sums[i].high, expected[i].high);
+      EXPECT_EQ(sums[i].middle, expected[i].middle);
+      EXPECT_EQ(sums[i].low, expected[i].low);
+      EXPECT_EQ(sums[i].lost, expected[i].lost);
+    }
+  }
+}
+
+TEST_P(Norm, GroupSumsCountWhatIsLost) {
+  const Tensor x = Tensor::zeros({1, 2, 2, 4}, DType::float32);
+  x.data<float>()[5] = INFINITY;
+  const auto sums = gpu::group_sums(there(x.to(GetParam())), 2, 1);
+  EXPECT_EQ(sums[0].lost, 1);
+  EXPECT_EQ(sums[1].lost, 0);
+}
+
+TEST_P(Norm, GroupNorm) {
+  for (const std::int64_t n : {12, 32}) {
+    for (const bool with_silu : {false, true}) {
+      const Tensor x = random({2, 3, 5, n}, 1), w = random_tensor({n}, 2),
+                   b = random_tensor({n}, 3);
+      const ops::GroupStatistics statistics{{0.1F, -0.2F, 0.3F, 0.0F}, {1.1F, 0.9F, 2.0F, 1.0F}};
+      EXPECT_TRUE(
+          same_bits(back(gpu::group_norm(there(x), statistics, there(w), there(b), with_silu)),
+                    ops::group_norm(x, statistics, w, b, with_silu)));
+    }
+  }
+}
+
+TEST_P(Norm, SpatialNormSilu) {
+  for (const std::int64_t n : {12, 32}) {
+    const Tensor x = random({5, 4, 6, n}, 1), out = Tensor::empty(x.shape(), GetParam());
+    const ops::SpatialNorm norm{{{0.1F, -0.2F}, {1.1F, 0.9F}}, random_tensor({n}, 2),
+                                random_tensor({n}, 3),         random({2, 2, 3, n}, 4),
+                                random({2, 2, 3, n}, 5),       {0, 0, 1, 1, 1}};
+    ops::spatial_norm_silu(x, norm, out);
+    const Tensor z = there(x);
+    gpu::spatial_norm_silu(z,
+                           {norm.statistics, there(norm.weight), there(norm.bias),
+                            there(norm.scale), there(norm.shift), norm.frame_of},
+                           z);
+    EXPECT_TRUE(same_bits(back(z), out)) << n;
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::test

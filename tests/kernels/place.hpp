@@ -1,0 +1,56 @@
+#pragma once
+// Where these tests run the kernels: on a GPU where the program was built for one, else on the host
+// by support/cuda_on_host.hpp. The CPU's ops are what both are compared with.
+#include <gtest/gtest.h>
+
+#include "support/random_tensor.hpp"
+#include "tensor/device.hpp"
+
+namespace reelmesh::test {
+
+#ifdef REELMESH_KERNELS_ON_HOST
+inline constexpr bool on_gpu = false;
+#else
+inline constexpr bool on_gpu = true;
+#endif
+
+/// The device of these tests.
+inline Device place() { return on_gpu ? Device{0} : Device{}; }
+
+/// A copy there, for ops that write to their arguments.
+inline Tensor there(const Tensor& x) { return on_gpu ? x.on(place()) : x.clone(); }
+inline Tensor back(const Tensor& x) { return x.on({}); }
+
+/// The larger one where there is a GPU; the host would take too long.
+inline std::int64_t size(std::int64_t small, std::int64_t real) { return on_gpu ? real : small; }
+
+/// Each test of a type: skipped, with the reason, where there is no GPU that takes it.
+class KernelTest : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!on_gpu) return;
+    try {
+      device_of_rank(Backend::cuda, 0);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  /// For results rounded once from float32: relative to the largest number.
+  static double tolerance() {
+    switch (GetParam()) {
+      case DType::bfloat16:
+        return 1e-2;
+      case DType::float16:
+        return 2e-3;
+      default:
+        return 1e-5;
+    }
+  }
+};
+
+inline const auto all_types = testing::Values(DType::float32, DType::bfloat16, DType::float16);
+inline std::string type_name(const testing::TestParamInfo<DType>& info) {
+  return std::string(name_of(info.param));
+}
+
+}  // namespace reelmesh::test

@@ -1,0 +1,104 @@
+// Pointwise kernels round as the CPU does, step by step: the same bits are expected.
+#include "kernels/place.hpp"
+#include "ops/cuda/ops.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class Pointwise : public KernelTest {
+ protected:
+  // Rows of whole packs, and rows that are not.
+  static std::vector<std::int64_t> widths() { return {24, 37, size(64, 1920)}; }
+  static Tensor random(const Shape& shape, unsigned seed) {
+    return random_tensor(shape, seed, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, Pointwise, all_types, type_name);
+
+TEST_P(Pointwise, Add) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({5, 2, n}, 1), y = random({5, 2, n}, 2), z = there(x);
+    gpu::add(z, there(y));
+    ops::add(x, y);
+    EXPECT_TRUE(same_bits(back(z), x)) << n;
+  }
+}
+
+TEST_P(Pointwise, MultiplyAndSilu) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({7, n}, 1), y = random({7, n}, 2);
+    EXPECT_TRUE(same_bits(back(gpu::multiply(there(x), there(y))), ops::multiply(x, y))) << n;
+    EXPECT_TRUE(same_bits(back(gpu::silu(there(x))), ops::silu(x))) << n;
+  }
+}
+
+TEST_P(Pointwise, AddTableTakesBothTypes) {
+  for (const std::int64_t n : widths()) {
+    for (const DType of_table : {GetParam(), DType::float32}) {
+      const Tensor x = random({6, 3, n}, 1), z = there(x);
+      const Tensor table = random_tensor({6, n}, 2, of_table);
+      gpu::add_table(z, there(table));
+      ops::add_table(x, table);
+      EXPECT_TRUE(same_bits(back(z), x)) << n;
+    }
+  }
+}
+
+TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({6, n}, 1), out = Tensor::zeros({6, 3, n}, GetParam());
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    gpu::repeat_for_batch(there(x), z);
+    ops::repeat_for_batch(x, out);
+    EXPECT_TRUE(same_bits(back(z), out)) << n;
+    const std::vector<std::int32_t> ids{5, 0, 0, 3};
+    EXPECT_TRUE(same_bits(back(gpu::take_rows(there(x), ids)), ops::take_rows(x, ids))) << n;
+  }
+}
+
+TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({6, 2, n}, 1), out = Tensor::zeros({6, 6, n}, GetParam());
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    gpu::repeat_for_batch(there(x), z);
+    ops::repeat_for_batch(x, out);
+    EXPECT_TRUE(same_bits(back(z), out)) << n;
+  }
+}
+
+TEST_P(Pointwise, JoinBatches) {
+  for (const std::int64_t n : widths()) {
+    const std::vector<Tensor> parts{random({6, 2, n}, 1), random({6, 1, n}, 2),
+                                    random({6, 3, n}, 3)};
+    std::vector<Tensor> theirs;
+    for (const Tensor& part : parts) theirs.push_back(there(part));
+    EXPECT_TRUE(same_bits(back(gpu::join_batches(theirs)), ops::join_batches(parts))) << n;
+  }
+}
+
+TEST_P(Pointwise, TakeRowsRefusesUnknownIds) {
+  const std::vector<std::int32_t> ids{6};
+  EXPECT_THROW(gpu::take_rows(there(random({6, 8}, 1)), ids), Error);
+}
+
+TEST_P(Pointwise, PatchifyAndBack) {
+  for (const ops::Patch patch : {ops::Patch{1, 2, 2}, ops::Patch{2, 2, 1}, ops::Patch{1, 1, 3}}) {
+    const Shape latents{4, size(5, 16), 6, size(6, 90)};
+    const Tensor x = random_tensor(latents, 1);
+    const Tensor tokens = ops::patchify(x, patch, GetParam());
+    EXPECT_TRUE(same_bits(back(gpu::patchify(there(x), patch, GetParam())), tokens));
+    const Tensor two = random({tokens.shape(0), 2, tokens.shape(1)}, 2);
+    EXPECT_TRUE(same_bits(back(gpu::unpatchify(there(two), 1, patch, latents)),
+                          ops::unpatchify(two, 1, patch, latents)));
+  }
+}
+
+TEST_P(Pointwise, ToPixels) {
+  Tensor x = random({2, 5, 7, 3}, 1);
+  EXPECT_TRUE(same_bits(back(gpu::to_pixels(there(x))), ops::to_pixels(x)));
+  x = Tensor::of<float>({-1, 1, 0, 2, -2, INFINITY, -INFINITY, NAN}, {1, 1, 8}).to(GetParam());
+  EXPECT_TRUE(same_bits(back(gpu::to_pixels(there(x))), ops::to_pixels(x)));
+}
+
+}  // namespace
+}  // namespace reelmesh::test
