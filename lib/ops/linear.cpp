@@ -31,10 +31,6 @@ REELMESH_CLONES void add_bias_and_activate(float* tile, std::int64_t rows, std::
   }
 }
 
-}  // namespace
-
-namespace {
-
 WeightRows rows_of(const Tensor& weight) {
   expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
   const std::int64_t in = weight.shape(1);
@@ -76,10 +72,6 @@ Tensor as(DType dtype, const Tensor& x) {
   });
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 // The rows as one tensor on their device, read and sent in pieces.
 Tensor on_device(const WeightRows& weight) {

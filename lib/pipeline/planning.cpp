@@ -92,8 +92,8 @@ MemoryPlan plan_memory(const Job& job, const Family& model, const std::vector<Cl
   }
   const int last = plan.text.first + plan.device_map.final_norm_rank;
   memory.ranks.at(static_cast<std::size_t>(last)).text.working += waiting;
+  const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (const Clip* clip : unlike) {
-    const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
     const ClipCost cost = model.cost(plan, *clip, together, precision);
     for (std::size_t r = 0; r < text.size(); ++r) {
       keep_larger(memory.ranks[r].denoise, cost.ranks[r].denoise);

@@ -189,7 +189,7 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
         denoise.release();
         decode.load();
       }
-      release_free_memory();
+      if (!split) release_free_memory();  // in split mode a rank has one stage, whose sizes stay
       for (std::size_t i = wave; i < end; ++i) {
         for (std::size_t c = 0; c < batches[i].size(); ++c) {
           const Clip& clip = batches[i][c];
@@ -208,7 +208,7 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
         }
       }
       if (plan.in_turn) decode.release();
-      release_free_memory();
+      if (!split) release_free_memory();
     }
   }
   progress.finish();

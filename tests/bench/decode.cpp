@@ -4,7 +4,6 @@
 // clock, and of the processor by rank outside MPI, which tells what cutting the work costs even on
 // a machine that has other things to do.
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <cstdio>
 #include <ctime>
@@ -15,6 +14,7 @@
 #include "base/trace.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "plan/decode.hpp"
+#include "tensor/memory.hpp"
 
 namespace {
 
@@ -60,7 +60,6 @@ int MPI_Allreduce(const void* from, void* into, int count, MPI_Datatype type, MP
 }
 
 int main(int argc, char** argv) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 16);  // what is freed is given back, so that the peak is the need
   const comm::Environment mpi;
   const auto world = comm::Group::world();
   if (argc < 6) {
@@ -81,7 +80,7 @@ int main(int argc, char** argv) {
   for (float& x : latents.local.span<float>()) x = normal(random);
 
   for (int i = 0; i < (argc > 6 ? std::atoi(argv[6]) : 1); ++i) {
-    malloc_trim(0);
+    release_free_memory();
     const std::int64_t before = resident("VmRSS:"), flops = trace::recorder().flops;
     const std::int64_t sent = trace::recorder().bytes_sent;
     forget_peak();

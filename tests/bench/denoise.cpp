@@ -12,6 +12,7 @@
 
 #include "base/trace.hpp"
 #include "base/units.hpp"
+#include "bench/bench_main.hpp"
 #include "pipeline/denoise.hpp"
 #include "sampler/generator.hpp"
 
@@ -67,13 +68,6 @@ void bench(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const comm::Environment mpi;
-  try {
-    bench({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::cerr << error.what()
-              << "\nusage: MODEL_DIR FRAMES STEPS float32|bfloat16 "
-                 "[CFG RING ULYSSES]\n";
-    comm::abort_all(Status::usage);
-  }
+  return reelmesh::bench_main(argc, argv, bench,
+                              "MODEL_DIR FRAMES STEPS float32|bfloat16 [CFG RING ULYSSES]");
 }

@@ -13,6 +13,7 @@
 
 #include "base/trace.hpp"
 #include "base/units.hpp"
+#include "bench/bench_main.hpp"
 #include "models/checkpoints/random_model.hpp"
 #include "models/opensora/transformer.hpp"
 #include "plan/space_time.hpp"
@@ -79,12 +80,6 @@ void bench(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const comm::Environment mpi;
-  try {
-    bench({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::cerr << error.what()
-              << "\nusage: FOLDER LAYERS FRAMES PIXELS CALLS [float32|bfloat16 [CLIPS]]\n";
-    comm::abort_all(Status::usage);
-  }
+  return reelmesh::bench_main(argc, argv, bench,
+                              "FOLDER LAYERS FRAMES PIXELS CALLS [float32|bfloat16 [CLIPS]]");
 }
