@@ -84,6 +84,12 @@ Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
   return out;
 }
 
+Checkpoint Checkpoint::on(Device device) const {
+  Checkpoint out = *this;
+  out.device_ = device;
+  return out;
+}
+
 void Checkpoint::add_file(const fs::path& path) {
   if (!files_.contains(path)) files_.emplace(path, SafetensorsFile::open(path));
 }
@@ -147,7 +153,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
 
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
   const auto& [held_as, info] = find(name, expected);
-  return file_of(info).load(held_as, dtype).reshape(expected);
+  return file_of(info).load(held_as, dtype).reshape(expected).on(device_);
 }
 
 Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
@@ -159,7 +165,7 @@ Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std
   Tensor out = Tensor::empty(std::move(shape), dtype);
   read_rows(name, expected, begin, count, dtype, out.raw(),
             count == 0 ? numel(expected) : out.numel() / count);
-  return out;
+  return out.on(device_);
 }
 
 void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::int64_t begin,

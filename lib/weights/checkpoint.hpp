@@ -36,20 +36,24 @@ class Checkpoint {
   /// a file that is not in the folder itself, or a tensor is not in the file that the index names.
   static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
 
+  /// The same tensors, loaded to this device (the host where none is named).
+  Checkpoint on(Device device) const;
+  Device device() const { return device_; }
+
   const std::filesystem::path& folder() const { return folder_; }
   /// All tensors, by the names in the files.
   const TensorInfos& tensors() const { return tensors_; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
-  /// A copy of the tensor as `dtype`, rounded to nearest even. Throws Error(data) where it is
-  /// missing or its shape is not `expected`.
+  /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data)
+  /// where it is missing or its shape is not `expected`.
   Tensor load(const std::string& name, const Shape& expected, DType dtype) const;
   /// Entries [begin, begin + count) of the leading axis; the bytes of others are not read.
   /// `expected` is the shape of the whole tensor.
   Tensor load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                    std::int64_t count, DType dtype) const;
-  /// The same in memory of the caller, the entries `stride` elements apart. Several threads may
-  /// read at once.
+  /// The same in host memory of the caller, the entries `stride` elements apart. Several threads
+  /// may read at once.
   void read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                  std::int64_t count, DType dtype, void* into, std::int64_t stride) const;
 
@@ -68,6 +72,7 @@ class Checkpoint {
   std::filesystem::path folder_;
   std::map<std::filesystem::path, SafetensorsFile> files_;
   TensorInfos tensors_;
+  Device device_;
 };
 
 }  // namespace reelmesh
