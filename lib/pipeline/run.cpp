@@ -227,6 +227,7 @@ Status run(const Job& job, const ProgramInfo& program) {
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(world, job.backend);
+  if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
   // Everything that can be refused is refused before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
