@@ -51,11 +51,11 @@ OpenSoraDenoise::OpenSoraDenoise(const comm::Group& world, const Plan& plan,
                                  const OpenSoraFolder& model, DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
-void OpenSoraDenoise::load() {
+void OpenSoraDenoise::load(Device device) {
   for (const comm::Group& group : groups_) {
     if (!group.member()) continue;
     const trace::Scope scope("load", trace::Level::stages, "file");
-    transformer_.emplace(model_.transformer_weights(), model_.transformer, dtype_);
+    transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
   }
 }
 
@@ -136,10 +136,10 @@ OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
       model_(model),
       dtype_(dtype) {}
 
-void OpenSoraDecode::load() {
+void OpenSoraDecode::load(Device device) {
   if (!group_.member()) return;
   const trace::Scope scope("load", trace::Level::stages, "file");
-  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_, speeds_);
+  decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_, speeds_);
 }
 
 Layout OpenSoraDecode::latents(const Shape& global) const {

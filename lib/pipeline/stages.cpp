@@ -22,8 +22,8 @@ Encode::Encode(const comm::Group& world, const Plan& plan, const Family& model, 
       dtype_(dtype),
       layers_(stages_.size()) {}
 
-void Encode::load() {
-  const Checkpoint weights = model_.text_encoder_weights();
+void Encode::load(Device device) {
+  const Checkpoint weights = model_.text_encoder_weights().on(device);
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     const DeviceMap::Stage& stage = stages_[i];
     if (world_.rank() != group_.first + stage.rank) continue;
@@ -99,11 +99,11 @@ Denoise::Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFold
                  DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
-void Denoise::load() {
+void Denoise::load(Device device) {
   for (const comm::Group& group : groups_) {
     if (!group.member()) continue;
     const trace::Scope scope("load", trace::Level::stages, "file");
-    transformer_.emplace(model_.transformer_weights(), model_.transformer, dtype_);
+    transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
   }
 }
 
@@ -152,10 +152,10 @@ Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder
       model_(model),
       dtype_(dtype) {}
 
-void Decode::load() {
+void Decode::load(Device device) {
   if (!group_.member()) return;
   const trace::Scope scope("load", trace::Level::stages, "file");
-  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_);
+  decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_);
 }
 
 Layout Decode::latents(const Shape& global) const {

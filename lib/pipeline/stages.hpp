@@ -19,9 +19,10 @@ Sharded hand_over(const Sharded& x, const Layout& to);
 class Encode {
  public:
   Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype);
-  void load();
+  /// The weights of this rank's layers, on the device on which they then compute.
+  void load(Device device);
   void release();
-  /// → [token, branch, channel] on the rank that has the final norm.
+  /// → [token, branch, channel] on the host of the rank that has the final norm.
   Sharded operator()(const Clip& clip);
 
  private:
@@ -42,7 +43,7 @@ class Encode {
 class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { transformer_.reset(); }
   Layout context_layout(const Clip& clip, std::size_t place) const override;
   std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
@@ -61,7 +62,7 @@ class Denoise final : public DenoiseStage {
 class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;

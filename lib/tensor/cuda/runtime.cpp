@@ -118,6 +118,12 @@ cudaStream_t stream(Device device) { return context(device).stream.get(); }
 
 int compute_capability(Device device) { return context(device).capability; }
 
+std::string name(Device device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device.cuda), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
 DeviceMemory memory(Device device) {
   const Context& c = context(device);
   return {c.present, c.peak};

@@ -18,7 +18,8 @@ struct Devices {
 };
 Devices devices();
 
-std::string versions();  ///< as cuda_versions()
+std::string name(Device device);  ///< as name_of()
+std::string versions();           ///< as cuda_versions()
 DeviceMemory memory(Device device);
 
 /// Uninitialised memory of the stream's present: those who use it later on the stream may. Counted
