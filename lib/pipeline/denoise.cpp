@@ -106,13 +106,13 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
     const std::vector<Predictions> predicted = all_branches(
         group, layout.mesh, transformer(placement, latents, context, timestep), batch.size());
     for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-      const std::span<float> prediction = predicted[clip].last.span<float>();
+      const Tensor& prediction = predicted[clip].last;
       if (branches > 1) {
         combine_guidance(
             guidance_scale(common.guidance, batch[clip].dynamic_guidance, common.steps, timestep),
-            predicted[clip].first.span<float>(), prediction, prediction);
+            predicted[clip].first, prediction, prediction);
       }
-      samplers[clip].step(i, prediction, latents[clip].span<float>(),
+      samplers[clip].step(i, prediction, latents[clip],
                           [&](std::span<float> out) { noise(clip, out); });
     }
     step();
