@@ -50,8 +50,8 @@ std::vector<Predictions> all_branches(const comm::Group& group, const Mesh& mesh
   std::vector<comm::Message> sends, receives;
   for (const Tensor& own : mine) {
     const Tensor other = Tensor::empty(own.shape(), own.dtype(), own.device());
-    sends.push_back({partner, own.raw(), own.bytes()});
-    receives.push_back({partner, other.raw(), other.bytes()});
+    sends.push_back({partner, own});
+    receives.push_back({partner, other});
     all.push_back(group.rank() < partner ? Predictions{own, other} : Predictions{other, own});
   }
   group.exchange(sends, receives);

@@ -108,7 +108,7 @@ class Writer {
       const Shape& shape = spread.layout.global();
       const Layout layout = Layout::cut({shape[0], shape[2]}, 0, group.size());
       for (std::int64_t branch = shape[1] - 1; branch >= 0; --branch) {
-        embeddings.push_back({branch_of(spread.local, branch), layout, group});
+        embeddings.push_back({branch_of(spread.local.on({}), branch), layout, group});
       }
     }
     write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
