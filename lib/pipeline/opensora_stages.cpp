@@ -92,7 +92,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
                                             const std::function<void()>& step) const {
   const Clip& first = batch.front();
   const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(first),
-                                 std::ssize(batch));
+                                 std::ssize(batch), transformer_->device());
   const OpenSoraSampler sampler(model_, first.record.steps, first.size);
   const Box& box = own_box(boxes, group);
   std::vector<STDiTContext> texts;
@@ -109,7 +109,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
     if (model_.transformer.kind == STDiTConfig::Kind::v3) {
       noise = noise.to(dtype_).to(DType::float32);
     }
-    latents.push_back(std::move(noise));
+    latents.push_back(noise.on(transformer_->device()));
   }
   for (int i = 0; i < sampler.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
@@ -126,6 +126,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
     }
     step();
   }
+  for (Tensor& own : latents) own = own.on({});
   return latents;
 }
 
