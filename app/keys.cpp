@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "tensor/device.hpp"
 #include "values.hpp"
 
 namespace reelmesh::app {
@@ -47,13 +46,6 @@ std::optional<int> parse_cfg(Text text, Option option) {
   const std::optional<int> ranks = parse_ranks(text, option);
   require(ranks.value_or(1) <= 2, Status::usage, "{}: '{}' is not auto, 1 or 2", option, text);
   return ranks;
-}
-
-void check_backend(Text text, Option option) {
-  if (backends[parse_choice(text, option, backends)] != "cuda") return;
-  const std::string why = why_no_cuda();
-  fail(Status::unavailable, "{}: {}, expected auto or cpu", option,
-       why.empty() ? "the CUDA backend has its operations, but no pipeline yet" : why);
 }
 
 DType parse_dtype(Text text, Option option) {
@@ -211,8 +203,11 @@ const Key table[] = {
        d.job.parallel.device_map = parse_device_map(text, option);
      }},
 
-    {"device.backend", "NAME", "auto or cpu", "auto",
-     [](Draft&, Text text, Option option) { check_backend(text, option); }},
+    {"device.backend", "NAME",
+     "cpu, cuda (one GPU a rank), or auto: cuda where this build and this host have it", "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.backend = static_cast<Backend>(parse_choice(text, option, backends));
+     }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
     {"device.memory-limit", "SIZES",

@@ -46,7 +46,7 @@ std::string version_text() {
   const auto row = [&](const char* name, const std::string& value) {
     table.row({fmt::format("  {}: {}", name, value)});
   };
-  row("backends", cuda_built ? "cpu, and operations for cuda" : "cpu");
+  row("backends", cuda_built ? "cpu, cuda" : "cpu");
   if (cuda_built) row("CUDA", cuda_versions());
   row("MPI", mpi_version());
   row("HDF5", hdf5_version());

@@ -76,6 +76,22 @@ Tensor silu(const Tensor& x) {
   return out;
 }
 
+Tensor scaled(const Tensor& x, float factor) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::scaled(x, factor);
+  }
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = first; i < first + count; ++i) {
+        out.data<T>()[i] = T(factor * static_cast<float>(x.data<T>()[i]));
+      }
+    });
+  });
+  return out;
+}
+
 void add_table(const Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   expect(table.shape() == Shape{x.shape(0), n}, "table {} for {}", to_string(table.shape()),
@@ -218,6 +234,28 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
           out.data<float>()[element] = static_cast<float>(
               tokens.data<T>()[(token * batch + batch_item) * features + feature]);
         });
+  });
+  return out;
+}
+
+Tensor channels_to_frames(const Tensor& x) {
+  const Shape& s = x.shape();
+  expect(s.size() == 4 && s[3] % 2 == 0, "channels of {} made two frames", to_string(s));
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::channels_to_frames(x);
+  }
+  Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype());
+  const std::int64_t pixels = s[1] * s[2], channels = s[3] / 2;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(s[0] * pixels, 256, [&](std::int64_t at) {
+      const T* from = x.data<T>() + at * 2 * channels;
+      T* into = out.data<T>() + (at / pixels * 2 * pixels + at % pixels) * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        into[c] = from[2 * c];
+        into[pixels * channels + c] = from[2 * c + 1];
+      }
+    });
   });
   return out;
 }

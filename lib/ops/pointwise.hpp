@@ -11,6 +11,9 @@ Tensor multiply(const Tensor& x, const Tensor& y);
 
 Tensor silu(const Tensor& x);
 
+/// factor·x, rounded once.
+Tensor scaled(const Tensor& x, float factor);
+
 /// Adds row t of table [token, channel] to every batch item of token t of x [token, batch,
 /// channel].
 void add_table(const Tensor& x, const Tensor& table);
@@ -39,6 +42,10 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 /// float32 [frame, channel, row, column] with these extents.
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);
+
+/// [frame, row, column, 2·channel] → [2·frame, row, column, channel]: channels 2c and 2c + 1 are
+/// channel c of two frames, one after the other.
+Tensor channels_to_frames(const Tensor& x);
 
 /// float or bfloat16 [frame, row, column, 3] in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
 /// half to even.

@@ -21,15 +21,17 @@ class DenoiseStage {
   DenoiseStage(const DenoiseStage&) = delete;
   DenoiseStage& operator=(const DenoiseStage&) = delete;
 
-  virtual void load() = 0;
+  /// The weights, on the device on which the stage then computes.
+  virtual void load(Device device) = 0;
   virtual void release() = 0;  ///< the weights
   std::size_t replicas() const { return plan_.denoise.size(); }
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
   /// Where the text embeddings of a clip of the batch at this place of the queue have to be.
   virtual Layout context_layout(const Clip& clip, std::size_t place) const = 0;
-  /// contexts: of each clip [token, branch, channel] in context_layout. → of each clip float32
-  /// latents [frame, channel, row, column] without dropped frames, in the boxes in which they were
-  /// made. step: called after each sampler step of all clips on the ranks that work on them.
+  /// contexts: of each clip [token, branch, channel] in context_layout, on the host. → of each clip
+  /// float32 latents [frame, channel, row, column] on the host, without dropped frames, in the
+  /// boxes in which they were made. step: called after each sampler step of all clips on the ranks
+  /// that work on them.
   virtual std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
                                           const std::vector<Sharded>& contexts,
                                           const std::function<void()>& step) const = 0;
@@ -48,7 +50,8 @@ class DecodeStage {
   DecodeStage(const DecodeStage&) = delete;
   DecodeStage& operator=(const DecodeStage&) = delete;
 
-  virtual void load() = 0;
+  /// The weights, on the device on which the stage then computes.
+  virtual void load(Device device) = 0;
   virtual void release() = 0;  ///< the weights
   const comm::Group& group() const { return group_; }
   /// Where latents [frame, channel, row, column] have to be, of an array over the world.
@@ -57,7 +60,7 @@ class DecodeStage {
   Layout context(const Shape& global) const;
   /// An array that is in one of these layouts, over the decode group alone.
   Sharded within(const Sharded& x) const;
-  /// latents: over the decode group → uint8 [frame, row, column, 3].
+  /// latents: on the host, over the decode group → uint8 [frame, row, column, 3], also there.
   virtual Sharded operator()(const Clip& clip, const Sharded& latents) const = 0;
 
  protected:

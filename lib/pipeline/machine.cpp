@@ -72,6 +72,17 @@ int set_threads(const Machine& machine, const std::optional<int>& asked) {
   return threads;
 }
 
+Device find_device(const comm::Group& world, Backend backend) {
+  const Device device = device_of_rank(backend, world.on_this_host().rank());
+  const double all = world.min(device.is_cuda() ? 1.0 : 0.0);
+  if (device.is_cuda() && all == 0) {
+    log::warning("{} has a GPU and other ranks have none: all compute on the CPU",
+                 to_string(device));
+    return {};
+  }
+  return device;
+}
+
 std::vector<int> nodes_of(const comm::Group& world) {
   // A node is known by the first of its ranks.
   const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
@@ -82,17 +93,19 @@ std::vector<int> nodes_of(const comm::Group& world) {
   return nodes;
 }
 
-std::vector<double> measure_speeds(const comm::Group& world, DType dtype) {
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device) {
   constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
-  const ops::Linear product(Tensor::zeros({channels, channels}, dtype), {});
-  const Tensor x = Tensor::zeros({tokens, channels}, dtype);
+  const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {});
+  const Tensor x = Tensor::zeros({tokens, channels}, dtype, device);
   product(x);  // threads start, memory is touched
+  synchronize(device);
   world.barrier();
   const std::int64_t start = trace::now_ns();
   std::int64_t best = quarter_second;
   while (trace::now_ns() - start < quarter_second) {
     const std::int64_t before = trace::now_ns();
     product(x);
+    synchronize(device);
     best = std::min(best, trace::now_ns() - before);
   }
   const double mine = 1.0 / static_cast<double>(std::max<std::int64_t>(1, best));

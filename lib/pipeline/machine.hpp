@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/group.hpp"
+#include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh::pipeline {
@@ -23,13 +24,18 @@ Machine find_machine(const comm::Group& world);
 /// by the ranks that share them. Warns where the launcher bound ranks so that most cores stay idle.
 int set_threads(const Machine& machine, const std::optional<int>& asked);
 
+/// Where this rank computes, by its number among those of its host (device_of_rank). All ranks are
+/// of one kind: with Backend::automatic they are on the host unless all have a GPU, which is said
+/// where some do. Collective.
+Device find_device(const comm::Group& world, Backend backend);
+
 /// Of every rank of the world: equal numbers for ranks of one node, as MPI sees them. Collective.
 std::vector<int> nodes_of(const comm::Group& world);
 
 /// Of every rank of the world: how many matrix products of `dtype` it does in the same time, all
 /// ranks at once for about a quarter of a second; the fastest has 1. To steps of 1/16, so that
 /// ranks alike are taken as such. Collective.
-std::vector<double> measure_speeds(const comm::Group& world, DType dtype);
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device);
 
 std::int64_t peak_memory_bytes();  ///< largest resident size so far
 

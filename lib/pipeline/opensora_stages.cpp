@@ -51,11 +51,11 @@ OpenSoraDenoise::OpenSoraDenoise(const comm::Group& world, const Plan& plan,
                                  const OpenSoraFolder& model, DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
-void OpenSoraDenoise::load() {
+void OpenSoraDenoise::load(Device device) {
   for (const comm::Group& group : groups_) {
     if (!group.member()) continue;
     const trace::Scope scope("load", trace::Level::stages, "file");
-    transformer_.emplace(model_.transformer_weights(), model_.transformer, dtype_);
+    transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
   }
 }
 
@@ -92,7 +92,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
                                             const std::function<void()>& step) const {
   const Clip& first = batch.front();
   const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(first),
-                                 std::ssize(batch));
+                                 std::ssize(batch), transformer_->device());
   const OpenSoraSampler sampler(model_, first.record.steps, first.size);
   const Box& box = own_box(boxes, group);
   std::vector<STDiTContext> texts;
@@ -109,7 +109,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
     if (model_.transformer.kind == STDiTConfig::Kind::v3) {
       noise = noise.to(dtype_).to(DType::float32);
     }
-    latents.push_back(std::move(noise));
+    latents.push_back(noise.on(transformer_->device()));
   }
   for (int i = 0; i < sampler.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
@@ -126,6 +126,7 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
     }
     step();
   }
+  for (Tensor& own : latents) own = own.on({});
   return latents;
 }
 
@@ -136,10 +137,10 @@ OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
       model_(model),
       dtype_(dtype) {}
 
-void OpenSoraDecode::load() {
+void OpenSoraDecode::load(Device device) {
   if (!group_.member()) return;
   const trace::Scope scope("load", trace::Level::stages, "file");
-  decoder_.emplace(model_.vae_weights(), model_.vae, dtype_, speeds_);
+  decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_, speeds_);
 }
 
 Layout OpenSoraDecode::latents(const Shape& global) const {

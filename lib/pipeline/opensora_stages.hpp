@@ -37,7 +37,7 @@ class OpenSoraDenoise final : public DenoiseStage {
  public:
   OpenSoraDenoise(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                   DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { transformer_.reset(); }
   /// Every rank needs all of the text: cross-attention is local.
   Layout context_layout(const Clip& clip, std::size_t place) const override;
@@ -59,7 +59,7 @@ class OpenSoraDecode final : public DecodeStage {
  public:
   OpenSoraDecode(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                  DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;

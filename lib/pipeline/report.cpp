@@ -18,6 +18,7 @@ struct RankTotals {
   std::array<double, stages.size()> seconds{};
   std::array<std::int64_t, stages.size()> count{};
   std::int64_t flops = 0, bytes_sent = 0, peak_memory_bytes = 0;
+  std::int64_t peak_device_memory_bytes = 0;
 };
 
 // What one rank has done, as bytes that travel between equal machines.
@@ -33,6 +34,7 @@ RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   mine.flops = recorder.flops;
   mine.bytes_sent = recorder.bytes_sent;
   mine.peak_memory_bytes = totals.peak_memory_bytes;
+  mine.peak_device_memory_bytes = totals.peak_device_memory_bytes;
   return mine;
 }
 
@@ -67,21 +69,27 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
                format_seconds(sum / static_cast<double>(taking_part)), format_seconds(most),
                fmt::format("{:.4g}", most / static_cast<double>(most_often))});
   }
-  std::int64_t flops = 0, bytes = 0, least_memory = ranks[0].peak_memory_bytes, most_memory = 0;
+  std::int64_t flops = 0, bytes = 0;
   for (const RankTotals& rank : ranks) {
     flops += rank.flops;
     bytes += rank.bytes_sent;
-    least_memory = std::min(least_memory, rank.peak_memory_bytes);
-    most_memory = std::max(most_memory, rank.peak_memory_bytes);
+  }
+  const auto span_of = [&](std::int64_t RankTotals::*memory) {
+    const auto [least, most] = std::ranges::minmax(ranks, {}, memory);
+    return fmt::format("{} to {}", format_bytes(static_cast<double>(least.*memory)),
+                       format_bytes(static_cast<double>(most.*memory)));
+  };
+  std::string memory = span_of(&RankTotals::peak_memory_bytes);
+  if (totals.peak_device_memory_bytes > 0) {
+    memory += fmt::format(", {} on the GPU", span_of(&RankTotals::peak_device_memory_bytes));
   }
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
   return table.str() +
          fmt::format(
-             "{} {} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent, peak memory {} to {} a rank\n",
+             "{} {} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent, peak memory {} a rank\n",
              totals.clips, totals.clips == 1 ? "clip" : "clips",
              format_seconds(totals.wall_seconds), number(flops) * 1e-12,
-             number(flops) * 1e-9 / totals.wall_seconds, format_bytes(number(bytes)),
-             format_bytes(number(least_memory)), format_bytes(number(most_memory)));
+             number(flops) * 1e-9 / totals.wall_seconds, format_bytes(number(bytes)), memory);
 }
 
 }  // namespace reelmesh::pipeline

@@ -10,7 +10,8 @@ namespace reelmesh::pipeline {
 struct Totals {
   int clips = 0;
   double wall_seconds = 0;
-  std::int64_t peak_memory_bytes = 0;  ///< of this rank
+  std::int64_t peak_memory_bytes = 0;         ///< of this rank, on the host
+  std::int64_t peak_device_memory_bytes = 0;  ///< of its tensors on a GPU
 };
 
 /// Seconds per stage over the ranks that take part in it, seconds per step, rate of arithmetic,

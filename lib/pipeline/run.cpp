@@ -28,11 +28,11 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
 }
 
 // The ranks agree on what they plan with, so that they come to the same plan.
-Conditions conditions_of(const comm::Group& world, int threads, DType dtype) {
+Conditions conditions_of(const comm::Group& world, int threads, DType dtype, Device device) {
   const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
   const bool wide = world.max(wider(ops::compute_dtype(dtype))) == wider(DType::float32);
   return {world.size(), static_cast<int>(world.max(std::int64_t{threads})),
-          wide ? DType::float32 : dtype};
+          wide ? DType::float32 : dtype, device.is_cuda()};
 }
 
 // Ranks in the order of their places. mesh: of a denoising group.
@@ -108,7 +108,7 @@ class Writer {
       const Shape& shape = spread.layout.global();
       const Layout layout = Layout::cut({shape[0], shape[2]}, 0, group.size());
       for (std::int64_t branch = shape[1] - 1; branch >= 0; --branch) {
-        embeddings.push_back({branch_of(spread.local, branch), layout, group});
+        embeddings.push_back({branch_of(spread.local.on({}), branch), layout, group});
       }
     }
     write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
@@ -129,17 +129,17 @@ class Writer {
 // and the text encoder leaves before the transformer comes. Where the plan has transformer and
 // decoder in turn, each leaves before the other comes, wave by wave.
 void make_clips(const Job& job, const Family& model, const Plan& plan, const comm::Group& world,
-                const std::vector<Batch>& batches) {
+                const std::vector<Batch>& batches, Device device) {
   Encode encode(world, plan, model, job.dtype);
   const auto denoise_stage = model.denoise(world, plan, job.dtype);
   const auto decode_stage = model.decode(world, plan, job.dtype);
   DenoiseStage& denoise = *denoise_stage;
   DecodeStage& decode = *decode_stage;
   const bool split = plan.mode == Mode::split;
-  encode.load();
+  encode.load(device);
   if (split) {
-    denoise.load();
-    decode.load();
+    denoise.load(device);
+    decode.load(device);
   }
   Writer write(job, decode);
   // The replica that has the first batch tells how far the job is.
@@ -171,14 +171,14 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
     }
     encoded.clear();
     if (!split && !plan.in_turn) {
-      denoise.load();
-      decode.load();
+      denoise.load(device);
+      decode.load(device);
       release_free_memory();
     }
     // Replicas work on batches side by side; then their clips are decoded one after the other.
     for (std::size_t wave = first; wave < last; wave += denoise.replicas()) {
       const std::size_t end = std::min(last, wave + denoise.replicas());
-      if (plan.in_turn) denoise.load();
+      if (plan.in_turn) denoise.load(device);
       std::vector<std::vector<Sharded>> latents;
       for (std::size_t i = wave; i < end; ++i) {
         const trace::Mark mark(&trace::Recorder::clip, batches[i].front().index());
@@ -187,7 +187,7 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
       }
       if (plan.in_turn) {
         denoise.release();
-        decode.load();
+        decode.load(device);
       }
       if (!split) release_free_memory();  // in split mode a rank has one stage, whose sizes stay
       for (std::size_t i = wave; i < end; ++i) {
@@ -226,17 +226,19 @@ Status run(const Job& job, const ProgramInfo& program) {
 
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
+  const Device device = find_device(world, job.backend);
+  if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
   // Everything that can be refused is refused before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
-  const Conditions conditions = conditions_of(world, threads, job.dtype);
+  const Conditions conditions = conditions_of(world, threads, job.dtype, device);
   Plan plan = plan_roles(job, model, clips, conditions);
   world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
-  plan.speeds =
-      job.measure_speeds ? measure_speeds(world, job.dtype) : speeds_of_ranks(job, world.size());
+  plan.speeds = job.measure_speeds ? measure_speeds(world, job.dtype, device)
+                                   : speeds_of_ranks(job, world.size());
   const MemoryPlan memory = plan_memory(job, model, clips, plan, conditions);
   require_fit(job, model, clips, memory, conditions);
   plan.in_turn = memory.in_turn;
@@ -255,12 +257,13 @@ Status run(const Job& job, const ProgramInfo& program) {
             threads == 1 ? "thread" : "threads");
   log::info("{}", layout);
 
-  if (!clips.empty()) make_clips(job, model, plan, world, batches_of(clips, job.batch));
+  if (!clips.empty()) make_clips(job, model, plan, world, batches_of(clips, job.batch), device);
 
   const bool traced = job.trace_level > 0;
   if (traced) {
     write_trace(world, job.output,
-                {machine.host, plan.role(world.rank()), "cpu", threads, peak_memory_bytes()},
+                {machine.host, plan.role(world.rank()), name_of(device), threads,
+                 peak_memory_bytes(), device_memory(device).peak},
                 trace::recorder().spans);
   }
   JobRecord record{program.name, program.version, program.revision,
@@ -273,6 +276,7 @@ Status run(const Job& job, const ProgramInfo& program) {
   totals.clips = static_cast<int>(clips.size());
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
+  totals.peak_device_memory_bytes = device_memory(device).peak;
   const std::string report = closing_report(world, trace::recorder(), totals);
   log::info("{}results: {}", report, (job.output / "job.h5").string());
   return Status::ok;

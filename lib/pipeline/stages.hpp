@@ -19,9 +19,10 @@ Sharded hand_over(const Sharded& x, const Layout& to);
 class Encode {
  public:
   Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype);
-  void load();
+  /// The weights of this rank's layers, on the device on which they then compute.
+  void load(Device device);
   void release();
-  /// → [token, branch, channel] on the rank that has the final norm.
+  /// → [token, branch, channel] on the host of the rank that has the final norm.
   Sharded operator()(const Clip& clip);
 
  private:
@@ -32,6 +33,7 @@ class Encode {
   std::vector<DeviceMap::Stage> stages_;
   const Family& model_;
   DType dtype_;
+  Device device_;
   std::vector<std::optional<T5Layers>> layers_;  ///< of each stage, on the rank that holds it
   // Clips of a job mostly share their negative prompt: the last one is kept.
   std::vector<std::int32_t> last_negative_;
@@ -42,7 +44,7 @@ class Encode {
 class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { transformer_.reset(); }
   Layout context_layout(const Clip& clip, std::size_t place) const override;
   std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
@@ -61,7 +63,7 @@ class Denoise final : public DenoiseStage {
 class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load() override;
+  void load(Device device) override;
   void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;

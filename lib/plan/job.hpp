@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/common/paths.hpp"
+#include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 
 namespace reelmesh {
@@ -56,6 +57,7 @@ struct Job {
   int batch = 1;  ///< clips of one size that are denoised together, at most
 
   ParallelRequest parallel;
+  Backend backend = Backend::automatic;
   std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
   /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
   std::vector<double> speeds;

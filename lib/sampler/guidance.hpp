@@ -1,7 +1,6 @@
 #pragma once
 // Classifier-free guidance as CogVideoXPipeline of diffusers and Open-Sora's samplers compute it.
 #include <cstdint>
-#include <span>
 
 #include "tensor/tensor.hpp"
 
@@ -13,9 +12,9 @@ namespace reelmesh {
 double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t);
 
 /// out = uncond + scale·(cond - uncond), each operation rounded to float32. out may be uncond or
-/// cond. All spans are equally long.
-void combine_guidance(double scale, std::span<const float> uncond, std::span<const float> cond,
-                      std::span<float> out);
+/// cond. All are float32, of equally many numbers and on one device, which computes; the bits are
+/// the same on all.
+void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out);
 
 /// combine_guidance on the first `channels` channels, the result in cond; its other channels stay
 /// as they are. uncond, cond: float32 [frame, channel, row, column]. (Open-Sora 1.0 guides 3 of its

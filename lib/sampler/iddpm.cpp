@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "sampler/cuda/steps.hpp"
+#include "sampler/step_arithmetic.hpp"
 
 namespace reelmesh {
 namespace {
@@ -96,22 +98,25 @@ void Iddpm::step(int i, const Tensor& prediction, const Tensor& x, const DrawNoi
   expect(
       shape.size() == 4 && prediction.shape() == Shape{shape[0], 2 * shape[1], shape[2], shape[3]},
       "IDDPM step of {} with a prediction {}", to_string(shape), to_string(prediction.shape()));
-  const Coefficients& c = coefficients_.at(static_cast<std::size_t>(i));
-  std::vector<float> noise(static_cast<std::size_t>(x.numel()));
-  draw(noise);
+  const IddpmCoefficients& c = coefficients_.at(static_cast<std::size_t>(i));
+  const Tensor drawn = Tensor::empty(shape, DType::float32);
+  draw(drawn.span<float>());
   const bool last = i + 1 == calls();
-  const auto frame = static_cast<std::size_t>(shape[1] * shape[2] * shape[3]);
-  for (std::size_t t = 0; t < static_cast<std::size_t>(shape[0]); ++t) {
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) {
+      return gpu::iddpm_step(c, last, prediction, drawn.on(x.device()), x);
+    }
+  }
+  const std::int64_t frame = shape[1] * shape[2] * shape[3];
+  for (std::int64_t t = 0; t < shape[0]; ++t) {
     float* latent = x.data<float>() + t * frame;
     const float* epsilon = prediction.data<float>() + 2 * t * frame;
     const float* between = epsilon + frame;
-    for (std::size_t j = 0; j < frame; ++j) {
-      const float clean = c.sample_to_clean * latent[j] - c.noise_to_clean * epsilon[j];
-      const float mean = c.clean * clean + c.sample * latent[j];
-      const float part = (between[j] + 1.0F) / 2.0F;
-      const float log_variance =
-          part * c.largest_log_variance + (1.0F - part) * c.least_log_variance;
-      latent[j] = last ? mean : mean + std::exp(0.5F * log_variance) * noise[t * frame + j];
+    const float* noise = drawn.data<float>() + t * frame;
+    for (std::int64_t j = 0; j < frame; ++j) {
+      const float mean = iddpm_mean(c, epsilon[j], latent[j]);
+      latent[j] =
+          last ? mean : mean + std::exp(0.5F * iddpm_log_variance(c, between[j])) * noise[j];
     }
   }
 }

@@ -25,9 +25,16 @@ struct IddpmConfig {
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const IddpmConfig& config);
 
+/// Factors of one step, worked out in float64 and rounded to float32.
+struct IddpmCoefficients {
+  float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
+  float clean, sample;                    ///< mean = clean·x0 + sample·x
+  float least_log_variance, largest_log_variance;
+};
+
 class Iddpm {
  public:
-  /// Fills the span with the box of the next noise, in the order of the latent (see
+  /// Fills the span, of the host, with the box of the next noise, in the order of the latent (see
   /// fill_noise_by_channel; the reference draws for both branches and uses the first).
   using DrawNoise = std::function<void(std::span<float> box)>;
 
@@ -41,19 +48,14 @@ class Iddpm {
 
   /// x: float32 [frame, channel, row, column], the box of the latent after i steps, replaced by
   /// that after i + 1. prediction: float32 [frame, 2·channel, row, column], guided noise and where
-  /// the variance lies between its bounds (−1…1). Draws once, also on the last step, where the
-  /// noise is thrown away.
+  /// the variance lies between its bounds (−1…1), on the same device. Draws once, also on the last
+  /// step, where the noise is thrown away. The bits on devices are those of the host, except where
+  /// its library's exp does not give the nearest float32.
   void step(int i, const Tensor& prediction, const Tensor& x, const DrawNoise& draw) const;
 
  private:
-  /// Of one step, in the order of the calls.
-  struct Coefficients {
-    float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
-    float clean, sample;                    ///< mean = clean·x0 + sample·x
-    float least_log_variance, largest_log_variance;
-  };
   std::vector<std::int64_t> timesteps_;
-  std::vector<Coefficients> coefficients_;
+  std::vector<IddpmCoefficients> coefficients_;  // in the order of the calls
 };
 
 }  // namespace reelmesh

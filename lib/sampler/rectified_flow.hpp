@@ -38,7 +38,8 @@ class RectifiedFlow {
 
   /// x: float32 [frame, channel, row, column], the box of the latent after i steps, replaced by
   /// that after i + 1. prediction: float32 [frame, channel or 2·channel, row, column], the guided
-  /// velocity; channels behind those of x are not read. Draws no noise.
+  /// velocity, on the same device; channels behind those of x are not read. Draws no noise. All
+  /// devices give the bits of the host.
   void step(int i, const Tensor& prediction, const Tensor& x) const;
 
  private:

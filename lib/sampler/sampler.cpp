@@ -30,15 +30,17 @@ int Sampler::draws(int i) const {
   return i == 0 || schedule_.target(i) < 0 ? 1 : 2;
 }
 
-void Sampler::step(int i, std::span<const float> v, std::span<float> x, const DrawNoise& draw) {
+void Sampler::step(int i, const Tensor& v, const Tensor& x, const DrawNoise& draw) {
   expect(i == 0 || i == next_, "sampler step {} where {} was to follow", i, next_);
   if (kind_ == SamplerKind::ddim) {
     ddim_step(ddim_coefficients(schedule_, i), v, x);
   } else {
-    if (i == 0) clean_.assign(x.size(), 0.0F);
-    noise_.resize(x.size());
-    for (int n = 0; n < draws(i); ++n) draw(noise_);  // the last one counts
-    dpm_step(dpm_coefficients(schedule_, i), v, noise_, clean_, x);
+    if (i == 0) {
+      clean_ = Tensor::zeros(x.shape(), DType::float32, x.device());
+      noise_ = Tensor::empty(x.shape(), DType::float32);
+    }
+    for (int n = 0; n < draws(i); ++n) draw(noise_.span<float>());  // the last one counts
+    dpm_step(dpm_coefficients(schedule_, i), v, noise_.on(x.device()), clean_, x);
   }
   next_ = i + 1;
 }

@@ -1,11 +1,12 @@
 #pragma once
-// The sampler of one clip on one rank: holds what passes from step to step for the local box.
+// The sampler of one clip on one rank: holds what passes from step to step for the local box, on
+// the device where the latent is.
 #include <functional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "sampler/schedule.hpp"
+#include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
@@ -22,7 +23,8 @@ SamplerKind sampler_kind_of_option(std::string_view name);
 
 class Sampler {
  public:
-  /// Fills the span with the box of the next torch.randn of the whole latent.
+  /// Fills the span, of the host, with the box of the next torch.randn of the whole latent. Noise
+  /// is drawn on the host whatever the device, so that a seed gives the same everywhere.
   using DrawNoise = std::function<void(std::span<float> box)>;
 
   Sampler(SamplerKind kind, Schedule schedule);
@@ -33,16 +35,17 @@ class Sampler {
   /// two on all others, where the reference draws one and throws it away.
   int draws(int i) const;
 
-  /// x: the box of the latent after i steps, replaced by that after i + 1. v: the model's
-  /// prediction (guided) for it. Steps are made in order; step 0 starts a new clip.
-  void step(int i, std::span<const float> v, std::span<float> x, const DrawNoise& draw);
+  /// x: the box of the latent after i steps, float32, replaced by that after i + 1. v: the model's
+  /// prediction (guided) for it, on the same device. Steps are made in order; step 0 starts a new
+  /// clip, on the device of x. All devices give the bits of the host.
+  void step(int i, const Tensor& v, const Tensor& x, const DrawNoise& draw);
 
  private:
   SamplerKind kind_;
   Schedule schedule_;
   int next_ = 0;
-  std::vector<float> clean_;  // DPM: clean latent predicted on the last step
-  std::vector<float> noise_;
+  Tensor clean_;  // DPM: clean latent predicted on the last step
+  Tensor noise_;  // on the host
 };
 
 }  // namespace reelmesh

@@ -1,6 +1,7 @@
 #pragma once
 // One number of a sampler's step, for the host and for kernels. Each line is rounded to float32.
 #include "base/host_device.hpp"
+#include "sampler/iddpm.hpp"
 #include "sampler/steps.hpp"
 
 namespace reelmesh {
@@ -21,6 +22,21 @@ REELMESH_HOST_DEVICE inline float dpm_next(const DpmCoefficients& c, float v, fl
   const float d = c.second_order ? c.clean_now * now - c.clean_before * clean : now;
   clean = now;
   return c.sample * x - c.clean * d + c.noise * noise;
+}
+
+REELMESH_HOST_DEVICE inline float iddpm_mean(const IddpmCoefficients& c, float epsilon, float x) {
+  const float clean = c.sample_to_clean * x - c.noise_to_clean * epsilon;
+  return c.clean * clean + c.sample * x;
+}
+
+/// between: −1…1.
+REELMESH_HOST_DEVICE inline float iddpm_log_variance(const IddpmCoefficients& c, float between) {
+  const float part = (between + 1.0F) / 2.0F;
+  return part * c.largest_log_variance + (1.0F - part) * c.least_log_variance;
+}
+
+REELMESH_HOST_DEVICE inline float flow_next(float stride, float velocity, float x) {
+  return x + velocity * stride;
 }
 
 }  // namespace reelmesh

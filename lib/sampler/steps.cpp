@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "sampler/cuda/steps.hpp"
 #include "sampler/step_arithmetic.hpp"
 
 namespace reelmesh {
@@ -46,17 +47,30 @@ DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
   return c;
 }
 
-void ddim_step(const DdimCoefficients& c, std::span<const float> v, std::span<float> x) {
-  expect(v.size() == x.size(), "DDIM step of {} values with {} predictions", x.size(), v.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = ddim_next(c, v[i], x[i]);
+void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
+  expect(v.numel() == x.numel(), "DDIM step of {} values with {} predictions", x.numel(),
+         v.numel());
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::ddim_step(c, v, x);
+  }
+  const std::span<const float> from = v.span<float>();
+  const std::span<float> to = x.span<float>();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = ddim_next(c, from[i], to[i]);
 }
 
-void dpm_step(const DpmCoefficients& c, std::span<const float> v, std::span<const float> noise,
-              std::span<float> clean, std::span<float> x) {
-  expect(v.size() == x.size() && noise.size() == x.size() && clean.size() == x.size(),
-         "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.size(),
-         v.size(), noise.size(), clean.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = dpm_next(c, v[i], noise[i], clean[i], x[i]);
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
+              const Tensor& x) {
+  expect(v.numel() == x.numel() && noise.numel() == x.numel() && clean.numel() == x.numel(),
+         "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.numel(),
+         v.numel(), noise.numel(), clean.numel());
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::dpm_step(c, v, noise, clean, x);
+  }
+  const std::span<const float> from = v.span<float>(), drawn = noise.span<float>();
+  const std::span<float> kept = clean.span<float>(), to = x.span<float>();
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] = dpm_next(c, from[i], drawn[i], kept[i], to[i]);
+  }
 }
 
 }  // namespace reelmesh

@@ -2,9 +2,8 @@
 // One step from a noisier to a cleaner latent. Source: CogVideoXDDIMScheduler.step and
 // CogVideoXDPMScheduler.step of diffusers for v-prediction. Each line of arithmetic is rounded to
 // float32 as the reference's separate tensor operations are, so that the results have equal bits.
-#include <span>
-
 #include "sampler/schedule.hpp"
+#include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
@@ -25,12 +24,15 @@ struct DpmCoefficients {
 DdimCoefficients ddim_coefficients(const Schedule& schedule, int i);
 DpmCoefficients dpm_coefficients(const Schedule& schedule, int i);
 
-/// x: latent, replaced by the next one. v: what the model predicted. All spans are equally long.
-void ddim_step(const DdimCoefficients& c, std::span<const float> v, std::span<float> x);
+// On the device of x, with equal bits on all. Tensors are float32, of equally many numbers and on
+// that device.
+
+/// x: latent, replaced by the next one. v: what the model predicted.
+void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x);
 
 /// clean: x0 of the last step (not read on the first), replaced by that of this one. noise:
 /// standard normal numbers.
-void dpm_step(const DpmCoefficients& c, std::span<const float> v, std::span<const float> noise,
-              std::span<float> clean, std::span<float> x);
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
+              const Tensor& x);
 
 }  // namespace reelmesh

@@ -26,11 +26,11 @@ struct RankRow {
   char role[32];
   char device[64];
   std::int32_t threads;
-  std::int64_t peak_memory_bytes, clock_offset_ns;
+  std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns;
 };
 
 // No gaps between the members: whole rows are compared after writing.
-static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 184);
+static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192);
 
 template <std::size_t n>
 void put(char (&field)[n], std::string_view text) {
@@ -76,14 +76,16 @@ hdf5::Datatype span_type() {
 }
 
 hdf5::Datatype rank_type() {
-  return compound(sizeof(RankRow),
-                  {{"rank", offsetof(RankRow, rank), H5T_NATIVE_INT32},
-                   {"host", offsetof(RankRow, host), hdf5::no_id, sizeof RankRow::host},
-                   {"role", offsetof(RankRow, role), hdf5::no_id, sizeof RankRow::role},
-                   {"device", offsetof(RankRow, device), hdf5::no_id, sizeof RankRow::device},
-                   {"threads", offsetof(RankRow, threads), H5T_NATIVE_INT32},
-                   {"peak_memory_bytes", offsetof(RankRow, peak_memory_bytes), H5T_NATIVE_INT64},
-                   {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
+  return compound(
+      sizeof(RankRow),
+      {{"rank", offsetof(RankRow, rank), H5T_NATIVE_INT32},
+       {"host", offsetof(RankRow, host), hdf5::no_id, sizeof RankRow::host},
+       {"role", offsetof(RankRow, role), hdf5::no_id, sizeof RankRow::role},
+       {"device", offsetof(RankRow, device), hdf5::no_id, sizeof RankRow::device},
+       {"threads", offsetof(RankRow, threads), H5T_NATIVE_INT32},
+       {"peak_memory_bytes", offsetof(RankRow, peak_memory_bytes), H5T_NATIVE_INT64},
+       {"peak_device_memory_bytes", offsetof(RankRow, peak_device_memory_bytes), H5T_NATIVE_INT64},
+       {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
 }
 
 /// This rank's rows on the clock of rank 0, sorted by start.
@@ -118,6 +120,7 @@ RankRow row_of(const RankRecord& record, int rank, std::int64_t offset) {
   put(row.device, record.device);
   row.threads = record.threads;
   row.peak_memory_bytes = record.peak_memory_bytes;
+  row.peak_device_memory_bytes = record.peak_device_memory_bytes;
   row.clock_offset_ns = offset;
   return row;
 }
@@ -129,7 +132,7 @@ std::int64_t clock_offset_ns(const comm::Group& group) {
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   std::int64_t offset = 0;
   const auto message = [](int peer, std::int64_t& value) {
-    return comm::Message{peer, &value, sizeof value};
+    return comm::Message{peer, Tensor::wrap(&value, {sizeof value}, DType::uint8, nullptr)};
   };
   std::int64_t theirs = 0;
   for (int rank = 1; rank < group.size(); ++rank) {

@@ -16,7 +16,8 @@ struct RankRecord {
   std::string role;    ///< "text", "denoise", "decode", "all"
   std::string device;  ///< "cpu", or a GPU's name
   int threads = 1;
-  std::int64_t peak_memory_bytes = 0;
+  std::int64_t peak_memory_bytes = 0;         ///< on the host
+  std::int64_t peak_device_memory_bytes = 0;  ///< of tensors on a GPU
 };
 
 /// What to add to trace::now_ns() of this rank to have the clock of rank 0, from the fastest of

@@ -28,6 +28,26 @@ Device device_of_rank(Backend backend, int local_rank) {
   return {};
 }
 
+std::string name_of(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::name(device);
+  }
+  return "cpu";
+}
+
+void synchronize(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) cuda::synchronize(device);
+  }
+}
+
+void settle(Device device) noexcept {
+  try {
+    synchronize(device);
+  } catch (const Error&) {
+  }
+}
+
 DeviceMemory device_memory(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) return cuda::memory(device);

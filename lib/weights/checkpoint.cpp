@@ -84,10 +84,9 @@ Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
   return out;
 }
 
-Checkpoint Checkpoint::on(Device device) const {
-  Checkpoint out = *this;
-  out.device_ = device;
-  return out;
+Checkpoint Checkpoint::on(Device device) && {
+  device_ = device;
+  return std::move(*this);
 }
 
 void Checkpoint::add_file(const fs::path& path) {

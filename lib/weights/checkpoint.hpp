@@ -37,7 +37,7 @@ class Checkpoint {
   static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
 
   /// The same tensors, loaded to this device (the host where none is named).
-  Checkpoint on(Device device) const;
+  Checkpoint on(Device device) &&;
   Device device() const { return device_; }
 
   const std::filesystem::path& folder() const { return folder_; }

@@ -55,7 +55,7 @@ class AttentionKernel : public KernelTest {
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernel, all_types, type_name);
 
 TEST_P(AttentionKernel, IsSoftmaxOfTheScores) {
-  for (const std::int64_t channels : {6, 16, 64, 72, 128}) {
+  for (const std::int64_t channels : {6, 16, 64, 72, 128, 136}) {
     for (const std::int64_t tokens : {1, 33, 150}) {
       const Tensor qkv = random({tokens, 2, 3, 2, channels}, 1);
       const float scale = 1.0F / std::sqrt(static_cast<float>(channels));
@@ -66,8 +66,10 @@ TEST_P(AttentionKernel, IsSoftmaxOfTheScores) {
 }
 
 TEST_P(AttentionKernel, AddsTheBias) {
-  const Tensor qkv = random({70, 1, 3, 3, 64}, 1), bias = random_tensor({3, 70, 70}, 2);
-  EXPECT_LT(relative_error(attend(qkv, 0.125F, bias), exact(qkv, 0.125F, bias)), tolerance());
+  for (const std::int64_t channels : {64, 130}) {
+    const Tensor qkv = random({70, 1, 3, 3, channels}, 1), bias = random_tensor({3, 70, 70}, 2);
+    EXPECT_LT(relative_error(attend(qkv, 0.125F, bias), exact(qkv, 0.125F, bias)), tolerance());
+  }
 }
 
 TEST_P(AttentionKernel, KeysAreMaskedByAnInfiniteBias) {
@@ -90,35 +92,41 @@ TEST_P(AttentionKernel, LargeScoresDoNotOverflow) {
 
 TEST_P(AttentionKernel, KeysMayComeInParts) {
   const std::int64_t tokens = 1024 + 37, block = ops::Attention::block_keys;
-  const Tensor q = random({19, 1, 1, 2, 64}, 1), kv = random({tokens, 1, 2, 2, 64}, 2);
-  const Tensor queries = there(q), keys = there(kv);
-  const auto once = gpu::attention_work({queries, 0}, 0.125F, {});
-  once->add({keys, 0}, {keys, 1}, tokens);
-  const auto parts = gpu::attention_work({queries, 0}, 0.125F, {});
-  for (std::int64_t first = 0; first < tokens; first += block) {
-    const Tensor some = keys.rows(first, std::min(block, tokens - first));
-    parts->add({some, 0}, {some, 1}, some.shape(0));
+  for (const std::int64_t channels : {64, 132}) {
+    const Tensor q = random({19, 1, 1, 2, channels}, 1),
+                 kv = random({tokens, 1, 2, 2, channels}, 2);
+    const Tensor queries = there(q), keys = there(kv);
+    const auto once = gpu::attention_work({queries, 0}, 0.125F, {});
+    once->add({keys, 0}, {keys, 1}, tokens);
+    const auto parts = gpu::attention_work({queries, 0}, 0.125F, {});
+    for (std::int64_t first = 0; first < tokens; first += block) {
+      const Tensor some = keys.rows(first, std::min(block, tokens - first));
+      parts->add({some, 0}, {some, 1}, some.shape(0));
+    }
+    const Tensor result = back(parts->finish());
+    EXPECT_TRUE(same_bits(back(once->finish()), result));
+    ops::Attention on_cpu(q.reshape({19, 1, 2, channels}), 0.125F);
+    on_cpu.add(kv);
+    EXPECT_LT(relative_error(result, on_cpu.finish()), tolerance());
   }
-  const Tensor result = back(parts->finish());
-  EXPECT_TRUE(same_bits(back(once->finish()), result));
-  ops::Attention on_cpu(q.reshape({19, 1, 2, 64}), 0.125F);
-  on_cpu.add(kv);
-  EXPECT_LT(relative_error(result, on_cpu.finish()), tolerance());
 }
 
 TEST_P(AttentionKernel, QueriesDoNotDependOnTheirNumber) {
   const std::int64_t tokens = size(150, 4000);
-  const Tensor q = random({tokens, 1, 1, 2, 64}, 1), kv = random({tokens, 1, 2, 2, 64}, 2);
-  const Tensor queries = there(q), keys = there(kv);
-  const auto attend_rows = [&](std::int64_t first, std::int64_t count) {
-    const auto work = gpu::attention_work({queries.rows(first, count), 0}, 0.125F, {});
-    work->add({keys, 0}, {keys, 1}, tokens);
-    return back(work->finish());
-  };
-  const Tensor all = attend_rows(0, tokens);
-  for (const auto& [first, count] :
-       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 1}, {13, 70}, {tokens - 3, 3}}) {
-    EXPECT_TRUE(same_bits(attend_rows(first, count), all.rows(first, count).clone())) << first;
+  for (const std::int64_t channels : {64, 136}) {
+    const Tensor q = random({tokens, 1, 1, 2, channels}, 1);
+    const Tensor kv = random({tokens, 1, 2, 2, channels}, 2);
+    const Tensor queries = there(q), keys = there(kv);
+    const auto attend_rows = [&](std::int64_t first, std::int64_t count) {
+      const auto work = gpu::attention_work({queries.rows(first, count), 0}, 0.125F, {});
+      work->add({keys, 0}, {keys, 1}, tokens);
+      return back(work->finish());
+    };
+    const Tensor all = attend_rows(0, tokens);
+    for (const auto& [first, count] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 1}, {13, 70}, {tokens - 3, 3}}) {
+      EXPECT_TRUE(same_bits(attend_rows(first, count), all.rows(first, count).clone())) << first;
+    }
   }
 }
 

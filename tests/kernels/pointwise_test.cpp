@@ -32,6 +32,21 @@ TEST_P(Pointwise, MultiplyAndSilu) {
   }
 }
 
+TEST_P(Pointwise, Scaled) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({7, n}, 1);
+    EXPECT_TRUE(same_bits(back(gpu::scaled(there(x), 5.4901F)), ops::scaled(x, 5.4901F))) << n;
+  }
+}
+
+TEST_P(Pointwise, ChannelsToFrames) {
+  for (const Shape& shape : {Shape{2, 3, 5, 16}, {1, 2, 2, 6}, {3, 0, 2, 8}}) {
+    const Tensor x = random(shape, 1);
+    const Tensor frames = back(gpu::channels_to_frames(there(x)));
+    EXPECT_TRUE(same_bits(frames, ops::channels_to_frames(x))) << to_string(shape);
+  }
+}
+
 TEST_P(Pointwise, AddTableTakesBothTypes) {
   for (const std::int64_t n : widths()) {
     for (const DType of_table : {GetParam(), DType::float32}) {
@@ -47,7 +62,7 @@ TEST_P(Pointwise, AddTableTakesBothTypes) {
 TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, n}, 1), out = Tensor::zeros({6, 3, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place);
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
@@ -59,7 +74,7 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
 TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, 2, n}, 1), out = Tensor::zeros({6, 6, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place);
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;

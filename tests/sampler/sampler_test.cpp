@@ -16,9 +16,15 @@ namespace {
 
 constexpr std::int64_t numel_of_case = 20;
 
-std::vector<float> draw(TorchGenerator& generator) {
-  std::vector<float> values(numel_of_case);
-  fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, values.data());
+Tensor draw(TorchGenerator& generator) {
+  const Tensor values = Tensor::empty({numel_of_case}, DType::float32);
+  fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, values.data<float>());
+  return values;
+}
+
+Tensor filled(const Shape& shape, float value) {
+  const Tensor values = Tensor::empty(shape, DType::float32);
+  for (float& x : values.span<float>()) x = value;
   return values;
 }
 
@@ -40,14 +46,14 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
 
     TorchGenerator generator(3);
     TorchGenerator predictions(7);
-    std::vector<float> x = draw(generator);
+    const Tensor x = draw(generator);
     for (int i = 0; i < calls; ++i) {
       sampler.step(i, draw(predictions), x, [&](std::span<float> box) {
         fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, box.data());
       });
       if (i < 3 || i + 1 == calls) {
         std::istringstream expected(lines.at(at++));
-        EXPECT_EQ(bits(x), read_bits(expected, numel_of_case)) << "after call " << i;
+        EXPECT_EQ(bits(x.span<float>()), read_bits(expected, numel_of_case)) << "after call " << i;
       }
     }
   }
@@ -57,8 +63,7 @@ TEST(Sampler, DrawsAsOftenAsTheReference) {
   const Schedule schedule({}, 50);
   int drawn = 0;
   int promised = 0;
-  std::vector<float> x(3, 1.0F);
-  const std::vector<float> v(3, 0.5F);
+  const Tensor x = filled({3}, 1.0F), v = filled({3}, 0.5F);
   Sampler dpm(SamplerKind::dpm, schedule);
   for (int i = 0; i < 50; ++i) {
     promised += dpm.draws(i);
@@ -77,9 +82,9 @@ TEST(Sampler, StartsAnewForTheNextClip) {
   const Schedule schedule({}, 4);
   const auto run = [](Sampler& sampler) {
     TorchGenerator generator(1);
-    std::vector<float> x = draw(generator);
+    const Tensor x = draw(generator);
     for (int i = 0; i < 4; ++i) {
-      sampler.step(i, std::vector<float>(numel_of_case, 0.5F), x, [&](std::span<float> box) {
+      sampler.step(i, filled({numel_of_case}, 0.5F), x, [&](std::span<float> box) {
         fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, box.data());
       });
     }
@@ -88,20 +93,21 @@ TEST(Sampler, StartsAnewForTheNextClip) {
   Sampler used(SamplerKind::dpm, schedule);
   Sampler fresh(SamplerKind::dpm, schedule);
   run(used);
-  EXPECT_EQ(run(used), run(fresh));
+  EXPECT_EQ(bits(run(used).span<float>()), bits(run(fresh).span<float>()));
 }
 
-TEST(Sampler, RefusesStepsOutOfOrderAndSpansThatDiffer) {
+TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
   Sampler sampler(SamplerKind::dpm, Schedule({}, 4));
-  std::vector<float> x(3);
+  const Tensor x = filled({3}, 0);
   const auto none = [](std::span<float>) {};
   EXPECT_THROW(sampler.step(1, x, x, none), Error);
-  EXPECT_THROW(sampler.step(0, std::vector<float>(2), x, none), Error);
+  EXPECT_THROW(sampler.step(0, filled({2}, 0), x, none), Error);
 }
 
 TEST(Sampler, WorksOnAnEmptyBox) {
   Sampler sampler(SamplerKind::dpm, Schedule({}, 4));
-  for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(sampler.step(i, {}, {}, [](std::span<float>) {}));
+  const Tensor x = Tensor::empty({2, 0, 3}, DType::float32);
+  for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(sampler.step(i, x, x, [](std::span<float>) {}));
 }
 
 TEST(SamplerKind, IsKnownByItsNames) {
@@ -125,19 +131,19 @@ TEST(GuidanceScale, FollowsTheReferenceSequence) {
 }
 
 TEST(CombineGuidance, RoundsEachOperation) {
-  const std::vector<float> uncond = {0.1F, -2.0F, 3.3333333F, 0.0F};
-  const std::vector<float> cond = {0.7F, 1.5F, 3.3333335F, -0.0F};
-  std::vector<float> out(4);
+  const Tensor uncond = Tensor::of({0.1F, -2.0F, 3.3333333F, 0.0F}, {4});
+  const Tensor cond = Tensor::of({0.7F, 1.5F, 3.3333335F, -0.0F}, {4});
+  const Tensor out = filled({4}, 0);
   combine_guidance(6.0, uncond, cond, out);
   for (std::size_t i = 0; i < 4; ++i) {
-    const float difference = cond[i] - uncond[i];
+    const float difference = cond.span<float>()[i] - uncond.span<float>()[i];
     const float scaled = 6.0F * difference;
-    EXPECT_EQ(out[i], uncond[i] + scaled);
+    EXPECT_EQ(out.span<float>()[i], uncond.span<float>()[i] + scaled);
   }
-  std::vector<float> in_place = cond;
+  const Tensor in_place = cond.clone();
   combine_guidance(6.0, uncond, in_place, in_place);
-  EXPECT_EQ(in_place, out);
-  EXPECT_THROW(combine_guidance(6.0, uncond, cond, std::span(out).first(2)), Error);
+  EXPECT_EQ(bits(in_place.span<float>()), bits(out.span<float>()));
+  EXPECT_THROW(combine_guidance(6.0, uncond, cond, out.rows(0, 2)), Error);
 }
 
 // Steps on boxes of any kind are the steps on the whole: random shapes, kinds and boxes, some
@@ -152,21 +158,20 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
     const auto run = [&](const Shape& offset, const Shape& extent) {
       TorchGenerator generator{unsigned(i)}, predictions{77};
       const auto drawn = [&](TorchGenerator& from) {
-        std::vector<float> box(std::size_t(numel(extent)));
-        fill_noise(from, global, offset, extent, box.data());
+        const Tensor box = Tensor::empty(extent, DType::float32);
+        fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };
       Sampler sampler(kind, Schedule({}, steps));
-      std::vector<float> x = drawn(generator);
+      const Tensor x = drawn(generator);
       for (int step = 0; step < sampler.schedule().calls(); ++step) {
         sampler.step(step, drawn(predictions), x, [&](std::span<float> box) {
-          const std::vector<float> noise = drawn(generator);
-          std::copy(noise.begin(), noise.end(), box.begin());
+          fill_noise(generator, global, offset, extent, box.data());
         });
       }
       return x;
     };
-    const std::vector<float> whole = run({0, 0, 0, 0}, global);
+    const Tensor whole = run({0, 0, 0, 0}, global);
     Shape offset, extent;
     for (const std::int64_t n : global) {
       offset.push_back(std::int64_t(random() % std::uint64_t(n)));
@@ -181,9 +186,10 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
         inside = inside && at >= offset[a] && at < offset[a] + extent[a];
         rest /= global[a];
       }
-      if (inside) expected.push_back(whole[std::size_t(e)]);
+      if (inside) expected.push_back(whole.data<float>()[e]);
     }
-    EXPECT_EQ(bits(run(offset, extent)), bits(expected)) << to_string(offset) << to_string(extent);
+    EXPECT_EQ(bits(run(offset, extent).span<float>()), bits(expected))
+        << to_string(offset) << to_string(extent);
   }
 }
 

@@ -32,8 +32,8 @@ with h5py.File(PATH, "r") as file:
     assert found == expected, f"found {found}\nexpected {expected}"
     ranks = file["ranks"][...]
     assert ranks.dtype.names == ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
-                                 "clock_offset_ns"), ranks.dtype.names
+                                 "peak_device_memory_bytes", "clock_offset_ns"), ranks.dtype.names
     for rank, row in enumerate(ranks):
         host = f"nœud-{rank}".encode()
-        assert row.tolist()[:6] == (rank, host, b"all", b"cpu", 2, 4096), row
+        assert row.tolist()[:7] == (rank, host, b"all", b"cpu", 2, 4096, 8192), row
     assert ranks["clock_offset_ns"][0] == 0

@@ -21,7 +21,7 @@ class Trace : public testing::Test {
   Trace() : folder(world) {}
 
   RankRecord mine() const {
-    return {"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096};
+    return {"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096, 8192};
   }
 
   comm::Group world = comm::Group::world();

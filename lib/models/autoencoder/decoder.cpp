@@ -1,7 +1,5 @@
 #include "models/autoencoder/decoder.hpp"
 
-#include <cstring>
-
 #include "layout/items.hpp"
 #include "models/common/channels_last.hpp"
 #include "ops/pointwise.hpp"
@@ -9,7 +7,7 @@
 namespace reelmesh {
 namespace {
 
-// x·factor + offset for each channel, rounded once. x: […, channel].
+// x·factor + offset for each channel, rounded once. x: […, channel], on the host.
 Tensor scaled_channels(const Tensor& x, const std::vector<float>& factor,
                        const std::vector<float>& offset) {
   Tensor out = x.to(DType::float32).clone();
@@ -27,12 +25,14 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
                                  DType dtype, std::vector<double> speeds)
     : config_(config),
       dtype_(dtype),
+      device_(weights.device()),
       speeds_(std::move(speeds)),
       image_(weights, config.image, dtype) {
   if (!config.temporal) return;
   const std::int64_t channels = config.temporal->channels;
   const auto load = [&](const char* name) {
-    const Tensor values = weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32);
+    const Tensor values =
+        weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32).on({});
     return std::vector<float>(values.span<float>().begin(), values.span<float>().end());
   };
   scale_ = load("scale");
@@ -58,9 +58,9 @@ Sharded OpenSoraDecoder::in_time(const Sharded& latents, std::int64_t frames) co
     return item_layout({count, shape[2], shape[3]}, size, ranks, speeds_).with_axis(3, shape[1]);
   };
   const Layout groups = layout_of(shape[0], micro_latents), out = layout_of(frames, micro);
-  const Sharded mine{scaled_channels(channels_last(latents.local, 1.0F, dtype_), scale_, shift_),
-                     groups, latents.group};
-  const Sharded decoded{Tensor::empty(own_box(out, latents.group).extent, dtype_), out,
+  const Tensor whole = channels_last(latents.local.on({}), 1.0F, dtype_);
+  const Sharded mine{scaled_channels(whole, scale_, shift_).on(device_), groups, latents.group};
+  const Sharded decoded{Tensor::empty(own_box(out, latents.group).extent, dtype_, device_), out,
                         latents.group};
   const ImagePart part(mine.group, pixels_of_own_items(mine.layout, mine.group));
   for (std::int64_t first = 0, done = 0; first < mine.local.shape(0) && !mine.local.empty();
@@ -68,9 +68,7 @@ Sharded OpenSoraDecoder::in_time(const Sharded& latents, std::int64_t frames) co
     const Tensor group =
         mine.local.rows(first, std::min(micro_latents, mine.local.shape(0) - first));
     const std::int64_t count = std::min(micro, decoded.local.shape(0) - done);
-    const Tensor result = (*temporal_)(part, group, count);
-    std::memcpy(decoded.local.rows(done, count).raw(), result.raw(),
-                static_cast<std::size_t>(result.bytes()));
+    decoded.local.rows(done, count).copy_from((*temporal_)(part, group, count));
     done += count;
   }
   return relayout(decoded, layout_of(frames, 1));
@@ -86,21 +84,18 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, std::int64_t frames, DTy
   const Layout images =
       item_layout({frames, shape[2], shape[3]}, 1, latents.layout.ranks(), speeds_);
   const Layout video = images.scaled(1, factor).scaled(2, factor).with_axis(3, 3);
-  const Sharded mine = temporal_ ? in_time(latents, frames)
-                                 : Sharded{channels_last(latents.local, 1.0F, dtype_),
-                                           images.with_axis(3, shape[1]), latents.group};
+  const Sharded mine = temporal_
+                           ? in_time(latents, frames)
+                           : Sharded{channels_last(latents.local.on({}), 1.0F, dtype_).on(device_),
+                                     images.with_axis(3, shape[1]), latents.group};
   const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored), video,
                     latents.group};
   if (mine.local.empty()) return out;
-  const auto channels = static_cast<std::size_t>(shape[1]);
-  const std::vector<float> inverse(channels, static_cast<float>(1 / config_.scaling_factor));
-  const std::vector<float> zeros(channels, 0.0F);
+  const auto inverse = static_cast<float>(1 / config_.scaling_factor);
   const ImagePart part(mine.group, pixels_of_own_items(mine.layout, mine.group));
   for (std::int64_t frame = 0; frame < mine.local.shape(0); ++frame) {
-    const Tensor image =
-        store(image_(part, scaled_channels(mine.local.rows(frame, 1), inverse, zeros)));
-    std::memcpy(out.local.rows(frame, 1).raw(), image.raw(),
-                static_cast<std::size_t>(image.bytes()));
+    const Tensor image = image_(part, ops::scaled(mine.local.rows(frame, 1), inverse));
+    out.local.rows(frame, 1).copy_from(store(image));
   }
   return out;
 }

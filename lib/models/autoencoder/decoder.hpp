@@ -9,7 +9,8 @@ namespace reelmesh {
 
 class OpenSoraDecoder {
  public:
-  /// speeds: of the ranks that decode, by which their parts are cut; empty: equal.
+  /// Decodes on the device to which the weights are loaded. speeds: of the ranks that decode, by
+  /// which their parts are cut; empty: equal.
   OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype,
                   std::vector<double> speeds = {});
 
@@ -18,9 +19,10 @@ class OpenSoraDecoder {
   static Layout layout(const OpenSoraVaeConfig& config, const Shape& latents, int ranks,
                        const std::vector<double>& speeds = {});
 
-  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, in layout() over
-  /// the group. frames: of the video, from which the latents' number follows (latent_frames). →
-  /// uint8 [frame, row, column, 3] over the group, frames and rows cut. Collective over the group.
+  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
+  /// device, in layout() over the group. frames: of the video, from which the latents' number
+  /// follows (latent_frames). → uint8 [frame, row, column, 3] on the host, over the group, frames
+  /// and rows cut. Collective over the group.
   Sharded pixels(const Sharded& latents, std::int64_t frames) const;
 
   /// The same before rounding to bytes: float32, in −1…1 and beyond.
@@ -36,6 +38,7 @@ class OpenSoraDecoder {
 
   OpenSoraVaeConfig config_;
   DType dtype_;
+  Device device_;
   std::vector<double> speeds_;
   std::vector<float> scale_, shift_;  ///< of the latents' channels, before the first autoencoder
   std::optional<TemporalDecoder> temporal_;

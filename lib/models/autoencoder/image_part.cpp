@@ -30,7 +30,7 @@ Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
     for (ops::Image::Piece& piece : before.pieces) {
       Shape shape = piece.values.shape();
       shape[0] = convolution.frames() - 1;
-      piece.values = Tensor::zeros(shape, x.dtype());
+      piece.values = Tensor::zeros(shape, x.dtype(), x.device());
     }
   }
   return reelmesh::convolve(convolution, running, before, enlarged);

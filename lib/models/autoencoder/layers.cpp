@@ -10,7 +10,8 @@ ops::Convolution load_convolution(const Checkpoint& weights, const std::string& 
   Shape shape{out, in};
   shape.insert(shape.end(), static_cast<std::size_t>(kernel_axes), 3);
   return {weights.load(name + ".weight", shape, dtype),
-          bias ? weights.load(name + ".bias", {out}, dtype) : Tensor::zeros({out}, dtype)};
+          bias ? weights.load(name + ".bias", {out}, dtype)
+               : Tensor::zeros({out}, dtype, weights.device())};
 }
 
 ResidualBlock::ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,

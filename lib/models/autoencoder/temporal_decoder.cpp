@@ -1,32 +1,12 @@
 #include "models/autoencoder/temporal_decoder.hpp"
 
 #include "base/trace.hpp"
-#include "ops/parallel.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
 namespace {
 
 constexpr double eps = 1e-5;  // of all group norms: PyTorch's default
-
-// [frame, row, column, 2·channel] → [2·frame, row, column, channel]: channels 2c and 2c + 1 are
-// channel c of two frames, one after the other.
-Tensor channels_to_frames(const Tensor& x) {
-  Tensor out = Tensor::empty({2 * x.shape(0), x.shape(1), x.shape(2), x.shape(3) / 2}, x.dtype());
-  const std::int64_t pixels = x.shape(1) * x.shape(2), channels = x.shape(3) / 2;
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    ops::parallel_for(x.shape(0) * pixels, 256, [&](std::int64_t at) {
-      const T* from = x.data<T>() + at * 2 * channels;
-      T* into = out.data<T>() + (at / pixels * 2 * pixels + at % pixels) * channels;
-      for (std::int64_t c = 0; c < channels; ++c) {
-        into[c] = from[2 * c];
-        into[pixels * channels + c] = from[2 * c + 1];
-      }
-    });
-  });
-  return out;
-}
 
 }  // namespace
 
@@ -77,7 +57,7 @@ Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
   for (const ResidualBlock& residual : first_) x = residual(part, x);
   for (const Level& level : levels_) {
     for (const ResidualBlock& residual : level.residuals) x = residual(part, x);
-    if (level.doubles) x = channels_to_frames(part.convolve(level.doubling, x));
+    if (level.doubles) x = ops::channels_to_frames(part.convolve(level.doubling, x));
   }
   x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
   expect(frames <= x.shape(0), "{} frames of {}", frames, x.shape(0));

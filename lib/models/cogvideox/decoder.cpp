@@ -1,7 +1,6 @@
 #include "models/cogvideox/decoder.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include "base/trace.hpp"
@@ -43,7 +42,7 @@ struct CogVideoXDecoder::State {
 
 CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config,
                                    DType dtype)
-    : config_(config), dtype_(dtype) {
+    : config_(config), dtype_(dtype), device_(weights.device()) {
   const auto& widths = config.block_channels;
   std::int64_t channels = widths.back();
   conv_in_ = load_causal(weights, "decoder.conv_in", config.latent_channels, channels);
@@ -123,9 +122,9 @@ ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
     Shape shape = values.shape();
     const std::int64_t frames = shape[0];
     shape[0] = 2;
-    const Tensor two = Tensor::empty(shape, values.dtype());
+    const Tensor two = Tensor::empty(shape, values.dtype(), values.device());
     const auto keep = [&](std::int64_t place, const Tensor& frame) {
-      std::memcpy(two.rows(place, 1).raw(), frame.raw(), static_cast<std::size_t>(frame.bytes()));
+      two.rows(place, 1).copy_from(frame);
     };
     keep(0, frames > 1              ? values.rows(frames - 2, 1)
             : before.pieces.empty() ? values
@@ -174,7 +173,7 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
 }
 
 Tensor CogVideoXDecoder::apply(const Residual& residual, State& state, const Tensor& x) const {
-  Tensor h = Tensor::empty(x.shape(), x.dtype());
+  Tensor h = Tensor::empty(x.shape(), x.dtype(), x.device());
   apply(residual.norm1, state, x, h);
   h = apply(residual.conv1, state, h);
   apply(residual.norm2, state, h, h);
@@ -193,10 +192,9 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
   // Frames are repeated before the convolution, which sees one frame at a time: the same as after.
   Shape shape = frames.shape();
   shape[0] = count % 2 == 1 ? 2 * count - 1 : 2 * count;
-  Tensor doubled = Tensor::empty(shape, frames.dtype());
+  Tensor doubled = Tensor::empty(shape, frames.dtype(), frames.device());
   for (std::int64_t t = 0; t < shape[0] && !frames.empty(); ++t) {
-    const Tensor from = frames.rows((t + count % 2) / 2, 1);
-    std::memcpy(doubled.rows(t, 1).raw(), from.raw(), static_cast<std::size_t>(from.bytes()));
+    doubled.rows(t, 1).copy_from(frames.rows((t + count % 2) / 2, 1));
   }
   return doubled;
 }
@@ -235,7 +233,9 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
         latents.local.empty()
             ? Tensor::empty({count, latents.layout.global()[1], 0, 0}, DType::float32)
             : latents.local.rows(first, count);
-    state.latents = channels_last(mine, static_cast<float>(1.0 / config_.scaling_factor), dtype_);
+    state.latents =
+        channels_last(mine.on({}), static_cast<float>(1.0 / config_.scaling_factor), dtype_)
+            .on(device_);
     Tensor x = apply(conv_in_, state, state.latents);
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {
@@ -261,8 +261,7 @@ Sharded CogVideoXDecoder::pixels(const Sharded& latents) const {
   decode(latents, [&](std::int64_t first, const Tensor& frames) {
     if (frames.empty()) return;
     const Tensor pixels = ops::to_pixels(frames);
-    std::memcpy(video.local.rows(first, frames.shape(0)).raw(), pixels.raw(),
-                static_cast<std::size_t>(pixels.bytes()));
+    video.local.rows(first, frames.shape(0)).copy_from(pixels);
   });
   return video;
 }

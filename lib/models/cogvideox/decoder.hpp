@@ -21,17 +21,19 @@ std::int64_t decoded_frames(std::int64_t latent_frames);
 
 class CogVideoXDecoder {
  public:
+  /// Decodes on the device to which the weights are loaded.
   CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config, DType dtype);
 
   /// Receives the frames [first, first + frames.shape(0)) of this rank's rectangle: [frame, row,
   /// column, 3] of the decoder's type, in −1…1 and beyond.
   using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
 
-  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, a partition with
-  /// frames and channels whole. Collective over the group.
+  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
+  /// device, a partition with frames and channels whole. Collective over the group.
   void decode(const Sharded& latents, const Consume& consume) const;
 
-  /// The same as pixels: uint8 [frame, row, column, 3], cut as the latents are, times 8.
+  /// The same as pixels: uint8 [frame, row, column, 3], on the host, cut as the latents are,
+  /// times 8.
   Sharded pixels(const Sharded& latents) const;
 
   std::int64_t bytes() const;
@@ -72,6 +74,7 @@ class CogVideoXDecoder {
 
   CogVideoXVaeConfig config_;
   DType dtype_;
+  Device device_;
   std::size_t causal_count_ = 0;
   Causal conv_in_, conv_out_;
   std::vector<Residual> mid_;

@@ -1,7 +1,6 @@
 #include "models/cogvideox/transformer.hpp"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/trace.hpp"
 
@@ -16,7 +15,7 @@ Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t c
 
 CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
                                        const Layout& grid, const Layout& text, std::int64_t batch,
-                                       int ring)
+                                       int ring, Device device)
     : group_(group),
       grid_(grid),
       text_(text),
@@ -25,14 +24,15 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
   const Box& box = own_box(grid, group);
   if (config.rotary) {
     rotary_ = rotary_positions(config, grid.global(), box);
+    rotary_ = {rotary_.cosines.on(device), rotary_.sines.on(device)};
   } else {
-    added_ = sincos_positions(config, box);
+    added_ = sincos_positions(config, box).on(device);
   }
 }
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype)
-    : config_(c), dtype_(dtype) {
+    : config_(c), dtype_(dtype), device_(weights.device()) {
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
   Shape patch_shape{d, features};
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
@@ -82,7 +82,7 @@ enum Chunk { video_shift, video_scale, video_gate, text_shift, text_scale, text_
 
 Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
                  const CogVideoXPlacement& placement) {
-  const Tensor out = Tensor::empty(z.shape(), z.dtype());
+  const Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());
   const Segments from = split(z, placement), into = split(out, placement);
   ops::modulated_layer_norm(from.text, norm.weight, norm.bias, eps, {table, text_shift, text_scale},
                             into.text);
@@ -132,17 +132,20 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
   add_gated(z, block.down(hidden), table, placement);
 }
 
+Tensor CogVideoXTransformer::embed(std::int64_t timestep) const {
+  return timestep_embedding(timestep, config_).to(dtype_).on(device_);
+}
+
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
                                                      std::span<const Tensor> latents,
                                                      const Tensor& context,
-                                                     std::int64_t timestep) const {
+                                                     const Tensor& sinusoid) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
          "context {} for {} text tokens of a batch of {}", to_string(context.shape()),
          text_box.numel(), batch);
 
-  const Tensor sinusoid = timestep_embedding(timestep, config_).to(dtype_);
   // Every modulation activates the time embedding; it is the same for the whole batch.
   const Tensor time = ops::silu(time2_(time1_(sinusoid, ops::Activation::silu)));
 
@@ -152,12 +155,10 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     of_clips.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
   }
   const Tensor patches = ops::join_batches(of_clips);
-  const Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_);
+  const Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
   const Segments segments = split(z, placement);
   const Tensor text = text_(context);
-  if (!text.empty()) {
-    std::memcpy(segments.text.raw(), text.raw(), static_cast<std::size_t>(text.bytes()));
-  }
+  segments.text.copy_from(text);
   ops::repeat_for_batch(patch_(patches), segments.video);
   if (!config_.rotary) ops::add_table(segments.video, placement.added_);
 

@@ -19,9 +19,9 @@ class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
   /// group. batch: branches of guidance that the group works on, of all clips. ring: rows of the
-  /// group in attention (layout/mesh.hpp).
+  /// group in attention (layout/mesh.hpp). device: where the transformer's weights are.
   CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group, const Layout& grid,
-                     const Layout& text, std::int64_t batch, int ring = 1);
+                     const Layout& text, std::int64_t batch, int ring = 1, Device device = {});
 
   const comm::Group& group() const { return group_; }
   const Layout& text() const { return text_; }
@@ -43,15 +43,25 @@ class CogVideoXTransformer {
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+
+  /// A timestep as the transformer takes it, on its device.
+  Tensor embed(std::int64_t timestep) const;
 
   /// latents: of each clip this rank's box, float32 [frame, channel, row, column]; context: this
   /// rank's text tokens, [token, batch, text channel] of dtype(), where the batch has all branches
-  /// of the first clip, then of the next. → prediction for every item of the batch, float32, shaped
-  /// as the latents. A clip's bits do not depend on the clips that it goes with. Collective over
-  /// the placement's group.
+  /// of the first clip, then of the next; sinusoid: from embed(). All on device(). → prediction for
+  /// every item of the batch, float32, shaped as the latents. A clip's bits do not depend on the
+  /// clips that it goes with. Collective over the placement's group.
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
-                                 std::int64_t timestep) const;
+                                 const Tensor& sinusoid) const;
+  /// The same for a timestep.
+  std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
+                                 std::span<const Tensor> latents, const Tensor& context,
+                                 std::int64_t timestep) const {
+    return (*this)(placement, latents, context, embed(timestep));
+  }
 
   std::int64_t bytes() const;
 
@@ -68,6 +78,7 @@ class CogVideoXTransformer {
 
   CogVideoXConfig config_;
   DType dtype_;
+  Device device_;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;

@@ -13,7 +13,8 @@ Shape STDiTClip::tokens(const ops::Patch& patch) const {
 }
 
 STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& group,
-                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips)
+                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips,
+                               Device device)
     : group_(group),
       layouts_(layouts),
       clip_(clip),
@@ -26,8 +27,13 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
          to_string(layouts.grid.global()), to_string(clip.tokens(patch_)));
   positions_ = place_positions(config, layouts.grid.global(), own_box(layouts.grid, group),
                                clip.height, clip.width)
-                   .reshape({places(), config.hidden});
-  if (config.kind == STDiTConfig::Kind::v1) times_ = time_positions(config, clip.latents[0]);
+                   .reshape({places(), config.hidden})
+                   .on(device);
+  if (config.kind == STDiTConfig::Kind::v1) {
+    times_ = time_positions(config, clip.latents[0]).on(device);
+  } else {
+    fps_ = number_embedding(clip.fps).on(device);
+  }
   if (group.size() == 1) return;
 
   constexpr std::int64_t branches = STDiT::branches;
@@ -95,7 +101,8 @@ namespace {
 
 // x: [clip · token, branch, channel]; into: extents [frame, place] of a clip.
 Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
-  Tensor out = Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype());
+  Tensor out =
+      Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());
   exchange.run(row_parts(x, clips), row_parts(out, clips));
   return out;
 }
@@ -118,8 +125,10 @@ std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Te
   if (!to_heads_) {
     return {q.reshape(shape(in_frames_, heads_, 1)), kv.reshape(shape(in_frames_, heads_, 2))};
   }
-  std::pair<Tensor, Tensor> whole{Tensor::empty(shape(in_heads_, in_heads_[2], 1), q.dtype()),
-                                  Tensor::empty(shape(in_heads_, in_heads_[2], 2), q.dtype())};
+  const auto empty = [&](std::int64_t parts) {
+    return Tensor::empty(shape(in_heads_, in_heads_[2], parts), q.dtype(), q.device());
+  };
+  std::pair<Tensor, Tensor> whole{empty(1), empty(2)};
   const auto parts = [&](const Tensor& queries, const Tensor& keys_values) {
     std::vector<Tensor> all = row_parts(queries, clips_);
     std::ranges::copy(row_parts(keys_values, clips_), std::back_inserter(all));
@@ -131,8 +140,8 @@ std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Te
 
 Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
   if (!to_tokens_) return x;
-  Tensor out =
-      Tensor::empty({clips_ * places() * frames(), x.shape(2), 1, heads_, x.shape(5)}, x.dtype());
+  Tensor out = Tensor::empty({clips_ * places() * frames(), x.shape(2), 1, heads_, x.shape(5)},
+                             x.dtype(), x.device());
   to_tokens_->run(row_parts(x, clips_), row_parts(out, clips_));
   return out;
 }

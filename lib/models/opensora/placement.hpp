@@ -27,9 +27,9 @@ Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops
 /// every call. All lie in the same way.
 class STDiTPlacement {
  public:
-  /// layouts: of clip.tokens() over the group.
+  /// layouts: of clip.tokens() over the group. device: where the transformer's weights are.
   STDiTPlacement(const STDiTConfig& config, const comm::Group& group, const SpaceTime& layouts,
-                 const STDiTClip& clip, std::int64_t clips = 1);
+                 const STDiTClip& clip, std::int64_t clips = 1, Device device = {});
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
@@ -62,6 +62,7 @@ class STDiTPlacement {
   std::int64_t heads_;           ///< of all ranks
   Tensor positions_;             ///< [place, channels] of this rank where frames are cut
   Tensor times_;                 ///< [frame, channels] of all frames; v1
+  Tensor fps_;                   ///< number_embedding of the clip's frames a second; v3
   // Of all clips together: one message to each rank.
   std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything
   std::optional<Exchange> to_heads_, to_tokens_;   ///< none where frames are whole

@@ -1,7 +1,6 @@
 #include "models/opensora/transformer.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/trace.hpp"
 #include "ops/attention.hpp"
@@ -15,14 +14,11 @@ enum Chunk { attention_shift, attention_scale, attention_gate, mlp_shift, mlp_sc
 // [frame, channel, row, column] with so many rows and columns: cut off, or filled up with zeros.
 Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   if (x.shape(2) == rows && x.shape(3) == columns) return x;
-  Tensor out = Tensor::zeros({x.shape(0), x.shape(1), rows, columns}, DType::float32);
-  for (std::int64_t image = 0; image < x.shape(0) * x.shape(1); ++image) {
-    for (std::int64_t row = 0; row < std::min(rows, x.shape(2)); ++row) {
-      std::copy_n(x.data<float>() + (image * x.shape(2) + row) * x.shape(3),
-                  std::min(columns, x.shape(3)),
-                  out.data<float>() + (image * rows + row) * columns);
-    }
-  }
+  const Shape none(4), larger{x.shape(0), x.shape(1), rows, columns};
+  Tensor out = Tensor::zeros(larger, x.dtype(), x.device());
+  const Shape common{x.shape(0), x.shape(1), std::min(rows, x.shape(2)),
+                     std::min(columns, x.shape(3))};
+  copy_box({none, common}, x, {none, x.shape()}, out, {none, larger});
   return out;
 }
 
@@ -36,13 +32,12 @@ Tensor attend(const Tensor& queries, std::span<const Tensor> keys_values, float 
     return attention.finish();
   };
   if (keys_values.size() == 1) return alone(queries, keys_values.front());
-  Tensor out = Tensor::empty(queries.shape(), queries.dtype());
+  Tensor out = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
   if (out.empty()) return out;
   const auto parts = static_cast<std::int64_t>(keys_values.size());
   const std::vector<Tensor> from = row_parts(queries, parts), into = row_parts(out, parts);
   for (std::size_t part = 0; part < keys_values.size(); ++part) {
-    const Tensor attended = alone(from[part], keys_values[part]);
-    std::memcpy(into[part].raw(), attended.raw(), static_cast<std::size_t>(attended.bytes()));
+    into[part].copy_from(alone(from[part], keys_values[part]));
   }
   return out;
 }
@@ -60,21 +55,11 @@ STDiTContext STDiT::read(const Tensor& text) const {
   expect(tokens >= 1 && tokens <= config_.max_text_tokens, "{} tokens of text, expected 1 to {}",
          tokens, config_.max_text_tokens);
   const auto caption = [&](const Tensor& x) {
-    return caption2_(caption1_(x, ops::Activation::gelu_tanh));
+    return caption2_(caption1_(x, ops::Activation::gelu_tanh)).reshape({tokens, 1, d});
   };
-  // [token, branch, channel]
-  const Tensor both = Tensor::empty({tokens, branches, d}, dtype_);
   const std::array<Tensor, branches> captions{caption(null_caption_.rows(0, tokens)),
-                                              caption(text)};
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    for (std::size_t branch = 0; branch < captions.size(); ++branch) {
-      const Tensor row = captions.at(branch).rows(token, 1);
-      std::memcpy(both.reshape({tokens * branches, d})
-                      .rows(token * branches + static_cast<std::int64_t>(branch), 1)
-                      .raw(),
-                  row.raw(), static_cast<std::size_t>(row.bytes()));
-    }
-  }
+                                              caption(text.on(device_))};
+  const Tensor both = ops::join_batches(captions);  // [token, branch, channel]
   STDiTContext context;
   const auto add = [&](const Block& block) {
     context.keys_values.push_back(heads_of(block.text.key_value, both));
@@ -87,7 +72,7 @@ STDiTContext STDiT::read(const Tensor& text) const {
 }
 
 Tensor STDiT::modulated(const Tensor& x, const Tensor& table, int shift, int scale) const {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   ops::modulated_layer_norm(x, ones_, zeros_, norm_eps, {table, shift, scale}, out);
   return out;
 }
@@ -115,6 +100,15 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
+const TimeRotation& STDiT::rotation_of(std::int64_t frames) const {
+  TimeRotation& rotation = rotations_[frames];
+  if (rotation.cosines.empty()) {
+    rotation = time_rotation(frequencies_, frames);
+    rotation = {rotation.cosines.on(device_), rotation.sines.on(device_)};
+  }
+  return rotation;
+}
+
 // x: [clip · token, branch, channel], places cut → the same. Every place is a sequence of its own.
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
@@ -124,7 +118,7 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   const Tensor q = heads_of(layer.query, x.reshape(sequences));
   const Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    const TimeRotation rotation = time_rotation(frequencies_, mine[0]);
+    const TimeRotation& rotation = rotation_of(mine[0]);
     const auto rotate = [&](const Tensor& all, const ops::HeadNorm& norm) {
       for (const Tensor& clip : row_parts(all, clips)) {
         ops::normalise_and_rotate(clip, norm, rotation.cosines, rotation.sines);
@@ -192,18 +186,21 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, const
   return placement.to_frames(x);
 }
 
+Tensor STDiT::embed(double timestep) const {
+  return number_embedding(timestep).to(dtype_).on(device_);
+}
+
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
                                                   std::span<const Tensor> latents,
                                                   std::span<const STDiTContext> contexts,
-                                                  double timestep) const {
+                                                  const Tensor& sinusoid) const {
   const std::int64_t d = config_.hidden, clips = placement.clips();
   const std::int64_t frames = placement.frames(), places = placement.places();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
-  Tensor time = time2_(time1_(number_embedding(timestep).to(dtype_), ops::Activation::silu));
+  Tensor time = time2_(time1_(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, fps2_(fps1_(number_embedding(placement.clip().fps).to(dtype_),
-                               ops::Activation::silu)));
+    ops::add(time, fps2_(fps1_(placement.fps_.to(dtype_), ops::Activation::silu)));
   }
   const Tensor block_time = time_block_(ops::silu(time));
 
@@ -213,7 +210,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const Shape& box = latents.front().shape();
   const Shape filled{box.at(0), box.at(1), even(box.at(2), config_.patch.rows),
                      even(box.at(3), config_.patch.columns)};
-  Tensor x = Tensor::empty({clips * frames * places, branches, d}, dtype_);
+  Tensor x = Tensor::empty({clips * frames * places, branches, d}, dtype_, device_);
   const std::vector<Tensor> tokens = row_parts(x, clips);
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);

@@ -2,6 +2,7 @@
 // Open-Sora's diffusion transformers with spatial and temporal attention in turn: STDiT of release
 // 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
 #include <array>
+#include <map>
 #include <span>
 
 #include "models/common/layers.hpp"
@@ -22,26 +23,40 @@ class STDiT {
   /// Of guidance: 0 unconditional, 1 the prompt.
   static constexpr std::int64_t branches = 2;
 
+  /// Computes on the device to which the weights are loaded.
   STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype);
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
 
   /// text: embeddings of the prompt's tokens without padding, [token, text channel] of dtype(), at
-  /// least one and at most max_text_tokens. The unconditional branch takes as many rows of the
-  /// learned null caption, as in the reference, where the prompt's mask serves both.
+  /// least one and at most max_text_tokens, on the host or on device(). The unconditional branch
+  /// takes as many rows of the learned null caption, as in the reference, where the prompt's mask
+  /// serves both.
   STDiTContext read(const Tensor& text) const;
 
   /// The predictions for a clip, float32 [frame, out channel, row, column], of both branches.
   using Predictions = std::array<Tensor, branches>;
 
+  /// A timestep as the transformer takes it, on its device.
+  Tensor embed(double timestep) const;
+
   /// latents: of each of the placement's clips this rank's box, float32 [frame, channel, row,
-  /// column]. contexts: of each clip. → of each clip. A clip's bits do not depend on the clips that
-  /// it goes with. Collective over the placement's group.
+  /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → of each clip. A
+  /// clip's bits do not depend on the clips that it goes with. Collective over the placement's
+  /// group.
   std::vector<Predictions> operator()(const STDiTPlacement& placement,
                                       std::span<const Tensor> latents,
                                       std::span<const STDiTContext> contexts,
-                                      double timestep) const;
+                                      const Tensor& sinusoid) const;
+  /// The same for a timestep.
+  std::vector<Predictions> operator()(const STDiTPlacement& placement,
+                                      std::span<const Tensor> latents,
+                                      std::span<const STDiTContext> contexts,
+                                      double timestep) const {
+    return (*this)(placement, latents, contexts, embed(timestep));
+  }
 
   std::int64_t bytes() const;
 
@@ -68,6 +83,7 @@ class STDiT {
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
   Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
+  const TimeRotation& rotation_of(std::int64_t frames) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
@@ -79,12 +95,14 @@ class STDiT {
 
   STDiTConfig config_;
   DType dtype_;
+  Device device_;
   float scale_;          ///< of q·k
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
-  Tensor frequencies_;   ///< v3: of the rotation by time, float32
-  Tensor out_table_;     ///< [2, channels]: shift, scale
+  Tensor frequencies_;   ///< v3: of the rotation by time, float32, on the host
+  mutable std::map<std::int64_t, TimeRotation> rotations_;  ///< by frames, made when first needed
+  Tensor out_table_;                                        ///< [2, channels]: shift, scale
   std::vector<Pair> pairs_;
 };
 

@@ -1,7 +1,6 @@
 // What STDiT takes from a checkpoint.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "models/opensora/transformer.hpp"
 
@@ -12,11 +11,10 @@ namespace {
 // the last layer change places. x: [row, …].
 Tensor channel_first(const Tensor& x, std::int64_t channels) {
   const std::int64_t rows = x.shape(0), pixels = rows / channels;
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t into = row % channels * pixels + row / channels;
-    std::memcpy(out.rows(into, 1).raw(), x.rows(row, 1).raw(),
-                static_cast<std::size_t>(x.bytes() / rows));
+    out.rows(into, 1).copy_from(x.rows(row, 1));
   }
   return out;
 }
@@ -31,7 +29,7 @@ STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::str
     const auto read = [&](std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
       weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype_, into, stride);
     };
-    return ops::Linear(ops::WeightRows{d, count, dtype_, read},
+    return ops::Linear(ops::WeightRows{d, count, dtype_, read, device_},
                        weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype_));
   };
   Attention layer{
@@ -63,11 +61,13 @@ STDiT::Block STDiT::load_block(const Checkpoint& weights, const std::string& nam
 STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
     : config_(c),
       dtype_(dtype),
+      device_(weights.device()),
       scale_(1.0F / std::sqrt(static_cast<float>(c.head_channels()))),
       ones_(Tensor::empty({c.hidden}, DType::float32)),
-      zeros_(Tensor::zeros({c.hidden}, DType::float32)) {
+      zeros_(Tensor::zeros({c.hidden}, DType::float32, device_)) {
   const std::int64_t d = c.hidden, sinusoid = 256;
   std::ranges::fill(ones_.span<float>(), 1.0F);
+  ones_ = ones_.on(device_);
   const Shape patch{d, c.in_channels, 1, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("x_embedder.proj.weight", patch, dtype).reshape({d, c.patch_features()}),
@@ -93,7 +93,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
   if (v3) {
     fps1_ = load_linear(weights, "fps_embedder.mlp.0", sinusoid, d, dtype);
     fps2_ = load_linear(weights, "fps_embedder.mlp.2", d, d, dtype);
-    frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32);
+    frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on({});
   }
   out_table_ = weights.load("final_layer.scale_shift_table", {2, d}, dtype);
   const std::int64_t features = c.patch.rows * c.patch.columns * c.out_channels();

@@ -81,7 +81,7 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
   }
   if (part.first < part.last) {
     position_table_ =
-        weights.load(position_table, {c.num_buckets, c.num_heads}, dtype).to(DType::float32);
+        weights.load(position_table, {c.num_buckets, c.num_heads}, dtype).on({}).to(DType::float32);
   }
   for (std::int64_t i = part.first; i < part.last; ++i) {
     const std::string attention = layer_name(i, "0.SelfAttention.");
@@ -109,23 +109,27 @@ Tensor T5Layers::embed(std::span<const std::int32_t> ids) const {
       .reshape({static_cast<std::int64_t>(ids.size()), 1, config_.d_model});
 }
 
+// [head, query, key]
+Tensor T5Layers::position_bias(std::int64_t tokens) const {
+  const std::int64_t heads = config_.num_heads;
+  Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
+  for (std::int64_t q = 0; q < tokens; ++q) {
+    for (std::int64_t k = 0; k < tokens; ++k) {
+      const float* row = position_table_.data<float>() +
+                         t5_bucket(k - q, config_.num_buckets, config_.max_distance) * heads;
+      for (std::int64_t h = 0; h < heads; ++h) {
+        bias.data<float>()[(h * tokens + q) * tokens + k] = row[h];
+      }
+    }
+  }
+  return bias;
+}
+
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
   const auto epsilon = static_cast<float>(config_.epsilon);
   x = x.clone();  // the residual stream is changed in place
-  Tensor bias;
-  if (!layers_.empty()) {
-    bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
-    for (std::int64_t q = 0; q < tokens; ++q) {
-      for (std::int64_t k = 0; k < tokens; ++k) {
-        const float* row = position_table_.data<float>() +
-                           t5_bucket(k - q, config_.num_buckets, config_.max_distance) * heads;
-        for (std::int64_t h = 0; h < heads; ++h) {
-          bias.data<float>()[(h * tokens + q) * tokens + k] = row[h];
-        }
-      }
-    }
-  }
+  const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens).on(x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const trace::Mark mark(&trace::Recorder::layer,

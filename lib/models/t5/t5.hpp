@@ -37,6 +37,7 @@ ExpectedShapes t5_tensors(const T5Config& config, const T5Part& part);
 /// Some consecutive layers of the encoder.
 class T5Layers {
  public:
+  /// On the device to which the weights are loaded.
   T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype);
 
   const T5Part& part() const { return part_; }
@@ -52,9 +53,12 @@ class T5Layers {
     Tensor attention_norm, feed_forward_norm;
     ops::Linear qkv, out, gate, up, down;
   };
+  Tensor position_bias(std::int64_t tokens) const;
+
   T5Config config_;
   T5Part part_;
-  Tensor embedding_, position_table_, final_norm_;
+  Tensor embedding_, final_norm_;
+  Tensor position_table_;  ///< float32 [bucket, head] on the host
   std::vector<Layer> layers_;
 };
 

@@ -1,6 +1,7 @@
 #include "base/trace.hpp"
 #include "ops/cuda/attention_float.cuh"
 #include "ops/cuda/attention_half.cuh"
+#include "ops/cuda/attention_wide.hpp"
 #include "ops/cuda/ops.hpp"
 #include "tensor/cuda/packs.cuh"
 
@@ -25,6 +26,8 @@ struct Finish {
   }
 };
 
+constexpr std::int64_t widest = 128;  // channels of a head
+
 // f(D): the channels of a head rounded up to a size that kernels are made for. More queries a block
 // where registers allow it.
 template <class F>
@@ -32,8 +35,7 @@ void visit_head(std::int64_t channels, F&& f) {
   using std::integral_constant;
   if (channels <= 64) return f(integral_constant<int, 64>(), integral_constant<int, 2>());
   if (channels <= 80) return f(integral_constant<int, 80>(), integral_constant<int, 1>());
-  expect(channels <= 128, "attention of heads of {} channels, at most 128", channels);
-  f(integral_constant<int, 128>(), integral_constant<int, 1>());
+  f(integral_constant<int, widest>(), integral_constant<int, 1>());
 }
 
 class Work final : public ops::Attention::Work {
@@ -145,6 +147,7 @@ class Work final : public ops::Attention::Work {
 
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
                                                      const Tensor& bias) {
+  if (queries.tensor.shape(4) > widest) return wide_attention_work(queries, scale, bias);
   return std::make_unique<Work>(queries, scale, bias);
 }
 

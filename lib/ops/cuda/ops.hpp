@@ -21,6 +21,7 @@ using ops::SpatialNorm;
 void add(const Tensor& x, const Tensor& y);
 Tensor multiply(const Tensor& x, const Tensor& y);
 Tensor silu(const Tensor& x);
+Tensor scaled(const Tensor& x, float factor);
 void add_table(const Tensor& x, const Tensor& table);
 void repeat_for_batch(const Tensor& x, const Tensor& out);
 Tensor join_batches(std::span<const Tensor> parts);
@@ -28,6 +29,7 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);
+Tensor channels_to_frames(const Tensor& x);
 Tensor to_pixels(const Tensor& x);
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);

@@ -42,6 +42,20 @@ struct Silu {
   }
 };
 
+template <class T>
+struct Scale {
+  float factor;
+  const T* x;
+  T* out;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float v[W];
+    load<W>(x + at, v);
+    for (int i = 0; i < W; ++i) v[i] = factor * v[i];
+    store<W>(v, out + at);
+  }
+};
+
 // x[row] += table[row / batch]; rows of n numbers.
 template <class T>
 struct AddTable {
@@ -172,6 +186,18 @@ Tensor silu(const Tensor& x) {
   return out;
 }
 
+Tensor scaled(const Tensor& x, float factor) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, x.device());
+    T* into = address<T>(out, x.device());
+    for_packs<T>("scaled", x.device(), x.numel(), x.numel(), {from, into},
+                 Scale<T>{factor, from, into});
+  });
+  return out;
+}
+
 void add_table(const Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   visit_float(x.dtype(), [&](auto type) {
@@ -260,6 +286,16 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
         Unpatchify<T>{order_of(extents, patch), from, address<float>(out, device),
                       narrow_index(features), narrow_index(batch), narrow_index(batch_item)});
   });
+  return out;
+}
+
+Tensor channels_to_frames(const Tensor& x) {
+  const Shape& s = x.shape();
+  const Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype(), x.device());
+  const std::int64_t frame = out.numel() / std::max<std::int64_t>(1, out.shape(0));
+  if (out.empty()) return out;
+  // [frame, number of a frame, 2] → [frame, 2, number of a frame]
+  copy_strided({3, {s[0], 2, frame}, {2 * frame, 1, 2}, {2 * frame, frame, 1}, 0, 0}, x, out);
   return out;
 }
 

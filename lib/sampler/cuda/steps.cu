@@ -20,6 +20,25 @@ struct Guide {
   }
 };
 
+// The first channels of each frame.
+struct GuideChannels {
+  float scale;
+  const float* uncond;
+  float* cond;
+  std::uint32_t count;  // numbers of a frame that are guided
+  std::int64_t frame;   // numbers of a frame
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, count);
+    const std::int64_t first = place.row * frame + place.column;
+    float a[W], b[W];
+    load<W>(uncond + first, a);
+    load<W>(cond + first, b);
+    for (int i = 0; i < W; ++i) b[i] = guided(scale, a[i], b[i]);
+    store<W>(b, cond + first);
+  }
+};
+
 struct Ddim {
   DdimCoefficients c;
   const float* v;
@@ -51,6 +70,54 @@ struct Dpm {
   }
 };
 
+struct Diffuse {
+  IddpmCoefficients c;
+  bool last;
+  const float *prediction, *noise;
+  float* x;
+  std::uint32_t frame;  // numbers of a frame; of the prediction twice as many
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, frame);
+    const std::int64_t epsilon = std::int64_t{2} * place.row * frame + place.column;
+    float e[W], between[W] = {}, n[W] = {}, b[W];
+    load<W>(prediction + epsilon, e);
+    load<W>(x + at, b);
+    if (!last) {
+      load<W>(prediction + epsilon + frame, between);
+      load<W>(noise + at, n);
+    }
+    for (int i = 0; i < W; ++i) {
+      b[i] = iddpm_mean(c, e[i], b[i]);
+      // In double precision and rounded, which is nearly always what the host's library gives.
+      if (!last) {
+        const double log_deviation = 0.5F * iddpm_log_variance(c, between[i]);
+        b[i] = b[i] + static_cast<float>(exp(log_deviation)) * n[i];
+      }
+    }
+    store<W>(b, x + at);
+  }
+};
+
+struct Flow {
+  float stride;
+  const float* prediction;
+  float* x;
+  std::uint32_t frame;     // numbers of a frame
+  std::int64_t predicted;  // and of the prediction's
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const Place place(at, frame);
+    float v[W], b[W];
+    load<W>(prediction + place.row * predicted + place.column, v);
+    load<W>(x + at, b);
+    for (int i = 0; i < W; ++i) b[i] = flow_next(stride, v[i], b[i]);
+    store<W>(b, x + at);
+  }
+};
+
+std::int64_t frame_of(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shape(3); }
+
 }  // namespace
 
 void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out) {
@@ -61,6 +128,16 @@ void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, co
                 address<float>(cond, device), address<float>(out, device)};
   for_packs<float>("combine_guidance", device, out.numel(), out.numel(), {f.uncond, f.cond, f.out},
                    f);
+}
+
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {
+  const Device device = cond.device();
+  const std::int64_t count = channels * cond.shape(2) * cond.shape(3);
+  const GuideChannels f{static_cast<float>(scale), address<float>(uncond, device),
+                        address<float>(cond, device), narrow_index(count), frame_of(cond)};
+  // Packs need all frames aligned: where the second one is, all are.
+  for_packs<float>("guide_channels", device, cond.shape(0) * count, count,
+                   {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
 }
 
 void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
@@ -80,6 +157,28 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, co
   const Dpm f{c, address<float>(v, device), address<float>(noise, device),
               address<float>(clean, device), address<float>(x, device)};
   for_packs<float>("dpm_step", device, x.numel(), x.numel(), {f.v, f.noise, f.clean, f.x}, f);
+}
+
+void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
+                const Tensor& noise, const Tensor& x) {
+  const Device device = x.device();
+  const std::int64_t frame = frame_of(x);
+  const Diffuse f{c,
+                  last,
+                  address<float>(prediction, device),
+                  address<float>(noise, device),
+                  address<float>(x, device),
+                  narrow_index(frame)};
+  for_packs<float>("iddpm_step", device, x.numel(), frame, {f.prediction, f.noise, f.x}, f);
+}
+
+void flow_step(float stride, const Tensor& prediction, const Tensor& x) {
+  const Device device = x.device();
+  const std::int64_t frame = frame_of(x);
+  const Flow f{stride, address<float>(prediction, device), address<float>(x, device),
+               narrow_index(frame), frame_of(prediction)};
+  for_packs<float>("flow_step", device, x.numel(), frame,
+                   {f.prediction, f.prediction + f.predicted, f.x}, f);
 }
 
 }  // namespace reelmesh::gpu
