@@ -40,7 +40,7 @@ class MpiJourney final : public Journey {
  public:
   MpiJourney(std::shared_ptr<Road> road, MPI_Comm comm, std::span<const Message> sends,
              std::span<const Message> receives)
-      : road_(std::move(road)), comm_(comm), ready_(make_event()) {
+      : road_(std::move(road)), comm_(comm), ready_(cuda::make_event()) {
     for (const Message& m : sends) sends_.push_back({m, nullptr});
     for (const Message& m : receives) receives_.push_back({m, nullptr});
     const cudaStream_t compute = cuda::stream(road_->device);

@@ -77,7 +77,7 @@ void watch_all(double waited) {
 }
 
 Link::Link(const Group& group, Device device, double seconds)
-    : device_(device), rank_(Group::world().rank()), seconds_(seconds), asked_(make_event()) {
+    : device_(device), rank_(Group::world().rank()), seconds_(seconds), asked_(cuda::make_event()) {
   cuda::stream(device);  // makes it the current one
   // Messages are small kernels that others wait for: they go first.
   int least = 0, greatest = 0;
@@ -87,7 +87,7 @@ Link::Link(const Group& group, Device device, double seconds)
   cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
               "cudaStreamCreateWithPriority");
   stream_ = cuda::Stream(stream);
-  for (Moment& moment : over_) moment.event = make_event();
+  for (Moment& moment : over_) moment.event = cuda::make_event();
   start(group);
   links().insert(this);
   cuda::watch = watch_all;

@@ -5,12 +5,6 @@
 
 namespace reelmesh::comm {
 
-cuda::Event make_event() {
-  cudaEvent_t event = nullptr;
-  cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  return cuda::Event(event);
-}
-
 std::unique_ptr<PinnedBlock> PinnedPool::take(std::int64_t bytes) {
   constexpr std::size_t least = 64 << 10;
   const std::size_t size = std::max(least, std::bit_ceil(static_cast<std::size_t>(bytes)));
@@ -26,7 +20,7 @@ std::unique_ptr<PinnedBlock> PinnedPool::take(std::int64_t bytes) {
   cuda::check(cudaMallocHost(&memory, size), "cudaMallocHost");
   block->memory = cuda::Pinned(memory);
   block->bytes = size;
-  block->free = make_event();
+  block->free = cuda::make_event();
   return block;
 }
 

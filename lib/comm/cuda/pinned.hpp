@@ -8,9 +8,6 @@
 
 namespace reelmesh::comm {
 
-/// A new event, without times.
-cuda::Event make_event();
-
 /// A block of pinned memory, and the moment from which it is free.
 struct PinnedBlock {
   cuda::Pinned memory;

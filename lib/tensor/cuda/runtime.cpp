@@ -58,13 +58,12 @@ std::unique_ptr<Context> make_context(int ordinal) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   context->stream = Stream(stream);
+  context->reached = make_event();
   for (int i = 0; i < 2; ++i) {
     void* memory = nullptr;
     check(cudaMallocHost(&memory, staging_bytes), "cudaMallocHost");
     context->staging.half[i] = Pinned(memory);
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    context->staging.free[i] = Event(event);
+    context->staging.free[i] = make_event();
   }
   // Freed memory stays with the process: it is asked for again a layer later.
   cudaMemPool_t pool = nullptr;
@@ -100,6 +99,12 @@ void check(cudaError_t status, const char* call) {
   fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {} ({})", call,
        known ? to_string(Device{ordinal}) : "no device", cudaGetErrorString(status),
        cudaGetErrorName(status));
+}
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return Event(event);
 }
 
 bool reached(cudaEvent_t event) {
