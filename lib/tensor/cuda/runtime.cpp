@@ -17,7 +17,7 @@
 namespace reelmesh::cuda {
 namespace {
 
-constexpr std::int64_t staging_bytes = 8 << 20;
+constexpr std::int64_t staging_bytes = 16 << 20;
 
 // Pinned memory in two halves, so that one is filled or emptied while the other is on its way.
 struct Staging {
@@ -176,20 +176,30 @@ void give_back_memory(Device device) {
   check(cudaDeviceGraphMemTrim(device.cuda), "cudaDeviceGraphMemTrim");
 }
 
-void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
+void upload(Device device, void* into, std::int64_t bytes, std::int64_t unit, const Fill& fill) {
+  expect(unit > 0 && unit <= staging_bytes, "units of {} bytes in pieces of {}", unit,
+         staging_bytes);
   Context& c = context(device);
   const std::lock_guard lock(c.staging_mutex);
+  const std::int64_t piece = staging_bytes / unit * unit;
   int half = 0;
-  for (std::int64_t at = 0; at < bytes; at += staging_bytes, half ^= 1) {
-    const auto count = static_cast<std::size_t>(std::min(staging_bytes, bytes - at));
+  for (std::int64_t at = 0; at < bytes; at += piece, half ^= 1) {
+    const std::int64_t count = std::min(piece, bytes - at);
     check(cudaEventSynchronize(c.staging.free[half].get()), "cudaEventSynchronize");
     void* pinned = c.staging.half[half].get();
-    std::memcpy(pinned, static_cast<const std::byte*>(host) + at, count);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned, count, cudaMemcpyHostToDevice,
-                          c.stream.get()),
+    fill(pinned, at, count);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned,
+                          static_cast<std::size_t>(count), cudaMemcpyHostToDevice, c.stream.get()),
           "cudaMemcpyAsync");
     check(cudaEventRecord(c.staging.free[half].get(), c.stream.get()), "cudaEventRecord");
   }
+}
+
+void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
+  upload(device, into, bytes, 1, [&](void* pinned, std::int64_t offset, std::int64_t count) {
+    std::memcpy(pinned, static_cast<const std::byte*>(host) + offset,
+                static_cast<std::size_t>(count));
+  });
 }
 
 void to_host(Device device, void* host, const void* from, std::int64_t bytes) {
