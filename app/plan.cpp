@@ -147,6 +147,7 @@ Status plan_command(int argc, const char* const* argv) {
   pipeline::Conditions conditions;
   conditions.ranks = options.ranks;
   conditions.threads = options.job.threads.value_or(1);
+  conditions.on_gpu = options.job.backend == Backend::cuda;
   conditions.products = ops::compute_dtype(options.job.dtype);
   const Outline made = pipeline::outline(options.job, conditions, options.ranks_per_node);
   if (options.json) {

@@ -2,6 +2,7 @@
 // Spans of time of this rank, kept in memory until the store writes them. Only the thread that runs
 // the pipeline records, so recording takes no lock.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ class Recorder {
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
   std::int64_t flops = 0;       ///< running total, counted by lib/ops
   std::vector<Span> spans;
+  /// Waits for work that is only asked for, such as a GPU's: called at both ends of a span, so that
+  /// the span has the time of the work and not of the asking. Does not throw.
+  std::function<void()> settle;
 };
 
 Recorder& recorder();

@@ -193,10 +193,13 @@ void count_transfers(int change) {
 
 }  // namespace
 
-Transfer::Transfer(Transfer&& other) noexcept : requests_(std::exchange(other.requests_, {})) {}
+Transfer::Transfer(Transfer&& other) noexcept { *this = std::move(other); }
 
 Transfer& Transfer::operator=(Transfer&& other) noexcept {
   std::swap(requests_, other.requests_);
+  std::swap(sent_, other.sent_);
+  std::swap(received_, other.received_);
+  std::swap(targets_, other.targets_);
   return *this;
 }
 
@@ -213,6 +216,12 @@ void Transfer::finish() {
   count_transfers(-1);
   check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
         "MPI_Waitall");
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    if (targets_[i].device().is_cuda()) targets_[i].copy_from(received_[i].tensor);
+  }
+  sent_.clear();
+  received_.clear();
+  targets_.clear();
 }
 
 Transfer Group::begin_exchange(std::span<const Message> sends,
@@ -220,22 +229,29 @@ Transfer Group::begin_exchange(std::span<const Message> sends,
   Transfer transfer;
   std::vector<MPI_Request>& requests = transfer.requests_;
   const auto in_pieces = [&](const Message& message, auto&& start) {
-    for (std::int64_t done = 0; done < message.bytes; done += piece_bytes) {
+    const std::int64_t bytes = message.tensor.bytes();
+    for (std::int64_t done = 0; done < bytes; done += piece_bytes) {
       MPI_Request request = MPI_REQUEST_NULL;
-      start(static_cast<std::byte*>(message.data) + done,
-            static_cast<int>(std::min(piece_bytes, message.bytes - done)), &request);
+      start(static_cast<std::byte*>(message.tensor.raw()) + done,
+            static_cast<int>(std::min(piece_bytes, bytes - done)), &request);
       if (requests.empty()) count_transfers(1);
       requests.push_back(request);
     }
   };
-  for (const Message& message : receives) {
+  for (const auto& [peer, target] : receives) {
+    transfer.targets_.push_back(target);
+    transfer.received_.push_back(
+        {peer, target.device().is_cuda() ? Tensor::empty(target.shape(), target.dtype()) : target});
+  }
+  for (const auto& [peer, source] : sends) transfer.sent_.push_back({peer, source.on({})});
+  for (const Message& message : transfer.received_) {
     in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
       check(MPI_Irecv(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
             "MPI_Irecv");
     });
   }
-  for (const Message& message : sends) {
-    trace::recorder().bytes_sent += message.bytes;
+  for (const Message& message : transfer.sent_) {
+    trace::recorder().bytes_sent += message.tensor.bytes();
     in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
       check(MPI_Isend(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
             "MPI_Isend");

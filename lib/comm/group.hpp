@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "tensor/tensor.hpp"
 
 namespace reelmesh::comm {
 
@@ -26,15 +26,14 @@ class Environment {
 /// Ends all ranks of the job now with this exit status, whatever they are doing.
 [[noreturn]] void abort_all(Status status);
 
-/// Bytes that go to, or come from, one rank of a group.
+/// A tensor that goes to, or comes from, one rank of a group, on the host or on a device.
 struct Message {
   int peer = 0;
-  void* data = nullptr;
-  std::int64_t bytes = 0;
+  Tensor tensor;
 };
 
-/// Messages that are on their way. Their buffers stay alive, and untouched, until they have
-/// arrived; the calling thread helps them along whenever it calls background()
+/// Messages that are on their way. It keeps their tensors alive; nobody else touches those until
+/// they have arrived. The calling thread helps them along whenever it calls background()
 /// (base/background.hpp).
 class Transfer {
  public:
@@ -42,12 +41,15 @@ class Transfer {
   Transfer(Transfer&& other) noexcept;
   Transfer& operator=(Transfer&& other) noexcept;
   ~Transfer();  ///< waits, as finish() does, but says nothing of errors
-  /// Returns when all buffers may be used again.
+  /// Returns when all tensors may be used again; those of a device by what the device is asked for
+  /// from now on.
   void finish();
 
  private:
   friend class Group;
   std::vector<MPI_Request> requests_;
+  std::vector<Message> sent_, received_;  ///< in the memory of the host
+  std::vector<Tensor> targets_;           ///< of what was received
 };
 
 /// An ordered set of ranks. A default-made Group has no ranks and this rank is not in it. Copies
@@ -85,8 +87,8 @@ class Group {
   /// Like all_gather, but only the root gets the blocks (the others an empty vector).
   std::vector<std::string> gather(const std::string& block, int root) const;
   /// Sends and receives point to point; both sides name the same byte counts, in the same order for
-  /// a pair of ranks. Several transfers may be under way at once where both sides begin them in the
-  /// same order.
+  /// a pair of ranks, and both have them on the host or both on a device. Several transfers may be
+  /// under way at once where both sides begin them in the same order.
   Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// The same, finished. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;

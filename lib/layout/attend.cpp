@@ -1,7 +1,7 @@
 #include "layout/attend.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
@@ -52,6 +52,32 @@ void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to
            {{0, -to.first, 0}, {rows, to.all, channels}});
 }
 
+// Copies `source`, row after row, to the rows `places` of `target`, ascending: equally long runs of
+// them at equal distances, as tokens of a box in the global order are, go together.
+void place_rows(const Tensor& source, std::span<const std::int64_t> places, const Tensor& target) {
+  const std::size_t count = places.size();
+  const auto run_at = [&](std::size_t i) {
+    std::size_t length = 1;
+    while (i + length < count && places[i + length] == places[i] + std::int64_t(length)) ++length;
+    return length;
+  };
+  for (std::size_t begin = 0, end = 0; begin < count; begin = end) {
+    const std::size_t length = run_at(begin);
+    auto distance = static_cast<std::int64_t>(length);
+    std::int64_t runs = 1;
+    for (end = begin + length; end < count && run_at(end) == length; ++runs, end += length) {
+      const std::int64_t next = places[end] - places[end - length];
+      if (runs > 1 && next != distance) break;
+      distance = next;
+    }
+    const std::int64_t keys = static_cast<std::int64_t>(length), first = places[begin];
+    const std::int64_t row = target.numel() / target.shape(0);
+    const Box box{{0, 0, 0}, {runs, keys, row}};
+    copy_box(box, source.rows(static_cast<std::int64_t>(begin), runs * keys), box,
+             target.rows(first, target.shape(0) - first), {{0, 0, 0}, {runs, distance, row}});
+  }
+}
+
 }  // namespace
 
 // Some of a rank's tokens: [begin, begin + count) of those that it holds.
@@ -65,9 +91,8 @@ struct Attend::Rows {
     Tensor rows;
   };
   Tensor all;
-  std::vector<Tensor> sent;
-  std::vector<Arrival> arrivals;
-  comm::Transfer transfer;  // last, so that it ends before the memory that it uses
+  std::vector<Arrival> arrivals;  // those that do not arrive at their place
+  comm::Transfer transfer;
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
@@ -118,9 +143,8 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
       copy_heads(q, {mesh_.first_head(me), heads}, place, {0, count}, count, channels);
       continue;
     }
-    queries.sent.push_back(heads_of(q, rank));
-    sends.push_back({rank, queries.sent.back().raw(), queries.sent.back().bytes()});
-    receives.push_back({rank, place.raw(), place.bytes()});
+    sends.push_back({rank, heads_of(q, rank)});
+    receives.push_back({rank, place});
   }
   queries.transfer = group_.begin_exchange(sends, receives);
   return queries;
@@ -138,9 +162,9 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
   const Tensor rows = keys_values.rows(mine.begin, mine.count);
   Rows part;
   std::vector<comm::Message> sends, receives;
-  part.sent.resize(static_cast<std::size_t>(mesh_.ulysses()));
+  std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
   const auto packed = [&](int rank) {
-    Tensor& piece = part.sent[static_cast<std::size_t>(mesh_.column(rank))];
+    Tensor& piece = of_columns[static_cast<std::size_t>(mesh_.column(rank))];
     if (piece.empty()) piece = heads_of(rows, rank);
     return piece;
   };
@@ -156,10 +180,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
   // Every rank begins with its neighbour, so that no rank is everybody's first.
   for (int step = 1; step < mesh_.ranks(); ++step) {
     const int to = (me + step) % mesh_.ranks();
-    if (mine.count > 0 && mesh_.attends(to)) {
-      const Tensor piece = packed(to);
-      sends.push_back({to, piece.raw(), piece.bytes()});
-    }
+    if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});
     const int from = (me - step + mesh_.ranks()) % mesh_.ranks();
     const Range theirs = tokens_in_part(from, first);
     if (theirs.count == 0 || !mesh_.attends(me)) continue;
@@ -167,14 +188,14 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
     const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
     const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
     // Consecutive keys arrive at their place.
+    if (last - begin + 1 == theirs.count) {
+      receives.push_back({from, part.all.rows(begin - first, theirs.count)});
+      continue;
+    }
     Shape shape = part.all.shape();
     shape[0] = theirs.count;
-    part.arrivals.push_back(
-        {from, last - begin + 1 == theirs.count
-                   ? part.all.rows(begin - first, theirs.count)
-                   : Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
-    const Tensor& place = part.arrivals.back().rows;
-    receives.push_back({from, place.raw(), place.bytes()});
+    part.arrivals.push_back({from, Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
+    receives.push_back({from, part.arrivals.back().rows});
   }
   part.transfer = group_.begin_exchange(sends, receives);
   return part;
@@ -184,16 +205,13 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
 Tensor Attend::receive_part(Rows part, std::int64_t first) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   part.transfer.finish();
-  if (part.all.empty()) return part.all;
-  const auto bytes = static_cast<std::size_t>(part.all.bytes() / part.all.shape(0));
-  for (const Rows::Arrival& arrival : part.arrivals) {
-    const Range range = tokens_in_part(arrival.rank, first);
-    const std::int64_t* numbers =
-        numbers_[static_cast<std::size_t>(arrival.rank)].data() + range.begin;
-    if (arrival.rows.raw() == part.all.rows(numbers[0] - first, 1).raw()) continue;
-    for (std::int64_t i = 0; i < range.count; ++i) {
-      std::memcpy(part.all.rows(numbers[i] - first, 1).raw(), arrival.rows.rows(i, 1).raw(), bytes);
-    }
+  for (const auto& [rank, rows] : part.arrivals) {
+    const Range range = tokens_in_part(rank, first);
+    const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
+    std::vector<std::int64_t> places(numbers.begin() + range.begin,
+                                     numbers.begin() + range.begin + range.count);
+    for (std::int64_t& place : places) place -= first;
+    place_rows(rows, places, part.all);
   }
   return part.all;
 }
@@ -215,11 +233,10 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
       arrivals.push_back({me, theirs});
       continue;
     }
-    sends.push_back({rank, theirs.raw(), theirs.bytes()});
+    sends.push_back({rank, theirs});
     arrivals.push_back({rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels},
                                             q.dtype(), q.device())});
-    const Tensor& place = arrivals.back().rows;
-    receives.push_back({rank, place.raw(), place.bytes()});
+    receives.push_back({rank, arrivals.back().rows});
   }
   group_.exchange(sends, receives);
   for (const auto& [rank, rows] : arrivals) {
@@ -235,7 +252,6 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const Tensor mine = keys_values();
   Rows next = send_part(mine, 0);
   queries.transfer.finish();
-  queries.sent.clear();
   ops::Attention attention(queries.all, scale);
   for (std::int64_t first = 0; first < mesh_.all_tokens(); first += part_keys) {
     const Tensor part = receive_part(std::move(next), first);

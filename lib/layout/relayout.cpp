@@ -165,21 +165,18 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   // Pack: a piece travels as a dense block of its own.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
-    Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
+    const Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
       copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me),
                buffer.rows(done, piece.box.numel()), piece.box);
       done += piece.box.numel();
     }
-    buffer = buffer.on({});
-    send_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
-    running.sent_.push_back(buffer);
+    send_messages.push_back({peer.rank, buffer});
   }
   for (const Peer& peer : receives_) {
-    running.received_.push_back(Tensor::empty({peer.elements}, dtype));
-    const Tensor& buffer = running.received_.back();
-    receive_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+    running.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
+    receive_messages.push_back({peer.rank, running.received_.back()});
   }
   running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
 
@@ -194,11 +191,10 @@ void Exchange::Running::finish() {
   transfer_.finish();
   const int me = exchange_->group_.rank();
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    const Tensor received = received_[i].on(targets_.front().device());
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
-      copy_box(piece.box, received.rows(done, piece.box.numel()), piece.box, targets_[piece.move],
-               exchange_->moves_[piece.move].to.box(me));
+      copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
+               targets_[piece.move], exchange_->moves_[piece.move].to.box(me));
       done += piece.box.numel();
     }
   }
@@ -224,7 +220,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
     const Tensor& buffer =
         sent.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32)).first->second;
     pack(peer.pieces, buffer);
-    send_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+    send_messages.push_back({peer.rank, buffer});
   }
   std::map<int, std::vector<Piece>> pieces{{me, local_}};
   for (const Peer& peer : sends_) {
@@ -232,7 +228,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
         received.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32))
             .first->second;
     pieces[peer.rank] = peer.pieces;
-    receive_messages.push_back({peer.rank, buffer.raw(), buffer.bytes()});
+    receive_messages.push_back({peer.rank, buffer});
   }
   std::int64_t own = 0;
   for (const Piece& piece : local_) own += piece.box.numel();

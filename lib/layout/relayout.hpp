@@ -22,8 +22,8 @@ class Exchange {
 
   /// sources[i] has the extents of moves[i].from.box(rank) and targets[i], already allocated, those
   /// of moves[i].to.box(rank); same dtype in all. Source and target do not overlap. Collective only
-  /// over the ranks that have something to send to or to receive from each other. On a device the
-  /// messages go through the host's memory.
+  /// over the ranks that have something to send to or to receive from each other. All are on the
+  /// host, or on every rank on its device, those without elements too.
   void run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
   /// Messages that are on their way. The exchange that began it lives longer.
@@ -35,15 +35,16 @@ class Exchange {
    private:
     friend class Exchange;
     const Exchange* exchange_ = nullptr;
-    std::vector<Tensor> targets_, sent_, received_;
-    comm::Transfer transfer_;  ///< the last member: it ends before its buffers do
+    std::vector<Tensor> targets_, received_;
+    comm::Transfer transfer_;
   };
   /// The same as run() in two halves. When begin() returns, sources may change, and what a rank
   /// gives itself has arrived; the rest of the targets has after finish().
   Running begin(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
   /// The adjoint of run(), for derivatives: adds every element of the targets to the element of a
-  /// source that run() would take it from. float32; contributions are added in the order of ranks.
+  /// source that run() would take it from. float32, on the host; contributions are added in the
+  /// order of ranks.
   void add_back(const std::vector<Tensor>& targets, const std::vector<Tensor>& sources) const;
 
   /// Elements that this rank sends to others.

@@ -2,6 +2,7 @@
 
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
+#include "pipeline/repeated_call.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 
@@ -48,9 +49,9 @@ std::vector<Predictions> all_branches(const comm::Group& group, const Mesh& mesh
   const int partner = (group.rank() + mesh.branch_ranks()) % mesh.ranks();
   std::vector<comm::Message> sends, receives;
   for (const Tensor& own : mine) {
-    const Tensor other = Tensor::empty(own.shape(), own.dtype());
-    sends.push_back({partner, own.raw(), own.bytes()});
-    receives.push_back({partner, other.raw(), other.bytes()});
+    const Tensor other = Tensor::empty(own.shape(), own.dtype(), own.device());
+    sends.push_back({partner, own});
+    receives.push_back({partner, other});
     all.push_back(group.rank() < partner ? Predictions{own, other} : Predictions{other, own});
   }
   group.exchange(sends, receives);
@@ -76,13 +77,14 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
                                   const DenoiseLayout& layout, std::span<const Tensor> contexts,
                                   const std::function<void()>& step) {
   const CogVideoXConfig& config = transformer.config();
+  const Device device = transformer.device();
   const comm::Group ranks = branch_group(group, layout.mesh);
   const ClipRecord& common = batch.front().record;
   const auto branches = static_cast<std::int64_t>(batch.front().branches.size());
   const CogVideoXPlacement placement(config, ranks, layout.grid, layout.text,
                                      std::ssize(batch) * (branches / layout.mesh.cfg),
-                                     layout.mesh.ring);
-  const Tensor context = ops::join_batches(contexts);
+                                     layout.mesh.ring, device);
+  const Tensor context = ops::join_batches(contexts).on(device);
   const Layout whole = latent_layout(layout.grid, config.patch, config.in_channels);
   const Box& box = own_box(whole, ranks);
   const Schedule schedule(scheduler, common.steps);
@@ -95,16 +97,23 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
     generators.emplace_back(batch[clip].record.seed);
     samplers.emplace_back(batch[clip].sampler, schedule);
-    latents.push_back(Tensor::empty(box.extent, DType::float32));
-    noise(clip, latents[clip].span<float>());
+    const Tensor first = Tensor::empty(box.extent, DType::float32);
+    noise(clip, first.span<float>());
+    latents.push_back(first.on(device));
   }
+  // Every call finds its latents and its timestep in the same memory.
+  const Tensor sinusoid = transformer.embed(schedule.timesteps().front());
+  RepeatedCall transform(device,
+                         ranks.size() == 1 && trace::recorder().level <= trace::Level::stages,
+                         [&] { return transformer(placement, latents, context, sinusoid); });
 
   for (int i = 0; i < schedule.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
     const trace::Scope scope("denoise_step");
     const std::int64_t timestep = schedule.timesteps()[static_cast<std::size_t>(i)];
-    const std::vector<Predictions> predicted = all_branches(
-        group, layout.mesh, transformer(placement, latents, context, timestep), batch.size());
+    sinusoid.copy_from(transformer.embed(timestep));
+    const std::vector<Predictions> predicted =
+        all_branches(group, layout.mesh, transform(), batch.size());
     for (std::size_t clip = 0; clip < batch.size(); ++clip) {
       const Tensor& prediction = predicted[clip].last;
       if (branches > 1) {
@@ -117,6 +126,7 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
     }
     step();
   }
+  for (Tensor& clip : latents) clip = clip.on({});
   return latents;
 }
 

@@ -10,6 +10,7 @@
 namespace reelmesh::pipeline {
 
 Precision precision_of(const Job& job, const Conditions& conditions) {
+  if (conditions.on_gpu) return {job.dtype, job.dtype, true};
   return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products};
 }
 
@@ -43,7 +44,7 @@ TextEncoderSizes text_sizes(const Job& job, const Family& model, const std::vect
       {}};
   StageMemory working{0, t5_working_bytes(config, longest_text(clips), precision)};
   for (const std::int64_t limit : limits_of_ranks(job.memory_limits, conditions.ranks)) {
-    sizes.rooms.push_back(limit - program_bytes -
+    sizes.rooms.push_back(limit - conditions.program() -
                           conditions.threads * thread_bytes(t5_tensors(config), precision) -
                           working.all());
   }
@@ -69,6 +70,7 @@ MemoryPlan plan_memory(const Job& job, const Family& model, const std::vector<Cl
                        const Plan& plan, const Conditions& conditions) {
   const Precision precision = precision_of(job, conditions);
   MemoryPlan memory;
+  memory.program = conditions.program();
   memory.threads = conditions.threads;
   memory.limits = limits_of_ranks(job.memory_limits, plan.ranks);
   const std::vector<StageMemory> text =
@@ -88,10 +90,11 @@ MemoryPlan plan_memory(const Job& job, const Family& model, const std::vector<Cl
   }
   for (std::size_t r = 0; r < text.size(); ++r) {
     memory.ranks[r].text = text[r];
-    memory.ranks[r].queue = waiting;  // CogVideoX's ranks have parts of it: more than enough
+    // CogVideoX's ranks have parts of it: more than enough. With GPUs it waits on the host.
+    memory.ranks[r].queue = conditions.on_gpu ? 0 : waiting;
   }
   const int last = plan.text.first + plan.device_map.final_norm_rank;
-  memory.ranks.at(static_cast<std::size_t>(last)).text.working += waiting;
+  memory.ranks.at(static_cast<std::size_t>(last)).text.working += conditions.on_gpu ? 0 : waiting;
   const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (const Clip* clip : unlike) {
     const ClipCost cost = model.cost(plan, *clip, together, precision);

@@ -11,6 +11,9 @@ struct Conditions {
   int ranks = 1;
   int threads = 1;                  ///< of the rank that has most
   DType products = DType::float32;  ///< ops::compute_dtype, the larger where ranks differ
+  bool on_gpu = false;              ///< memory is a GPU's
+
+  std::int64_t program() const { return on_gpu ? program_bytes_on_gpu : program_bytes; }
 };
 
 /// The types that a job computes in.

@@ -28,11 +28,11 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
 }
 
 // The ranks agree on what they plan with, so that they come to the same plan.
-Conditions conditions_of(const comm::Group& world, int threads, DType dtype) {
+Conditions conditions_of(const comm::Group& world, int threads, DType dtype, Device device) {
   const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
   const bool wide = world.max(wider(ops::compute_dtype(dtype))) == wider(DType::float32);
   return {world.size(), static_cast<int>(world.max(std::int64_t{threads})),
-          wide ? DType::float32 : dtype};
+          wide ? DType::float32 : dtype, device.is_cuda()};
 }
 
 // Ranks in the order of their places. mesh: of a denoising group.
@@ -108,7 +108,7 @@ class Writer {
       const Shape& shape = spread.layout.global();
       const Layout layout = Layout::cut({shape[0], shape[2]}, 0, group.size());
       for (std::int64_t branch = shape[1] - 1; branch >= 0; --branch) {
-        embeddings.push_back({branch_of(spread.local, branch), layout, group});
+        embeddings.push_back({branch_of(spread.local.on({}), branch), layout, group});
       }
     }
     write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
@@ -227,13 +227,14 @@ Status run(const Job& job, const ProgramInfo& program) {
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(world, job.backend);
+  if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
   // Everything that can be refused is refused before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
-  const Conditions conditions = conditions_of(world, threads, job.dtype);
+  const Conditions conditions = conditions_of(world, threads, job.dtype, device);
   Plan plan = plan_roles(job, model, clips, conditions);
   world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
   plan.speeds = job.measure_speeds ? measure_speeds(world, job.dtype, device)

@@ -1,9 +1,8 @@
 #include "pipeline/stages.hpp"
 
-#include <cstring>
-
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
+#include "ops/pointwise.hpp"
 #include "pipeline/denoise.hpp"
 #include "plan/decode.hpp"
 
@@ -23,6 +22,7 @@ Encode::Encode(const comm::Group& world, const Plan& plan, const Family& model, 
       layers_(stages_.size()) {}
 
 void Encode::load(Device device) {
+  device_ = device;
   const Checkpoint weights = model_.text_encoder_weights().on(device);
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     const DeviceMap::Stage& stage = stages_[i];
@@ -46,11 +46,11 @@ Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
     if (i > 0) {
       const int before = group_.first + stages_[i - 1].rank;
       if (world_.rank() == before) {
-        const comm::Message send{holder, x.raw(), x.bytes()};
+        const comm::Message send{holder, x};
         world_.exchange({&send, 1}, {});
       } else if (world_.rank() == holder) {
-        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, dtype_);
-        const comm::Message receive{before, x.raw(), x.bytes()};
+        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, dtype_, device_);
+        const comm::Message receive{before, x};
         world_.exchange({}, {&receive, 1});
       }
     }
@@ -67,7 +67,7 @@ Sharded Encode::operator()(const Clip& clip) {
   const std::int64_t channels = model_.text_encoder().d_model;
   const int last = group_.first + stages_.back().rank;
   const Layout layout = Layout::on_one_rank({tokens, branches, channels}, world_.size(), last);
-  Sharded context{Tensor::empty(layout.box(world_.rank()).extent, dtype_), layout, world_};
+  Sharded context{Tensor::empty(layout.box(world_.rank()).extent, dtype_, device_), layout, world_};
   if (!group_.contains(world_.rank())) return context;
 
   for (std::int64_t branch = 0; branch < branches; ++branch) {
@@ -80,15 +80,9 @@ Sharded Encode::operator()(const Clip& clip) {
         last_negative_embedding_ = embedding;
       }
       if (!negative && world_.rank() == last) {
-        const auto bytes = static_cast<std::size_t>(channels * size_of(dtype_));
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          auto* into = static_cast<std::byte*>(context.local.rows(t, 1).raw());
-          if (branches > 1) {
-            std::memcpy(into, last_negative_embedding_.rows(t, 1).raw(), bytes);
-          }
-          std::memcpy(into + static_cast<std::size_t>(branch) * bytes, embedding.rows(t, 1).raw(),
-                      bytes);
-        }
+        std::vector<Tensor> all{embedding};
+        if (branches > 1) all.insert(all.begin(), last_negative_embedding_);
+        context.local = ops::join_batches(all);
       }
     }
   }

@@ -33,6 +33,7 @@ class Encode {
   std::vector<DeviceMap::Stage> stages_;
   const Family& model_;
   DType dtype_;
+  Device device_;
   std::vector<std::optional<T5Layers>> layers_;  ///< of each stage, on the rank that holds it
   // Clips of a job mostly share their negative prompt: the last one is kept.
   std::vector<std::int32_t> last_negative_;

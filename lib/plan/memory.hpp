@@ -20,6 +20,9 @@ struct RankMemory {
 
 /// What a rank needs before it loads anything: program, libraries and MPI, as measured.
 constexpr std::int64_t program_bytes = std::int64_t{56} << 20;
+/// The same of a GPU's memory: the driver's context, code of libraries, their workspaces. Taken
+/// from what is usual, not measured.
+constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
 
 struct MemoryPlan {
   std::int64_t program = program_bytes;  ///< what a rank has before it loads anything

@@ -132,7 +132,7 @@ std::int64_t clock_offset_ns(const comm::Group& group) {
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   std::int64_t offset = 0;
   const auto message = [](int peer, std::int64_t& value) {
-    return comm::Message{peer, &value, sizeof value};
+    return comm::Message{peer, Tensor::wrap(&value, {sizeof value}, DType::uint8, nullptr)};
   };
   std::int64_t theirs = 0;
   for (int rank = 1; rank < group.size(); ++rank) {

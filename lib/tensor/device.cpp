@@ -41,6 +41,13 @@ void synchronize(Device device) {
   }
 }
 
+void settle(Device device) noexcept {
+  try {
+    synchronize(device);
+  } catch (const Error&) {
+  }
+}
+
 DeviceMemory device_memory(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) return cuda::memory(device);

@@ -42,6 +42,8 @@ std::string name_of(Device device);
 /// Waits until everything that was asked of a device is done; errors of kernels show here at the
 /// latest. Nothing on the host.
 void synchronize(Device device);
+/// The same for those who only measure time: an error is left to the next call.
+void settle(Device device) noexcept;
 
 /// Bytes of tensors on a device of this process; 0 for the host, whose tensors are not counted.
 struct DeviceMemory {

@@ -256,11 +256,6 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--device.speeds", "1,-2"}, "64: --device.speeds: '-2' is not a number"},
       {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
       // what this version does not have
-      {{"--device.backend", "cuda"},
-       fmt::format("69: --device.backend: {}, expected auto or cpu",
-                   why_no_cuda().empty()
-                       ? "the CUDA backend has its operations, but no pipeline yet"
-                       : why_no_cuda())},
       {{"--numerics.dtype", "float16"},
        "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
       // choices

@@ -7,6 +7,10 @@
 namespace reelmesh::comm {
 namespace {
 
+Tensor of(std::vector<int>& values) {
+  return Tensor::wrap(values.data(), {std::ssize(values)}, DType::int32, nullptr);
+}
+
 TEST(Group, RangesShareTheWorldOut) {
   const Group world = Group::world();
   const Group first = world.range(0, 1);
@@ -67,7 +71,7 @@ TEST(Group, ExchangesAroundARing) {
   std::vector<int> sent(1000, world.rank()), received(1000, -1);
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
-  const Message send{next, sent.data(), 4000}, receive{previous, received.data(), 4000};
+  const Message send{next, of(sent)}, receive{previous, of(received)};
   world.exchange({&send, 1}, {&receive, 1});
   EXPECT_EQ(received, std::vector<int>(1000, previous));
 }
@@ -84,8 +88,8 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
     std::vector<Transfer> transfers;
     for (std::size_t i = 0; i < count; ++i) {
       sent.emplace_back(numbers, int(i) * 100 + world.rank());
-      const Message send{next, sent[i].data(), numbers * sizeof(int)};
-      const Message receive{previous, received[i].data(), numbers * sizeof(int)};
+      const Message send{next, of(sent[i])};
+      const Message receive{previous, of(received[i])};
       transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
     }
     EXPECT_NE(background_work, nullptr);

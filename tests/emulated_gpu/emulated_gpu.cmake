@@ -33,3 +33,12 @@ target_link_libraries(test_emulated_gpu PRIVATE reelmesh_with_emulated_gpu GTest
                       GTest::gmock)
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
+add_executable(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
+target_link_libraries(test_emulated_gpu_ranks PRIVATE reelmesh_with_emulated_gpu GTest::gtest)
+foreach(ranks 1 2 3)
+  add_test(NAME emulated_gpu_n${ranks}
+           COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:test_emulated_gpu_ranks>)
+  set_tests_properties(emulated_gpu_n${ranks} PROPERTIES
+    TIMEOUT 120 LABELS ranks PROCESSORS ${ranks} ENVIRONMENT "${mpi_environment}")
+endforeach()

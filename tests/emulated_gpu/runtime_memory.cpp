@@ -147,12 +147,15 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
   if (!block || block->address != address || block->given_up || (capturing && !block->of_graph)) {
     return result(cudaErrorInvalidValue);
   }
+  memory.set_given_up(*block, true);  // before the stream may be there
   const cudaError_t status = add_work(stream, {"cudaFreeAsync", [block = *block, &memory] {
                                                  Memory::clear(block);
                                                  if (!block.of_graph) memory.give_back(block);
                                                }});
-  if (status != cudaSuccess) return result(status);
-  memory.set_given_up(*block, true);
+  if (status != cudaSuccess) {
+    memory.set_given_up(*block, false);
+    return result(status);
+  }
   if (capturing) stream->capture->freed[{stream, block->bytes}].push_back(*block);
   return cudaSuccess;
 }

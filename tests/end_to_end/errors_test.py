@@ -212,6 +212,10 @@ class OptionTest(Refusal):
         self.check_refused(self.options(parallel__mode="split"), UNAVAILABLE, "parallel.mode",
                            "3 ranks", ranks=(1, 2))
 
+    def test_backend_without_a_gpu(self):
+        self.check_refused(self.options(device__backend="cuda"), UNAVAILABLE,
+                           "device.backend is cuda, but ")
+
     def test_speeds_of_other_ranks(self):
         self.check_refused(self.options(device__speeds="1,2"), UNAVAILABLE, "device.speeds",
                            "2 speeds", "3 ranks", ranks=(3,))

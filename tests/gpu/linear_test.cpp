@@ -69,7 +69,7 @@ TEST_P(LinearOnGpu, WeightsComeInPieces) {
                       static_cast<std::size_t>(64 * size_of(w.dtype())));
         }
       },
-      place};
+      place()};
   EXPECT_TRUE(same_bits(back(Linear(rows)(x)), back(Linear(there(w))(x))));
 }
 

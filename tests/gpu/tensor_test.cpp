@@ -13,8 +13,8 @@ TEST_P(TensorOnGpu, ComesBackAsItWent) {
   // More than the pinned memory holds at once, and not a multiple of it.
   for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{9'000'001}}) {
     const Tensor x = random_tensor({n}, 1, GetParam());
-    const Tensor there = x.on(place);
-    EXPECT_EQ(there.device(), place);
+    const Tensor there = x.on(place());
+    EXPECT_EQ(there.device(), place());
     EXPECT_TRUE(same_bits(there.clone().on({}), x));
     const std::int64_t first = n / 3, count = n / 2;
     EXPECT_TRUE(same_bits(there.rows(first, count).on({}), x.rows(first, count)));
@@ -22,41 +22,41 @@ TEST_P(TensorOnGpu, ComesBackAsItWent) {
 }
 
 TEST_P(TensorOnGpu, MemoryIsCounted) {
-  const std::int64_t before = device_memory(place).present;
+  const std::int64_t before = device_memory(place()).present;
   {
-    const Tensor x = Tensor::zeros({1 << 20}, GetParam(), place);
+    const Tensor x = Tensor::zeros({1 << 20}, GetParam(), place());
     const Tensor same = x.reshape({1 << 10, 1 << 10});
-    EXPECT_EQ(device_memory(place).present, before + x.bytes());
+    EXPECT_EQ(device_memory(place()).present, before + x.bytes());
   }
-  EXPECT_EQ(device_memory(place).present, before);
-  EXPECT_GE(device_memory(place).peak, before + (size_of(GetParam()) << 20));
+  EXPECT_EQ(device_memory(place()).present, before);
+  EXPECT_GE(device_memory(place()).peak, before + (size_of(GetParam()) << 20));
 }
 
 TEST_P(TensorOnGpu, TypesAreConverted) {
   const Tensor x = random_tensor({1000}, 1, GetParam());
   for (const DType into : {DType::float32, DType::bfloat16, DType::float16}) {
-    EXPECT_TRUE(same_bits(x.on(place).to(into).on({}), x.to(into)));
-    EXPECT_TRUE(same_bits(x.on(place).rows(1, 998).to(into).on({}), x.rows(1, 998).to(into)));
+    EXPECT_TRUE(same_bits(x.on(place()).to(into).on({}), x.to(into)));
+    EXPECT_TRUE(same_bits(x.on(place()).rows(1, 998).to(into).on({}), x.rows(1, 998).to(into)));
   }
 }
 
 TEST_P(TensorOnGpu, HasNoMemoryForTooMuch) {
   expect_error(
-      Status::unavailable, [] { Tensor::empty({std::int64_t{1} << 50}, GetParam(), place); },
+      Status::unavailable, [] { Tensor::empty({std::int64_t{1} << 50}, GetParam(), place()); },
       "no memory left on cuda:0");
   EXPECT_TRUE(same_bits(there(random_tensor({8}, 1)).on({}), random_tensor({8}, 1)));
 }
 
 TEST_P(TensorOnGpu, IsNotReadByTheHost) {
-  const Tensor x = Tensor::zeros({4}, GetParam(), place);
+  const Tensor x = Tensor::zeros({4}, GetParam(), place());
   expect_error(
       Status::internal, [&] { x.raw(); }, "on cuda:0 used on host");
 }
 
 TEST_P(TensorOnGpu, OpsGoWhereTheTensorIs) {
   const Tensor x = random_tensor({3, 40}, 1, GetParam());
-  const Tensor y = ops::silu(x.on(place));
-  EXPECT_EQ(y.device(), place);
+  const Tensor y = ops::silu(x.on(place()));
+  EXPECT_EQ(y.device(), place());
   EXPECT_TRUE(same_bits(y.on({}), ops::silu(x)));
 }
 

@@ -53,7 +53,7 @@ TEST_P(ConvolutionKernel, AgreesWithTheCpu) {
           const ImageBox want{1, 9 * enlarged - 3, 2, 21 * enlarged - 2};
           const Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
           ops::Convolution(w, b).run(image, before, enlarged, want, expected, Tiles::all);
-          const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place);
+          const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
           gpu::Convolution(test::there(w), test::there(b.to(DType::float32)))
               .run(there(image), there(before), enlarged, want, y, Tiles::all);
           EXPECT_LT(relative_error(back(y), expected), tolerance())
@@ -69,7 +69,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);
   const Tensor x = random({1, rows, columns, in}, 3), earlier = random({2, rows, columns, in}, 4);
   const gpu::Convolution convolution(test::there(w), test::there(b));
-  const Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place);
+  const Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
   convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
                   Tiles::all);
   // Rows 18 to 30, with a row of neighbours above and below.
@@ -79,7 +79,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
     part.pieces.push_back(piece(x, box));
     before.pieces.push_back(piece(earlier, box));
   }
-  const Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), place);
+  const Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), place());
   convolution.run(there(part), there(before), 1, own, y, Tiles::inner);
   convolution.run(there(part), there(before), 1, own, y, Tiles::outer);
   EXPECT_TRUE(same_bits(back(y), piece(back(all), own).values));
@@ -90,7 +90,7 @@ TEST_P(ConvolutionKernel, MoreTilesThanABatchHas) {
   const Tensor x = random({1, 70, 130, 8}, 3);  // 5 × 5 tiles, batches of 16
   const Tensor expected = Tensor::empty({1, 70, 130, 8}, GetParam());
   ops::Convolution(w, b).run(whole(x), {}, 1, {0, 70, 0, 130}, expected, Tiles::all);
-  const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place);
+  const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
   gpu::Convolution(test::there(w), test::there(b.to(DType::float32)))
       .run(there(whole(x)), {}, 1, {0, 70, 0, 130}, y, Tiles::all);
   EXPECT_LT(relative_error(back(y), expected), tolerance());

@@ -43,7 +43,7 @@ TEST_P(Norm, ModulatedLayerNorm) {
     for (const std::int64_t rows : {1, 3}) {
       const Tensor x = random({4, 3, n}, 1), w = random({n}, 2), b = random({n}, 3);
       const Tensor table = random({rows, 6 * n}, 4), out = Tensor::empty(x.shape(), GetParam());
-      const Tensor z = Tensor::zeros(x.shape(), GetParam(), place);
+      const Tensor z = Tensor::zeros(x.shape(), GetParam(), place());
       gpu::modulated_layer_norm(there(x), there(w), there(b), 1e-5F, {there(table), 3, 4}, z);
       ops::modulated_layer_norm(x, w, b, 1e-5F, {table, 3, 4}, out);
       EXPECT_LT(relative_error(back(z), out), tolerance()) << n;

@@ -9,10 +9,10 @@
 namespace reelmesh::test {
 
 /// The device of these tests.
-inline constexpr Device place{0};
+inline Device place() { return {0}; }
 
 /// A copy there, for ops that write to their arguments.
-inline Tensor there(const Tensor& x) { return x.on(place); }
+inline Tensor there(const Tensor& x) { return x.on(place()); }
 inline Tensor back(const Tensor& x) { return x.on({}); }
 
 /// The larger one where there is a GPU; an emulated one would take too long.

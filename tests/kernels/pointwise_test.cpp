@@ -62,7 +62,7 @@ TEST_P(Pointwise, AddTableTakesBothTypes) {
 TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, n}, 1), out = Tensor::zeros({6, 3, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place);
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
@@ -74,7 +74,7 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
 TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, 2, n}, 1), out = Tensor::zeros({6, 6, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place);
+    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;

@@ -28,7 +28,7 @@ TEST_P(StridedCopyTest, CopiesBoxes) {
     const Box box = intersect(from, to);
     const Tensor source = numbered(from.extent, GetParam());
     const Tensor target = Tensor::zeros(to.extent, GetParam());
-    const Tensor copied = Tensor::zeros(to.extent, GetParam(), place);
+    const Tensor copied = Tensor::zeros(to.extent, GetParam(), place());
     copy_box(box, source, from, target, to);
     gpu::copy_strided(strided_copy(box, from, to), there(source), copied);
     EXPECT_TRUE(same_bits(back(copied), target)) << to_string(to.extent);

@@ -21,7 +21,8 @@ class Walk {
   void residual(std::int64_t in, std::int64_t out, std::int64_t earlier) {
     const std::int64_t before = pixels_ * precision_.size() * earlier;
     moment(2 * values(in) + before * in + values(out));
-    moment(values(in) + 3 * values(out) + before * out);
+    moment(values(in) + 3 * values(out) + before * out +
+           convolution_working_bytes(frames_, std::max(in, out), out, precision_));
     const std::int64_t copy =
         precision_.converts() ? frames_ * pixels_ * in * size_of(precision_.products) : 0;
     if (in != out) moment(values(in) + 2 * values(out) + copy);

@@ -44,11 +44,11 @@ class DecodeWalk {
   std::int64_t kept() const { return kept_; }
   std::int64_t most() const { return most_; }
 
-  void convolution(std::int64_t in, std::int64_t out) { causal(values(in) + values(out), in); }
+  void convolution(std::int64_t in, std::int64_t out) { causal(values(in) + values(out), in, out); }
   void residual(std::int64_t in, std::int64_t out) {
     const std::int64_t x = values(in);
-    causal(2 * x + values(out), in);
-    causal(x + 2 * values(out), out);
+    causal(2 * x + values(out), in, out);
+    causal(x + 2 * values(out), out, out);
     const std::int64_t copy =
         precision_.converts() ? x / precision_.size() * size_of(precision_.products) : 0;
     moment(x + values(out) + (in == out ? 0 : values(out) + copy));
@@ -57,7 +57,8 @@ class DecodeWalk {
     const std::int64_t before = values(channels);
     pixels_ *= 4;
     const std::int64_t frames = values(channels);
-    if (!doubles_frames || frames_ == 1) return moment(before + frames);
+    moment(before + frames + convolution_working_bytes(frames_, channels, channels, precision_));
+    if (!doubles_frames || frames_ == 1) return;
     frames_ = frames_ % 2 == 1 ? 2 * frames_ - 1 : 2 * frames_;
     moment(before + frames + values(channels));
   }
@@ -66,9 +67,9 @@ class DecodeWalk {
   std::int64_t values(std::int64_t channels) const {
     return frames_ * pixels_ * channels * precision_.size();
   }
-  void causal(std::int64_t bytes, std::int64_t in) {
+  void causal(std::int64_t bytes, std::int64_t in, std::int64_t out) {
     const std::int64_t last = 2 * pixels_ * in * precision_.size();
-    moment(bytes + last);
+    moment(bytes + last + convolution_working_bytes(frames_, in, out, precision_));
     if (first_) kept_ += last;
   }
   void moment(std::int64_t bytes) { most_ = std::max(most_, kept_ + bytes); }

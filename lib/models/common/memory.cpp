@@ -32,6 +32,7 @@ Matrix matrix_of(const Shape& shape) {
 
 // In the type of the tensors, in the order of the products' weights.
 std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
+  if (precision.on_gpu) return m.out * m.in * precision.size();
   constexpr std::int64_t tile = 192;
   const std::int64_t tiles = std::max<std::int64_t>(1, (m.out + tile - 1) / tile);
   const std::int64_t width = up_to((m.out + tiles - 1) / tiles, 16);
@@ -43,10 +44,11 @@ std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
   return bytes;
 }
 
-// Taps and channels, the latter in sixteens.
-std::int64_t convolution_bytes(const Shape& shape, DType products) {
-  const std::int64_t taps = numel(shape) / (shape[0] * shape[1]);
-  return up_to(shape[0], 16) * up_to(shape[1], 16) * taps * size_of(products);
+// Taps and channels, the latter filled up.
+std::int64_t convolution_bytes(const Shape& shape, const Precision& precision) {
+  const std::int64_t taps = numel(shape) / (shape[0] * shape[1]),
+                     multiple = precision.on_gpu ? 8 : 16;
+  return up_to(shape[0], multiple) * up_to(shape[1], multiple) * taps * size_of(precision.products);
 }
 
 }  // namespace
@@ -70,7 +72,7 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
         bytes += linear_bytes(matrix_of(shape), precision);
         break;
       case Kind::convolution:
-        bytes += convolution_bytes(shape, precision.products);
+        bytes += convolution_bytes(shape, precision);
         break;
     }
   }
@@ -82,14 +84,14 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
   for (const auto& [name, shape] : tensors) {
     if (kind_of(name, shape) != Kind::convolution) continue;
     // As read, filled up, and between them in the type of the products.
-    most = std::max(
-        most, numel(shape) * precision.size() +
-                  convolution_bytes(shape, precision.products) * (precision.converts() ? 2 : 1));
+    most = std::max(most, numel(shape) * precision.size() +
+                              convolution_bytes(shape, precision) * (precision.converts() ? 2 : 1));
   }
   return most;
 }
 
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision) {
+  if (precision.on_gpu) return 0;
   constexpr std::int64_t columns = 192, others = std::int64_t{1} << 20;
   std::int64_t widest = 0;
   for (const auto& [name, shape] : tensors) {
@@ -100,6 +102,16 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
   return columns * widest * row + others;
 }
 
+std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
+                                       const Precision& precision) {
+  if (!precision.on_gpu) return 0;
+  constexpr std::int64_t tiles = 16, rows = 16, columns = 32, library = std::int64_t{512} << 20;
+  return tiles * precision.size() *
+             ((frames + 2) * (rows + 2) * (columns + 2) * up_to(in, 8) +
+              frames * rows * columns * up_to(out, 8)) +
+         library;
+}
+
 std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {
   constexpr std::int64_t block = ops::Attention::block_keys;
   const std::int64_t blocks = (s.keys + block - 1) / block, of_block = std::min(s.keys, block);
@@ -108,8 +120,10 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t values = s.queries * s.pairs * s.channels;
   // Sums are float32, and are the result themselves where that is float32 too.
   const std::int64_t sums = values * size_of(DType::float32);
-  const std::int64_t result = precision.tensors == DType::float32 ? 0 : values * precision.size();
+  const bool in_place = precision.tensors == DType::float32 && !precision.on_gpu;
+  const std::int64_t result = in_place ? 0 : values * precision.size();
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
+  if (precision.on_gpu) return sums + result + softmax;
   return sums + result + softmax + s.pairs * blocks * packed;
 }
 

@@ -11,6 +11,8 @@ struct Precision {
   DType tensors = DType::float32;
   /// Of packed weights and of what is multiplied with them: ops::compute_dtype(tensors).
   DType products = DType::float32;
+  /// Weights lie there as they are in files, and nothing is packed.
+  bool on_gpu = false;
 
   std::int64_t size() const { return size_of(tensors); }
   bool converts() const { return tensors != products; }
@@ -22,7 +24,7 @@ std::int64_t packed_bytes(std::int64_t k, std::int64_t n, DType products);
 
 /// Bytes that the layers of these tensors hold: matrices in tiles of ops::Linear, convolutions (in
 /// the type of the products) with channels in sixteens, biases and norms as float32; tables and
-/// embeddings as they are.
+/// embeddings as they are. On a GPU matrices as they are, and convolutions with channels in eights.
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
 /// While weights are loaded: the plain copies of the largest convolution.
@@ -31,6 +33,11 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
 /// Memory that a thread keeps from its first use on: rows of the widest layer before and while they
 /// are packed.
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision);
+
+/// Beside the images of a convolution on a GPU: the tiles that go through it together, and what the
+/// library may ask for.
+std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
+                                       const Precision& precision);
 
 /// One call of attention.
 struct AttentionSizes {

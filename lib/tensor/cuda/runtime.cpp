@@ -32,7 +32,16 @@ struct Context {
   Stream stream;
   Staging staging;
   std::mutex staging_mutex;
-  std::atomic<std::int64_t> present = 0, peak = 0;
+  std::atomic<std::int64_t> present = 0, peak = 0, recent_peak = 0;
+
+  void count(std::int64_t bytes) {
+    const std::int64_t now = present += bytes;
+    for (auto* most : {&peak, &recent_peak}) {
+      std::int64_t before = *most;
+      while (now > before && !most->compare_exchange_weak(before, now)) {
+      }
+    }
+  }
 };
 
 std::unique_ptr<Context> make_context(int ordinal) {
@@ -162,14 +171,31 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
          format_bytes(static_cast<double>(c.present.load())));
   }
   check(status, "cudaMallocAsync");
-  const std::int64_t present = c.present += bytes;
-  std::int64_t peak = c.peak;
-  while (present > peak && !c.peak.compare_exchange_weak(peak, present)) {
-  }
+  c.count(bytes);
   return {*address, [&c, bytes](const void* p) {
             cudaFreeAsync(const_cast<void*>(p), c.stream.get());
             c.present -= bytes;
           }};
+}
+
+std::shared_ptr<const void> count(Device device, std::int64_t bytes) {
+  Context& c = context(device);
+  c.count(bytes);
+  return {&c, [&c, bytes](const void*) { c.present -= bytes; }};
+}
+
+std::int64_t peak_since_last(Device device) {
+  Context& c = context(device);
+  const std::int64_t present = c.present;
+  return std::max(present, c.recent_peak.exchange(present));
+}
+
+void give_back_memory(Device device) {
+  cuda::synchronize(device);
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device.cuda), "cudaDeviceGetDefaultMemPool");
+  check(cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo");
+  check(cudaDeviceGraphMemTrim(device.cuda), "cudaDeviceGraphMemTrim");
 }
 
 void to_device(Device device, void* into, const void* host, std::int64_t bytes) {

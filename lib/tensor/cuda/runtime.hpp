@@ -26,6 +26,14 @@ DeviceMemory memory(Device device);
 /// until its last owner is gone. Throws Error(unavailable) when the device has no more.
 std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address);
 
+/// Counts memory that something else than a tensor holds on the device, for as long as the result
+/// is kept.
+std::shared_ptr<const void> count(Device device, std::int64_t bytes);
+/// Bytes at the largest moment since the last call, at least those of now.
+std::int64_t peak_since_last(Device device);
+/// Waits for the device, and gives back to it what freed tensors and graphs that are gone had.
+void give_back_memory(Device device);
+
 /// Copies through pinned memory. to_device returns when `host` may change, to_host when it is
 /// filled; on_device only asks for the copy.
 void to_device(Device device, void* into, const void* host, std::int64_t bytes);

@@ -1,0 +1,27 @@
+#include "pipeline/repeated_call.hpp"
+
+namespace reelmesh::pipeline {
+
+RepeatedCall::RepeatedCall(Device device, bool record, Call call)
+    : device_(device), record_(record && device.is_cuda()), call_(std::move(call)) {}
+
+const std::vector<Tensor>& RepeatedCall::operator()() {
+  if constexpr (cuda_built) {
+    if (record_ && ++calls_ > 1) {
+      if (graph_ == nullptr) {
+        graph_ = std::make_shared<const cuda::Graph>(device_, [&] {
+          const std::vector<Tensor> made = call_();
+          expect(made.size() == results_.size(), "{} results of a call that had {}", made.size(),
+                 results_.size());
+          for (std::size_t i = 0; i < made.size(); ++i) results_[i].copy_from(made[i]);
+        });
+      }
+      graph_->replay();
+      return results_;
+    }
+  }
+  results_ = call_();
+  return results_;
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,38 @@
+#pragma once
+// A call that is made again in every step of a clip.
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tensor/cuda/graph.hpp"
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::pipeline {
+
+/// Calls a function of tensors that stay where they are, while their values change. On a GPU the
+/// first call goes as it comes, so that libraries choose their algorithms and the results find
+/// their places; the second is recorded as a CUDA graph, and that is replayed from then on. The
+/// bits are the same.
+class RepeatedCall {
+ public:
+  using Call = std::function<std::vector<Tensor>()>;
+
+  /// record: whether the call may be recorded: nothing in it waits for the device, and it makes the
+  /// same results in the same order each time.
+  RepeatedCall(Device device, bool record, Call call);
+  RepeatedCall(const RepeatedCall&) = delete;
+  RepeatedCall& operator=(const RepeatedCall&) = delete;
+
+  /// The results of this call; the next one overwrites them, where it is replayed.
+  const std::vector<Tensor>& operator()();
+
+ private:
+  Device device_;
+  bool record_;
+  Call call_;
+  int calls_ = 0;
+  std::vector<Tensor> results_;
+  std::shared_ptr<const cuda::Graph> graph_;  ///< null until it is recorded
+};
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,77 @@
+#include "tensor/cuda/graph.hpp"
+
+#include "base/error.hpp"
+#include "base/trace.hpp"
+#include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/runtime.hpp"
+
+namespace reelmesh::cuda {
+namespace {
+
+using Recorded = Handle<cudaGraph_t, &cudaGraphDestroy>;
+using Executable = Handle<cudaGraphExec_t, &cudaGraphExecDestroy>;
+
+// Ends a capture that `work` left by an exception.
+struct Capture {
+  cudaStream_t stream;
+  bool under_way = true;
+  Recorded end() {
+    under_way = false;
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    return Recorded(graph);
+  }
+  ~Capture() {
+    if (!under_way) return;
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+    cudaGetLastError();  // that the capture ended early is not an error of the next call
+  }
+};
+
+}  // namespace
+
+struct Graph::State {
+  Device device;
+  Executable executable;
+  std::shared_ptr<const void> memory;  ///< counts what the graph holds
+  std::int64_t flops = 0, bytes_sent = 0;
+  ~State() {
+    executable.reset();
+    try {
+      give_back_memory(device);
+    } catch (const Error&) {  // of a kernel, say: the next call has it too
+    }
+  }
+};
+
+Graph::Graph(Device device, const std::function<void()>& work) : state_(new State{device}) {
+  const cudaStream_t queue = stream(device);
+  const trace::Recorder& recorder = trace::recorder();
+  state_->flops = -recorder.flops;
+  state_->bytes_sent = -recorder.bytes_sent;
+  const std::int64_t before = memory(device).present;
+  peak_since_last(device);
+  check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  Capture capture{queue};
+  work();
+  const Recorded recorded = capture.end();
+  state_->memory = count(device, peak_since_last(device) - before);
+  state_->flops += recorder.flops;
+  state_->bytes_sent += recorder.bytes_sent;
+  // What is free now may be the graph's.
+  give_back_memory(device);
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");
+  state_->executable = Executable(executable);
+}
+
+Graph::~Graph() = default;
+
+void Graph::replay() const {
+  trace::recorder().flops += state_->flops;
+  trace::recorder().bytes_sent += state_->bytes_sent;
+  check(cudaGraphLaunch(state_->executable.get(), stream(state_->device)), "cudaGraphLaunch");
+}
+
+}  // namespace reelmesh::cuda
