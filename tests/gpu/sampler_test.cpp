@@ -44,7 +44,7 @@ TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
                    sampler.step(i, b, x, draw);
                  });
     };
-    EXPECT_TRUE(same_bits(sampled(place), sampled({}))) << static_cast<int>(kind);
+    EXPECT_TRUE(same_bits(sampled(place()), sampled({}))) << static_cast<int>(kind);
   }
 }
 
@@ -57,7 +57,7 @@ TEST_P(SamplerOnGpu, OpenSoraFollowsTheHost) {
                  sampler.step(i, b, x, draw);
                });
   };
-  EXPECT_LT(relative_error(diffused(place), diffused({})), 1e-6);
+  EXPECT_LT(relative_error(diffused(place()), diffused({})), 1e-6);
   const auto straight = [](Device device) {
     const RectifiedFlow sampler({}, 6, {64, 64, 17});
     return run(device, 6, 2 * latent[1],
@@ -66,7 +66,7 @@ TEST_P(SamplerOnGpu, OpenSoraFollowsTheHost) {
                  sampler.step(i, b, x);
                });
   };
-  EXPECT_TRUE(same_bits(straight(place), straight({})));
+  EXPECT_TRUE(same_bits(straight(place()), straight({})));
 }
 
 }  // namespace
