@@ -37,7 +37,9 @@ TEST_P(LinearOnGpu, AgreesWithTheCpu) {
 }
 
 TEST_P(LinearOnGpu, RowsDoNotDependOnTheNumberOfRows) {
-  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{1920, 1920}, {7680, 1920}}) {
+  for (const auto& [in, out] :
+       {std::pair<std::int64_t, std::int64_t>{size(72, 1920), size(40, 1920)},
+        {size(136, 7680), size(72, 1920)}}) {
     const std::int64_t rows = 9000;
     const Tensor x = there(random({rows, in}, 1)), w = random({out, in}, 2, 0.05F);
     const Linear linear(there(w), there(random({out}, 3)));

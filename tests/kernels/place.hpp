@@ -1,6 +1,6 @@
 #pragma once
-// Where these tests run the kernels: on a GPU where the program was built for one, else on the host
-// by support/cuda_on_host.hpp. The CPU's ops are what both are compared with.
+// Where these tests run the kernels: on a GPU, or an emulated one. The CPU's ops are what both are
+// compared with.
 #include <gtest/gtest.h>
 
 #include "support/random_tensor.hpp"
@@ -8,27 +8,26 @@
 
 namespace reelmesh::test {
 
-#ifdef REELMESH_KERNELS_ON_HOST
-inline constexpr bool on_gpu = false;
-#else
-inline constexpr bool on_gpu = true;
-#endif
-
 /// The device of these tests.
-inline Device place() { return on_gpu ? Device{0} : Device{}; }
+inline Device place() { return {0}; }
 
 /// A copy there, for ops that write to their arguments.
-inline Tensor there(const Tensor& x) { return on_gpu ? x.on(place()) : x.clone(); }
+inline Tensor there(const Tensor& x) { return x.on(place()); }
 inline Tensor back(const Tensor& x) { return x.on({}); }
 
-/// The larger one where there is a GPU; the host would take too long.
-inline std::int64_t size(std::int64_t small, std::int64_t real) { return on_gpu ? real : small; }
+/// The larger one where there is a GPU; an emulated one would take too long.
+inline std::int64_t size([[maybe_unused]] std::int64_t small, [[maybe_unused]] std::int64_t real) {
+#ifdef REELMESH_EMULATED_GPU
+  return small;
+#else
+  return real;
+#endif
+}
 
 /// Each test of a type: skipped, with the reason, where there is no GPU that takes it.
 class KernelTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (!on_gpu) return;
     try {
       device_of_rank(Backend::cuda, 0);
     } catch (const Error& error) {

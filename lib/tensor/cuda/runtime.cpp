@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::cuda {
 namespace {
@@ -112,15 +113,36 @@ Devices devices() {
 }
 
 std::string versions() {
-  const auto triple = [](std::size_t version, std::size_t major) {
-    return fmt::format("{}.{}.{}", version / major, version % major / 100, version % 100);
+  int runtime = 0;
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  std::string text = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
+  if (const Devices found = devices(); found.count == 0) {
+    return fmt::format("{}, no libraries loaded: {}", text, found.why_none);
+  }
+  const auto add = [&](const char* name, const auto& version) {
+    try {
+      const auto number = static_cast<std::size_t>(version());
+      text +=
+          fmt::format(", {} {}.{}.{}", name, number / 10000, number % 10000 / 100, number % 100);
+    } catch (const Error&) {
+      text += fmt::format(", {} not found", name);
+    }
   };
-  int runtime = 0, nccl = 0;
-  cudaRuntimeGetVersion(&runtime);
-  ncclGetVersion(&nccl);
-  return fmt::format("{}.{}, cuBLASLt {}, cuDNN {}, NCCL {}", runtime / 1000, runtime % 1000 / 10,
-                     triple(cublasLtGetVersion(), 10000), triple(cudnnGetVersion(), 10000),
-                     triple(static_cast<std::size_t>(nccl), 10000));
+  add("cuBLASLt", [] {
+    const REELMESH_LIBRARY_FUNCTION(cublas_lt(), cublasLtGetVersion);
+    return cublasLtGetVersion();
+  });
+  add("cuDNN", [] {
+    const REELMESH_LIBRARY_FUNCTION(cudnn(), cudnnGetVersion);
+    return cudnnGetVersion();
+  });
+  add("NCCL", [] {
+    const REELMESH_LIBRARY_FUNCTION(nccl(), ncclGetVersion);
+    int version = 0;
+    ncclGetVersion(&version);
+    return version;
+  });
+  return text;
 }
 
 cudaStream_t stream(Device device) { return context(device).stream.get(); }

@@ -1,0 +1,82 @@
+// The convolution of a batch of tiles, which is cuDNN's on a device, as its description says it.
+#include "ops/cuda/convolve.hpp"
+
+#include <cudnn.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "emulated_gpu/product.hpp"
+#include "emulated_gpu/stream.hpp"
+#include "tensor/convert.hpp"
+#include "tensor/cuda/handles.hpp"
+
+std::size_t cudnnGetVersion() { return 91900; }
+
+namespace reelmesh::gpu {
+namespace {
+
+// By value: a graph may run it again when the tensors are gone.
+struct Problem {
+  DType dtype;
+  Shape x, w, y;
+  const std::byte *from, *weight;
+  std::byte* into;
+
+  void run() const {
+    const std::int64_t taps = w[1] * 9, in = w[4], out = w[0];
+    std::vector<float> plain(static_cast<std::size_t>(numel(w)));
+    convert(weight, dtype, plain.data(), DType::float32, numel(w));
+    emulated::Factor factor(taps * in, out);
+    for (std::int64_t o = 0; o < out; ++o) {
+      for (std::int64_t k = 0; k < taps * in; ++k) {
+        factor.at(k, o) = plain[static_cast<std::size_t>(o * taps * in + k)];
+      }
+    }
+    for (std::int64_t item = 0; item < x[0]; ++item) run_item(factor, item);
+  }
+
+  void run_item(const emulated::Factor& factor, std::int64_t item) const {
+    const std::int64_t numbers = numel(x) / x[0], results = numel(y) / y[0];
+    std::byte* target = into + item * results * size_of(dtype);
+    std::vector<float> image(static_cast<std::size_t>(numbers));
+    convert(from + item * numbers * size_of(dtype), dtype, image.data(), DType::float32, numbers);
+    // Most items of small images are empty.
+    if (std::all_of(image.begin(), image.end(), [](float v) { return v == 0; })) {
+      std::memset(target, 0, static_cast<std::size_t>(results * size_of(dtype)));
+      return;
+    }
+    const std::int64_t run = 3 * x[4], line = y[3] * y[4];  // a row of taps; a row of results
+    std::vector<float> pixels(static_cast<std::size_t>(y[3] * factor.inner()));
+    std::vector<float> sums(static_cast<std::size_t>(line));
+    for (std::int64_t i = 0; i < y[1] * y[2]; ++i) {
+      const std::int64_t t = i / y[2], r = i % y[2];
+      float* pixel = pixels.data();
+      for (std::int64_t c = 0; c < y[3]; ++c) {
+        for (std::int64_t tap = 0; tap < w[1] * 3; ++tap, pixel += run) {
+          const std::int64_t row = (t + tap / 3) * x[2] + r + tap % 3;
+          std::copy_n(image.data() + (row * x[3] + c) * x[4], run, pixel);
+        }
+      }
+      factor.multiply(pixels.data(), y[3], sums.data());
+      convert(sums.data(), DType::float32, target + i * line * size_of(dtype), dtype, line);
+    }
+  }
+};
+
+}  // namespace
+
+void convolve(const Tensor& x, const Tensor& w, const Tensor& y) {
+  const Device device = x.device();
+  const Problem problem{x.dtype(),
+                        x.shape(),
+                        w.shape(),
+                        y.shape(),
+                        static_cast<const std::byte*>(x.address_on(device)),
+                        static_cast<const std::byte*>(w.address_on(device)),
+                        static_cast<std::byte*>(y.address_on(device))};
+  cuda::check(emulated::enqueue(cuda::stream(device), {"convolve", [problem] { problem.run(); }}),
+              "convolve");
+}
+
+}  // namespace reelmesh::gpu

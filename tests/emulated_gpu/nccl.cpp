@@ -1,0 +1,6 @@
+#include <nccl.h>
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22809;
+  return ncclSuccess;
+}

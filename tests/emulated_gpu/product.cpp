@@ -1,0 +1,47 @@
+#include "emulated_gpu/product.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clones.hpp"
+
+namespace reelmesh::emulated {
+namespace {
+
+using Wide = float __attribute__((vector_size(Factor::width * sizeof(float))));
+
+// `count` ≤ 4 rows and one block of outputs.
+REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count, const float* w,
+                                   float* y, std::int64_t out, std::int64_t wanted) {
+  Wide sums[4] = {};
+  const float* row[4];
+  for (int r = 0; r < 4; ++r) row[r] = x + std::min(r, count - 1) * inner;
+  for (std::int64_t k = 0; k < inner; ++k) {
+    Wide numbers;
+    std::memcpy(&numbers, w + k * Factor::width, sizeof(numbers));
+    for (int r = 0; r < 4; ++r) sums[r] += row[r][k] * numbers;
+  }
+  for (int r = 0; r < count; ++r) {
+    std::memcpy(y + r * out, &sums[r], static_cast<std::size_t>(wanted) * sizeof(float));
+  }
+}
+
+}  // namespace
+
+Factor::Factor(std::int64_t inner, std::int64_t out)
+    : inner_(inner),
+      out_(out),
+      numbers_(static_cast<std::size_t>((out + width - 1) / width * width * inner)) {}
+
+void Factor::multiply(const float* x, std::int64_t rows, float* y) const {
+  for (std::int64_t first = 0; first < out_; first += width) {
+    for (std::int64_t row = 0; row < rows; row += 4) {
+      rows_of_block(x + row * inner_, inner_,
+                    static_cast<int>(std::min<std::int64_t>(4, rows - row)),
+                    numbers_.data() + first * inner_, y + row * out_ + first, out_,
+                    std::min(width, out_ - first));
+    }
+  }
+}
+
+}  // namespace reelmesh::emulated

@@ -1,0 +1,181 @@
+// Streams and events of the emulated CUDA runtime.
+#include <algorithm>
+
+#include "emulated_gpu/settings.hpp"
+#include "emulated_gpu/stream.hpp"
+
+using namespace reelmesh::emulated;
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  int device = 0;
+  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
+  *stream = new CUstream_st;
+  (*stream)->device = device;
+  const std::scoped_lock lock(api());
+  add_stream(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::scoped_lock lock(api());
+    if (!exists(stream)) return result(cudaErrorInvalidResourceHandle);
+    if (stream->capture != nullptr) stream->capture->invalid = true;
+    remove_stream(stream);
+  }
+  delete stream;  // when its work is done
+  return cudaSuccess;
+}
+
+namespace {
+
+// Of calls that look at what a stream has done.
+cudaError_t may_look_at(cudaStream_t stream) {
+  const std::scoped_lock lock(api());
+  if (!exists(stream)) return cudaErrorInvalidResourceHandle;
+  if (in_host_function()) return cudaErrorNotPermitted;
+  if (stream->capture == nullptr) return cudaSuccess;
+  stream->capture->invalid = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+// Of an event, which has no moment where it was never recorded.
+cudaError_t may_look_at(cudaEvent_t event, std::shared_ptr<Moment>& moment) {
+  const std::scoped_lock lock(api());
+  if (event->captured != nullptr) {
+    event->captured->invalid = true;
+    return cudaErrorCapturedEvent;
+  }
+  moment = event->moment;
+  return beside_captures();
+}
+
+}  // namespace
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t status = may_look_at(stream); status != cudaSuccess) return result(status);
+  stream->queue.wait();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (const cudaError_t status = may_look_at(stream); status != cudaSuccess) return result(status);
+  return stream->queue.idle() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  int device = 0;
+  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
+  {
+    const std::scoped_lock lock(api());
+    for (cudaStream_t stream : all_streams()) {
+      if (stream->device != device || stream->capture == nullptr) continue;
+      stream->capture->invalid = true;
+      return result(cudaErrorStreamCaptureUnsupported);
+    }
+  }
+  wait_for_streams(device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  const auto run = [=] {
+    in_host_function() = true;
+    function(data);
+    in_host_function() = false;
+  };
+  return result(enqueue(stream, {"cudaLaunchHostFunc", run, false}));
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  if (settings().devices == 0) return result(cudaErrorNoDevice);
+  *event = new CUevent_st;
+  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::scoped_lock lock(api());
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::scoped_lock lock(api());
+  if (!exists(stream)) return result(cudaErrorInvalidResourceHandle);
+  event->captured = stream->capture;
+  event->last = stream->last;
+  if (stream->capture != nullptr) return cudaSuccess;
+  event->moment = std::make_shared<Moment>();
+  return result(
+      add_work(stream, {"cudaEventRecord", [moment = event->moment] { moment->reach(); }}));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::scoped_lock lock(api());
+  if (!exists(stream)) return result(cudaErrorInvalidResourceHandle);
+  if (event->captured == nullptr) {
+    // What a graph waits for has to be in it.
+    if (stream->capture != nullptr) {
+      stream->capture->invalid = true;
+      return result(cudaErrorStreamCaptureIsolation);
+    }
+    if (event->moment == nullptr) return cudaSuccess;
+    return result(add_work(
+        stream, {"cudaStreamWaitEvent", [moment = event->moment] { moment->wait(); }, false}));
+  }
+  Capture& capture = *event->captured;
+  if (!capture.streams.contains(capture.origin)) return result(cudaErrorCapturedEvent);  // ended
+  if (stream->capture != nullptr && stream->capture != event->captured) {
+    capture.invalid = stream->capture->invalid = true;
+    return result(cudaErrorStreamCaptureMerge);
+  }
+  stream->capture = event->captured;
+  capture.streams.insert(stream);
+  for (const std::size_t node : event->last) {
+    if (std::find(stream->last.begin(), stream->last.end(), node) == stream->last.end()) {
+      stream->last.push_back(node);
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::shared_ptr<Moment> moment;
+  if (const cudaError_t status = may_look_at(event, moment); status != cudaSuccess) {
+    return result(status);
+  }
+  if (moment != nullptr) moment->wait();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  std::shared_ptr<Moment> moment;
+  if (const cudaError_t status = may_look_at(event, moment); status != cudaSuccess) {
+    return result(status);
+  }
+  return moment == nullptr || moment->reached() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::scoped_lock lock(api());
+  if (!begin->timed || !end->timed || begin->moment == nullptr || end->moment == nullptr) {
+    return result(cudaErrorInvalidResourceHandle);
+  }
+  if (!begin->moment->reached() || !end->moment->reached()) return cudaErrorNotReady;
+  using Milliseconds = std::chrono::duration<float, std::milli>;
+  *milliseconds = Milliseconds(end->moment->time() - begin->moment->time()).count();
+  return cudaSuccess;
+}

@@ -1,0 +1,35 @@
+#include "emulated_gpu/settings.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace reelmesh::emulated {
+namespace {
+
+std::int64_t number(const char* name, std::int64_t otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  char* end = nullptr;
+  const long long value = std::strtoll(text, &end, 10);
+  if (*end != '\0' || value < 0) {
+    stop(std::string(name) + " is '" + text + "', expected a number from 0");
+  }
+  return value;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings all{
+      static_cast<int>(number("REELMESH_EMULATED_GPUS", 1)),
+      static_cast<std::size_t>(number("REELMESH_EMULATED_GPU_MEMORY", std::int64_t{16} << 30)),
+      number("REELMESH_EMULATED_GPU_DELAY", 0)};
+  return all;
+}
+
+void stop(const std::string& message) {
+  std::fprintf(stderr, "emulated GPU: %s\n", message.c_str());
+  std::abort();
+}
+
+}  // namespace reelmesh::emulated
