@@ -11,6 +11,7 @@ class EmulatedGraph : public EmulatedGpu {
     succeed(cudaEventCreate(&event));
     counter = memory(4);
     set(counter, 0, 4);
+    succeed(cudaStreamSynchronize(stream));
   }
   void TearDown() override {
     if (executable != nullptr) succeed(cudaGraphExecDestroy(executable));
