@@ -1,13 +1,13 @@
 # The CUDA backend, found or left out. Sets REELMESH_WITH_CUDA, and REELMESH_CUDA_LIBRARIES to link.
 #
-#   REELMESH_CUDA=AUTO                  built where nvcc, cuBLASLt, cuDNN and NCCL are found
+#   REELMESH_CUDA=AUTO                  built where nvcc and all headers are found
 #   REELMESH_CUDA=ON|OFF                an error where something is missing; not built
 #
-# OFF unless asked for: the libraries cost every process 200 MiB and 0.1 s when it starts, and
-# `run` computes on the CPU until the pipeline runs on devices.
+# The CUDA runtime is linked statically. cuBLASLt, cuDNN and NCCL are loaded when a process first
+# needs them (lib/tensor/cuda/libraries.hpp); here only their headers are wanted.
 #
 #   REELMESH_CUDA_ARCHITECTURES=80;90   fewer GPUs, and less time to compile
-set(REELMESH_CUDA OFF CACHE STRING "CUDA backend: AUTO, ON or OFF")
+set(REELMESH_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(REELMESH_CUDA_ARCHITECTURES "75;80;89;90" CACHE STRING
     "GPUs to compile for; the last one also as PTX, for those that come after it")
@@ -42,27 +42,22 @@ if(CMAKE_CUDA_COMPILER)
     list(APPEND missing "nvcc 12.0 or newer (found ${CMAKE_CUDA_COMPILER_VERSION})")
   endif()
   find_package(CUDAToolkit)
-  if(NOT TARGET CUDA::cudart)
-    list(APPEND missing "the CUDA runtime library")
-  endif()
-  if(NOT TARGET CUDA::cublasLt)
-    list(APPEND missing cuBLASLt)
+  if(NOT TARGET CUDA::cudart_static)
+    list(APPEND missing "the static CUDA runtime library")
   endif()
 else()
   list(APPEND missing "a working nvcc")
 endif()
-find_path(REELMESH_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(REELMESH_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
-if(NOT REELMESH_CUDNN_INCLUDE OR NOT REELMESH_CUDNN_LIBRARY)
-  list(APPEND missing cuDNN)
-endif()
-find_path(REELMESH_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(REELMESH_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
-if(NOT REELMESH_NCCL_INCLUDE OR NOT REELMESH_NCCL_LIBRARY)
-  list(APPEND missing NCCL)
-endif()
-mark_as_advanced(REELMESH_NVCC REELMESH_CUDNN_INCLUDE REELMESH_CUDNN_LIBRARY REELMESH_NCCL_INCLUDE
-                 REELMESH_NCCL_LIBRARY)
+set(headers "")
+foreach(header cublasLt cudnn nccl)
+  find_path(REELMESH_${header}_INCLUDE ${header}.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(REELMESH_${header}_INCLUDE)
+  if(NOT REELMESH_${header}_INCLUDE)
+    list(APPEND missing ${header}.h)
+  endif()
+  list(APPEND headers ${REELMESH_${header}_INCLUDE})
+endforeach()
+mark_as_advanced(REELMESH_NVCC)
 list(JOIN missing ", " missing)
 if(missing)
   if(REELMESH_CUDA STREQUAL "ON")
@@ -80,14 +75,13 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(reelmesh_cuda INTERFACE)
 set(REELMESH_CUDA_LIBRARIES reelmesh_cuda)
-target_compile_definitions(reelmesh_cuda INTERFACE REELMESH_WITH_CUDA=1)
-target_include_directories(reelmesh_cuda SYSTEM INTERFACE
-  ${CUDAToolkit_INCLUDE_DIRS} ${REELMESH_CUDNN_INCLUDE} ${REELMESH_NCCL_INCLUDE})
-target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart CUDA::cublasLt
-  ${REELMESH_CUDNN_LIBRARY} ${REELMESH_NCCL_LIBRARY})
+target_compile_definitions(reelmesh_cuda INTERFACE REELMESH_WITH_CUDA=1
+  REELMESH_CUDA_LIBRARY_FOLDER="${CUDAToolkit_LIBRARY_DIR}")
+target_include_directories(reelmesh_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${headers})
+target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart_static)
 # Sums and products are rounded one by one, as on the CPU; where a fused one is wanted it is written.
 # fmt 9 takes nvcc for a compiler without constexpr.
 target_compile_options(reelmesh_cuda INTERFACE

@@ -8,6 +8,7 @@
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
+#include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -73,18 +74,22 @@ Tensor as(DType dtype, const Tensor& x) {
   return out;
 }
 
-// The rows as one tensor on their device, read and sent in pieces.
+// The rows as one tensor on their device: all threads read some while others are on their way.
 Tensor on_device(const WeightRows& weight) {
-  constexpr std::int64_t piece_bytes = 32 << 20;
-  const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
-  const std::int64_t piece =
-      std::max<std::int64_t>(1, piece_bytes / std::max<std::int64_t>(1, row_bytes));
   const Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
-  const Tensor host = Tensor::empty({std::min(piece, weight.out), weight.in}, weight.dtype);
-  for (std::int64_t first = 0; first < weight.out; first += piece) {
-    const std::int64_t count = std::min(piece, weight.out - first);
-    weight.read(first, count, host.raw(), weight.in);
-    all.rows(first, count).copy_from(host.rows(0, count));
+  if constexpr (cuda_built) {
+    if (all.empty()) return all;
+    const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
+    const std::int64_t some = std::max<std::int64_t>(1, (256 << 10) / row_bytes);
+    cuda::upload(weight.device, all.address_on(weight.device), all.bytes(), row_bytes,
+                 [&](void* host, std::int64_t offset, std::int64_t count) {
+                   const std::int64_t begin = offset / row_bytes, rows = count / row_bytes;
+                   parallel_for((rows + some - 1) / some, 1, [&](std::int64_t i) {
+                     const std::int64_t first = i * some;
+                     weight.read(begin + first, std::min(some, rows - first),
+                                 static_cast<std::byte*>(host) + first * row_bytes, weight.in);
+                   });
+                 });
   }
   return all;
 }

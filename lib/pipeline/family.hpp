@@ -28,10 +28,10 @@ class DenoiseStage {
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
   /// Where the text embeddings of a clip of the batch at this place of the queue have to be.
   virtual Layout context_layout(const Clip& clip, std::size_t place) const = 0;
-  /// contexts: of each clip [token, branch, channel] in context_layout, on the host. → of each clip
-  /// float32 latents [frame, channel, row, column] on the host, without dropped frames, in the
-  /// boxes in which they were made. step: called after each sampler step of all clips on the ranks
-  /// that work on them.
+  /// contexts: of each clip [token, branch, channel] in context_layout, on the host or the device.
+  /// → of each clip float32 latents [frame, channel, row, column] on the host, without dropped
+  /// frames, in the boxes in which they were made. step: called after each sampler step of all
+  /// clips on the ranks that work on them.
   virtual std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
                                           const std::vector<Sharded>& contexts,
                                           const std::function<void()>& step) const = 0;

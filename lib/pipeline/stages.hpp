@@ -22,7 +22,7 @@ class Encode {
   /// The weights of this rank's layers, on the device on which they then compute.
   void load(Device device);
   void release();
-  /// → [token, branch, channel] on the host of the rank that has the final norm.
+  /// → [token, branch, channel] on the device of the rank that has the final norm.
   Sharded operator()(const Clip& clip);
 
  private:

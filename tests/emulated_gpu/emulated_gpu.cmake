@@ -2,7 +2,8 @@
 # the kernels run by the host (lib/ops/cuda/README.md). Its tests run in every build.
 file(GLOB_RECURSE emulated_lib CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*.cpp)
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cu)
-list(REMOVE_ITEM emulated_lib ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp)  # cuDNN
+list(REMOVE_ITEM emulated_lib ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp  # cuDNN
+     ${CMAKE_SOURCE_DIR}/lib/tensor/cuda/libraries.cpp)  # what it would load is in the program
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)
 list(FILTER emulator EXCLUDE REGEX "_test[.]cpp$")
@@ -14,7 +15,7 @@ target_compile_definitions(reelmesh_with_emulated_gpu PUBLIC
 find_package(Threads REQUIRED)
 target_link_libraries(reelmesh_with_emulated_gpu PUBLIC reelmesh_flags Threads::Threads
   fmt::fmt spdlog::spdlog DNNL::dnnl OpenMP::OpenMP_CXX MPI::MPI_C nlohmann_json::nlohmann_json
-  PkgConfig::sentencepiece sentencepiece_train hdf5_parallel)
+  PkgConfig::sentencepiece sentencepiece_train hdf5_parallel ${CMAKE_DL_LIBS})
 
 # The program as a user runs it, on emulated GPUs.
 add_executable(reelmesh_emulated ${app_sources} ${CMAKE_SOURCE_DIR}/app/main.cpp)

@@ -1,23 +1,15 @@
-// Attention for heads of more channels than fit into the streaming kernels: that of image
-// autoencoders has one head of 512. Whole rows of scores, for some queries at a time; products in
-// float32. A query's bits depend on itself and on all keys, in their order, only.
-#include <algorithm>
-#include <vector>
-
 #include "ops/cuda/attention_wide.hpp"
-#include "ops/cuda/linear.hpp"
 #include "tensor/cuda/kernel.cuh"
-#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-constexpr std::int64_t queries_at_once = 1024;
 constexpr int rows_of_block = 8;  // a warp has one
 
 // row ← softmax(scale·row + bias), rows of n numbers.
 __global__ void __launch_bounds__(rows_of_block* warp_size)
-    softmax_rows(float* scores, const float* bias, std::int64_t rows, std::int64_t n, float scale) {
+    softmax_of_rows(float* scores, const float* bias, std::int64_t rows, std::int64_t n,
+                    float scale) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const std::int64_t at =
       std::int64_t{blockIdx.x} * rows_of_block + static_cast<int>(threadIdx.x) / warp_size;
@@ -41,111 +33,14 @@ __global__ void __launch_bounds__(rows_of_block* warp_size)
   for (std::int64_t i = lane; i < n; i += warp_size) row[i] = row[i] / sum;
 }
 
-class WideWork final : public ops::Attention::Work {
- public:
-  WideWork(const ops::Rows& queries, float scale, Tensor bias)
-      : queries_(queries), bias_(std::move(bias)), scale_(scale) {}
-
-  void add(const ops::Rows& keys, const ops::Rows& values, std::int64_t count) override {
-    if (count == 0) return;
-    keys_.push_back(by_head(keys));
-    values_.push_back(by_head(values));
-  }
-
-  Tensor finish() override {
-    const Shape& shape = queries_.tensor.shape();
-    const std::int64_t count = shape[0], pairs = shape[1] * shape[3], channels = shape[4];
-    const Tensor out = Tensor::empty({count, shape[1], shape[3], channels}, DType::float32,
-                                     queries_.tensor.device());
-    if (out.empty()) return out.to(queries_.tensor.dtype());
-    expect(!keys_.empty(), "attention without keys");
-    const Tensor queries = by_head(queries_);
-    for (std::int64_t pair = 0; pair < pairs; ++pair) {
-      const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
-      for (std::int64_t first = 0; first < count; first += queries_at_once) {
-        const std::int64_t some = std::min(queries_at_once, count - first);
-        const Tensor scores =
-            linear(queries.rows(pair, 1).reshape({count, channels}).rows(first, some), keys, {},
-                   ops::Activation::none);
-        softmax(scores, pair % shape[3], first);
-        const Tensor attended = linear(scores, values, {}, ops::Activation::none);
-        copy_strided({2,
-                      {some, channels},
-                      {channels, 1},
-                      {pairs * channels, 1},
-                      0,
-                      (first * pairs + pair) * channels},
-                     attended, out);
-      }
-    }
-    return out.to(queries_.tensor.dtype());
-  }
-
- private:
-  // float32 [batch · head, row, channel] of a part of [row, batch, part, head, channel].
-  static Tensor by_head(const ops::Rows& rows) {
-    const Shape& s = rows.tensor.shape();
-    const Tensor out =
-        Tensor::empty({s[1] * s[3], s[0], s[4]}, rows.tensor.dtype(), rows.tensor.device());
-    const std::int64_t token = s[1] * s[2] * s[3] * s[4], item = s[2] * s[3] * s[4];
-    if (!out.empty()) {
-      copy_strided({4,
-                    {s[1], s[3], s[0], s[4]},
-                    {item, s[4], token, 1},
-                    {s[3] * s[0] * s[4], s[0] * s[4], s[4], 1},
-                    rows.part * s[3] * s[4],
-                    0},
-                   rows.tensor, out);
-    }
-    return out.to(DType::float32);
-  }
-
-  // All rows of a head, one addition after the other: [row, channel], or [channel, row].
-  static Tensor joined(const std::vector<Tensor>& additions, std::int64_t pair, bool turned) {
-    std::int64_t count = 0, before = 0;
-    for (const Tensor& addition : additions) count += addition.shape(1);
-    const Tensor& first = additions.front();
-    const std::int64_t channels = first.shape(2);
-    const std::int64_t row = turned ? 1 : channels, channel = turned ? count : 1;
-    const Tensor out = Tensor::empty(turned ? Shape{channels, count} : Shape{count, channels},
-                                     DType::float32, first.device());
-    for (const Tensor& addition : additions) {
-      const std::int64_t rows = addition.shape(1);
-      copy_strided({2,
-                    {rows, channels},
-                    {channels, 1},
-                    {row, channel},
-                    pair * rows * channels,
-                    before * row},
-                   addition, out);
-      before += rows;
-    }
-    return out;
-  }
-
-  void softmax(const Tensor& scores, std::int64_t head, std::int64_t first) const {
-    const Device device = scores.device();
-    const std::int64_t rows = scores.shape(0), n = scores.shape(1);
-    const float* bias = nullptr;
-    if (!bias_.empty()) {
-      expect(bias_.shape(2) == n, "bias {} for {} keys", to_string(bias_.shape()), n);
-      bias = address<float>(bias_, device) + (head * bias_.shape(1) + first) * n;
-    }
-    launch({"softmax_rows", device, blocks_for(rows, rows_of_block), rows_of_block * warp_size},
-           softmax_rows, address<float>(scores, device), bias, rows, n, scale_);
-  }
-
-  ops::Rows queries_;
-  Tensor bias_;
-  float scale_;
-  std::vector<Tensor> keys_, values_;  // as by_head gives them, of each addition
-};
-
 }  // namespace
 
-std::unique_ptr<ops::Attention::Work> wide_attention_work(const ops::Rows& queries, float scale,
-                                                          const Tensor& bias) {
-  return std::make_unique<WideWork>(queries, scale, bias);
+void softmax_rows(const Tensor& scores, float scale, const Tensor& bias) {
+  const Device device = scores.device();
+  const std::int64_t rows = scores.shape(0), n = scores.shape(1);
+  const float* added = bias.empty() ? nullptr : address<float>(bias, device);
+  launch({"softmax_rows", device, blocks_for(rows, rows_of_block), rows_of_block * warp_size},
+         softmax_of_rows, address<float>(scores, device), added, rows, n, scale);
 }
 
 }  // namespace reelmesh::gpu

@@ -8,4 +8,8 @@ namespace reelmesh::gpu {
 std::unique_ptr<ops::Attention::Work> wide_attention_work(const ops::Rows& queries, float scale,
                                                           const Tensor& bias);
 
+/// Rows of scores ← softmax(scale·row + bias). scores: float32 [row, key]; bias: as scores, or
+/// empty.
+void softmax_rows(const Tensor& scores, float scale, const Tensor& bias);
+
 }  // namespace reelmesh::gpu

@@ -12,37 +12,65 @@
 
 #include "base/error.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-using Library = Handle<cudnnHandle_t, &cudnnDestroy>;
-using Descriptor = Handle<cudnnBackendDescriptor_t, &cudnnBackendDestroyDescriptor>;
+// What is used of cuDNN.
+struct Functions {
+#define REELMESH_DNN(f) REELMESH_LIBRARY_FUNCTION(cuda::cudnn(), f)
+  REELMESH_DNN(cudnnBackendCreateDescriptor);
+  REELMESH_DNN(cudnnBackendDestroyDescriptor);
+  REELMESH_DNN(cudnnBackendExecute);
+  REELMESH_DNN(cudnnBackendFinalize);
+  REELMESH_DNN(cudnnBackendGetAttribute);
+  REELMESH_DNN(cudnnBackendSetAttribute);
+  REELMESH_DNN(cudnnCreate);
+  REELMESH_DNN(cudnnDestroy);
+  REELMESH_DNN(cudnnGetErrorString);
+  REELMESH_DNN(cudnnGetLastErrorString);
+  REELMESH_DNN(cudnnSetStream);
+#undef REELMESH_DNN
+};
+
+const Functions& dnn() {
+  static const Functions functions;
+  return functions;
+}
+
+template <auto destroy>
+struct Destroy {
+  void operator()(auto made) const { (dnn().*destroy)(made); }
+};
+using Library = Handle<cudnnHandle_t, Destroy<&Functions::cudnnDestroy>{}>;
+using Descriptor =
+    Handle<cudnnBackendDescriptor_t, Destroy<&Functions::cudnnBackendDestroyDescriptor>{}>;
 
 constexpr std::int64_t most_workspace = 512 << 20;
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char detail[1024] = "";
-  cudnnGetLastErrorString(detail, sizeof(detail));
+  dnn().cudnnGetLastErrorString(detail, sizeof(detail));
   const bool lacking = status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 ||
                        status == CUDNN_STATUS_ALLOC_FAILED ||
                        status == CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING;
   fail(lacking ? Status::unavailable : Status::internal, "{} failed: {} ({})", call,
-       cudnnGetErrorString(status), detail);
+       dnn().cudnnGetErrorString(status), detail);
 }
 
 Descriptor make(cudnnBackendDescriptorType_t type) {
   cudnnBackendDescriptor_t made = nullptr;
-  check(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor");
+  check(dnn().cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor");
   return Descriptor(made);
 }
 
 template <class T>
 void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
          cudnnBackendAttributeType_t type, const std::vector<T>& values) {
-  check(cudnnBackendSetAttribute(descriptor.get(), name, type,
-                                 static_cast<std::int64_t>(values.size()), values.data()),
+  check(dnn().cudnnBackendSetAttribute(descriptor.get(), name, type,
+                                       static_cast<std::int64_t>(values.size()), values.data()),
         "cudnnBackendSetAttribute");
 }
 
@@ -57,7 +85,7 @@ void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name, const D
 }
 
 cudnnStatus_t finalize(const Descriptor& descriptor) {
-  return cudnnBackendFinalize(descriptor.get());
+  return dnn().cudnnBackendFinalize(descriptor.get());
 }
 
 cudnnDataType_t type_of(DType dtype) {
@@ -143,13 +171,13 @@ bool unwanted(const Descriptor& config, DType dtype) {
   const Descriptor engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+  check(dnn().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
         "cudnnBackendGetAttribute of an engine");
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
-  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                 CUDNN_TYPE_NUMERICAL_NOTE, static_cast<std::int64_t>(notes.size()),
-                                 &count, notes.data()),
+  check(dnn().cudnnBackendGetAttribute(
+            engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+            static_cast<std::int64_t>(notes.size()), &count, notes.data()),
         "cudnnBackendGetAttribute of an engine's notes");
   notes.resize(
       static_cast<std::size_t>(std::min<std::int64_t>(count, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)));
@@ -175,8 +203,8 @@ std::vector<Descriptor> configs_of(const Problem& problem, cudnnBackendHeurMode_
       std::vector<cudnnBackendHeurMode_t>{mode});
   if (finalize(heuristics) != CUDNN_STATUS_SUCCESS) return {};
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+  check(dnn().cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
         "cudnnBackendGetAttribute of heuristics");
   std::vector<Descriptor> configs;
   std::vector<cudnnBackendDescriptor_t> raw;
@@ -184,8 +212,8 @@ std::vector<Descriptor> configs_of(const Problem& problem, cudnnBackendHeurMode_
     configs.push_back(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
     raw.push_back(configs.back().get());
   }
-  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, raw.data()),
+  check(dnn().cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, raw.data()),
         "cudnnBackendGetAttribute of heuristics");
   configs.resize(static_cast<std::size_t>(std::min<std::int64_t>(count, std::ssize(configs))));
   return configs;
@@ -209,9 +237,10 @@ Plan plan_of(cudnnHandle_t library, DType dtype, const Shape& x, const Shape& w,
       set(execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
       if (finalize(execution) != CUDNN_STATUS_SUCCESS) continue;
       std::int64_t count = 0, workspace = 0;
-      check(cudnnBackendGetAttribute(execution.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                     CUDNN_TYPE_INT64, 1, &count, &workspace),
-            "cudnnBackendGetAttribute of a plan");
+      check(
+          dnn().cudnnBackendGetAttribute(execution.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                         CUDNN_TYPE_INT64, 1, &count, &workspace),
+          "cudnnBackendGetAttribute of a plan");
       if (workspace > most_workspace) continue;
       plan.config = std::move(config);
       plan.execution = std::move(execution);
@@ -228,9 +257,9 @@ class Convolutions {
   explicit Convolutions(Device device) : device_(device) {
     cudaStream_t stream = cuda::stream(device);
     cudnnHandle_t made = nullptr;
-    check(cudnnCreate(&made), "cudnnCreate");
+    check(dnn().cudnnCreate(&made), "cudnnCreate");
     library_ = Library(made);
-    check(cudnnSetStream(library_.get(), stream), "cudnnSetStream");
+    check(dnn().cudnnSetStream(library_.get(), stream), "cudnnSetStream");
   }
 
   void run(const Tensor& x, const Tensor& w, const Tensor& y) {
@@ -260,7 +289,7 @@ class Convolutions {
     set(arguments, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
         std::vector<void*>{workspace.address_on(device_)});
     check(finalize(arguments), "finalize arguments");
-    check(cudnnBackendExecute(library_.get(), plan.execution.get(), arguments.get()),
+    check(dnn().cudnnBackendExecute(library_.get(), plan.execution.get(), arguments.get()),
           "cudnnBackendExecute");
   }
 

@@ -10,14 +10,46 @@
 #include "base/trace.hpp"
 #include "ops/cuda/ops.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-using Library = Handle<cublasLtHandle_t, &cublasLtDestroy>;
-using Operation = Handle<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
-using MatrixLayout = Handle<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
-using Preference = Handle<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
+// What is used of cuBLASLt.
+struct Functions {
+#define REELMESH_BLAS(f) REELMESH_LIBRARY_FUNCTION(cuda::cublas_lt(), f)
+  REELMESH_BLAS(cublasLtCreate);
+  REELMESH_BLAS(cublasLtDestroy);
+  REELMESH_BLAS(cublasLtGetStatusString);
+  REELMESH_BLAS(cublasLtMatmul);
+  REELMESH_BLAS(cublasLtMatmulAlgoCheck);
+  REELMESH_BLAS(cublasLtMatmulAlgoGetHeuristic);
+  REELMESH_BLAS(cublasLtMatmulDescCreate);
+  REELMESH_BLAS(cublasLtMatmulDescDestroy);
+  REELMESH_BLAS(cublasLtMatmulDescSetAttribute);
+  REELMESH_BLAS(cublasLtMatmulPreferenceCreate);
+  REELMESH_BLAS(cublasLtMatmulPreferenceDestroy);
+  REELMESH_BLAS(cublasLtMatmulPreferenceSetAttribute);
+  REELMESH_BLAS(cublasLtMatrixLayoutCreate);
+  REELMESH_BLAS(cublasLtMatrixLayoutDestroy);
+#undef REELMESH_BLAS
+};
+
+const Functions& blas() {
+  static const Functions functions;
+  return functions;
+}
+
+template <auto destroy>
+struct Destroy {
+  void operator()(auto made) const { (blas().*destroy)(made); }
+};
+using Library = Handle<cublasLtHandle_t, Destroy<&Functions::cublasLtDestroy>{}>;
+using Operation = Handle<cublasLtMatmulDesc_t, Destroy<&Functions::cublasLtMatmulDescDestroy>{}>;
+using MatrixLayout =
+    Handle<cublasLtMatrixLayout_t, Destroy<&Functions::cublasLtMatrixLayoutDestroy>{}>;
+using Preference =
+    Handle<cublasLtMatmulPreference_t, Destroy<&Functions::cublasLtMatmulPreferenceDestroy>{}>;
 
 // The number of rows that algorithms are chosen for, and of the pieces in which rows are padded
 // where an algorithm does not take their number.
@@ -30,7 +62,7 @@ void check(cublasStatus_t status, const char* call, Device device) {
                        status == CUBLAS_STATUS_ARCH_MISMATCH ||
                        status == CUBLAS_STATUS_ALLOC_FAILED;
   fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {}", call,
-       to_string(device), cublasLtGetStatusString(status));
+       to_string(device), blas().cublasLtGetStatusString(status));
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -48,8 +80,8 @@ cudaDataType_t type_of(DType dtype) {
 
 MatrixLayout layout(DType dtype, std::int64_t rows, std::int64_t columns, Device device) {
   cublasLtMatrixLayout_t made = nullptr;
-  check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows),
+  check(blas().cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows),
+                                          static_cast<std::uint64_t>(columns), rows),
         "cublasLtMatrixLayoutCreate", device);
   return MatrixLayout(made);
 }
@@ -67,7 +99,7 @@ class Product {
       : device_(device), dtype_(dtype), in_(in), out_(out), epilogue_(epilogue) {
     cublasLtMatmulDesc_t made = nullptr;
     // Sums in float32, and float32 factors as they are (no TF32).
-    check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    check(blas().cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "cublasLtMatmulDescCreate", device);
     operation_ = Operation(made);
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -89,10 +121,11 @@ class Product {
     const MatrixLayout from = layout(dtype_, in_, rows, device_);
     const MatrixLayout into = layout(dtype_, out_, rows, device_);
     const float one = 1, zero = 0;
-    check(cublasLtMatmul(library, operation_.get(), &one, weight, weight_.get(), x, from.get(),
-                         &zero, y, into.get(), y, into.get(), &algorithm_, workspace,
-                         static_cast<std::size_t>(workspace_bytes), cuda::stream(device_)),
-          "cublasLtMatmul", device_);
+    check(
+        blas().cublasLtMatmul(library, operation_.get(), &one, weight, weight_.get(), x, from.get(),
+                              &zero, y, into.get(), y, into.get(), &algorithm_, workspace,
+                              static_cast<std::size_t>(workspace_bytes), cuda::stream(device_)),
+        "cublasLtMatmul", device_);
   }
 
   /// Whether the algorithm takes this number of rows.
@@ -100,15 +133,16 @@ class Product {
     const MatrixLayout from = layout(dtype_, in_, rows, device_);
     const MatrixLayout into = layout(dtype_, out_, rows, device_);
     cublasLtMatmulHeuristicResult_t result{};
-    return cublasLtMatmulAlgoCheck(library, operation_.get(), weight_.get(), from.get(), into.get(),
-                                   into.get(), &algorithm_, &result) == CUBLAS_STATUS_SUCCESS &&
+    return blas().cublasLtMatmulAlgoCheck(library, operation_.get(), weight_.get(), from.get(),
+                                          into.get(), into.get(), &algorithm_,
+                                          &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
   }
 
  private:
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    check(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &value, sizeof(value)),
+    check(blas().cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &value, sizeof(value)),
           "cublasLtMatmulDescSetAttribute", device_);
   }
 
@@ -116,12 +150,12 @@ class Product {
   // sums along `in` into parts.
   void choose(cublasLtHandle_t library) {
     cublasLtMatmulPreference_t made = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
+    check(blas().cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
     const Preference preference(made);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(
-          cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
-          "cublasLtMatmulPreferenceSetAttribute", device_);
+      check(blas().cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value,
+                                                        sizeof(value)),
+            "cublasLtMatmulPreferenceSetAttribute", device_);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -140,7 +174,7 @@ class Product {
     const MatrixLayout into = layout(dtype_, out_, nominal_rows, device_);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+    const cublasStatus_t status = blas().cublasLtMatmulAlgoGetHeuristic(
         library, operation_.get(), weight_.get(), from.get(), into.get(), into.get(),
         preference.get(), 1, &result, &found);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
@@ -167,7 +201,7 @@ class Products {
   explicit Products(Device device) : device_(device) {
     cuda::stream(device);  // the device becomes the thread's current one
     cublasLtHandle_t made = nullptr;
-    check(cublasLtCreate(&made), "cublasLtCreate", device);
+    check(blas().cublasLtCreate(&made), "cublasLtCreate", device);
     library_ = Library(made);
     workspace_ = Tensor::empty({workspace_bytes}, DType::uint8, device);
   }

@@ -13,11 +13,12 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::cuda {
 namespace {
 
-constexpr std::int64_t staging_bytes = 8 << 20;
+constexpr std::int64_t staging_bytes = 16 << 20;
 
 // Pinned memory in two halves, so that one is filled or emptied while the other is on its way.
 struct Staging {
@@ -112,15 +113,36 @@ Devices devices() {
 }
 
 std::string versions() {
-  const auto triple = [](std::size_t version, std::size_t major) {
-    return fmt::format("{}.{}.{}", version / major, version % major / 100, version % 100);
+  int runtime = 0;
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  std::string text = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
+  if (const Devices found = devices(); found.count == 0) {
+    return fmt::format("{}, no libraries loaded: {}", text, found.why_none);
+  }
+  const auto add = [&](const char* name, const auto& version) {
+    try {
+      const auto number = static_cast<std::size_t>(version());
+      text +=
+          fmt::format(", {} {}.{}.{}", name, number / 10000, number % 10000 / 100, number % 100);
+    } catch (const Error&) {
+      text += fmt::format(", {} not found", name);
+    }
   };
-  int runtime = 0, nccl = 0;
-  cudaRuntimeGetVersion(&runtime);
-  ncclGetVersion(&nccl);
-  return fmt::format("{}.{}, cuBLASLt {}, cuDNN {}, NCCL {}", runtime / 1000, runtime % 1000 / 10,
-                     triple(cublasLtGetVersion(), 10000), triple(cudnnGetVersion(), 10000),
-                     triple(static_cast<std::size_t>(nccl), 10000));
+  add("cuBLASLt", [] {
+    const REELMESH_LIBRARY_FUNCTION(cublas_lt(), cublasLtGetVersion);
+    return cublasLtGetVersion();
+  });
+  add("cuDNN", [] {
+    const REELMESH_LIBRARY_FUNCTION(cudnn(), cudnnGetVersion);
+    return cudnnGetVersion();
+  });
+  add("NCCL", [] {
+    const REELMESH_LIBRARY_FUNCTION(nccl(), ncclGetVersion);
+    int version = 0;
+    ncclGetVersion(&version);
+    return version;
+  });
+  return text;
 }
 
 cudaStream_t stream(Device device) { return context(device).stream.get(); }
@@ -176,20 +198,30 @@ void give_back_memory(Device device) {
   check(cudaDeviceGraphMemTrim(device.cuda), "cudaDeviceGraphMemTrim");
 }
 
-void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
+void upload(Device device, void* into, std::int64_t bytes, std::int64_t unit, const Fill& fill) {
+  expect(unit > 0 && unit <= staging_bytes, "units of {} bytes in pieces of {}", unit,
+         staging_bytes);
   Context& c = context(device);
   const std::lock_guard lock(c.staging_mutex);
+  const std::int64_t piece = staging_bytes / unit * unit;
   int half = 0;
-  for (std::int64_t at = 0; at < bytes; at += staging_bytes, half ^= 1) {
-    const auto count = static_cast<std::size_t>(std::min(staging_bytes, bytes - at));
+  for (std::int64_t at = 0; at < bytes; at += piece, half ^= 1) {
+    const std::int64_t count = std::min(piece, bytes - at);
     check(cudaEventSynchronize(c.staging.free[half].get()), "cudaEventSynchronize");
     void* pinned = c.staging.half[half].get();
-    std::memcpy(pinned, static_cast<const std::byte*>(host) + at, count);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned, count, cudaMemcpyHostToDevice,
-                          c.stream.get()),
+    fill(pinned, at, count);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned,
+                          static_cast<std::size_t>(count), cudaMemcpyHostToDevice, c.stream.get()),
           "cudaMemcpyAsync");
     check(cudaEventRecord(c.staging.free[half].get(), c.stream.get()), "cudaEventRecord");
   }
+}
+
+void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
+  upload(device, into, bytes, 1, [&](void* pinned, std::int64_t offset, std::int64_t count) {
+    std::memcpy(pinned, static_cast<const std::byte*>(host) + offset,
+                static_cast<std::size_t>(count));
+  });
 }
 
 void to_host(Device device, void* host, const void* from, std::int64_t bytes) {

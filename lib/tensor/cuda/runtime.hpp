@@ -4,6 +4,7 @@
 // without it can include this.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,6 +34,12 @@ std::shared_ptr<const void> count(Device device, std::int64_t bytes);
 std::int64_t peak_since_last(Device device);
 /// Waits for the device, and gives back to it what freed tensors and graphs that are gone had.
 void give_back_memory(Device device);
+
+/// Fills device memory with what `fill` writes to pinned memory, in pieces that are multiples of
+/// `unit` bytes, of which one is on its way while the next is written: fill(host, offset, count).
+/// Error(internal) for units that are larger than a piece may be.
+using Fill = std::function<void(void* host, std::int64_t offset, std::int64_t count)>;
+void upload(Device device, void* into, std::int64_t bytes, std::int64_t unit, const Fill& fill);
 
 /// Copies through pinned memory. to_device returns when `host` may change, to_host when it is
 /// filled; on_device only asks for the copy.

@@ -1,0 +1,34 @@
+#include "tensor/cuda/libraries.hpp"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <nccl.h>
+
+#include "base/error.hpp"
+
+namespace reelmesh::cuda {
+namespace {
+
+SharedLibrary load(const char* name, const char* file, int major) {
+  // Where the toolkit was at the build; it need not be on the loader's paths.
+  return {name, fmt::format("{}.so.{}", file, major), REELMESH_CUDA_LIBRARY_FOLDER};
+}
+
+}  // namespace
+
+const SharedLibrary& cublas_lt() {
+  static const SharedLibrary library = load("cuBLASLt", "libcublasLt", CUBLAS_VER_MAJOR);
+  return library;
+}
+
+const SharedLibrary& cudnn() {
+  static const SharedLibrary library = load("cuDNN", "libcudnn", CUDNN_MAJOR);
+  return library;
+}
+
+const SharedLibrary& nccl() {
+  static const SharedLibrary library = load("NCCL", "libnccl", NCCL_MAJOR);
+  return library;
+}
+
+}  // namespace reelmesh::cuda
