@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "comm/transport.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::comm {
@@ -42,15 +43,6 @@ class Transfer {
  private:
   std::unique_ptr<Journey> journey_;
 };
-
-/// How tensors of a device travel.
-enum class Transport {
-  automatic,
-  nccl,  ///< from device to device by NCCL
-  mpi,   ///< by MPI: through pinned memory of the host, unless the MPI library takes addresses of
-         ///< devices
-};
-const char* name_of(Transport transport);
 
 /// The way of a rank's device tensors to the ranks of one group, and of all groups made from it.
 class Carrier {

@@ -13,16 +13,33 @@
 
 #include "comm/cuda/carrier.hpp"
 #include "comm/cuda/pinned.hpp"
+#include "tensor/cuda/libraries.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
-// Nothing is torn down while an error is on its way: destroying a communicator takes all ranks of a
-// host, and this one is about to end the job.
-void destroy(ncclComm_t comm) {
-  if (std::uncaught_exceptions() == 0) ncclCommDestroy(comm);
+// NCCL, loaded by the first call. Throws Error(unavailable) where that cannot be.
+struct Library {
+#define REELMESH_NCCL(f) REELMESH_LIBRARY_FUNCTION(cuda::nccl(), f)
+  REELMESH_NCCL(ncclGetUniqueId);
+  REELMESH_NCCL(ncclCommInitRankConfig);
+  REELMESH_NCCL(ncclCommDestroy);
+  REELMESH_NCCL(ncclCommGetAsyncError);
+  REELMESH_NCCL(ncclGetErrorString);
+  REELMESH_NCCL(ncclGetLastError);
+  REELMESH_NCCL(ncclGroupStart);
+  REELMESH_NCCL(ncclGroupEnd);
+  REELMESH_NCCL(ncclSend);
+  REELMESH_NCCL(ncclRecv);
+#undef REELMESH_NCCL
+};
+const Library& library() {
+  static const Library functions;
+  return functions;
 }
+
+void destroy(ncclComm_t comm) { library().ncclCommDestroy(comm); }
 using Communicator = Handle<ncclComm_t, &destroy>;
 
 class Link {
@@ -96,7 +113,11 @@ Link::Link(const Group& group, Device device, double seconds)
 Link::~Link() {
   links().erase(this);
   if (links().empty()) cuda::watch = nullptr;
-  if (failed_) comm_.release();
+  // Nothing is torn down after an error: destroying a communicator takes all ranks of a host, and
+  // what is on the stream may never end. This rank is about to end the job.
+  if (!failed_ && std::uncaught_exceptions() == 0) return;
+  comm_.release();
+  stream_.release();
 }
 
 // All ranks come to ncclCommInitRankConfig, which has no time-out of its own.
@@ -104,7 +125,7 @@ void Link::start(const Group& group) {
   ncclUniqueId id;
   std::string text;
   if (group.rank() == 0) {
-    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    check(library().ncclGetUniqueId(&id), "ncclGetUniqueId");
     text.assign(id.internal, sizeof id.internal);
   }
   text = group.broadcast(text, 0);
@@ -121,7 +142,7 @@ void Link::start(const Group& group) {
     cudaSetDevice(device.cuda);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // a group of calls that returns is in its stream
-    result.status = ncclCommInitRankConfig(&result.comm, size, id, rank, &config);
+    result.status = library().ncclCommInitRankConfig(&result.comm, size, id, rank, &config);
     promise.set_value(result);
   }).detach();
   if (made.wait_for(std::chrono::duration<double>(seconds_)) != std::future_status::ready) {
@@ -140,16 +161,16 @@ void Link::give_up(Status status, const std::string& why) {
 
 void Link::check(ncclResult_t status, const char* call) {
   if (status == ncclSuccess) return;
-  const char* last = ncclGetLastError(comm_.get());
+  const char* last = library().ncclGetLastError(comm_.get());
   give_up(Status::internal,
-          fmt::format("{}: {}{}{}", call, ncclGetErrorString(status),
+          fmt::format("{}: {}{}{}", call, library().ncclGetErrorString(status),
                       last == nullptr || *last == '\0' ? "" : "; ", last == nullptr ? "" : last));
 }
 
 void Link::check_health() {
   if (failed_) give_up(Status::internal, "used after a failure");
   ncclResult_t found = ncclSuccess;
-  check(ncclCommGetAsyncError(comm_.get(), &found), "ncclCommGetAsyncError");
+  check(library().ncclCommGetAsyncError(comm_.get(), &found), "ncclCommGetAsyncError");
   if (found != ncclInProgress) check(found, "while messages were under way");
 }
 
@@ -176,18 +197,20 @@ std::size_t Link::begin(std::span<const int> places, std::span<const Message> se
 
   cuda::check(cudaEventRecord(asked_.get(), compute), "cudaEventRecord");
   cuda::check(cudaStreamWaitEvent(stream_.get(), asked_.get(), 0), "cudaStreamWaitEvent");
-  check(ncclGroupStart(), "ncclGroupStart");
+  check(library().ncclGroupStart(), "ncclGroupStart");
   for (const auto& [peer, tensor] : sends) {
-    check(ncclSend(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()), ncclUint8,
-                   places[static_cast<std::size_t>(peer)], comm_.get(), stream_.get()),
+    check(library().ncclSend(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
+                             ncclUint8, places[static_cast<std::size_t>(peer)], comm_.get(),
+                             stream_.get()),
           "ncclSend");
   }
   for (const auto& [peer, tensor] : receives) {
-    check(ncclRecv(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()), ncclUint8,
-                   places[static_cast<std::size_t>(peer)], comm_.get(), stream_.get()),
+    check(library().ncclRecv(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
+                             ncclUint8, places[static_cast<std::size_t>(peer)], comm_.get(),
+                             stream_.get()),
           "ncclRecv");
   }
-  check(ncclGroupEnd(), "ncclGroupEnd");
+  check(library().ncclGroupEnd(), "ncclGroupEnd");
   cuda::check(cudaEventRecord(over.event.get(), stream_.get()), "cudaEventRecord");
   over.captured = captured;
   return at;
@@ -246,6 +269,13 @@ std::shared_ptr<Carrier> make_nccl_carrier(const Group& group, Device device, do
   return std::make_shared<NcclCarrier>(std::make_shared<Link>(group, device, seconds));
 }
 
-std::string why_no_nccl() { return ""; }
+std::string why_no_nccl() {
+  try {
+    library();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 }  // namespace reelmesh::comm
