@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <future>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -76,7 +77,7 @@ class Link {
   Device device_;
   int rank_;
   double seconds_;
-  bool failed_ = false;
+  std::optional<Error> failure_;  // the first one, again and again
   cuda::Stream stream_;
   cuda::Event asked_;
   std::array<Moment, most_ahead> over_;
@@ -115,7 +116,7 @@ Link::~Link() {
   if (links().empty()) cuda::watch = nullptr;
   // Nothing is torn down after an error: destroying a communicator takes all ranks of a host, and
   // what is on the stream may never end. This rank is about to end the job.
-  if (!failed_ && std::uncaught_exceptions() == 0) return;
+  if (!failure_ && std::uncaught_exceptions() == 0) return;
   comm_.release();
   stream_.release();
 }
@@ -155,8 +156,9 @@ void Link::start(const Group& group) {
 }
 
 void Link::give_up(Status status, const std::string& why) {
-  failed_ = true;
-  fail(status, "NCCL of rank {} on {}: {}", rank_, to_string(device_), why);
+  failure_.emplace(status,
+                   fmt::format("NCCL of rank {} on {}: {}", rank_, to_string(device_), why));
+  throw *failure_;
 }
 
 void Link::check(ncclResult_t status, const char* call) {
@@ -168,7 +170,7 @@ void Link::check(ncclResult_t status, const char* call) {
 }
 
 void Link::check_health() {
-  if (failed_) give_up(Status::internal, "used after a failure");
+  if (failure_) throw *failure_;
   ncclResult_t found = ncclSuccess;
   check(library().ncclCommGetAsyncError(comm_.get(), &found), "ncclCommGetAsyncError");
   if (found != ncclInProgress) check(found, "while messages were under way");
@@ -178,8 +180,8 @@ void Link::watch(double waited) {
   check_health();
   if (waited > seconds_) {
     give_up(Status::watchdog,
-            fmt::format("the device has not done its work within {:g} s (device.timeout): it waits "
-                        "for other ranks, or for a product without end",
+            fmt::format("its work is not done after {:g} s (device.timeout), without an error: it waits "
+                        "for other ranks",
                         seconds_));
   }
 }
