@@ -1,20 +1,12 @@
 #include "emulated_gpu/threads.hpp"
 
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
+#include "emulated_gpu/fiber.hpp"
 #include "emulated_gpu/settings.hpp"
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/common_interface_defs.h>
-#endif
 
 namespace reelmesh::on_host {
 namespace {
@@ -27,19 +19,8 @@ struct Copy {
   int group;
 };
 
-// Somewhere to go back to. Unlike contexts, jumps need no system call.
-struct Place {
-  jmp_buf at;
-  const void* stack = nullptr;
-  std::size_t bytes = 0;
-  void* sanitizer = nullptr;
-};
-
 struct Fiber {
-  Place place;
-  ucontext_t start;
-  bool started = false;
-  std::unique_ptr<std::byte[]> memory;
+  Stack stack;
   unsigned thread = 0;
   std::vector<Copy> copies;  // asked for and not waited for
   int groups = 0;            // of copies, ended
@@ -56,9 +37,10 @@ struct Meeting {
 struct Engine {
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber*> idle;
-  std::deque<Fiber*> ready;
+  std::vector<Fiber*> ready;  // from first_ready on: those whose meeting is over
+  std::size_t first_ready = 0;
   Fiber* current = nullptr;
-  Place caller;
+  StackPlace caller;
   const std::function<void()>* body = nullptr;
   const char* name = nullptr;
   unsigned threads = 0, begun = 0, ended = 0;
@@ -73,35 +55,31 @@ std::mutex& one_kernel() {
 }
 Engine* engine = nullptr;  // of the kernel that runs
 
-void jump(Place& from, Place& to, Fiber* starting) {
-#ifdef __SANITIZE_ADDRESS__
-  __sanitizer_start_switch_fiber(&from.sanitizer, to.stack, to.bytes);
-#endif
-  if (_setjmp(from.at) == 0) {
-    if (starting == nullptr) _longjmp(to.at, 1);
-    setcontext(&starting->start);
-  }
-#ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(from.sanitizer, nullptr, nullptr);
-#endif
+[[noreturn]] void stuck() {
+  emulated::stop(std::string("kernel ") + engine->name + ", block " + std::to_string(blockIdx.x) +
+                 ": threads wait for others that do not come");
 }
 
-void go_to(Place& from, Fiber* fiber) {
+Fiber* next_ready() {
   Engine& e = *engine;
-  e.current = fiber;
+  if (e.first_ready == e.ready.size()) return nullptr;
+  Fiber* next = e.ready[e.first_ready++];
+  if (e.first_ready == e.ready.size()) {
+    e.ready.clear();
+    e.first_ready = 0;
+  }
+  return next;
+}
+
+inline void go_to(StackPlace& from, Fiber* fiber) {
+  engine->current = fiber;
   threadIdx = {fiber->thread, 0, 0};
-  const bool first = !std::exchange(fiber->started, true);
-  jump(from, fiber->place, first ? fiber : nullptr);
+  go(from, fiber->stack.place);
 }
 
 // Threads of this block as long as there are any, then those of the next one.
 void live() {
-#ifdef __SANITIZE_ADDRESS__
-  // The first fiber is entered from the caller, whose stack is known only now.
-  __sanitizer_finish_switch_fiber(
-      nullptr, engine->caller.stack == nullptr ? &engine->caller.stack : nullptr,
-      engine->caller.stack == nullptr ? &engine->caller.bytes : nullptr);
-#endif
+  arrived(&engine->caller);
   while (true) {
     Engine& e = *engine;
     Fiber& self = *e.current;
@@ -115,14 +93,11 @@ void live() {
     }
     e.idle.push_back(&self);
     if (e.ended == e.threads) {
-      jump(self.place, e.caller, nullptr);
-    } else if (!e.ready.empty()) {
-      Fiber* next = e.ready.front();
-      e.ready.pop_front();
-      go_to(self.place, next);
+      go(self.stack.place, e.caller);
+    } else if (Fiber* next = next_ready()) {
+      go_to(self.stack.place, next);
     } else {
-      emulated::stop(std::string("kernel ") + e.name + ", block " + std::to_string(blockIdx.x) +
-                     ": threads wait for others that have ended");
+      stuck();
     }
   }
 }
@@ -130,17 +105,11 @@ void live() {
 Fiber* idle_fiber() {
   Engine& e = *engine;
   if (e.idle.empty()) {
-    auto fiber = std::make_unique<Fiber>();
-    fiber->memory = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    fiber->place.stack = fiber->memory.get();
-    fiber->place.bytes = stack_bytes;
-    getcontext(&fiber->start);
-    fiber->start.uc_stack.ss_sp = fiber->memory.get();
-    fiber->start.uc_stack.ss_size = stack_bytes;
-    fiber->start.uc_link = nullptr;
-    makecontext(&fiber->start, &live, 0);
-    e.idle.push_back(fiber.get());
-    e.fibers.push_back(std::move(fiber));
+    // Threads are at the same depth: if their stacks began at the same place of a page, they would
+    // share a few lines of the cache.
+    const std::size_t bytes = stack_bytes - e.fibers.size() % 61 * 1088;
+    e.fibers.push_back(std::make_unique<Fiber>(Fiber{Stack(bytes, &live), 0, {}, 0}));
+    e.idle.push_back(e.fibers.back().get());
   }
   Fiber* fiber = e.idle.back();
   e.idle.pop_back();
@@ -148,25 +117,21 @@ Fiber* idle_fiber() {
 }
 
 // Until the others have come. True for the last of them, who does not wait.
-bool last_of(Meeting& meeting) {
+inline bool last_of(Meeting& meeting) {
   Engine& e = *engine;
   if (meeting.waiting.size() + 1 == meeting.members) return true;
   Fiber* self = e.current;
   meeting.waiting.push_back(self);
-  if (!e.ready.empty()) {
-    Fiber* next = e.ready.front();
-    e.ready.pop_front();
-    go_to(self->place, next);
-  } else if (e.begun < e.threads) {
-    go_to(self->place, idle_fiber());
-  } else {
-    emulated::stop(std::string("kernel ") + e.name + ", block " + std::to_string(blockIdx.x) +
-                   ": threads wait for others that do not come");
+  Fiber* next = next_ready();
+  if (next == nullptr) {
+    if (e.begun == e.threads) stuck();
+    next = idle_fiber();
   }
+  go_to(self->stack.place, next);
   return false;
 }
 
-void release(Meeting& meeting) {
+inline void release(Meeting& meeting) {
   engine->ready.insert(engine->ready.end(), meeting.waiting.begin(), meeting.waiting.end());
   meeting.waiting.clear();
 }

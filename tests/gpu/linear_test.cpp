@@ -18,8 +18,10 @@ class LinearOnGpu : public KernelTest {
 INSTANTIATE_TEST_SUITE_P(Types, LinearOnGpu, all_types, type_name);
 
 TEST_P(LinearOnGpu, AgreesWithTheCpu) {
-  for (const auto& [in, out] :
-       {std::pair<std::int64_t, std::int64_t>{24, 40}, {64, 1920}, {1920, 5760}, {3072, 64}}) {
+  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{24, 40},
+                                {64, size(328, 1920)},
+                                {size(328, 1920), size(72, 5760)},
+                                {size(520, 3072), 64}}) {
     for (const std::int64_t rows : {1, 7, 260}) {
       for (const Activation activation :
            {Activation::none, Activation::silu, Activation::gelu_tanh}) {

@@ -1,0 +1,66 @@
+#pragma once
+// What the tests of the emulated GPU share.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "emulated_gpu/stream.hpp"
+
+namespace reelmesh::emulated {
+
+inline void expect_status(cudaError_t found, cudaError_t expected) {
+  EXPECT_STREQ(cudaGetErrorName(found), cudaGetErrorName(expected));
+}
+inline void succeed(cudaError_t status) { expect_status(status, cudaSuccess); }
+
+/// A test with two streams of device 0.
+class EmulatedGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    succeed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    succeed(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  }
+  void TearDown() override {
+    succeed(cudaStreamDestroy(stream));
+    succeed(cudaStreamDestroy(other));
+    cudaGetLastError();
+  }
+
+  std::byte* memory(std::size_t bytes) {
+    void* address = nullptr;
+    succeed(cudaMallocAsync(&address, bytes, stream));
+    return static_cast<std::byte*>(address);
+  }
+  /// Work of the stream that sets bytes, or looks at them: what was found comes with the next call.
+  void set(std::byte* to, int value, std::size_t bytes = 1) {
+    succeed(cudaMemsetAsync(to, value, bytes, stream));
+  }
+  std::vector<int> read(const std::byte* from, std::size_t bytes, cudaStream_t where = nullptr) {
+    std::vector<int> found(bytes);
+    where = where == nullptr ? stream : where;
+    succeed(enqueue(where, {"read", [&found, from] {
+                              for (std::size_t i = 0; i < found.size(); ++i) {
+                                found[i] = std::to_integer<int>(from[i]);
+                              }
+                            }}));
+    succeed(cudaStreamSynchronize(where));
+    return found;
+  }
+
+  cudaStream_t stream = nullptr, other = nullptr;
+};
+
+/// Whether `test` is true in a process of its own, where an emulated GPU has these settings.
+#define EXPECT_WITH_SETTING(name, value, test)          \
+  testing::GTEST_FLAG(death_test_style) = "threadsafe"; \
+  EXPECT_EXIT(                                          \
+      {                                                 \
+        ::setenv(name, value, 1);                       \
+        std::_Exit((test) ? 0 : 1);                     \
+      },                                                \
+      testing::ExitedWithCode(0), "")
+
+}  // namespace reelmesh::emulated

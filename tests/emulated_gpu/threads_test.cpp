@@ -1,0 +1,119 @@
+#include "emulated_gpu/threads.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "emulated_gpu/device.hpp"
+
+namespace reelmesh::on_host {
+namespace {
+
+using Numbers = std::vector<unsigned>;
+
+TEST(KernelThreads, EachRunsOnceAndKnowsItsPlace) {
+  Numbers times(3 * 70);
+  run({"places", 3, 70, 0}, [&] {
+    EXPECT_EQ(blockDim.x, 70U);
+    EXPECT_EQ(gridDim.x, 3U);
+    EXPECT_EQ(lane(), static_cast<int>(threadIdx.x % 32));
+    ++times[blockIdx.x * 70 + threadIdx.x];
+  });
+  EXPECT_EQ(times, Numbers(3 * 70, 1));
+}
+
+TEST(KernelThreads, BarriersKeepThemTogether) {
+  constexpr unsigned threads = 130, rounds = 5;
+  Numbers sums(threads), numbers(threads);
+  run({"barriers", 2, threads, 0}, [&] {
+    for (unsigned round = 0; round < rounds; ++round) {
+      numbers[threadIdx.x] = round + 1;
+      barrier();
+      for (const unsigned n : numbers) EXPECT_EQ(n, round + 1);
+      sums[threadIdx.x] += numbers[(threadIdx.x + 1) % threads];
+      barrier();
+    }
+  });
+  EXPECT_EQ(sums, Numbers(threads, 2 * 15));
+}
+
+TEST(KernelThreads, WarpsMeetByThemselves) {
+  // The last warp has 6 lanes; warps meet as often as their number says.
+  Numbers met(70), lanes_of(70);
+  run({"warps", 1, 70, 0}, [&] {
+    for (unsigned i = 0; i <= threadIdx.x / 32; ++i) {
+      struct Lane {
+        unsigned count;
+      } mine{0};
+      meet_warp(&mine, [](void* const* all, int count) {
+        for (int l = 0; l < count; ++l) {
+          static_cast<Lane*>(all[l])->count = static_cast<unsigned>(count);
+        }
+      });
+      ++met[threadIdx.x];
+      lanes_of[threadIdx.x] = mine.count;
+    }
+  });
+  for (unsigned i = 0; i < 70; ++i) {
+    EXPECT_EQ(met[i], i / 32 + 1);
+    EXPECT_EQ(lanes_of[i], i < 64 ? 32U : 6U);
+  }
+}
+
+TEST(KernelThreads, SharedMemoryIsNaNForEachBlock) {
+  run({"shared", 2, 4, 16}, [&] {
+    EXPECT_EQ(shared_memory()[4 * threadIdx.x], std::byte{0xff});
+    barrier();
+    shared_memory()[4 * threadIdx.x] = std::byte{0};
+  });
+}
+
+TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
+  run({"copies", 1, 2, 0}, [] {
+    unsigned from[3][4] = {{1}, {2}, {3}}, into[3][4] = {};
+    for (int i = 0; i < 3; ++i) {
+      copy_later(into[i], from[i]);
+      end_group();
+    }
+    wait_for_groups(1);
+    EXPECT_EQ(into[1][0], 2U);
+    EXPECT_EQ(into[2][0], 0U);
+    wait_for_groups(0);
+    EXPECT_EQ(into[2][0], 3U);
+  });
+}
+
+TEST(KernelThreads, EndTheProcessWhereTheyWaitForNobody) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto some_meet = [] {
+    run({"lonely", 1, 40, 0}, [] {
+      if (threadIdx.x > 3) barrier();
+    });
+  };
+  EXPECT_DEATH(some_meet(), "kernel lonely, block 0: threads wait for others that do not come");
+}
+
+TEST(KernelThreads, KernelsOfTwoStreamsDoNotMix) {
+  Numbers results(2);
+  std::vector<std::thread> both;
+  for (unsigned i = 0; i < 2; ++i) {
+    both.emplace_back([&, i] {
+      for (int k = 0; k < 50; ++k) {
+        unsigned sum = 0;
+        run({"sum", 2, 64, 0}, [&] {
+          sum += threadIdx.x;
+          barrier();
+          if (threadIdx.x == 0) results[i] += sum;
+          barrier();
+          sum = 0;
+          barrier();
+        });
+      }
+    });
+  }
+  for (std::thread& thread : both) thread.join();
+  EXPECT_EQ(results, Numbers(2, 100 * 63 * 32));
+}
+
+}  // namespace
+}  // namespace reelmesh::on_host
