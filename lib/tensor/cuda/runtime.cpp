@@ -188,9 +188,17 @@ std::string name(Device device) {
   return properties.name;
 }
 
+std::string bus(Device device) {
+  char text[32] = {};
+  check(cudaDeviceGetPCIBusId(text, sizeof text, device.cuda), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
 DeviceMemory memory(Device device) {
   const Context& c = context(device);
-  return {c.present, c.peak};
+  std::size_t unused = 0, all = 0;
+  check(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
+  return {c.present, c.peak, static_cast<std::int64_t>(unused)};
 }
 
 std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address) {

@@ -20,6 +20,7 @@ struct Devices {
 Devices devices();
 
 std::string name(Device device);  ///< as name_of()
+std::string bus(Device device);   ///< as bus_of()
 std::string versions();           ///< as cuda_versions()
 DeviceMemory memory(Device device);
 
