@@ -268,4 +268,14 @@ void Group::exchange(std::span<const Message> sends, std::span<const Message> re
   begin_exchange(sends, receives).finish();
 }
 
+void Group::meet(std::span<const int> peers) const {
+  Requests requests;
+  std::vector<std::byte> words(peers.size() + 1);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    requests.receive(handle(), peers[i], &words[i], 1);
+    requests.send(handle(), peers[i], &words.back(), 1);
+  }
+  requests.wait();
+}
+
 }  // namespace reelmesh::comm

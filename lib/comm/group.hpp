@@ -83,6 +83,10 @@ class Group {
   Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// The same, finished. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
+  /// Returns when this rank and each of `peers`, who name it, have come here. For exchanges before
+  /// which some ranks may be far behind: the host waits for them, as long as it takes, and not the
+  /// device, whose time is limited.
+  void meet(std::span<const int> peers) const;
 
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);

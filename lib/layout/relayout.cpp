@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/trace.hpp"
 
@@ -138,6 +139,14 @@ std::int64_t Exchange::sent_elements() const {
   return elements;
 }
 
+void Exchange::meet() const {
+  std::set<int> peers;
+  for (const auto* list : {&sends_, &receives_}) {
+    for (const Peer& peer : *list) peers.insert(peer.rank);
+  }
+  group_.meet(std::vector<int>(peers.begin(), peers.end()));
+}
+
 void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   begin(sources, targets).finish();
@@ -249,11 +258,13 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
   }
 }
 
-Sharded relayout(const Sharded& x, const Layout& to) {
+Sharded relayout(const Sharded& x, const Layout& to, bool meet) {
   if (x.layout == to) return x;
   Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype(), x.local.device()),
                  to, x.group};
-  Exchange(x.group, {{x.layout, to}}).run({x.local}, {result.local});
+  const Exchange exchange(x.group, {{x.layout, to}});
+  if (meet && x.local.device().is_cuda()) exchange.meet();
+  exchange.run({x.local}, {result.local});
   return result;
 }
 

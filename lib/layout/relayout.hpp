@@ -42,6 +42,10 @@ class Exchange {
   /// gives itself has arrived; the rest of the targets has after finish().
   Running begin(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
 
+  /// Returns when the ranks that this one exchanges something with have come here too: before run()
+  /// where they may be far behind (comm::Group::meet).
+  void meet() const;
+
   /// The adjoint of run(), for derivatives: adds every element of the targets to the element of a
   /// source that run() would take it from. float32, on the host; contributions are added in the
   /// order of ranks.
@@ -67,8 +71,8 @@ class Exchange {
 };
 
 /// x in another layout over its group. Equal layouts cost nothing; a rank that already holds what
-/// it needs sends itself nothing.
-Sharded relayout(const Sharded& x, const Layout& to);
+/// it needs sends itself nothing. meet: tensors on devices wait for ranks that may be far behind.
+Sharded relayout(const Sharded& x, const Layout& to, bool meet = false);
 
 /// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
 /// coordinates, row-major), where they are: on the host or on one device.

@@ -10,7 +10,7 @@ namespace reelmesh::pipeline {
 
 Sharded hand_over(const Sharded& x, const Layout& to) {
   const trace::Scope scope("handover", trace::Level::stages, "exchange");
-  return relayout(x, to);
+  return relayout(x, to, true);
 }
 
 Encode::Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype)
@@ -45,6 +45,10 @@ Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
     const int holder = group_.first + stages_[i].rank;
     if (i > 0) {
       const int before = group_.first + stages_[i - 1].rank;
+      if (device_.is_cuda()) {  // one of them may be loading still
+        if (world_.rank() == before) world_.meet({&holder, 1});
+        if (world_.rank() == holder) world_.meet({&before, 1});
+      }
       if (world_.rank() == before) {
         const comm::Message send{holder, x};
         world_.exchange({&send, 1}, {});

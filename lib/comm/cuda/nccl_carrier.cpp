@@ -66,9 +66,9 @@ class Link {
   void start(const Group& group);
 
   // How many exchanges the host may be ahead of the device. Work that is asked for after a message
-  // that never arrives would fill the queue of the device at last, and the host would wait there,
-  // where nobody watches.
-  static constexpr std::size_t most_ahead = 32;
+  // that never arrives would fill the queue of the device at last (some 1000 kernels), and the host
+  // would wait there, where nobody watches.
+  static constexpr std::size_t most_ahead = 8;
   struct Moment {
     cuda::Event event;
     bool captured = true;  // or never recorded: nothing to wait for
