@@ -220,7 +220,7 @@ const Key table[] = {
      "a GPU), or auto: nccl where every rank has a GPU of its own and NCCL is there",
      "auto",
      [](Draft& d, Text text, Option option) {
-       d.job.transport = static_cast<comm::Transport>(parse_choice(text, option, transports));
+       d.job.transport = static_cast<Transport>(parse_choice(text, option, transports));
      }},
     {"device.timeout", "TIME",
      "how long a rank waits for its GPU and for other ranks' messages to it before it ends the job "

@@ -128,18 +128,6 @@ Transport Group::transport() const {
 
 bool Group::capturable() const { return size_ == 1 || transport() == Transport::nccl; }
 
-const char* name_of(Transport transport) {
-  switch (transport) {
-    case Transport::automatic:
-      return "auto";
-    case Transport::nccl:
-      return "nccl";
-    case Transport::mpi:
-      return "mpi";
-  }
-  return "";
-}
-
 Group Group::on_this_host() const {
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_split_type(handle(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),

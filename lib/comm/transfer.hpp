@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 
-#include "comm/transport.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::comm {

@@ -230,7 +230,7 @@ Status run(const Job& asked, const ProgramInfo& program) {
   const Device device = find_device(world, job.backend);
   world = world.use_device(device, job.transport, job.device_timeout);
   if (device.is_cuda() && world.size() > 1) {
-    log::info("tensors travel between GPUs by {}", comm::name_of(world.transport()));
+    log::info("tensors travel between GPUs by {}", name_of(world.transport()));
   }
   if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/transport.hpp"
 #include "models/common/paths.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
@@ -59,7 +58,7 @@ struct Job {
 
   ParallelRequest parallel;
   Backend backend = Backend::automatic;
-  comm::Transport transport = comm::Transport::automatic;
+  Transport transport = Transport::automatic;
   double device_timeout = 600;  ///< seconds that a rank waits for its device and for others
   std::optional<int> threads;   ///< OpenMP threads a rank; default: the cores it is bound to
   /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.

@@ -17,6 +17,18 @@ std::string why_no_cuda() {
   return "this build has no CUDA backend";
 }
 
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::automatic:
+      return "auto";
+    case Transport::nccl:
+      return "nccl";
+    case Transport::mpi:
+      return "mpi";
+  }
+  return "";
+}
+
 Device device_of_rank(Backend backend, int local_rank) {
   if (backend == Backend::cpu) return {};
   const std::string why = why_no_cuda();

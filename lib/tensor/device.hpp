@@ -30,6 +30,15 @@ std::string why_no_cuda();
 /// What `device.backend` asks for.
 enum class Backend { automatic, cpu, cuda };
 
+/// How tensors of a device travel between ranks (`device.transport`).
+enum class Transport {
+  automatic,
+  nccl,  ///< from device to device by NCCL
+  mpi,   ///< by MPI: through pinned memory of the host, unless the MPI library takes addresses of
+         ///< devices
+};
+const char* name_of(Transport transport);  ///< "auto", "nccl", "mpi"
+
 /// The device of a rank: for cuda the one with its number among the ranks of its host, counted
 /// round where ranks share devices (a launcher that shows each rank one device gives it that one).
 /// automatic: the host where there is no CUDA device. Throws Error(unavailable) where cuda is asked

@@ -129,6 +129,8 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_EQ(job.parallel.shard, Shard::grid);
   EXPECT_EQ(job.parallel.device_map, "0-11:0,12-23:1");
   EXPECT_EQ(job.parallel.order, Order::rank);
+  EXPECT_EQ(job.transport, Transport::mpi);
+  EXPECT_EQ(job.device_timeout, 90);
   EXPECT_EQ(job.threads, 3);
   EXPECT_EQ(job.speeds, (std::vector<double>{1, 2.5, 1000}));
   EXPECT_FALSE(job.measure_speeds);

@@ -12,7 +12,6 @@ namespace reelmesh::test {
 namespace {
 
 using comm::Message;
-using comm::Transport;
 
 class ExchangeOnGpu : public RanksTest {
  protected:

@@ -15,13 +15,13 @@ inline Device own_device() {
 }
 
 /// Each test by each transport: skipped, with the reason, where that cannot be had.
-class RanksTest : public testing::TestWithParam<comm::Transport> {
+class RanksTest : public testing::TestWithParam<Transport> {
  protected:
   void SetUp() override {
     try {
       device = own_device();
       // A communicator of NCCL takes a second to make; they end with the process.
-      static auto& made = *new std::map<comm::Transport, comm::Group>;
+      static auto& made = *new std::map<Transport, comm::Group>;
       if (!made.contains(GetParam())) {
         made[GetParam()] = comm::Group::world().use_device(device, GetParam(), 100);
       }
@@ -34,9 +34,9 @@ class RanksTest : public testing::TestWithParam<comm::Transport> {
   comm::Group world;
 };
 
-inline const auto transports = testing::Values(comm::Transport::mpi, comm::Transport::nccl);
-inline std::string transport_name(const testing::TestParamInfo<comm::Transport>& info) {
-  return comm::name_of(info.param);
+inline const auto transports = testing::Values(Transport::mpi, Transport::nccl);
+inline std::string transport_name(const testing::TestParamInfo<Transport>& info) {
+  return name_of(info.param);
 }
 
 }  // namespace reelmesh::test

@@ -70,7 +70,7 @@ TEST_P(RelayoutOnGpu, GoesOnInSmallerAndReorderedGroups) {
   for (const comm::Group& group : {reversed, most}) {
     if (!group.member()) continue;
     EXPECT_EQ(group.transport(), GetParam());
-    EXPECT_EQ(group.capturable(), group.size() == 1 || GetParam() == comm::Transport::nccl);
+    EXPECT_EQ(group.capturable(), group.size() == 1 || GetParam() == Transport::nccl);
     const Layout rows = Layout::cut(shape, 0, group.size());
     const Layout columns = Layout::cut(shape, 1, group.size());
     const Tensor whole = random_tensor(shape, 5);
