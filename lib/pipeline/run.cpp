@@ -228,6 +228,10 @@ Status run(const Job& asked, const ProgramInfo& program) {
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(world, job.backend);
+  world = world.use_device(device, job.transport, job.device_timeout);
+  if (device.is_cuda() && world.size() > 1) {
+    log::info("tensors travel between GPUs by {}", comm::name_of(world.transport()));
+  }
   if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
   // Everything that can be refused is refused before anything is loaded or written.
