@@ -103,8 +103,7 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
   }
   // Every call finds its latents and its timestep in the same memory.
   const Tensor sinusoid = transformer.embed(schedule.timesteps().front());
-  RepeatedCall transform(device,
-                         ranks.size() == 1 && trace::recorder().level <= trace::Level::stages,
+  RepeatedCall transform(device, ranks,
                          [&] { return transformer(placement, latents, context, sinusoid); });
 
   for (int i = 0; i < schedule.calls(); ++i) {
