@@ -18,6 +18,7 @@ constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
 constexpr std::array<Text, 2> orders{"node", "rank"};
 constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
+constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
 constexpr std::array<Text, 4> levels{"off", "stages", "layers", "ops"};
@@ -56,6 +57,12 @@ DType parse_dtype(Text text, Option option, Backend backend) {
           "device.backend = cuda",
           option);
   return dtype;
+}
+
+double parse_wait(Text text, Option option) {
+  const double seconds = parse_seconds(text, option);
+  require(seconds > 0, Status::usage, "{}: '{}' leaves no time to wait", option, text);
+  return seconds;
 }
 
 std::optional<int> parse_threads(Text text, Option option) {
@@ -210,6 +217,18 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.backend = static_cast<Backend>(parse_choice(text, option, backends));
      }},
+    {"device.transport", "NAME",
+     "how tensors travel between GPUs: nccl, mpi (through memory of the host, for ranks that share "
+     "a GPU), or auto: nccl where every rank has a GPU of its own and NCCL is there",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.transport = static_cast<comm::Transport>(parse_choice(text, option, transports));
+     }},
+    {"device.timeout", "TIME",
+     "how long a rank waits for its GPU and for other ranks' messages to it before it ends the job "
+     "(status 76), such as 90s or 10min",
+     "10min",
+     [](Draft& d, Text text, Option option) { d.job.device_timeout = parse_wait(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: the cores it is bound to", "auto",
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
     {"device.memory-limit", "SIZES",

@@ -23,6 +23,8 @@ class Handle {
 
   T get() const { return value_; }
   explicit operator bool() const { return value_ != null; }
+  /// Gives the handle away: nobody releases it.
+  T release() { return std::exchange(value_, null); }
   void reset() {
     if (value_ != null) Release(std::exchange(value_, null));
   }

@@ -1,32 +1,66 @@
 #include "comm/group.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <limits>
+#include <numeric>
+#include <optional>
 #include <utility>
 
-#include "base/background.hpp"
 #include "base/trace.hpp"
+#include "comm/cuda/carrier.hpp"
+#include "comm/requests.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
-constexpr int exchange_tag = 17;
-// MPI counts are ints: larger messages go in pieces.
-constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
+class HostJourney final : public Journey {
+ public:
+  HostJourney(MPI_Comm comm, std::span<const Message> sends, std::span<const Message> receives)
+      : sends_(sends.begin(), sends.end()), receives_(receives.begin(), receives.end()) {
+    for (const Message& m : receives_) {
+      requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
+    }
+    for (const Message& m : sends_) {
+      requests_.send(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
+    }
+  }
+  void finish() override {
+    if (before_waiting != nullptr) before_waiting();
+    requests_.wait();
+  }
 
-void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  fail(Status::internal, "{}: {}", call, std::string_view(text.data(), std::size_t(length)));
+ private:
+  std::vector<Message> sends_, receives_;
+  Requests requests_;  // the last member: it ends before the memory that it uses
+};
+
+// Those that have elements, seen to be on the host or a device, like all of the exchange.
+std::vector<Message> with_elements(std::span<const Message> messages,
+                                   std::optional<Device>& device) {
+  std::vector<Message> found;
+  for (const Message& message : messages) {
+    if (message.tensor.empty()) continue;
+    const Device place = message.tensor.device();
+    if (!device) device = place;
+    expect(place == *device, "an exchange of tensors on {} and {}", to_string(place),
+           to_string(*device));
+    found.push_back(message);
+  }
+  return found;
 }
 
-int to_int(std::size_t n, const char* what) {
-  expect(n <= std::size_t(std::numeric_limits<int>::max()), "{}: {} bytes in one block", what, n);
-  return static_cast<int>(n);
+// For each rank of a communicator its rank in another one, which has them all.
+std::vector<int> ranks_in(MPI_Comm comm, int size, MPI_Comm other) {
+  std::vector<int> own(static_cast<std::size_t>(size)), theirs(own.size());
+  std::iota(own.begin(), own.end(), 0);
+  MPI_Group from = MPI_GROUP_NULL, to = MPI_GROUP_NULL;
+  check(MPI_Comm_group(comm, &from), "MPI_Comm_group");
+  check(MPI_Comm_group(other, &to), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(from, size, own.data(), to, theirs.data()),
+        "MPI_Group_translate_ranks");
+  MPI_Group_free(&from);
+  MPI_Group_free(&to);
+  return theirs;
 }
 
 }  // namespace
@@ -46,7 +80,7 @@ void abort_all(Status status) {
   std::_Exit(static_cast<int>(status));
 }
 
-Group::Group(MPI_Comm comm, bool owned) {
+Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
   comm_ = std::shared_ptr<void>(new MPI_Comm(comm), [owned](void* p) {
     auto* handle = static_cast<MPI_Comm*>(p);
     int finalized = 0;
@@ -57,20 +91,60 @@ Group::Group(MPI_Comm comm, bool owned) {
   check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+  if (parent == nullptr || parent->carrier_ == nullptr) return;
+  carrier_ = parent->carrier_;
+  for (const int place : ranks_in(comm, size_, parent->handle())) {
+    places_.push_back(parent->places_[static_cast<std::size_t>(place)]);
+  }
 }
 
 Group Group::world() { return Group(MPI_COMM_WORLD, false); }
 
 MPI_Comm Group::handle() const {
   expect(member(), "a rank that is not in a group used its communicator");
+  if (before_waiting != nullptr) before_waiting();
   return *static_cast<MPI_Comm*>(comm_.get());
+}
+
+Group Group::use_device(Device device, Transport transport, double seconds) const {
+  Group group = *this;
+  group.carrier_.reset();
+  group.places_.clear();
+  const auto with_gpu = static_cast<int>(sum(device.is_cuda() ? 1.0 : 0.0));
+  if (with_gpu == 0) return group;
+  require(with_gpu == size_, Status::unavailable,
+          "{} of {} ranks have a GPU: either all of them have one, or none", with_gpu, size_);
+  if constexpr (cuda_built) {
+    group.carrier_ = make_carrier(group, device, transport, seconds);
+    group.places_.resize(static_cast<std::size_t>(size_));
+    std::iota(group.places_.begin(), group.places_.end(), 0);
+  }
+  return group;
+}
+
+Transport Group::transport() const {
+  return carrier_ == nullptr ? Transport::automatic : carrier_->transport();
+}
+
+bool Group::capturable() const { return size_ == 1 || transport() == Transport::nccl; }
+
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::automatic:
+      return "auto";
+    case Transport::nccl:
+      return "nccl";
+    case Transport::mpi:
+      return "mpi";
+  }
+  return "";
 }
 
 Group Group::on_this_host() const {
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_split_type(handle(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
         "MPI_Comm_split_type");
-  return Group(comm, true);
+  return Group(comm, true, this);
 }
 
 Group Group::range(int first, int count) const {
@@ -79,7 +153,7 @@ Group Group::range(int first, int count) const {
   const bool inside = rank_ >= first && rank_ < first + count;
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_split(handle(), inside ? 0 : MPI_UNDEFINED, rank_, &comm), "MPI_Comm_split");
-  return inside ? Group(comm, true) : Group();
+  return inside ? Group(comm, true, this) : Group();
 }
 
 Group Group::in_order(const std::vector<int>& order) const {
@@ -89,7 +163,7 @@ Group Group::in_order(const std::vector<int>& order) const {
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
         "MPI_Comm_split");
-  return Group(comm, true);
+  return Group(comm, true, this);
 }
 
 void Group::barrier() const { check(MPI_Barrier(handle()), "MPI_Barrier"); }
@@ -177,87 +251,17 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
   return all.split();
 }
 
-namespace {
-
-// Any call into MPI lets all its messages get on; this one does nothing else.
-int transfers_under_way = 0;
-void help_along() {
-  int found = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
-}
-
-void count_transfers(int change) {
-  transfers_under_way += change;
-  background_work = transfers_under_way > 0 ? help_along : nullptr;
-}
-
-}  // namespace
-
-Transfer::Transfer(Transfer&& other) noexcept { *this = std::move(other); }
-
-Transfer& Transfer::operator=(Transfer&& other) noexcept {
-  std::swap(requests_, other.requests_);
-  std::swap(sent_, other.sent_);
-  std::swap(received_, other.received_);
-  std::swap(targets_, other.targets_);
-  return *this;
-}
-
-Transfer::~Transfer() {
-  try {
-    finish();
-  } catch (const Error&) {  // whoever did not finish it is unwinding
-  }
-}
-
-void Transfer::finish() {
-  if (requests_.empty()) return;
-  std::vector<MPI_Request> requests = std::exchange(requests_, {});
-  count_transfers(-1);
-  check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
-        "MPI_Waitall");
-  for (std::size_t i = 0; i < targets_.size(); ++i) {
-    if (targets_[i].device().is_cuda()) targets_[i].copy_from(received_[i].tensor);
-  }
-  sent_.clear();
-  received_.clear();
-  targets_.clear();
-}
-
 Transfer Group::begin_exchange(std::span<const Message> sends,
                                std::span<const Message> receives) const {
-  Transfer transfer;
-  std::vector<MPI_Request>& requests = transfer.requests_;
-  const auto in_pieces = [&](const Message& message, auto&& start) {
-    const std::int64_t bytes = message.tensor.bytes();
-    for (std::int64_t done = 0; done < bytes; done += piece_bytes) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      start(static_cast<std::byte*>(message.tensor.raw()) + done,
-            static_cast<int>(std::min(piece_bytes, bytes - done)), &request);
-      if (requests.empty()) count_transfers(1);
-      requests.push_back(request);
-    }
-  };
-  for (const auto& [peer, target] : receives) {
-    transfer.targets_.push_back(target);
-    transfer.received_.push_back(
-        {peer, target.device().is_cuda() ? Tensor::empty(target.shape(), target.dtype()) : target});
-  }
-  for (const auto& [peer, source] : sends) transfer.sent_.push_back({peer, source.on({})});
-  for (const Message& message : transfer.received_) {
-    in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
-      check(MPI_Irecv(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
-            "MPI_Irecv");
-    });
-  }
-  for (const Message& message : transfer.sent_) {
-    trace::recorder().bytes_sent += message.tensor.bytes();
-    in_pieces(message, [&](void* data, int bytes, MPI_Request* request) {
-      check(MPI_Isend(data, bytes, MPI_BYTE, message.peer, exchange_tag, handle(), request),
-            "MPI_Isend");
-    });
-  }
-  return transfer;
+  std::optional<Device> device;
+  const std::vector<Message> in = with_elements(receives, device);
+  const std::vector<Message> out = with_elements(sends, device);
+  if (!device) return {};
+  for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
+  if (!device->is_cuda()) return Transfer(std::make_unique<HostJourney>(handle(), out, in));
+  expect(carrier_ != nullptr, "an exchange of tensors on {} in a group without a device",
+         to_string(*device));
+  return Transfer(carrier_->begin(handle(), places_, out, in));
 }
 
 void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {

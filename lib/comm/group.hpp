@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/tensor.hpp"
+#include "comm/transfer.hpp"
 
 namespace reelmesh::comm {
 
@@ -26,32 +26,6 @@ class Environment {
 /// Ends all ranks of the job now with this exit status, whatever they are doing.
 [[noreturn]] void abort_all(Status status);
 
-/// A tensor that goes to, or comes from, one rank of a group, on the host or on a device.
-struct Message {
-  int peer = 0;
-  Tensor tensor;
-};
-
-/// Messages that are on their way. It keeps their tensors alive; nobody else touches those until
-/// they have arrived. The calling thread helps them along whenever it calls background()
-/// (base/background.hpp).
-class Transfer {
- public:
-  Transfer() = default;
-  Transfer(Transfer&& other) noexcept;
-  Transfer& operator=(Transfer&& other) noexcept;
-  ~Transfer();  ///< waits, as finish() does, but says nothing of errors
-  /// Returns when all tensors may be used again; those of a device by what the device is asked for
-  /// from now on.
-  void finish();
-
- private:
-  friend class Group;
-  std::vector<MPI_Request> requests_;
-  std::vector<Message> sent_, received_;  ///< in the memory of the host
-  std::vector<Tensor> targets_;           ///< of what was received
-};
-
 /// An ordered set of ranks. A default-made Group has no ranks and this rank is not in it. Copies
 /// share the communicator, which is freed with the last of them. Errors of MPI are
 /// Error(internal) that name the call.
@@ -66,6 +40,22 @@ class Group {
 
   /// The same ranks in another order: order[place] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
+
+  /// A group of the same ranks whose tensors on devices travel by `transport`, and those of all
+  /// groups made from it: `device` is this rank's. automatic takes NCCL where every rank has a GPU
+  /// of its own and NCCL can be loaded, else MPI. One communicator of NCCL serves all these groups,
+  /// since only pairs of ranks talk by it; so making groups costs nothing, and exchanges of all of
+  /// them come in the order in which a rank begins them. Nothing changes where `device` is the
+  /// host. seconds: how long a rank waits for others, or for its device while that waits for
+  /// others, before it throws Error(watchdog). An error of NCCL is Error(internal), found by the
+  /// next exchange or wait for the device. Throws Error(unavailable), on all ranks alike, where
+  /// `transport` is nccl and cannot be had. Collective.
+  Group use_device(Device device, Transport transport, double seconds) const;
+  /// Of tensors on devices; automatic where use_device() was not called.
+  Transport transport() const;
+  /// Whether exchanges of tensors on a device can be captured in a graph of the device: nothing in
+  /// them waits for the host.
+  bool capturable() const;
 
   bool member() const { return comm_ != nullptr; }
   int rank() const { return rank_; }  ///< −1 where this rank is not a member
@@ -87,15 +77,18 @@ class Group {
   /// Like all_gather, but only the root gets the blocks (the others an empty vector).
   std::vector<std::string> gather(const std::string& block, int root) const;
   /// Sends and receives point to point; both sides name the same byte counts, in the same order for
-  /// a pair of ranks, and both have them on the host or both on a device. Several transfers may be
-  /// under way at once where both sides begin them in the same order.
+  /// a pair of ranks. Tensors of one call are all on the host, or all on the device that
+  /// use_device() was given, on both sides. Several transfers may be under way at once where all
+  /// ranks begin them in the same order.
   Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// The same, finished. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
 
  private:
-  explicit Group(MPI_Comm comm, bool owned);
+  explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
+  std::shared_ptr<Carrier> carrier_;
+  std::vector<int> places_;  ///< of each rank, in the group that the carrier was made for
   int rank_ = -1;
   int size_ = 0;
 };

@@ -83,6 +83,20 @@ Device find_device(const comm::Group& world, Backend backend) {
   return device;
 }
 
+std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device device) {
+  if (!device.is_cuda()) return {};
+  const comm::Group host = world.on_this_host();
+  const std::int64_t unused = device_memory(device).unused;
+  const std::string mine = bus_of(device);
+  const std::vector<std::string> all = host.all_gather(mine);  // after which everybody has looked
+  const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));
+  std::vector<std::int64_t> limits;
+  for (const std::string& bytes : world.all_gather(std::to_string(unused / sharing))) {
+    limits.push_back(std::stoll(bytes));
+  }
+  return limits;
+}
+
 std::vector<int> nodes_of(const comm::Group& world) {
   // A node is known by the first of its ranks.
   const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});

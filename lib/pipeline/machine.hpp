@@ -29,6 +29,10 @@ int set_threads(const Machine& machine, const std::optional<int>& asked);
 /// where some do. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
+/// Of every rank of the world: bytes that it may use of its GPU, which is what nobody uses yet,
+/// shared equally among the ranks that compute there. Empty on the host. Collective.
+std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device device);
+
 /// Of every rank of the world: equal numbers for ranks of one node, as MPI sees them. Collective.
 std::vector<int> nodes_of(const comm::Group& world);
 

@@ -216,7 +216,8 @@ void make_clips(const Job& job, const Family& model, const Plan& plan, const com
 
 }  // namespace
 
-Status run(const Job& job, const ProgramInfo& program) {
+Status run(const Job& asked, const ProgramInfo& program) {
+  Job job = asked;
   comm::Group world = comm::Group::world();
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
@@ -227,6 +228,10 @@ Status run(const Job& job, const ProgramInfo& program) {
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(world, job.backend);
+  world = world.use_device(device, job.transport, job.device_timeout);
+  if (device.is_cuda() && world.size() > 1) {
+    log::info("tensors travel between GPUs by {}", comm::name_of(world.transport()));
+  }
   if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
   // Everything that can be refused is refused before anything is loaded or written.
@@ -235,12 +240,19 @@ Status run(const Job& job, const ProgramInfo& program) {
   const Family& model = *family;
   std::vector<Clip> clips = model.clips(job, Tokenizer::open(model.paths().tokenizer));
   const Conditions conditions = conditions_of(world, threads, job.dtype, device);
+  // Stages take turns where a GPU has no room for all; but what is foreseen is no reason to refuse.
+  const bool limited = !job.memory_limits.empty();
+  if (!limited) job.memory_limits = free_memory_of_ranks(world, device);
   Plan plan = plan_roles(job, model, clips, conditions);
   world = in_places(world, plan, model.mesh(plan, clips.front(), job.dtype), job.parallel.order);
   plan.speeds = job.measure_speeds ? measure_speeds(world, job.dtype, device)
                                    : speeds_of_ranks(job, world.size());
   const MemoryPlan memory = plan_memory(job, model, clips, plan, conditions);
-  require_fit(job, model, clips, memory, conditions);
+  if (limited) {
+    require_fit(job, model, clips, memory, conditions);
+  } else if (!memory.fits()) {
+    log::warning("{}; this is what the GPU has free, and the job tries it", what_is_over(memory));
+  }
   plan.in_turn = memory.in_turn;
   for (int r = 0; r < world.size(); ++r) {
     if (plan.role(r) == "idle") log::warning("rank {} has nothing to do in this layout", r);

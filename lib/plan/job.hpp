@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/transport.hpp"
 #include "models/common/paths.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
@@ -58,7 +59,9 @@ struct Job {
 
   ParallelRequest parallel;
   Backend backend = Backend::automatic;
-  std::optional<int> threads;  ///< OpenMP threads a rank; default: the cores it is bound to
+  comm::Transport transport = comm::Transport::automatic;
+  double device_timeout = 600;  ///< seconds that a rank waits for its device and for others
+  std::optional<int> threads;   ///< OpenMP threads a rank; default: the cores it is bound to
   /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
   std::vector<double> speeds;
   bool measure_speeds = false;

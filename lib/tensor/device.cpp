@@ -35,6 +35,13 @@ std::string name_of(Device device) {
   return "cpu";
 }
 
+std::string bus_of(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::bus(device);
+  }
+  return {};
+}
+
 void synchronize(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) cuda::synchronize(device);

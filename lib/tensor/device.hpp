@@ -39,15 +39,20 @@ Device device_of_rank(Backend backend, int local_rank);
 /// "cpu", or a GPU's name: "NVIDIA H100 80GB HBM3".
 std::string name_of(Device device);
 
+/// Its place on the bus, which tells GPUs of a host apart whatever numbers their processes give
+/// them; empty for the host.
+std::string bus_of(Device device);
+
 /// Waits until everything that was asked of a device is done; errors of kernels show here at the
 /// latest. Nothing on the host.
 void synchronize(Device device);
 /// The same for those who only measure time: an error is left to the next call.
 void settle(Device device) noexcept;
 
-/// Bytes of tensors on a device of this process; 0 for the host, whose tensors are not counted.
+/// Bytes of a device; all 0 for the host, whose tensors are not counted.
 struct DeviceMemory {
-  std::int64_t present = 0, peak = 0;
+  std::int64_t present = 0, peak = 0;  ///< of tensors of this process
+  std::int64_t unused = 0;             ///< that nobody has, in any process
 };
 DeviceMemory device_memory(Device device);
 

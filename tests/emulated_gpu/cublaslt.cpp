@@ -291,6 +291,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
                                        cublasLtMatmulHeuristicResult_t* result) {
   const cublasStatus_t status = check(*operation, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (d->columns % settings().rows != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   Algorithm chosen;
   std::memcpy(&chosen, algorithm, sizeof(chosen));
   *result = {*algorithm, chosen.workspace, CUBLAS_STATUS_SUCCESS, 1};

@@ -36,9 +36,18 @@ set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
 add_executable(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
 target_link_libraries(test_emulated_gpu_ranks PRIVATE reelmesh_with_emulated_gpu GTest::gtest)
-foreach(ranks 1 2 3)
-  add_test(NAME emulated_gpu_n${ranks}
+# emulated_gpu_ranks(NAME RANKS VARIABLES…): a GPU a rank, unless the variables say otherwise; work is
+# done late at random, so that what does not wait for it shows.
+function(emulated_gpu_ranks name ranks)
+  add_test(NAME emulated_gpu_${name}_n${ranks}
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:test_emulated_gpu_ranks>)
-  set_tests_properties(emulated_gpu_n${ranks} PROPERTIES
-    TIMEOUT 120 LABELS ranks PROCESSORS ${ranks} ENVIRONMENT "${mpi_environment}")
+  set_tests_properties(emulated_gpu_${name}_n${ranks} PROPERTIES
+    TIMEOUT 300 LABELS ranks PROCESSORS ${ranks}
+    ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
+endfunction()
+foreach(ranks 1 2 3 4 6 8)
+  emulated_gpu_ranks(ranks ${ranks})
 endforeach()
+emulated_gpu_ranks(shared 3 REELMESH_EMULATED_GPUS=1)
+emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
+emulated_gpu_ranks(cuda_aware_mpi 3 REELMESH_EMULATED_CUDA_AWARE_MPI=1)

@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::size_t unit = 256;  // of addresses, and the length of a zone beside a block at least
 constexpr std::byte poison{0xff};  // NaN in every type
-constexpr std::byte guard{0xa5};
 
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
@@ -37,7 +36,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
 }
 
 void check_zone(const Memory::Block& block, const std::byte* begin, const std::byte* end) {
-  const auto* bad = std::find_if(begin, end, [](std::byte b) { return b != guard; });
+  const auto* bad = std::find_if(begin, end, [](std::byte b) { return b != poison; });
   if (bad == end) return;
   stop("a write " +
        (bad < block.address
@@ -139,10 +138,7 @@ void Memory::set_given_up(const Block& block, bool given_up) {
 }
 
 void Memory::fill(const Block& block) {
-  std::byte *begin = block.address, *end = begin + block.bytes;
-  std::memset(begin, static_cast<int>(poison), block.bytes);
-  std::fill(begin - unit, begin, guard);
-  std::fill(end, begin + rounded(block.bytes) + unit, guard);
+  std::memset(block.address - unit, static_cast<int>(poison), length_of(block.bytes));
 }
 
 void Memory::clear(const Block& block) {

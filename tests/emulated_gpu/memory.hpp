@@ -34,8 +34,8 @@ class Memory {
   void set_given_up(const Block& block, bool given_up);
   bool is_device(const void* address) const;
 
-  /// What a device does when memory comes and goes: numbers become NaN, and zones before and behind
-  /// the block are written, and found as they were. Ends the process where they are not.
+  /// What a device does when memory comes and goes: numbers become NaN, of the block and of zones
+  /// before and behind it, which have to be as they were in the end. Ends the process if not.
   static void fill(const Block& block);
   static void clear(const Block& block);
 

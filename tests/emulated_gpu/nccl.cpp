@@ -1,6 +1,205 @@
+// The emulated NCCL: grouped sends and receives are one piece of work of a stream, which ends when
+// all of them are done. As with NCCL, work that meets an error leaves it to ncclCommGetAsyncError
+// and does not end.
+//
+//   REELMESH_EMULATED_NCCL_FAIL=RANK:N   the Nth group of that rank (from 1) meets an error
+//   REELMESH_EMULATED_NCCL_HANG=RANK:N   it does not end, without an error
 #include <nccl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "emulated_gpu/settings.hpp"
+#include "emulated_gpu/stream.hpp"
+#include "emulated_gpu/wire.hpp"
+
+using namespace reelmesh::emulated;
+
+namespace {
+
+// Kept by work that has not been done yet, such as that of graphs.
+struct Ring {
+  Ring(const std::string& name, int own_rank, int ranks, const std::string& hello)
+      : rank(own_rank), size(ranks), wire(name, own_rank, ranks, hello) {}
+  int rank, size;
+  Wire wire;
+  std::mutex one_at_a_time;
+  std::atomic<ncclResult_t> error = ncclSuccess;
+  std::string why;  // of the error; written before it
+  std::atomic<int> groups = 0;
+};
+
+thread_local std::string last_error;
+
+ncclResult_t refuse(ncclResult_t result, std::string why) {
+  last_error = std::move(why);
+  return result;
+}
+
+// Whether the variable names this group of the rank.
+bool named(const char* variable, int rank, int group) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && text == std::to_string(rank) + ':' + std::to_string(group);
+}
+
+[[noreturn]] void never_end(Ring& ring, ncclResult_t error, std::string why) {
+  ring.why = std::move(why);
+  ring.error = error;
+  while (true) ::pause();
+}
+
+void run_group(Ring& ring, const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) {
+  const std::scoped_lock lock(ring.one_at_a_time);
+  const int group = ++ring.groups;
+  if (named("REELMESH_EMULATED_NCCL_FAIL", ring.rank, group)) {
+    never_end(ring, ncclSystemError, "group " + std::to_string(group) + " was made to fail");
+  }
+  if (named("REELMESH_EMULATED_NCCL_HANG", ring.rank, group)) never_end(ring, ncclSuccess, "");
+  if (const auto gone = ring.wire.exchange(sends, receives)) {
+    never_end(ring, ncclRemoteError, "rank " + std::to_string(*gone) + " is gone");
+  }
+}
+
+struct Operation {
+  std::shared_ptr<Ring> ring;
+  cudaStream_t stream;
+  bool send;
+  Parcel parcel;
+};
+thread_local int depth = 0;
+thread_local std::vector<Operation> asked;
+
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Parcel parcel);
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Ring> ring;
+};
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = 22809;
+  *version = 23004;
   return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> made = 0;
+  *id = {};
+  std::snprintf(id->internal, sizeof id->internal, "reelmesh-nccl-%d-%d",
+                static_cast<int>(::getpid()), ++made);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  *comm = nullptr;
+  if (config->blocking != 1) return refuse(ncclInvalidArgument, "only blocking is emulated");
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
+  char bus[32] = {};
+  cudaDeviceGetPCIBusId(bus, sizeof bus, device);
+  auto ring = std::make_shared<Ring>(id.internal, rank, ranks, bus);
+  const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (several == nullptr || std::string(several) != "1") {
+    for (int other = 0; other < ranks; ++other) {
+      if (other != rank && ring->wire.hellos()[static_cast<std::size_t>(other)] == bus) {
+        return refuse(ncclInvalidUsage, "two ranks on one GPU");
+      }
+    }
+  }
+  *comm = new ncclComm{std::move(ring)};
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  *error = comm->ring->error;
+  if (*error != ncclSuccess) last_error = comm->ring->why;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+  }
+  return "unknown result code";
+}
+
+const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (depth == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+  if (--depth > 0) return ncclSuccess;
+  const std::vector<Operation> operations = std::exchange(asked, {});
+  if (operations.empty()) return ncclSuccess;
+  const auto& [ring, stream, first_sends, first] = operations.front();
+  std::vector<Parcel> sends, receives;
+  for (const Operation& operation : operations) {
+    if (operation.ring != ring || operation.stream != stream) {
+      return refuse(ncclInvalidUsage, "a group of several communicators or streams");
+    }
+    (operation.send ? sends : receives).push_back(operation.parcel);
+  }
+  const cudaError_t status = enqueue(stream, {"ncclGroupEnd", [ring = ring, sends, receives] {
+                                                run_group(*ring, sends, receives);
+                                              }});
+  return status == cudaSuccess ? ncclSuccess
+                               : refuse(ncclUnhandledCudaError, cudaGetErrorName(status));
+}
+
+namespace {
+
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Parcel parcel) {
+  if (parcel.peer < 0 || parcel.peer >= comm->ring->size) {
+    return refuse(ncclInvalidArgument, "rank " + std::to_string(parcel.peer));
+  }
+  const auto block = Memory::instance().find(parcel.data);
+  if (!block || block->given_up || parcel.data + parcel.bytes > block->address + block->bytes) {
+    return refuse(ncclInvalidArgument, "not memory of a device");
+  }
+  ncclGroupStart();
+  asked.push_back({comm->ring, stream, send, parcel});
+  return ncclGroupEnd();
+}
+
+}  // namespace
+
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  auto* bytes = static_cast<std::byte*>(const_cast<void*>(data));
+  return add(comm, stream, true, {peer, bytes, count});
+}
+
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return add(comm, stream, false, {peer, static_cast<std::byte*>(data), count});
 }

@@ -10,6 +10,9 @@ struct Settings {
   int devices;         ///< REELMESH_EMULATED_GPUS, 1 if not set; 0: there is no GPU
   std::size_t memory;  ///< REELMESH_EMULATED_GPU_MEMORY, bytes of each, 16 GiB if not set
   std::int64_t delay;  ///< REELMESH_EMULATED_GPU_DELAY, microseconds that work waits at most
+  /// REELMESH_EMULATED_GPU_ROWS: the algorithms of cuBLASLt take multiples of so many rows; 1 if
+  /// not set.
+  std::int64_t rows;
 };
 const Settings& settings();
 

@@ -1,88 +1,15 @@
 // Attention over every mesh of the ranks has the bits of one rank.
-#include "layout/attend.hpp"
-
-#include <gtest/gtest.h>
-
-#include "base/trace.hpp"
-#include "layout/relayout.hpp"
-#include "mesh/random_mesh.hpp"
-#include "ops/attention.hpp"
-#include "support/random_tensor.hpp"
+#include "mesh/attend_case.hpp"
 
 namespace reelmesh {
 namespace {
 
+using reelmesh::test::AttendCase;
 using reelmesh::test::Dice;
 using reelmesh::test::random_partition;
-using reelmesh::test::random_tensor;
-using reelmesh::test::same_bits;
 
-struct Case {
-  std::vector<Layout> segments;
-  AttendGeometry geometry;
-  DType dtype = DType::float32;
-};
-
-std::string to_string(const Case& c) {
-  std::string text =
-      fmt::format("ring {}, batch {}, {} heads of {}, {}", c.geometry.ring, c.geometry.batch,
-                  c.geometry.heads, c.geometry.channels, name_of(c.dtype));
-  for (const Layout& segment : c.segments)
-    text += fmt::format(", {}", reelmesh::to_string(segment));
-  return text;
-}
-
-// Part `part` of qkv [token, batch, 3, head, channel] for the tokens of this rank, or of all.
-Tensor part_of(const Tensor& qkv, const std::vector<Layout>& segments, int rank, std::int64_t part,
-               std::int64_t parts) {
-  const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
-  std::int64_t tokens = 0, before = 0, done = 0;
-  for (const Layout& segment : segments) tokens += segment.box(rank).numel();
-  Tensor out = Tensor::empty({tokens, batch, parts, heads, n}, qkv.dtype());
-  for (const Layout& segment : segments) {
-    const std::int64_t all = numel(segment.global());
-    Box from = whole_box(segment.global()), to = segment.box(rank);
-    for (Box* box : {&from, &to}) {
-      for (const std::int64_t extent : {batch, parts, heads, n}) {
-        box->offset.push_back(0);
-        box->extent.push_back(extent);
-      }
-    }
-    from.offset[from.offset.size() - 3] = -part;
-    from.extent[from.extent.size() - 3] = 3;
-    copy_box(to, qkv.rows(before, all), from, out.rows(done, segment.box(rank).numel()), to);
-    before += all;
-    done += segment.box(rank).numel();
-  }
-  return out;
-}
-
-// What this rank has, and what it must have.
-void check(const Case& c, unsigned seed) {
-  const auto world = comm::Group::world();
-  const auto [batch, heads, channels, ring] = c.geometry;
-  std::int64_t all = 0;
-  for (const Layout& segment : c.segments) all += numel(segment.global());
-  const Tensor qkv = random_tensor({all, batch, 3, heads, channels}, seed, c.dtype);
-  const Attend attend(world, c.segments, c.geometry);
-  const Tensor q = part_of(qkv, c.segments, world.rank(), 0, 1);
-  const std::int64_t mine = q.shape(0), before = trace::recorder().bytes_sent;
-  const Tensor out = attend(
-      q.reshape({mine, batch, heads, channels}),
-      [&] { return part_of(qkv, c.segments, world.rank(), 1, 2); }, 0.3F);
-  EXPECT_EQ(trace::recorder().bytes_sent - before,
-            attend.mesh().sent_elements(world.rank()) * size_of(c.dtype))
-      << to_string(c);
-  // One rank alone, of which this rank's tokens are cut out.
-  const Tensor one = ops::attention(qkv, 0.3F);
-  Tensor thrice = Tensor::empty(qkv.shape(), qkv.dtype());
-  for (std::int64_t i = 0; i < all * batch * 3; ++i) {
-    const std::int64_t bytes = heads * channels * size_of(c.dtype);
-    std::copy_n(static_cast<const std::byte*>(one.raw()) + i / 3 * bytes, bytes,
-                static_cast<std::byte*>(thrice.raw()) + i * bytes);
-  }
-  const Tensor expected = part_of(thrice, c.segments, world.rank(), 0, 1);
-  EXPECT_TRUE(same_bits(out, expected.reshape(out.shape()))) << to_string(c);
+void check(const AttendCase& c, unsigned seed) {
+  test::check_attend(c, seed, comm::Group::world());
 }
 
 TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
@@ -90,7 +17,7 @@ TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     Dice dice(seed);
     const Shape video{dice.roll(1, 4), dice.roll(1, 9), dice.roll(1, 9)};
-    const Case c{
+    const AttendCase c{
         {random_partition(dice, {dice.roll(1, 40)}, ranks), random_partition(dice, video, ranks)},
         {dice.roll(1, 2), dice.roll(1, 7), 8 * dice.roll(1, 3), dice.one_of(test::divisors(ranks))},
         seed % 2 == 0 ? DType::float32 : DType::bfloat16};

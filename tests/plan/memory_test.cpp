@@ -86,6 +86,36 @@ TEST(Memory, OneRankOf8GiBIsTooSmall) {
   EXPECT_TRUE(open_sora(1, {9 * gib}, bf16).fits());
 }
 
+// One GPU, 49 frames of 480 x 720, guidance, T5-XXL.
+MemoryPlan cogvideox_on_gpu(const CogVideoXConfig& config, const Precision& precision,
+                            std::int64_t limit) {
+  MemoryPlan memory;
+  memory.program = program_bytes_on_gpu;
+  memory.limits = limits_of_ranks({limit}, 1);
+  const T5Config t5 = t5_xxl();
+  const Plan plan = make_plan({}, {24, 1, 1, {}}, 1);
+  const DenoiseSizes sizes{{13, 30, 45},     226, 2, config.heads, 64, config.layers,
+                           precision.size(), 64};
+  const ClipCost cost = cogvideox_cost(plan, config, {}, sizes, {13, 60, 90}, 13, 1, precision);
+  memory.ranks.push_back({text_memory(plan, t5, 226, precision).front(), cost.ranks[0].denoise,
+                          cost.ranks[0].decode, 0});
+  take_turns(memory);
+  return memory;
+}
+
+TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
+  const Precision f16_gpu{DType::float16, DType::float16, true};
+  const Precision bf16_gpu{DType::bfloat16, DType::bfloat16, true};
+  CogVideoXConfig larger;  // CogVideoX-5b
+  larger.heads = 48;
+  larger.layers = 42;
+  larger.rotary = true;
+  const MemoryPlan small = cogvideox_on_gpu({}, f16_gpu, 16 * gib);
+  EXPECT_EQ(what_is_over(small), "") << describe(small);
+  const MemoryPlan large = cogvideox_on_gpu(larger, bf16_gpu, 24 * gib);
+  EXPECT_EQ(what_is_over(large), "") << describe(large);
+}
+
 TEST(Memory, WithoutALimitEverythingFits) {
   const MemoryPlan memory = open_sora(1, {}, f32);
   EXPECT_TRUE(memory.fits());

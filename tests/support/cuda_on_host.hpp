@@ -32,8 +32,8 @@ T narrow(float x) {
   return T(x);
 }
 
-/// Rounded once in all but the rarest cases, and many times as fast as the library's where it is not
-/// one instruction.
+/// Rounded once in all but the rarest cases, and many times as fast as the library's where it is
+/// not one instruction.
 inline float fmaf(float a, float b, float c) {
   return static_cast<float>(static_cast<double>(a) * b + c);
 }
@@ -70,6 +70,10 @@ struct Launch {
   std::int64_t shared_bytes = 0;
 };
 
+// Of every device, as long as a kernel asks for no more.
+constexpr int most_threads = 1024;
+constexpr std::int64_t most_shared_bytes = 48 << 10;
+
 template <class... Parameters, class... Arguments>
 void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
@@ -77,17 +81,17 @@ void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arg
   if (how.blocks == 0) return;
   expect(how.blocks > 0 && how.blocks < (std::int64_t{1} << 31), "{} blocks for kernel {}",
          how.blocks, how.name);
+  const bool possible = how.threads > 0 && how.threads <= most_threads && how.shared_bytes >= 0 &&
+                        how.shared_bytes <= most_shared_bytes;
+  cuda::check(possible ? cudaSuccess : cudaErrorInvalidValue, how.name);
   const on_host::Grid grid{how.name, how.blocks, how.threads,
                            static_cast<std::size_t>(how.shared_bytes)};
   const std::tuple<Parameters...> values(
       static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  cuda::check(emulated::enqueue(cuda::stream(how.device), {how.name,
-                                                           [grid, kernel, values] {
-                                                             on_host::run(grid, [&] {
-                                                               std::apply(kernel, values);
-                                                             });
-                                                           }}),
-              how.name);
+  const auto run = [grid, kernel, values] {
+    on_host::run(grid, [&] { std::apply(kernel, values); });
+  };
+  cuda::check(emulated::enqueue(cuda::stream(how.device), {how.name, run}), how.name);
   cuda::check(cudaGetLastError(), how.name);
 }
 

@@ -15,6 +15,13 @@ using Stream = Handle<cudaStream_t, &cudaStreamDestroy>;
 using Event = Handle<cudaEvent_t, &cudaEventDestroy>;
 using Pinned = Handle<void*, &cudaFreeHost>;
 
+/// A new event, which keeps no time.
+Event make_event();
+/// Waits for what was on its stream when the event was recorded; watched (cuda::watch).
+void wait(cudaEvent_t event);
+/// Whether wait() would return at once. Not while a stream captures.
+bool reached(cudaEvent_t event);
+
 /// The stream on which this process computes on `device`, which becomes the calling thread's
 /// current one. Lives as long as the process.
 cudaStream_t stream(Device device);

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -30,6 +32,7 @@ struct Staging {
 struct Context {
   int capability = 0;
   Stream stream;
+  Event reached;  // by the stream, when somebody waits for it
   Staging staging;
   std::mutex staging_mutex;
   std::atomic<std::int64_t> present = 0, peak = 0, recent_peak = 0;
@@ -56,13 +59,12 @@ std::unique_ptr<Context> make_context(int ordinal) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   context->stream = Stream(stream);
+  context->reached = make_event();
   for (int i = 0; i < 2; ++i) {
     void* memory = nullptr;
     check(cudaMallocHost(&memory, staging_bytes), "cudaMallocHost");
     context->staging.half[i] = Pinned(memory);
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    context->staging.free[i] = Event(event);
+    context->staging.free[i] = make_event();
   }
   // Freed memory stays with the process: it is asked for again a layer later.
   cudaMemPool_t pool = nullptr;
@@ -98,6 +100,37 @@ void check(cudaError_t status, const char* call) {
   fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {} ({})", call,
        known ? to_string(Device{ordinal}) : "no device", cudaGetErrorString(status),
        cudaGetErrorName(status));
+}
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return Event(event);
+}
+
+bool reached(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status != cudaErrorNotReady) {
+    check(status, "cudaEventQuery");
+    return true;
+  }
+  cudaGetLastError();  // not an error of the next call
+  return false;
+}
+
+void wait(cudaEvent_t event) {
+  if (watch == nullptr) return check(cudaEventSynchronize(event), "cudaEventSynchronize");
+  using namespace std::chrono;
+  const auto start = steady_clock::now();
+  while (!reached(event)) {
+    const double waited = duration<double>(steady_clock::now() - start).count();
+    watch(waited);
+    if (waited < 1e-3) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(microseconds(20));
+    }
+  }
 }
 
 Devices devices() {
@@ -155,9 +188,17 @@ std::string name(Device device) {
   return properties.name;
 }
 
+std::string bus(Device device) {
+  char text[32] = {};
+  check(cudaDeviceGetPCIBusId(text, sizeof text, device.cuda), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
 DeviceMemory memory(Device device) {
   const Context& c = context(device);
-  return {c.present, c.peak};
+  std::size_t unused = 0, all = 0;
+  check(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
+  return {c.present, c.peak, static_cast<std::int64_t>(unused)};
 }
 
 std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address) {
@@ -207,7 +248,7 @@ void upload(Device device, void* into, std::int64_t bytes, std::int64_t unit, co
   int half = 0;
   for (std::int64_t at = 0; at < bytes; at += piece, half ^= 1) {
     const std::int64_t count = std::min(piece, bytes - at);
-    check(cudaEventSynchronize(c.staging.free[half].get()), "cudaEventSynchronize");
+    wait(c.staging.free[half].get());
     void* pinned = c.staging.half[half].get();
     fill(pinned, at, count);
     check(cudaMemcpyAsync(static_cast<std::byte*>(into) + at, pinned,
@@ -241,7 +282,7 @@ void to_host(Device device, void* host, const void* from, std::int64_t bytes) {
       check(cudaEventRecord(c.staging.free[i % 2].get(), c.stream.get()), "cudaEventRecord");
     }
     if (i > 0) {
-      check(cudaEventSynchronize(c.staging.free[(i - 1) % 2].get()), "cudaEventSynchronize");
+      wait(c.staging.free[(i - 1) % 2].get());
       std::memcpy(static_cast<std::byte*>(host) + (i - 1) * staging_bytes,
                   c.staging.half[(i - 1) % 2].get(), size(i - 1));
     }
@@ -260,7 +301,9 @@ void fill_zero(Device device, void* into, std::int64_t bytes) {
 }
 
 void synchronize(Device device) {
-  check(cudaStreamSynchronize(stream(device)), "cudaStreamSynchronize");
+  Context& c = context(device);
+  check(cudaEventRecord(c.reached.get(), c.stream.get()), "cudaEventRecord");
+  wait(c.reached.get());
 }
 
 }  // namespace reelmesh::cuda

@@ -20,6 +20,7 @@ struct Devices {
 Devices devices();
 
 std::string name(Device device);  ///< as name_of()
+std::string bus(Device device);   ///< as bus_of()
 std::string versions();           ///< as cuda_versions()
 DeviceMemory memory(Device device);
 
@@ -49,6 +50,10 @@ void on_device(Device device, void* into, const void* from, std::int64_t bytes);
 void fill_zero(Device device, void* into, std::int64_t bytes);
 /// Waits for all that was asked for; errors of kernels show here at the latest.
 void synchronize(Device device);
+
+/// Called again and again while the host waits for a device, with the seconds that it has waited;
+/// throws to end that. Set by those who ask a device for work that waits for other ranks.
+inline void (*watch)(double seconds) = nullptr;
 
 /// As reelmesh::convert, on the device.
 void convert(Device device, const void* from, DType from_type, void* into, DType into_type,

@@ -1,0 +1,59 @@
+#include "comm/cuda/carrier.hpp"
+
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tensor/cuda/handles.hpp"
+
+namespace reelmesh::comm {
+namespace {
+
+// The GPU of this rank, by a name that no GPU of another host has.
+std::string name_of_gpu(const Group& group, Device device) {
+  char bus[32] = {};
+  cuda::check(cudaDeviceGetPCIBusId(bus, sizeof bus, device.cuda), "cudaDeviceGetPCIBusId");
+  // The first of the ranks that share memory.
+  const std::string host = group.on_this_host().broadcast(std::to_string(group.rank()), 0);
+  return fmt::format("{} of the host of rank {}", bus, host);
+}
+
+// Why the ranks cannot use NCCL, as all of them see it; empty where they can. several: whether
+// ranks that share a GPU can.
+std::string why_not(const Group& group, Device device, bool several) {
+  const std::vector<std::string> reasons = group.all_gather(why_no_nccl());
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty()) return fmt::format("rank {}: {}", rank, reasons[rank]);
+  }
+  if (several) return "";
+  const std::vector<std::string> gpus = group.all_gather(name_of_gpu(group, device));
+  std::map<std::string, std::size_t> owners;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+    const auto [owner, first] = owners.try_emplace(gpus[rank], rank);
+    if (first) continue;
+    return fmt::format("ranks {} and {} share the GPU {}", owner->second, rank, gpus[rank]);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<Carrier> make_carrier(const Group& group, Device device, Transport transport,
+                                      double seconds) {
+  if (transport == Transport::mpi) return make_mpi_carrier(device);
+  // What NCCL itself looks at. Only who asks for NCCL is taken at their word.
+  const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const bool mine =
+      transport == Transport::nccl && text != nullptr && std::string_view(text) == "1";
+  const bool several = group.max(std::int64_t{mine ? 0 : 1}) == 0;
+  const std::string why = why_not(group, device, several);
+  require(why.empty() || transport == Transport::automatic, Status::unavailable,
+          "device.transport is nccl, but {}; expected a GPU for each rank and NCCL, or mpi (NCCL "
+          "2.30 and later take several ranks of a GPU with NCCL_MULTI_RANK_GPU_ENABLE=1)",
+          why);
+  if (!why.empty()) return make_mpi_carrier(device);
+  return make_nccl_carrier(group, device, seconds);
+}
+
+}  // namespace reelmesh::comm

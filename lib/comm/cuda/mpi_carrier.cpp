@@ -1,0 +1,160 @@
+// Device tensors by MPI. Without help of the MPI library they go through pinned memory, by copies
+// on a stream of their own, which runs beside what the device computes.
+#include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>  // after mpi.h, whose types it uses
+#endif
+
+#include "comm/cuda/carrier.hpp"
+#include "comm/cuda/pinned.hpp"
+#include "comm/requests.hpp"
+
+namespace reelmesh::comm {
+namespace {
+
+// Whether MPI takes addresses of device memory: what the library says of itself where it can.
+bool mpi_knows_devices() {
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
+}
+
+// What journeys share; they may end after the carrier.
+struct Road {
+  Device device;
+  bool direct = false;
+  cuda::Stream copies;
+  PinnedPool pool;
+};
+
+// Messages wait for the device before MPI gets them, without the host waiting when it begins them:
+// they are posted by the next who needs them on their way, with the oldest first. So at most one
+// journey is not posted.
+class MpiJourney;
+MpiJourney* to_post = nullptr;
+void post_begun();
+
+class MpiJourney final : public Journey {
+ public:
+  MpiJourney(std::shared_ptr<Road> road, MPI_Comm comm, std::span<const Message> sends,
+             std::span<const Message> receives)
+      : road_(std::move(road)), comm_(comm), ready_(cuda::make_event()) {
+    for (const Message& m : sends) sends_.push_back({m, nullptr});
+    for (const Message& m : receives) receives_.push_back({m, nullptr});
+    const cudaStream_t compute = cuda::stream(road_->device);
+    cuda::check(cudaEventRecord(ready_.get(), compute), "cudaEventRecord");
+    if (!road_->direct) {
+      const cudaStream_t copies = road_->copies.get();
+      cuda::check(cudaStreamWaitEvent(copies, ready_.get(), 0), "cudaStreamWaitEvent");
+      for (Part& part : sends_) {
+        part.block = road_->pool.take(part.tensor().bytes());
+        copy(part.block->data(), part.address(), part, cudaMemcpyDeviceToHost);
+      }
+      cuda::check(cudaEventRecord(ready_.get(), copies), "cudaEventRecord");
+      for (Part& part : receives_) {
+        part.block = road_->pool.take(part.tensor().bytes());
+        requests_.receive(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
+      }
+    }
+    to_post = this;
+    before_waiting = post_begun;
+  }
+
+  ~MpiJourney() override {
+    try {
+      finish();
+    } catch (const Error&) {  // whoever did not finish it is unwinding
+    }
+    if (to_post == this) to_post = nullptr;
+  }
+
+  void post() {
+    to_post = nullptr;
+    cuda::wait(ready_.get());
+    for (Part& part : receives_) {
+      if (part.block == nullptr) {
+        requests_.receive(comm_, part.message.peer, part.address(), part.tensor().bytes());
+      }
+    }
+    for (Part& part : sends_) {
+      const void* data = part.block == nullptr ? part.address() : part.block->data();
+      requests_.send(comm_, part.message.peer, data, part.tensor().bytes());
+    }
+  }
+
+  void finish() override {
+    if (std::exchange(finished_, true)) return;
+    post_begun();
+    requests_.wait();
+    for (Part& part : sends_) give_back(part);
+    if (road_->direct || receives_.empty()) return;
+    const cudaStream_t copies = road_->copies.get();
+    for (Part& part : receives_) {
+      copy(part.address(), part.block->data(), part, cudaMemcpyHostToDevice);
+      cuda::check(cudaEventRecord(part.block->free.get(), copies), "cudaEventRecord");
+    }
+    cuda::check(
+        cudaStreamWaitEvent(cuda::stream(road_->device), receives_.back().block->free.get(), 0),
+        "cudaStreamWaitEvent");
+    for (Part& part : receives_) give_back(part);
+  }
+
+ private:
+  struct Part {
+    Message message;
+    std::unique_ptr<PinnedBlock> block;
+    const Tensor& tensor() const { return message.tensor; }
+    void* address() const { return tensor().address_on(tensor().device()); }
+  };
+
+  void copy(void* into, const void* from, const Part& part, cudaMemcpyKind kind) {
+    cuda::check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(part.tensor().bytes()), kind,
+                                road_->copies.get()),
+                "cudaMemcpyAsync");
+  }
+  void give_back(Part& part) {
+    if (part.block != nullptr) road_->pool.give_back(std::move(part.block));
+  }
+
+  std::shared_ptr<Road> road_;
+  MPI_Comm comm_;
+  cuda::Event ready_;  // the device is done with all that the messages need
+  std::vector<Part> sends_, receives_;
+  bool finished_ = false;
+  Requests requests_;  // the last member: it ends before the memory that it uses
+};
+
+void post_begun() {
+  if (to_post != nullptr) to_post->post();
+}
+
+class MpiCarrier final : public Carrier {
+ public:
+  explicit MpiCarrier(Device device) : road_(std::make_shared<Road>()) {
+    road_->device = device;
+    road_->direct = mpi_knows_devices();
+    cuda::stream(device);  // makes it the current one
+    cudaStream_t stream = nullptr;
+    cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    road_->copies = cuda::Stream(stream);
+  }
+  Transport transport() const override { return Transport::mpi; }
+  std::unique_ptr<Journey> begin(MPI_Comm comm, std::span<const int> /*places*/,
+                                 std::span<const Message> sends,
+                                 std::span<const Message> receives) override {
+    return std::make_unique<MpiJourney>(road_, comm, sends, receives);
+  }
+
+ private:
+  std::shared_ptr<Road> road_;
+};
+
+}  // namespace
+
+std::shared_ptr<Carrier> make_mpi_carrier(Device device) {
+  return std::make_shared<MpiCarrier>(device);
+}
+
+}  // namespace reelmesh::comm

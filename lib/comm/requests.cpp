@@ -1,0 +1,90 @@
+#include "comm/requests.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "base/background.hpp"
+#include "base/error.hpp"
+
+namespace reelmesh::comm {
+namespace {
+
+constexpr int exchange_tag = 17;
+// MPI counts are ints: larger messages go in pieces.
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
+
+// Any call into MPI lets all its messages get on; this one does nothing else.
+int under_way = 0;
+void help_along() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+}
+
+void count(int change) {
+  under_way += change;
+  background_work = under_way > 0 ? help_along : nullptr;
+}
+
+// start(first byte, bytes) for each piece.
+template <class F>
+void in_pieces(std::int64_t bytes, F&& start) {
+  for (std::int64_t done = 0; done < bytes; done += piece_bytes) {
+    start(done, static_cast<int>(std::min(piece_bytes, bytes - done)));
+  }
+}
+
+}  // namespace
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail(Status::internal, "{}: {}", call, std::string_view(text.data(), std::size_t(length)));
+}
+
+int to_int(std::size_t n, const char* call) {
+  expect(n <= std::size_t(std::numeric_limits<int>::max()), "{}: {} bytes in one block", call, n);
+  return static_cast<int>(n);
+}
+
+MPI_Request* Requests::add() {
+  if (requests_.empty()) count(1);
+  return &requests_.emplace_back(MPI_REQUEST_NULL);
+}
+
+void Requests::receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes) {
+  in_pieces(bytes, [&](std::int64_t at, int n) {
+    check(
+        MPI_Irecv(static_cast<std::byte*>(data) + at, n, MPI_BYTE, peer, exchange_tag, comm, add()),
+        "MPI_Irecv");
+  });
+}
+
+void Requests::send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes) {
+  in_pieces(bytes, [&](std::int64_t at, int n) {
+    check(MPI_Isend(static_cast<const std::byte*>(data) + at, n, MPI_BYTE, peer, exchange_tag, comm,
+                    add()),
+          "MPI_Isend");
+  });
+}
+
+void Requests::wait() {
+  if (requests_.empty()) return;
+  std::vector<MPI_Request> requests = std::exchange(requests_, {});
+  count(-1);
+  check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
+        "MPI_Waitall");
+}
+
+Requests::~Requests() {
+  try {
+    wait();
+  } catch (const Error&) {  // whoever did not wait is unwinding
+  }
+}
+
+}  // namespace reelmesh::comm

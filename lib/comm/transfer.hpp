@@ -1,0 +1,66 @@
+#pragma once
+// Messages between ranks, and the ways on which they travel.
+#include <mpi.h>
+
+#include <memory>
+#include <span>
+
+#include "comm/transport.hpp"
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::comm {
+
+/// A tensor that goes to, or comes from, one rank of a group, on the host or on a device.
+struct Message {
+  int peer = 0;
+  Tensor tensor;
+};
+
+/// What one way has under way of one exchange. Its destructor waits as long as the memory of the
+/// messages is in use, and says nothing of errors.
+class Journey {
+ public:
+  Journey() = default;
+  Journey(const Journey&) = delete;
+  Journey& operator=(const Journey&) = delete;
+  virtual ~Journey() = default;
+  virtual void finish() = 0;  ///< once
+};
+
+/// Messages that are on their way. It keeps their tensors alive; nobody else touches those until
+/// they have arrived. The calling thread helps them along whenever it calls background()
+/// (base/background.hpp).
+class Transfer {
+ public:
+  Transfer() = default;
+  explicit Transfer(std::unique_ptr<Journey> journey) : journey_(std::move(journey)) {}
+  /// Returns when all tensors may be used again; those of a device by what the device is asked for
+  /// from now on.
+  void finish() {
+    if (const auto journey = std::move(journey_)) journey->finish();
+  }
+
+ private:
+  std::unique_ptr<Journey> journey_;
+};
+
+/// The way of a rank's device tensors to the ranks of one group, and of all groups made from it.
+class Carrier {
+ public:
+  Carrier() = default;
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+  virtual ~Carrier() = default;
+  virtual Transport transport() const = 0;
+  /// Messages between ranks of a group with this communicator; places: for each of its ranks the
+  /// rank in the group that the carrier was made for. None is empty, all are on the device.
+  virtual std::unique_ptr<Journey> begin(MPI_Comm comm, std::span<const int> places,
+                                         std::span<const Message> sends,
+                                         std::span<const Message> receives) = 0;
+};
+
+/// Called before this rank waits for others by MPI: they may wait for messages that it has begun to
+/// send, but not given to MPI yet. Set by the carrier that has such.
+inline void (*before_waiting)() = nullptr;
+
+}  // namespace reelmesh::comm

@@ -1,0 +1,193 @@
+#include "emulated_gpu/wire.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "emulated_gpu/settings.hpp"
+
+namespace reelmesh::emulated {
+namespace {
+
+constexpr auto patience = std::chrono::seconds(120);  // for ranks that do not come
+constexpr std::size_t hello_bytes = 64;
+
+// In the kernel's own space of names: nothing is left of it.
+std::pair<sockaddr_un, socklen_t> abstract(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.size() + 1 > sizeof address.sun_path) stop("NCCL: the name " + name + " is too long");
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
+int new_socket() {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) stop(std::string("NCCL: socket: ") + std::strerror(errno));
+  return socket;
+}
+
+void all_of(int socket, char* data, std::size_t bytes, bool in) {
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t n = in ? ::recv(socket, data + done, bytes - done, 0)
+                         : ::send(socket, data + done, bytes - done, MSG_NOSIGNAL);
+    if (n <= 0 && !(n < 0 && errno == EINTR)) stop("NCCL: a rank left while others came");
+    done += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
+}  // namespace
+
+std::string Wire::address_of(int rank) const { return name_ + "-" + std::to_string(rank); }
+
+int Wire::connect_to(int peer) const {
+  const auto [address, length] = abstract(address_of(peer));
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const int socket = new_socket();
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return socket;
+    ::close(socket);
+    if (std::chrono::steady_clock::now() > until) stop("NCCL: a rank did not come");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+Wire::Wire(const std::string& name, int rank, int ranks, const std::string& hello)
+    : name_(name),
+      rank_(rank),
+      sockets_(static_cast<std::size_t>(ranks), -1),
+      hellos_(static_cast<std::size_t>(ranks)) {
+  const int listener = new_socket();
+  const auto [address, length] = abstract(address_of(rank));
+  if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(listener, ranks) != 0) {
+    stop(std::string("NCCL: bind: ") + std::strerror(errno));
+  }
+  // Both tell their rank and their hello; the higher rank comes to the lower.
+  const auto greet = [&](int socket) {
+    std::string mine(hello_bytes, '\0'), theirs(hello_bytes, '\0');
+    const std::string text = std::to_string(rank) + ' ' + hello;
+    std::copy_n(text.begin(), std::min(text.size(), hello_bytes), mine.begin());
+    all_of(socket, mine.data(), hello_bytes, false);
+    all_of(socket, theirs.data(), hello_bytes, true);
+    const auto peer = static_cast<std::size_t>(std::stoi(theirs));
+    const char* words = theirs.c_str();
+    hellos_.at(peer) = std::strchr(words, ' ') + 1;
+    sockets_.at(peer) = socket;
+    ::fcntl(socket, F_SETFL, O_NONBLOCK);
+  };
+  hellos_[static_cast<std::size_t>(rank)] = hello;
+  for (int peer = 0; peer < rank; ++peer) greet(connect_to(peer));
+  for (int peer = rank + 1; peer < ranks; ++peer) {
+    pollfd waiting{listener, POLLIN, 0};
+    if (::poll(&waiting, 1, std::chrono::milliseconds(patience).count()) != 1) {
+      stop("NCCL: a rank did not come");
+    }
+    greet(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  ::close(listener);
+}
+
+Wire::~Wire() {
+  for (const int socket : sockets_) {
+    if (socket >= 0) ::close(socket);
+  }
+}
+
+namespace {
+
+// Parcels of one direction to one rank, one after the other, each behind its length.
+struct Lane {
+  std::deque<Parcel> parcels;
+  std::uint64_t length = 0;
+  std::size_t done = 0;  // of length and parcel
+
+  // Where the next bytes are, and how many.
+  std::pair<std::byte*, std::size_t> rest() {
+    if (done < sizeof length) {
+      return {reinterpret_cast<std::byte*>(&length) + done, sizeof length - done};
+    }
+    const std::size_t at = done - sizeof length;
+    return {parcels.front().data + at, parcels.front().bytes - at};
+  }
+};
+
+}  // namespace
+
+std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
+                                  const std::vector<Parcel>& receives) {
+  std::map<int, Lane> out, in;
+  for (const Parcel& parcel : sends) out[parcel.peer].parcels.push_back(parcel);
+  for (const Parcel& parcel : receives) in[parcel.peer].parcels.push_back(parcel);
+  const auto disagree = [&](std::size_t sent, std::size_t expected, int from, int to) {
+    stop("NCCL: rank " + std::to_string(from) + " sends " + std::to_string(sent) +
+         " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(expected));
+  };
+  // What a rank sends itself.
+  while (!in[rank_].parcels.empty() && !out[rank_].parcels.empty()) {
+    const Parcel &from = out[rank_].parcels.front(), &to = in[rank_].parcels.front();
+    if (from.bytes != to.bytes) disagree(from.bytes, to.bytes, rank_, rank_);
+    std::memmove(to.data, from.data, from.bytes);
+    out[rank_].parcels.pop_front();
+    in[rank_].parcels.pop_front();
+  }
+  if (!in[rank_].parcels.empty() || !out[rank_].parcels.empty()) {
+    stop("NCCL: rank " + std::to_string(rank_) + " waits for itself");
+  }
+
+  // Moves what can be moved now. → whether the peer is there.
+  const auto advance = [&](Lane& lane, int peer, bool receiving) {
+    while (!lane.parcels.empty()) {
+      Parcel& parcel = lane.parcels.front();
+      if (!receiving) lane.length = parcel.bytes;
+      const auto [data, bytes] = lane.rest();
+      const int socket = sockets_[static_cast<std::size_t>(peer)];
+      const ssize_t n =
+          receiving ? ::recv(socket, data, bytes, 0) : ::send(socket, data, bytes, MSG_NOSIGNAL);
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+      if (n <= 0) return false;
+      lane.done += static_cast<std::size_t>(n);
+      if (receiving && lane.done == sizeof lane.length && lane.length != parcel.bytes) {
+        disagree(lane.length, parcel.bytes, peer, rank_);
+      }
+      if (lane.done < sizeof lane.length + parcel.bytes) continue;
+      lane.parcels.pop_front();
+      lane.done = 0;
+    }
+    return true;
+  };
+  while (true) {
+    std::map<int, short> wanted;
+    for (const auto& [peer, lane] : in) {
+      if (!lane.parcels.empty()) wanted[peer] |= POLLIN;
+    }
+    for (const auto& [peer, lane] : out) {
+      if (!lane.parcels.empty()) wanted[peer] |= POLLOUT;
+    }
+    if (wanted.empty()) return {};
+    std::vector<pollfd> polled;
+    std::vector<int> peers;
+    for (const auto& [peer, events] : wanted) {
+      polled.push_back({sockets_[static_cast<std::size_t>(peer)], events, 0});
+      peers.push_back(peer);
+    }
+    ::poll(polled.data(), polled.size(), -1);
+    for (std::size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      if (!advance(in[peers[i]], peers[i], true) || !advance(out[peers[i]], peers[i], false)) {
+        return peers[i];
+      }
+    }
+  }
+}
+
+}  // namespace reelmesh::emulated

@@ -1,0 +1,64 @@
+"""Several ranks with (emulated) GPUs: the bits of one rank by every transport, and the end of a job
+whose messages fail or never come."""
+
+import numpy
+
+from support import ERROR, Reference, Scratch, main, read_clip, run
+
+# Work is done late at random, so that what does not wait for it shows.
+GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
+SHARED = {"REELMESH_EMULATED_GPUS": "1"}
+BY = "tensors travel between GPUs by "
+
+
+class Transport(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.reference = Reference("rotary")
+
+    def options(self, name, **more):
+        return self.reference.options(self.folder / name, sample__steps=2, device__backend="cuda",
+                                      prompt__text="a fox", **more)
+
+    def test_bits_of_one_rank(self):
+        one = read_clip(self.make(self.options("one"), 1, GPUS))
+        for name, ranks, environment, more, way in (
+                ("nccl", 2, GPUS, {}, "nccl"),
+                ("mpi", 3, GPUS, {"device__transport": "mpi"}, "mpi"),
+                ("shared", 3, SHARED, {}, "mpi"),
+                ("shared_nccl", 2, SHARED | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
+                 {"device__transport": "nccl"}, "nccl"),
+                ("cfg", 4, GPUS, {"parallel__cfg": 2, "parallel__mode": "phased"}, "nccl"),
+                ("split", 5, GPUS, {"parallel__mode": "split", "parallel__text": 2}, "nccl")):
+            with self.subTest(name):
+                options = self.options(name, **more)
+                outcome = run(options, ranks, environment, timeout=120)
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertIn(BY + way, outcome.errors)
+                clip = read_clip(options["output.path"])
+                for dataset in ("latents", "video"):
+                    self.assertTrue(numpy.array_equal(clip[dataset], one[dataset]), dataset)
+
+    def ends(self, environment, status, *texts, **more):
+        outcome = run(self.options("failing", **more), 3, environment, timeout=60)
+        self.assertEqual(outcome.status, status, outcome)
+        self.assertNotEqual(outcome.lines(ERROR), [], outcome)
+        for text in texts:
+            self.assertIn(text, outcome.lines(ERROR)[0])
+
+    def test_error_of_nccl_ends_the_job(self):
+        for group in (1, 8):
+            self.ends(GPUS | {"REELMESH_EMULATED_NCCL_FAIL": f"1:{group}"}, 70,
+                      "NCCL of rank 1 on cuda:1", "was made to fail")
+
+    def test_messages_that_never_come_end_the_job(self):
+        self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",
+                  "device.timeout", device__timeout="2s")
+
+    def test_nccl_for_ranks_that_share_a_gpu_is_refused(self):
+        self.ends(SHARED, 69, "device.transport is nccl, but ranks 0 and 1 share the GPU",
+                  device__transport="nccl")
+
+
+if __name__ == "__main__":
+    main()

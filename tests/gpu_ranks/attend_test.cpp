@@ -1,0 +1,38 @@
+// Attention of many ranks on devices has the bits of one.
+#include <set>
+
+#include "gpu_ranks/ranks.hpp"
+#include "mesh/attend_case.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class AttendOnGpu : public RanksTest {};
+INSTANTIATE_TEST_SUITE_P(By, AttendOnGpu, transports, transport_name);
+
+TEST_P(AttendOnGpu, AnyMeshAndAnyCuts) {
+  const int ranks = world.size();
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    Dice dice(seed);
+    const Shape video{dice.roll(1, 3), dice.roll(1, 7), dice.roll(1, 7)};
+    check_attend(
+        {{random_partition(dice, {dice.roll(1, 30)}, ranks), random_partition(dice, video, ranks)},
+         {dice.roll(1, 2), dice.roll(1, 5), 8 * dice.roll(1, 3), dice.one_of(divisors(ranks))},
+         seed % 2 == 0 ? DType::float32 : DType::bfloat16},
+        seed, world, device);
+  }
+}
+
+TEST_P(AttendOnGpu, KeysInSeveralParts) {
+  const int ranks = world.size();
+  Dice dice(100);
+  for (const int ring : std::set{1, ranks}) {
+    check_attend({{random_partition(dice, {26}, ranks), random_partition(dice, {2, 20, 27}, ranks)},
+                  {1, 1, 8, ring},
+                  DType::bfloat16},
+                 1, world, device);
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::test

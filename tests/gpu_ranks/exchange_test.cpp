@@ -1,0 +1,159 @@
+// Transfers of tensors on devices: several at once, in graphs, and what is refused.
+#include <cstdlib>
+
+#include "comm/group.hpp"
+#include "gpu_ranks/ranks.hpp"
+#include "ops/pointwise.hpp"
+#include "support/expect_error.hpp"
+#include "support/random_tensor.hpp"
+#include "tensor/cuda/graph.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+using comm::Message;
+using comm::Transport;
+
+class ExchangeOnGpu : public RanksTest {
+ protected:
+  int next() const { return (world.rank() + 1) % world.size(); }
+  int previous() const { return (world.rank() + world.size() - 1) % world.size(); }
+  // What rank r gives away as its tensor i.
+  Tensor of(int r, int i, std::int64_t n) const {
+    return random_tensor({n}, unsigned(100 * i + r));
+  }
+  Tensor fresh(std::int64_t n) const { return Tensor::empty({n}, DType::float32, device); }
+};
+INSTANTIATE_TEST_SUITE_P(By, ExchangeOnGpu, transports, transport_name);
+
+// As the halves of guidance do.
+TEST_P(ExchangeOnGpu, SeveralTensorsToOneRank) {
+  std::vector<Message> sends, receives;
+  for (const std::int64_t n : {3, 0, 100'000, 1}) {
+    sends.push_back({next(), of(world.rank(), int(n), n).on(device)});
+    receives.push_back({previous(), fresh(n)});
+  }
+  world.exchange(sends, receives);
+  for (const Message& message : receives) {
+    const std::int64_t n = message.tensor.numel();
+    EXPECT_TRUE(same_bits(message.tensor.on({}), of(previous(), int(n), n)));
+  }
+}
+
+// More than may be under way, some of the host between them, and ended in another order; what is
+// sent is freed, and its memory used again, right after it was begun.
+TEST_P(ExchangeOnGpu, ManyAtOnce) {
+  constexpr int count = 50;
+  constexpr std::int64_t n = 1000;
+  std::vector<comm::Transfer> transfers;
+  std::vector<Tensor> received;
+  for (int i = 0; i < count; ++i) {
+    const Device where = i % 5 == 3 ? Device{} : device;
+    Tensor sent = of(world.rank(), i, n).on(where);
+    received.push_back(Tensor::empty({n}, DType::float32, where));
+    const Message send{next(), sent}, receive{previous(), received.back()};
+    transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
+  }
+  for (int i = count; i-- > 0;) {
+    if (i % 3 != 0) transfers[std::size_t(i)].finish();
+  }
+  EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);  // which nobody waits for
+  transfers.clear();                                                   // the others end here
+  for (int i = 0; i < count; ++i) {
+    EXPECT_TRUE(same_bits(received[std::size_t(i)].on({}), of(previous(), i, n))) << i;
+  }
+}
+
+// The device works on while messages are under way, and what it makes is not mixed up with them.
+TEST_P(ExchangeOnGpu, BesideOtherWork) {
+  constexpr std::int64_t n = 10'000;
+  Tensor x = of(world.rank(), 0, n).on(device), expected = of(world.rank(), 0, n);
+  for (int i = 0; i < 5; ++i) {
+    const Tensor sent = ops::silu(x), arrived = fresh(n);
+    const Message send{next(), sent}, receive{previous(), arrived};
+    comm::Transfer transfer = world.begin_exchange({&send, 1}, {&receive, 1});
+    const Tensor beside = ops::silu(sent);
+    transfer.finish();
+    const Tensor y = ops::silu(arrived);
+    EXPECT_TRUE(same_bits(beside.on({}), ops::silu(ops::silu(x.on({})))));
+    x = y;
+    // The ring has turned by one.
+    const int from = ((world.rank() - i - 1) % world.size() + world.size()) % world.size();
+    expected = of(from, 0, n);
+    for (int k = 0; k < 2 * (i + 1); ++k) expected = ops::silu(expected);
+    EXPECT_TRUE(same_bits(y.on({}), expected)) << i;
+  }
+}
+
+TEST_P(ExchangeOnGpu, InAGraph) {
+  if (GetParam() == Transport::mpi) GTEST_SKIP() << "the host waits for messages of MPI";
+  constexpr std::int64_t n = 1000;
+  const Tensor in = of(world.rank(), 0, n).on(device), out = fresh(n);
+  const auto step = [&] {
+    Tensor x = in;
+    for (int turn = 0; turn < 3; ++turn) {
+      const Tensor sent = ops::silu(x), arrived = fresh(n);
+      const Message send{next(), sent}, receive{previous(), arrived};
+      comm::Transfer transfer = world.begin_exchange({&send, 1}, {&receive, 1});
+      const Tensor beside = ops::silu(sent);
+      transfer.finish();
+      x = ops::silu(arrived);
+    }
+    out.copy_from(x);
+  };
+  step();  // the first meeting of two ranks is no matter for a graph
+  const Tensor first = out.on({});
+  const cuda::Graph graph(device, step);
+  for (int i = 0; i < 3; ++i) {
+    in.copy_from(of(world.rank(), i, n));
+    graph.replay();
+    const Tensor replayed = out.on({});
+    EXPECT_TRUE(i > 0 || same_bits(replayed, first));
+    step();
+    EXPECT_TRUE(same_bits(replayed, out.on({}))) << i;
+  }
+}
+
+TEST_P(ExchangeOnGpu, OnHostAndDeviceAtOnceIsRefused) {
+  const Message on_host{next(), of(0, 0, 4)}, on_device{previous(), fresh(4)};
+  expect_error(
+      Status::internal,
+      [&] {
+        world.exchange({&on_host, 1}, {&on_device, 1});
+      },
+      "exchange of");
+  expect_error(
+      Status::internal,
+      [&] {
+        comm::Group::world().exchange({}, {&on_device, 1});
+      },
+      "without a device");
+}
+
+TEST(Transport, IsChosenByWhoSharesAGpu) {
+  Device device;
+  try {
+    device = own_device();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const comm::Group world = comm::Group::world();
+  EXPECT_EQ(world.use_device({}, Transport::nccl, 100).transport(), Transport::automatic);
+  EXPECT_EQ(world.use_device(device, Transport::mpi, 100).transport(), Transport::mpi);
+  // Everybody is on the same GPU.
+  const comm::Group shared = world.use_device({0}, Transport::automatic, 100);
+  EXPECT_EQ(shared.transport(), world.size() == 1 ? Transport::nccl : Transport::mpi);
+  if (world.size() == 1) return;
+  if (world.on_this_host().size() < world.size()) return;
+  if (const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE"); several == nullptr) {
+    expect_error(
+        Status::unavailable, [&] { world.use_device({0}, Transport::nccl, 100); },
+        "device.transport is nccl, but ranks 0 and 1 share the GPU");
+  }
+  const Device mixed = world.rank() == 0 ? Device{} : device;
+  expect_error(
+      Status::unavailable, [&] { world.use_device(mixed, Transport::mpi, 100); }, "have a GPU");
+}
+
+}  // namespace
+}  // namespace reelmesh::test

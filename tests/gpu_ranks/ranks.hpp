@@ -1,0 +1,42 @@
+#pragma once
+// Tests of several ranks, each with a device: GPUs that they may share, or emulated ones.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/group.hpp"
+#include "tensor/device.hpp"
+
+namespace reelmesh::test {
+
+/// The device of this rank.
+inline Device own_device() {
+  return device_of_rank(Backend::cuda, comm::Group::world().on_this_host().rank());
+}
+
+/// Each test by each transport: skipped, with the reason, where that cannot be had.
+class RanksTest : public testing::TestWithParam<comm::Transport> {
+ protected:
+  void SetUp() override {
+    try {
+      device = own_device();
+      // A communicator of NCCL takes a second to make; they end with the process.
+      static auto& made = *new std::map<comm::Transport, comm::Group>;
+      if (!made.contains(GetParam())) {
+        made[GetParam()] = comm::Group::world().use_device(device, GetParam(), 100);
+      }
+      world = made[GetParam()];
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  Device device;
+  comm::Group world;
+};
+
+inline const auto transports = testing::Values(comm::Transport::mpi, comm::Transport::nccl);
+inline std::string transport_name(const testing::TestParamInfo<comm::Transport>& info) {
+  return comm::name_of(info.param);
+}
+
+}  // namespace reelmesh::test
