@@ -1,6 +1,7 @@
 # The emulated GPU: all of lib/ as it is with CUDA, with our own runtime in the place of CUDA's, and
 # the kernels run by the host (lib/ops/cuda/README.md). Its tests run in every build.
 file(GLOB_RECURSE emulated_lib CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*.cpp)
+list(FILTER emulated_lib EXCLUDE REGEX "/lib/(base|text)/")  # which know no devices
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cu)
 list(REMOVE_ITEM emulated_lib ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp  # cuDNN
      ${CMAKE_SOURCE_DIR}/lib/tensor/cuda/libraries.cpp)  # what it would load is in the program
@@ -13,9 +14,8 @@ target_include_directories(reelmesh_with_emulated_gpu BEFORE PUBLIC
 target_compile_definitions(reelmesh_with_emulated_gpu PUBLIC
   REELMESH_WITH_CUDA=1 REELMESH_EMULATED_GPU=1)
 find_package(Threads REQUIRED)
-target_link_libraries(reelmesh_with_emulated_gpu PUBLIC reelmesh_flags Threads::Threads
-  fmt::fmt spdlog::spdlog DNNL::dnnl OpenMP::OpenMP_CXX MPI::MPI_C nlohmann_json::nlohmann_json
-  PkgConfig::sentencepiece sentencepiece_train hdf5_parallel ${CMAKE_DL_LIBS})
+target_link_libraries(reelmesh_with_emulated_gpu PUBLIC reelmesh_text Threads::Threads
+  DNNL::dnnl OpenMP::OpenMP_CXX MPI::MPI_C nlohmann_json::nlohmann_json hdf5_parallel)
 
 # The program as a user runs it, on emulated GPUs.
 add_executable(reelmesh_emulated ${app_sources} ${CMAKE_SOURCE_DIR}/app/main.cpp)

@@ -34,7 +34,8 @@ class Stack {
 
 /// Goes to another place; comes back when someone goes to `from`.
 void go(StackPlace& from, StackPlace& to);
-/// At the beginning of a stack's function. caller: who went there first of all, or null.
+/// At the beginning of a stack's function. caller: the place that it was gone to from, where
+/// nothing is known yet of its stack; otherwise null.
 void arrived(StackPlace* caller);
 
 }  // namespace reelmesh::on_host

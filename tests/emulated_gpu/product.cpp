@@ -16,10 +16,14 @@ REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count
   Wide sums[4] = {};
   const float* row[4];
   for (int r = 0; r < 4; ++r) row[r] = x + std::min(r, count - 1) * inner;
-  for (std::int64_t k = 0; k < inner; ++k) {
-    Wide numbers;
-    std::memcpy(&numbers, w + k * Factor::width, sizeof(numbers));
-    for (int r = 0; r < 4; ++r) sums[r] += row[r][k] * numbers;
+  for (std::int64_t first = 0; first < inner; first += Factor::depth) {
+    Wide part[4] = {};
+    for (std::int64_t k = first; k < std::min(inner, first + Factor::depth); ++k) {
+      Wide numbers;
+      std::memcpy(&numbers, w + k * Factor::width, sizeof(numbers));
+      for (int r = 0; r < 4; ++r) part[r] += row[r][k] * numbers;
+    }
+    for (int r = 0; r < 4; ++r) sums[r] += part[r];
   }
   for (int r = 0; r < count; ++r) {
     std::memcpy(y + r * out, &sums[r], static_cast<std::size_t>(wanted) * sizeof(float));

@@ -16,10 +16,12 @@ class Factor {
   std::int64_t inner() const { return inner_; }
   std::int64_t out() const { return out_; }
 
-  /// y[rows][out] = x[rows][inner]·w, both dense. Each number is added up in the order of `inner`.
+  /// y[rows][out] = x[rows][inner]·w, both dense. Each number is added up in the order of `inner`,
+  /// `depth` products at a time.
   void multiply(const float* x, std::int64_t rows, float* y) const;
 
   static constexpr std::int64_t width = 16;  ///< of the numbers that are computed together
+  static constexpr std::int64_t depth = 16;  ///< of a tensor core's product of bfloat16 numbers
 
  private:
   std::int64_t inner_, out_;

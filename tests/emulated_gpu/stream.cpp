@@ -92,6 +92,10 @@ Graph::~Graph() {
 }
 
 void Graph::run() const {
+  if (settings().delay == 0) {
+    for (const Node& node : nodes) execute(node.work);
+    return;
+  }
   std::vector<std::vector<std::size_t>> next(nodes.size());
   std::vector<std::size_t> missing(nodes.size()), ready;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -100,7 +104,7 @@ void Graph::run() const {
     if (missing[i] == 0) ready.push_back(i);
   }
   while (!ready.empty()) {
-    if (settings().delay > 0) std::swap(ready[random()() % ready.size()], ready.back());
+    std::swap(ready[random()() % ready.size()], ready.back());
     const std::size_t i = ready.back();
     ready.pop_back();
     execute(nodes[i].work);

@@ -82,7 +82,7 @@ struct Graph {
   std::vector<Memory::Block> kept;    ///< those that a launch does not free
   int executables = 0;
   ~Graph();
-  void run() const;  ///< in any order that `after` allows, where there are delays
+  void run() const;  ///< in any order that `after` allows where there are delays
 };
 
 /// A stream's work on its way into a graph, with that of streams that joined it.

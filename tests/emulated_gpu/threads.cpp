@@ -1,5 +1,6 @@
 #include "emulated_gpu/threads.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -79,7 +80,8 @@ inline void go_to(StackPlace& from, Fiber* fiber) {
 
 // Threads of this block as long as there are any, then those of the next one.
 void live() {
-  arrived(&engine->caller);
+  // The first one comes from the caller, the others from one another.
+  arrived(engine->caller.lowest == nullptr ? &engine->caller : nullptr);
   while (true) {
     Engine& e = *engine;
     Fiber& self = *e.current;
@@ -156,7 +158,7 @@ void run(const Grid& grid, const std::function<void()>& thread) {
   gridDim = {static_cast<unsigned>(grid.blocks)};
   for (std::int64_t block = 0; block < grid.blocks; ++block) {
     blockIdx = {static_cast<unsigned>(block), 0, 0};
-    std::memset(own.shared.data(), 0xff, own.shared.size());
+    std::fill(own.shared.begin(), own.shared.end(), std::byte{0xff});
     own.begun = own.ended = 0;
     go_to(own.caller, idle_fiber());
   }

@@ -2,7 +2,7 @@
 
 import numpy
 
-from support import KINDS, Reference, Scratch, main, read_clip, run, WARNING
+from support import BACKEND, KINDS, Reference, Scratch, main, read_clip, run, WARNING
 
 
 def relative(values, reference):
@@ -72,7 +72,9 @@ class ReferenceTest(Scratch):
                     for name, row in (("prompt_embeds", facts["prompt_index"]),
                                       ("negative_prompt_embeds", facts["negative_index"])):
                         self.assertEqual(clip[name].shape, expected[row].shape)
-                        self.assertLessEqual(relative(clip[name], expected[row]), 1e-5)
+                        # GPUs add up in other orders than the CPUs of both programs.
+                        self.assertLessEqual(relative(clip[name], expected[row]),
+                                             2e-5 if BACKEND else 1e-5)
 
     def test_a_long_prompt_is_cut_as_the_reference_cuts_it(self):
         reference = Reference("sincos")

@@ -1,7 +1,8 @@
 """What the end-to-end tests share: running the program as users do, and reading what it leaves.
 
 The environment names the program (REELMESH_PROGRAM), mpirun (REELMESH_MPIRUN) and the source
-folder (REELMESH_SOURCE). Only the standard library, numpy and h5py are needed.
+folder (REELMESH_SOURCE). With REELMESH_BACKEND=cuda all runs compute on GPUs, emulated ones if the
+program has those. Only the standard library, numpy and h5py are needed.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ import numpy
 
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
+BACKEND = os.environ.get("REELMESH_BACKEND")
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")
 
@@ -93,10 +95,11 @@ def execute(command, environment=None, timeout=60):
 def command_of(options, ranks=1):
     """`reelmesh run` on so many ranks; one rank needs no mpirun."""
     launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
-    return launcher + [PROGRAM, "run"] + arguments(options)
+    backend = ["--device.backend", BACKEND] if BACKEND else []
+    return launcher + [PROGRAM, "run"] + arguments(options) + backend
 
 
-def run(options, ranks=1, environment=None, timeout=60):
+def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60):
     return execute(command_of(options, ranks), environment, timeout)
 
 
