@@ -49,11 +49,13 @@ std::optional<int> parse_cfg(Text text, Option option) {
   return ranks;
 }
 
-DType parse_dtype(Text text, Option option) {
+DType parse_dtype(Text text, Option option, Backend backend) {
   constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
   const DType dtype = types[parse_choice(text, option, dtypes)];
-  require(dtype != DType::float16, Status::usage,
-          "{}: the CPU backend computes float32 and bfloat16, found float16", option);
+  require(dtype != DType::float16 || backend == Backend::cuda, Status::usage,
+          "{}: the CPU backend computes float32 and bfloat16, found float16, which needs "
+          "device.backend = cuda",
+          option);
   return dtype;
 }
 
@@ -245,8 +247,11 @@ const Key table[] = {
        d.job.speeds = parse_speeds(text, option);
      }},
 
-    {"numerics.dtype", "TYPE", "float32 or bfloat16", "float32",
-     [](Draft& d, Text text, Option option) { d.job.dtype = parse_dtype(text, option); }},
+    {"numerics.dtype", "TYPE", "float32 or bfloat16, or with device.backend = cuda float16",
+     "float32",
+     [](Draft& d, Text text, Option option) {  // behind device.backend in this table
+       d.job.dtype = parse_dtype(text, option, d.job.backend);
+     }},
 
     {"output.path", "DIR", "folder for the results (required)", nullptr,
      [](Draft& d, Text text, Option option) { d.job.output = parse_path(text, option); }},

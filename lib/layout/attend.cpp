@@ -10,7 +10,8 @@
 namespace reelmesh {
 namespace {
 
-static_assert(Attend::part_keys % ops::Attention::block_keys == 0);
+static_assert(Attend::part_keys(false) % ops::Attention::block_keys == 0 &&
+              Attend::part_keys(true) % ops::Attention::block_keys == 0);
 
 // Numbers of the tokens of each rank, ascending: a box in row-major order never goes back.
 std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& segments) {
@@ -80,6 +81,11 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, cons
 
 }  // namespace
 
+// Keys [first, first + count) of all, in global order.
+struct Attend::Part {
+  std::int64_t first, count;
+};
+
 // Some of a rank's tokens: [begin, begin + count) of those that it holds.
 struct Attend::Range {
   std::int64_t begin, count;
@@ -102,10 +108,10 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
          group.size());
 }
 
-Attend::Range Attend::tokens_in_part(int rank, std::int64_t first) const {
+Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
   const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
-  const auto begin = std::lower_bound(numbers.begin(), numbers.end(), first);
-  const auto end = std::lower_bound(begin, numbers.end(), first + part_keys);
+  const auto begin = std::lower_bound(numbers.begin(), numbers.end(), part.first);
+  const auto end = std::lower_bound(begin, numbers.end(), part.first + part.count);
   return {begin - numbers.begin(), end - begin};
 }
 
@@ -150,15 +156,14 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   return queries;
 }
 
-// Keys [first, first + part_keys) and their values go from the ranks that hold them to all that
+// The keys of a part and their values go from the ranks that hold them to all that
 // attend. They are packed once for each share of the heads, and stay where they are where a rank
 // needs all heads.
-Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) const {
+Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   const int me = group_.rank();
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  const std::int64_t keys = std::min(part_keys, mesh_.all_tokens() - first);
-  const Range mine = tokens_in_part(me, first);
+  const Range mine = tokens_in_part(me, keys);
   const Tensor rows = keys_values.rows(mine.begin, mine.count);
   Rows part;
   std::vector<comm::Message> sends, receives;
@@ -169,11 +174,11 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
     return piece;
   };
   if (mesh_.attends(me)) {
-    if (mine.count == keys && mesh_.heads(me) == heads) {
+    if (mine.count == keys.count && mesh_.heads(me) == heads) {
       part.all = rows;
     } else {
-      part.all =
-          Tensor::empty({keys, batch, 2, mesh_.heads(me), channels}, rows.dtype(), rows.device());
+      part.all = Tensor::empty({keys.count, batch, 2, mesh_.heads(me), channels}, rows.dtype(),
+                               rows.device());
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
   }
@@ -182,14 +187,14 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
     const int to = (me + step) % mesh_.ranks();
     if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});
     const int from = (me - step + mesh_.ranks()) % mesh_.ranks();
-    const Range theirs = tokens_in_part(from, first);
+    const Range theirs = tokens_in_part(from, keys);
     if (theirs.count == 0 || !mesh_.attends(me)) continue;
     const auto& numbers = numbers_[static_cast<std::size_t>(from)];
     const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
     const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
     // Consecutive keys arrive at their place.
     if (last - begin + 1 == theirs.count) {
-      receives.push_back({from, part.all.rows(begin - first, theirs.count)});
+      receives.push_back({from, part.all.rows(begin - keys.first, theirs.count)});
       continue;
     }
     Shape shape = part.all.shape();
@@ -202,15 +207,15 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, std::int64_t first) co
 }
 
 // Brings the keys of a part into their global order.
-Tensor Attend::receive_part(Rows part, std::int64_t first) const {
+Tensor Attend::receive_part(Rows part, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   part.transfer.finish();
   for (const auto& [rank, rows] : part.arrivals) {
-    const Range range = tokens_in_part(rank, first);
+    const Range range = tokens_in_part(rank, keys);
     const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
     std::vector<std::int64_t> places(numbers.begin() + range.begin,
                                      numbers.begin() + range.begin + range.count);
-    for (std::int64_t& place : places) place -= first;
+    for (std::int64_t& place : places) place -= keys.first;
     place_rows(rows, places, part.all);
   }
   return part.all;
@@ -250,12 +255,17 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
                           float scale) const {
   Rows queries = send_queries(q);
   const Tensor mine = keys_values();
-  Rows next = send_part(mine, 0);
+  // Keys that need not travel come in one part to a GPU; the CPU wants them near.
+  const bool on_gpu = q.device().is_cuda();
+  const std::int64_t all = mesh_.all_tokens();
+  const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
+  const auto part_at = [&](std::int64_t first) { return Part{first, std::min(most, all - first)}; };
+  Rows next = send_part(mine, part_at(0));
   queries.transfer.finish();
   ops::Attention attention(queries.all, scale);
-  for (std::int64_t first = 0; first < mesh_.all_tokens(); first += part_keys) {
-    const Tensor part = receive_part(std::move(next), first);
-    if (first + part_keys < mesh_.all_tokens()) next = send_part(mine, first + part_keys);
+  for (std::int64_t first = 0; first < all; first += most) {
+    const Tensor part = receive_part(std::move(next), part_at(first));
+    if (first + most < all) next = send_part(mine, part_at(first + most));
     if (mesh_.attends(group_.rank())) attention.add(part);
   }
   return return_results(attention.finish(), q);

@@ -15,8 +15,8 @@ namespace reelmesh {
 /// depend on layout and mesh, and a rank has two parts of the keys in memory, not all.
 class Attend {
  public:
-  /// Keys of a part.
-  static constexpr std::int64_t part_keys = 1024;
+  /// Keys of a part. A GPU wants more to do at a time, and has the sums in memory between parts.
+  static constexpr std::int64_t part_keys(bool on_gpu) { return on_gpu ? 4096 : 1024; }
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,
@@ -33,10 +33,11 @@ class Attend {
  private:
   struct Rows;   // tensors and messages of this rank under way
   struct Range;  // some of a rank's tokens
-  Range tokens_in_part(int rank, std::int64_t first) const;
+  struct Part;   // some keys of all
+  Range tokens_in_part(int rank, const Part& part) const;
   Rows send_queries(const Tensor& q) const;
-  Rows send_part(const Tensor& keys_values, std::int64_t first) const;
-  Tensor receive_part(Rows part, std::int64_t first) const;
+  Rows send_part(const Tensor& keys_values, const Part& keys) const;
+  Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
   Tensor heads_of(const Tensor& x, int rank) const;
 

@@ -12,8 +12,11 @@ namespace {
 // Noise of the whole latent, of which this box is kept, rounded to the pipeline's type.
 void draw(TorchGenerator& generator, const Shape& global, const Box& box, DType dtype, float* out) {
   fill_noise(generator, global, box.offset, box.extent, out);
-  if (dtype != DType::bfloat16) return;
-  for (std::int64_t i = 0; i < box.numel(); ++i) out[i] = static_cast<float>(BFloat16(out[i]));
+  if (dtype == DType::float32) return;
+  visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t i = 0; i < box.numel(); ++i) out[i] = static_cast<float>(T(out[i]));
+  });
 }
 
 // The ranks that work on the same branches as this one.
@@ -103,8 +106,7 @@ std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer
   }
   // Every call finds its latents and its timestep in the same memory.
   const Tensor sinusoid = transformer.embed(schedule.timesteps().front());
-  RepeatedCall transform(device,
-                         ranks.size() == 1 && trace::recorder().level <= trace::Level::stages,
+  RepeatedCall transform(device, ranks,
                          [&] { return transformer(placement, latents, context, sinusoid); });
 
   for (int i = 0; i < schedule.calls(); ++i) {

@@ -1,6 +1,7 @@
 #include "pipeline/opensora_stages.hpp"
 
 #include "base/trace.hpp"
+#include "pipeline/repeated_call.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 
@@ -91,8 +92,9 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
                                             const std::vector<Sharded>& contexts,
                                             const std::function<void()>& step) const {
   const Clip& first = batch.front();
+  const Device device = transformer_->device();
   const STDiTPlacement placement(model_.transformer, group, layouts, stdit_clip(first),
-                                 std::ssize(batch), transformer_->device());
+                                 std::ssize(batch), device);
   const OpenSoraSampler sampler(model_, first.record.steps, first.size);
   const Box& box = own_box(boxes, group);
   std::vector<STDiTContext> texts;
@@ -109,16 +111,26 @@ std::vector<Tensor> OpenSoraDenoise::sample(const Batch& batch, const comm::Grou
     if (model_.transformer.kind == STDiTConfig::Kind::v3) {
       noise = noise.to(dtype_).to(DType::float32);
     }
-    latents.push_back(noise.on(transformer_->device()));
+    latents.push_back(noise.on(device));
   }
+  // Every call finds its latents and its timestep in the same memory. → of each clip both branches.
+  const Tensor sinusoid = transformer_->embed(sampler.timestep(0));
+  RepeatedCall transform(device, group, [&] {
+    std::vector<Tensor> flat;
+    for (const auto& predictions : (*transformer_)(placement, latents, texts, sinusoid)) {
+      flat.insert(flat.end(), predictions.begin(), predictions.end());
+    }
+    return flat;
+  });
   for (int i = 0; i < sampler.calls(); ++i) {
     const trace::Mark mark(&trace::Recorder::step, i);
     const trace::Scope scope("denoise_step");
-    const std::vector<STDiT::Predictions> predicted =
-        (*transformer_)(placement, latents, texts, sampler.timestep(i));
+    sinusoid.copy_from(transformer_->embed(sampler.timestep(i)));
+    const std::vector<Tensor>& predicted = transform();
     for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-      sampler.step(i, first.record.guidance, predicted[clip].front(), predicted[clip].back(),
-                   latents[clip], [&](std::span<float> noise) {
+      const std::size_t both = STDiT::branches * clip;
+      sampler.step(i, first.record.guidance, predicted[both], predicted[both + 1], latents[clip],
+                   [&](std::span<float> noise) {
                      // The reference draws for both branches and goes on with the first.
                      fill_noise_by_channel(generators[clip], boxes.global(), box.offset, box.extent,
                                            2, noise.data());

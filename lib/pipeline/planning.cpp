@@ -37,11 +37,10 @@ TextEncoderSizes text_sizes(const Job& job, const Family& model, const std::vect
   const T5Config& config = model.text_encoder();
   const Precision precision = precision_of(job, conditions);
   const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
-  TextEncoderSizes sizes{
-      config.num_layers,
-      weight_bytes(t5_tensors(config, {layer, layer + 1, false, false}), precision),
-      weight_bytes(t5_tensors(config, {0, 0, true, false}), precision),
-      {}};
+  TextEncoderSizes sizes{config.num_layers,
+                         t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
+                         t5_weight_bytes(config, {0, 0, true, false}, precision),
+                         {}};
   StageMemory working{0, t5_working_bytes(config, longest_text(clips), precision)};
   for (const std::int64_t limit : limits_of_ranks(job.memory_limits, conditions.ranks)) {
     sizes.rooms.push_back(limit - conditions.program() -

@@ -1,9 +1,14 @@
 #include "pipeline/repeated_call.hpp"
 
+#include "base/trace.hpp"
+
 namespace reelmesh::pipeline {
 
-RepeatedCall::RepeatedCall(Device device, bool record, Call call)
-    : device_(device), record_(record && device.is_cuda()), call_(std::move(call)) {}
+RepeatedCall::RepeatedCall(Device device, const comm::Group& group, Call call)
+    : device_(device),
+      record_(device.is_cuda() && group.capturable() &&
+              trace::recorder().level <= trace::Level::stages),
+      call_(std::move(call)) {}
 
 const std::vector<Tensor>& RepeatedCall::operator()() {
   if constexpr (cuda_built) {

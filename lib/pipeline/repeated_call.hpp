@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/group.hpp"
 #include "tensor/cuda/graph.hpp"
 #include "tensor/tensor.hpp"
 
@@ -17,9 +18,10 @@ class RepeatedCall {
  public:
   using Call = std::function<std::vector<Tensor>()>;
 
-  /// record: whether the call may be recorded: nothing in it waits for the device, and it makes the
-  /// same results in the same order each time.
-  RepeatedCall(Device device, bool record, Call call);
+  /// group: of those who make the call together. It makes the same results in the same order each
+  /// time. It is not recorded where messages go through the host, or where the trace has spans
+  /// within the call.
+  RepeatedCall(Device device, const comm::Group& group, Call call);
   RepeatedCall(const RepeatedCall&) = delete;
   RepeatedCall& operator=(const RepeatedCall&) = delete;
 

@@ -49,7 +49,7 @@ Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
         const comm::Message send{holder, x};
         world_.exchange({&send, 1}, {});
       } else if (world_.rank() == holder) {
-        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, dtype_, device_);
+        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, t5_stream(dtype_), device_);
         const comm::Message receive{before, x};
         world_.exchange({}, {&receive, 1});
       }

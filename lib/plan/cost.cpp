@@ -34,10 +34,10 @@ std::vector<StageMemory> text_memory(const Plan& plan, const T5Config& config, s
   std::vector<StageMemory> ranks(index(plan.ranks));
   for (const DeviceMap::Stage& part : plan.device_map.stages()) {
     StageMemory& mine = ranks.at(index(plan.text.first + part.rank));
-    const ExpectedShapes tensors =
-        t5_tensors(config, {part.first, part.last, part.embedding, part.final_norm});
-    mine.weights += weight_bytes(tensors, precision);
-    mine.of_a_thread = std::max(mine.of_a_thread, thread_bytes(tensors, precision));
+    const T5Part held{part.first, part.last, part.embedding, part.final_norm};
+    mine.weights += t5_weight_bytes(config, held, precision);
+    mine.of_a_thread =
+        std::max(mine.of_a_thread, thread_bytes(t5_tensors(config, held), precision));
     mine.working = t5_working_bytes(config, tokens, precision);
   }
   return ranks;

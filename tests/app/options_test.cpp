@@ -59,6 +59,12 @@ TEST_F(Options, DefaultsAreThoseOfJob) {
   EXPECT_EQ(job.trace_level, plain.trace_level);
 }
 
+TEST_F(Options, TakesFloat16ForGpus) {
+  const Job job = parse_more({"--numerics.dtype", "float16", "--device.backend", "cuda"});
+  EXPECT_EQ(job.dtype, DType::float16);
+  EXPECT_EQ(job.backend, Backend::cuda);
+}
+
 TEST_F(Options, ReadsEveryKey) {
   const Job job = parse({"--model.path=m",
                          "--model.transformer=t",
@@ -257,7 +263,8 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},
       {{"--device.speeds", "1,-2"}, "64: --device.speeds: '-2' is not a number"},
       {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
-      // what this version does not have
+      {{"--device.backend", "cpu", "--numerics.dtype", "float16"},
+       "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
       {{"--numerics.dtype", "float16"},
        "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
       // choices

@@ -180,9 +180,10 @@ void Link::watch(double waited) {
   check_health();
   if (waited > seconds_) {
     give_up(Status::watchdog,
-            fmt::format("its work is not done after {:g} s (device.timeout), without an error: it waits "
-                        "for other ranks",
-                        seconds_));
+            fmt::format(
+                "its work is not done after {:g} s (device.timeout), without an error: it waits "
+                "for other ranks",
+                seconds_));
   }
 }
 

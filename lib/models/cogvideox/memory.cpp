@@ -12,7 +12,7 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t size = precision.size(), head = c.head_channels;
   const std::int64_t unit = (s.text_tokens + s.video_tokens) * s.batch * c.channels() * size;
   const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
-  const std::int64_t keys = std::min(Attend::part_keys, s.all_tokens);
+  const std::int64_t keys = std::min(Attend::part_keys(precision.on_gpu), s.all_tokens);
   const std::int64_t part = s.alone ? 0 : keys * s.batch * 2 * s.heads * head * size;
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 

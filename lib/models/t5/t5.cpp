@@ -73,8 +73,14 @@ std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t
   return base + std::min(half - 1, exact + further);
 }
 
+DType t5_stream(DType dtype) { return dtype == DType::float16 ? DType::float32 : dtype; }
+
 T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& part, DType dtype)
-    : config_(c), part_(part) {
+    : config_(c), part_(part), dtype_(dtype) {
+  const DType stream = t5_stream(dtype);
+  const auto norm = [&](const std::string& name) {
+    return weights.load(name, {c.d_model}, dtype).to(stream);
+  };
   const std::int64_t inner = c.num_heads * c.d_kv;
   if (part.embedding) {
     embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
@@ -87,26 +93,31 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
     const std::string attention = layer_name(i, "0.SelfAttention.");
     const std::string feed_forward = layer_name(i, "1.DenseReluDense.");
     Layer layer;
-    layer.attention_norm = weights.load(layer_name(i, "0.layer_norm.weight"), {c.d_model}, dtype);
+    layer.attention_norm = norm(layer_name(i, "0.layer_norm.weight"));
     layer.qkv = load_linears(weights, {attention + "q", attention + "k", attention + "v"},
                              c.d_model, inner, dtype, false);
     layer.out = load_linear(weights, attention + "o", inner, c.d_model, dtype, false);
-    layer.feed_forward_norm =
-        weights.load(layer_name(i, "1.layer_norm.weight"), {c.d_model}, dtype);
+    layer.feed_forward_norm = norm(layer_name(i, "1.layer_norm.weight"));
     layer.gate = load_linear(weights, feed_forward + "wi_0", c.d_model, c.d_ff, dtype, false);
     layer.up = load_linear(weights, feed_forward + "wi_1", c.d_model, c.d_ff, dtype, false);
-    layer.down = load_linear(weights, feed_forward + "wo", c.d_ff, c.d_model, dtype, false);
+    layer.down = load_linear(weights, feed_forward + "wo", c.d_ff, c.d_model, stream, false);
     layers_.push_back(std::move(layer));
   }
   if (part.final_norm) {
-    final_norm_ = weights.load("encoder.final_layer_norm.weight", {c.d_model}, dtype);
+    final_norm_ = norm("encoder.final_layer_norm.weight");
   }
 }
 
 Tensor T5Layers::embed(std::span<const std::int32_t> ids) const {
   expect(part_.embedding, "this part of T5 has no embedding");
   return ops::take_rows(embedding_, ids)
-      .reshape({static_cast<std::int64_t>(ids.size()), 1, config_.d_model});
+      .reshape({static_cast<std::int64_t>(ids.size()), 1, config_.d_model})
+      .to(t5_stream(dtype_));
+}
+
+// As the products take it.
+Tensor T5Layers::normed(const Tensor& x, const Tensor& weight) const {
+  return ops::rms_norm(x, weight, static_cast<float>(config_.epsilon)).to(dtype_);
 }
 
 // [head, query, key]
@@ -127,7 +138,6 @@ Tensor T5Layers::position_bias(std::int64_t tokens) const {
 
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
-  const auto epsilon = static_cast<float>(config_.epsilon);
   x = x.clone();  // the residual stream is changed in place
   const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens).on(x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -135,14 +145,15 @@ Tensor T5Layers::operator()(Tensor x) const {
     const trace::Mark mark(&trace::Recorder::layer,
                            static_cast<int>(part_.first) + static_cast<int>(i));
     const trace::Scope scope("t5_layer", trace::Level::layers);
-    const Tensor qkv = layer.qkv(ops::rms_norm(x, layer.attention_norm, epsilon));
+    const Tensor qkv = layer.qkv(normed(x, layer.attention_norm));
     const Tensor attended =
         ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias);
-    ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})));
-    const Tensor h = ops::rms_norm(x, layer.feed_forward_norm, epsilon);
-    ops::add(x, layer.down(ops::multiply(layer.gate(h, ops::Activation::gelu_tanh), layer.up(h))));
+    ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})).to(x.dtype()));
+    const Tensor h = normed(x, layer.feed_forward_norm);
+    const Tensor gated = ops::multiply(layer.gate(h, ops::Activation::gelu_tanh), layer.up(h));
+    ops::add(x, layer.down(gated.to(x.dtype())));
   }
-  return part_.final_norm ? ops::rms_norm(x, final_norm_, epsilon) : x;
+  return part_.final_norm ? normed(x, final_norm_) : x;
 }
 
 std::int64_t T5Layers::bytes() const {

@@ -34,6 +34,10 @@ struct T5Part {
 };
 ExpectedShapes t5_tensors(const T5Config& config, const T5Part& part);
 
+/// The type of the hidden state between layers. float16 could not hold those of the large T5: as in
+/// transformers the last product of each layer has float32 weights then, and their sum is float32.
+DType t5_stream(DType dtype);
+
 /// Some consecutive layers of the encoder.
 class T5Layers {
  public:
@@ -41,10 +45,11 @@ class T5Layers {
   T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype);
 
   const T5Part& part() const { return part_; }
-  /// Token ids → [token, 1, d_model]; needs part().embedding.
+  /// Token ids → [token, 1, d_model] of t5_stream(dtype); needs part().embedding.
   Tensor embed(std::span<const std::int32_t> ids) const;
-  /// The layers, and the final norm if this part has it. x: [token, 1, d_model] → the same shape.
-  /// All tokens attend to all, padding too: CogVideoX gives no mask.
+  /// The layers, and the final norm if this part has it. x: [token, 1, d_model] of t5_stream(dtype)
+  /// → the same shape and type, or after the final norm of dtype. All tokens attend to all, padding
+  /// too: CogVideoX gives no mask.
   Tensor operator()(Tensor x) const;
   std::int64_t bytes() const;
 
@@ -53,10 +58,12 @@ class T5Layers {
     Tensor attention_norm, feed_forward_norm;
     ops::Linear qkv, out, gate, up, down;
   };
+  Tensor normed(const Tensor& x, const Tensor& weight) const;
   Tensor position_bias(std::int64_t tokens) const;
 
   T5Config config_;
   T5Part part_;
+  DType dtype_;
   Tensor embedding_, final_norm_;
   Tensor position_table_;  ///< float32 [bucket, head] on the host
   std::vector<Layer> layers_;

@@ -1,5 +1,7 @@
 #include "tensor/cuda/graph.hpp"
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/trace.hpp"
 #include "tensor/cuda/handles.hpp"
@@ -47,9 +49,8 @@ struct Graph::State {
 
 Graph::Graph(Device device, const std::function<void()>& work) : state_(new State{device}) {
   const cudaStream_t queue = stream(device);
-  const trace::Recorder& recorder = trace::recorder();
-  state_->flops = -recorder.flops;
-  state_->bytes_sent = -recorder.bytes_sent;
+  trace::Recorder& recorder = trace::recorder();
+  const std::int64_t flops = recorder.flops, bytes_sent = recorder.bytes_sent;
   const std::int64_t before = memory(device).present;
   peak_since_last(device);
   check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -57,8 +58,9 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   work();
   const Recorded recorded = capture.end();
   state_->memory = count(device, peak_since_last(device) - before);
-  state_->flops += recorder.flops;
-  state_->bytes_sent += recorder.bytes_sent;
+  // Counted when it is done.
+  state_->flops = std::exchange(recorder.flops, flops) - flops;
+  state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
   // What is free now may be the graph's.
   give_back_memory(device);
   cudaGraphExec_t executable = nullptr;

@@ -1,0 +1,63 @@
+// T5 in float16, whose hidden state is float32 between layers.
+#include "models/t5/t5.hpp"
+
+#include <algorithm>
+
+#include "kernels/place.hpp"
+#include "models/common/random_weights.hpp"
+#include "support/temp_folder.hpp"
+#include "weights/writer.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class T5OnGpu : public KernelTest {
+ protected:
+  static constexpr T5Config config{
+      .vocab_size = 40, .d_model = 32, .d_kv = 8, .d_ff = 64, .num_layers = 2, .num_heads = 4};
+
+  // A checkpoint of float16 numbers. last_product: deviation of the weights of that of each layer.
+  Checkpoint weights(float last_product) const {
+    std::vector<TensorToWrite> tensors;
+    for (const auto& [name, shape] : t5_tensors(config)) {
+      tensors.push_back({name, DType::float16, shape});
+    }
+    write_safetensors(folder_.path(), "model", tensors, [&](std::size_t i, Tensor& out) {
+      const std::string& name = tensors[i].name;
+      const bool norm = tensors[i].shape.size() == 1, last = name.ends_with(".wo.weight");
+      fill_random(out, name, 1, norm ? Spread{1, 0.1F} : Spread{0, last ? last_product : 0.3F});
+    });
+    return Checkpoint::open(folder_.path(), "model");
+  }
+
+  TempFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Types, T5OnGpu, testing::Values(DType::float16), type_name);
+
+constexpr std::int32_t ids[] = {3, 17, 39, 0, 1};
+
+TEST_P(T5OnGpu, AgreesWithTheCpuBeyondTheRangeOfFloat16) {
+  for (const float last_product : {0.3F, 10000.0F}) {
+    const T5Part all{0, 2, true, true};
+    const T5Layers here(weights(last_product), config, all, DType::float32);
+    const T5Layers there(weights(last_product).on(place()), config, all, DType::float16);
+    const Tensor result = there(there.embed(ids));
+    EXPECT_EQ(result.dtype(), DType::float16);
+    EXPECT_LT(relative_error(back(result), here(here.embed(ids))), 1e-2) << last_product;
+  }
+}
+
+TEST_P(T5OnGpu, PartsGiveTheBitsOfTheWhole) {
+  const Checkpoint checkpoint = weights(10000).on(place());
+  const T5Layers all(checkpoint, config, {0, 2, true, true}, DType::float16);
+  const T5Layers first(checkpoint, config, {0, 1, true, false}, DType::float16);
+  const T5Layers second(checkpoint, config, {1, 2, false, true}, DType::float16);
+  const Tensor between = first(first.embed(ids));
+  EXPECT_EQ(between.dtype(), t5_stream(DType::float16));
+  const Tensor values = back(between);
+  EXPECT_GT(*std::ranges::max_element(values.span<float>()), 65504) << "float16 could hold it";
+  EXPECT_TRUE(same_bits(back(second(between)), back(all(all.embed(ids)))));
+}
+
+}  // namespace
+}  // namespace reelmesh::test
