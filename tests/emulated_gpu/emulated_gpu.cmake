@@ -36,6 +36,8 @@ set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
 add_executable(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
 target_link_libraries(test_emulated_gpu_ranks PRIVATE reelmesh_with_emulated_gpu GTest::gtest)
+target_compile_definitions(test_emulated_gpu_ranks PRIVATE
+  REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data")
 # emulated_gpu_ranks(NAME RANKS VARIABLES…): a GPU a rank, unless the variables say otherwise; work is
 # done late at random, so that what does not wait for it shows.
 function(emulated_gpu_ranks name ranks)

@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <latch>
+#include <thread>
 
 #include "emulated_gpu/device.hpp"
 
@@ -83,6 +84,16 @@ TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
   });
 }
 
+TEST(KernelThreads, CopiesOfAThreadEndWithIt) {
+  unsigned from[4] = {1}, into[4] = {};
+  run({"copies", 1, 2, 0}, [&] {
+    if (threadIdx.x == 0) copy_later(into, from);
+    end_group();
+    if (threadIdx.x == 1) wait_for_groups(0);
+  });
+  EXPECT_EQ(into[0], 0U);
+}
+
 TEST(KernelThreads, EndTheProcessWhereTheyWaitForNobody) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto some_meet = [] {
@@ -94,25 +105,25 @@ TEST(KernelThreads, EndTheProcessWhereTheyWaitForNobody) {
 }
 
 TEST(KernelThreads, KernelsOfTwoStreamsDoNotMix) {
+  constexpr unsigned kernels = 1000;
   Numbers results(2);
+  std::latch start(2);
   std::vector<std::thread> both;
   for (unsigned i = 0; i < 2; ++i) {
     both.emplace_back([&, i] {
-      for (int k = 0; k < 50; ++k) {
+      start.arrive_and_wait();
+      for (unsigned k = 0; k < kernels; ++k) {
         unsigned sum = 0;
-        run({"sum", 2, 64, 0}, [&] {
+        run({"sum", 1, 64, 0}, [&] {
           sum += threadIdx.x;
           barrier();
           if (threadIdx.x == 0) results[i] += sum;
-          barrier();
-          sum = 0;
-          barrier();
         });
       }
     });
   }
   for (std::thread& thread : both) thread.join();
-  EXPECT_EQ(results, Numbers(2, 100 * 63 * 32));
+  EXPECT_EQ(results, Numbers(2, kernels * 63 * 32));
 }
 
 }  // namespace

@@ -105,11 +105,11 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
                                        const Precision& precision) {
   if (!precision.on_gpu) return 0;
-  constexpr std::int64_t tiles = 16, rows = 16, columns = 32, library = std::int64_t{512} << 20;
+  constexpr std::int64_t tiles = 16, rows = 16, columns = 32;
   return tiles * precision.size() *
              ((frames + 2) * (rows + 2) * (columns + 2) * up_to(in, 8) +
               frames * rows * columns * up_to(out, 8)) +
-         library;
+         convolution_workspace_bytes;
 }
 
 std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {

@@ -34,8 +34,9 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
 /// are packed.
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
-/// Beside the images of a convolution on a GPU: the tiles that go through it together, and what the
-/// library may ask for.
+/// What the library may ask for to make a convolution on a GPU.
+constexpr std::int64_t convolution_workspace_bytes = std::int64_t{512} << 20;
+/// Beside the images of a convolution on a GPU: that, and the tiles that go through it together.
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
                                        const Precision& precision);
 

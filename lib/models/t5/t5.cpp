@@ -145,10 +145,12 @@ Tensor T5Layers::operator()(Tensor x) const {
     const trace::Mark mark(&trace::Recorder::layer,
                            static_cast<int>(part_.first) + static_cast<int>(i));
     const trace::Scope scope("t5_layer", trace::Level::layers);
-    const Tensor qkv = layer.qkv(normed(x, layer.attention_norm));
-    const Tensor attended =
-        ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias);
-    ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})).to(x.dtype()));
+    {  // what the attention made is gone when the feed-forward layers make their wide tensors
+      const Tensor qkv = layer.qkv(normed(x, layer.attention_norm));
+      const Tensor attended =
+          ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias);
+      ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})).to(x.dtype()));
+    }
     const Tensor h = normed(x, layer.feed_forward_norm);
     const Tensor gated = ops::multiply(layer.gate(h, ops::Activation::gelu_tanh), layer.up(h));
     ops::add(x, layer.down(gated.to(x.dtype())));
