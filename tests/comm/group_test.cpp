@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "base/background.hpp"
 
 namespace reelmesh::comm {
@@ -101,6 +104,18 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
   for (std::size_t i = 0; i < count; ++i) {
     EXPECT_EQ(received[i], std::vector<int>(numbers, int(i) * 100 + previous));
   }
+}
+
+TEST(Group, MeetsThoseThatAreLate) {
+  const Group world = Group::world();
+  const bool late = world.rank() == 0;
+  std::vector<int> peers;  // the late one meets all others
+  for (int r = late ? 1 : 0; r < (late ? world.size() : 1); ++r) peers.push_back(r);
+  world.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  if (late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  world.meet(peers);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(100));
 }
 
 TEST(Group, NonMemberMayNotUseIt) { EXPECT_THROW(Group().barrier(), Error); }

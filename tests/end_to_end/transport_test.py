@@ -17,7 +17,7 @@ class Transport(Scratch):
         self.reference = Reference("rotary")
 
     def options(self, name, **more):
-        return self.reference.options(self.folder / name, sample__steps=2, prompt__text="a fox",
+        return self.reference.options(self.folder / name, sample__steps=3, prompt__text="a fox",
                                       **more)
 
     def test_bits_of_one_rank(self):
