@@ -252,6 +252,9 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {  // behind device.backend in this table
        d.job.dtype = parse_dtype(text, option, d.job.backend);
      }},
+    {"numerics.tf32", "YES|NO",
+     "whether products of float32 numbers on GPUs may round their factors to TF32", "no",
+     [](Draft& d, Text text, Option option) { d.job.tf32 = parse_switch(text, option); }},
 
     {"output.path", "DIR", "folder for the results (required)", nullptr,
      [](Draft& d, Text text, Option option) { d.job.output = parse_path(text, option); }},

@@ -67,6 +67,7 @@ struct Job {
   /// Bytes that a rank may use: none, one for all ranks, or one for each in the order of places.
   std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
+  bool tf32 = false;  ///< on GPUs, for products of float32 tensors (ops/tf32.hpp)
 
   std::filesystem::path output;
   bool keep_video = true;

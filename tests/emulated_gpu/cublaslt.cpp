@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -16,6 +17,7 @@ struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  bool tf32 = false;
   bool has_bias() const {
     return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
   }
@@ -111,6 +113,13 @@ struct Product {
     }
   }
 
+  // What enters the products: with TF32 of 10 bits behind the point.
+  float as_taken(float x) const {
+    if (!operation.tf32) return x;
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>((bits + 0xfffU + ((bits >> 13) & 1U)) & ~0x1fffU);
+  }
+
   void run() const {
     const std::uint64_t mine = reinterpret_cast<std::uintptr_t>(this);
     if (workspace != nullptr) std::memcpy(workspace, &mine, sizeof(mine));
@@ -118,11 +127,11 @@ struct Product {
     const std::int64_t inner = operation.a == CUBLAS_OP_N ? a.columns : a.rows;
     Factor factor(inner, m);
     each(a, from_a, operation.a == CUBLAS_OP_T,
-         [&](std::int64_t i, std::int64_t k, float x) { factor.at(k, i) = x; });
+         [&](std::int64_t i, std::int64_t k, float x) { factor.at(k, i) = as_taken(x); });
     std::vector<float> rows(static_cast<std::size_t>(inner * n)),
         sums(static_cast<std::size_t>(m * n));
     each(b, from_b, operation.b == CUBLAS_OP_T, [&](std::int64_t k, std::int64_t j, float x) {
-      rows[static_cast<std::size_t>(j * inner + k)] = x;
+      rows[static_cast<std::size_t>(j * inner + k)] = as_taken(x);
     });
     factor.multiply(rows.data(), n, sums.data());
     finish(sums);
@@ -195,8 +204,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation,
                                         cublasComputeType_t compute, cudaDataType_t scale) {
-  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   *operation = new Operation;
+  (*operation)->tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 // Products by cuBLASLt; the same through ops::Linear, which sends weights to the device.
 #include "ops/linear.hpp"
+#include "ops/tf32.hpp"
 
 #include "kernels/place.hpp"
 
@@ -16,6 +17,22 @@ class LinearOnGpu : public KernelTest {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, LinearOnGpu, all_types, type_name);
+
+TEST_P(LinearOnGpu, MayTakeTf32) {
+  const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
+  const Linear layer(w.on(place()));
+  const Tensor exact = layer(x.on(place())).on({});
+  ops::tf32_allowed = true;
+  const Tensor rounded = layer(x.on(place())).on({});
+  ops::tf32_allowed = false;
+  EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), exact));
+  if (GetParam() != DType::float32) {
+    EXPECT_TRUE(same_bits(rounded, exact));
+    return;
+  }
+  EXPECT_LT(relative_error(rounded, exact), 2e-3);
+  EXPECT_GT(relative_error(rounded, exact), 1e-5);  // it is not float32 under another name
+}
 
 TEST_P(LinearOnGpu, AgreesWithTheCpu) {
   for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{24, 40},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "ops/tf32.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
 
@@ -189,7 +190,7 @@ bool unwanted(const Descriptor& config, DType dtype) {
         return true;
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:  // TF32
-        return dtype == DType::float32;
+        return dtype == DType::float32 && !ops::tf32_allowed;
       default:
         return false;
     }

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/trace.hpp"
 #include "ops/cuda/ops.hpp"
+#include "ops/tf32.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
 
@@ -94,13 +95,14 @@ struct Epilogue {
 // y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS counts by columns: yᵀ [out, rows] = W·xᵀ.
 class Product {
  public:
-  Product(cublasLtHandle_t library, Device device, DType dtype, std::int64_t in, std::int64_t out,
-          Epilogue epilogue, const void* workspace)
+  Product(cublasLtHandle_t library, Device device, DType dtype, bool tf32, std::int64_t in,
+          std::int64_t out, Epilogue epilogue, const void* workspace)
       : device_(device), dtype_(dtype), in_(in), out_(out), epilogue_(epilogue) {
     cublasLtMatmulDesc_t made = nullptr;
-    // Sums in float32, and float32 factors as they are (no TF32).
-    check(blas().cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-          "cublasLtMatmulDescCreate", device);
+    // Sums in float32.
+    const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check(blas().cublasLtMatmulDescCreate(&made, compute, CUDA_R_32F), "cublasLtMatmulDescCreate",
+          device);
     operation_ = Operation(made);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
@@ -209,11 +211,13 @@ class Products {
   void run(const Tensor& x, const Tensor& weight, const Tensor& bias, Epilogue epilogue,
            const Tensor& y) {
     const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
-    auto& product = products_[{in, out, x.dtype(), epilogue}];
+    const bool tf32 =
+        ops::tf32_allowed && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
+    auto& product = products_[{in, out, x.dtype(), tf32, epilogue}];
     void* workspace = workspace_.address_on(device_);
     if (product == nullptr) {
-      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), in, out, epilogue,
-                                          workspace);
+      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), tf32, in, out,
+                                          epilogue, workspace);
     }
     const void* b = bias.empty() ? nullptr : bias.address_on(device_);
     if (product->takes(library_.get(), rows)) {
@@ -237,7 +241,7 @@ class Products {
   Device device_;
   Library library_;
   Tensor workspace_;
-  std::map<std::tuple<std::int64_t, std::int64_t, DType, Epilogue>, std::unique_ptr<Product>>
+  std::map<std::tuple<std::int64_t, std::int64_t, DType, bool, Epilogue>, std::unique_ptr<Product>>
       products_;
 };
 

@@ -13,7 +13,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_NOT_SUPPORTED
 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 };
 
 using cublasLtHandle_t = struct cublasLtContext*;
 using cublasLtMatmulDesc_t = struct cublasLtMatmulDescOpaque_t*;
