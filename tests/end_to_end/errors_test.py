@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+import unittest.mock
 
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, command_of,
                      execute, finish, main, read_header, result_files, run, start, write_header)
@@ -212,6 +213,7 @@ class OptionTest(Refusal):
         self.check_refused(self.options(parallel__mode="split"), UNAVAILABLE, "parallel.mode",
                            "3 ranks", ranks=(1, 2))
 
+    @unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""})
     def test_backend_without_a_gpu(self):
         self.check_refused(self.options(device__backend="cuda"), UNAVAILABLE,
                            "device.backend is cuda, but ")

@@ -22,7 +22,7 @@ import numpy
 
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
-BACKEND = os.environ.get("REELMESH_BACKEND")
+BACKEND = os.environ.get("REELMESH_BACKEND")  # not given: the CPU, on machines with GPUs too
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")
 
@@ -95,8 +95,8 @@ def execute(command, environment=None, timeout=60):
 def command_of(options, ranks=1):
     """`reelmesh run` on so many ranks; one rank needs no mpirun."""
     launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
-    backend = ["--device.backend", BACKEND] if BACKEND else []
-    return launcher + [PROGRAM, "run"] + arguments(options) + backend
+    options = {"device.backend": BACKEND or "cpu"} | options
+    return launcher + [PROGRAM, "run"] + arguments(options)
 
 
 def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60):
