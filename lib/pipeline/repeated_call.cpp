@@ -1,5 +1,6 @@
 #include "pipeline/repeated_call.hpp"
 
+#include "base/log.hpp"
 #include "base/trace.hpp"
 
 namespace reelmesh::pipeline {
@@ -10,17 +11,28 @@ RepeatedCall::RepeatedCall(Device device, const comm::Group& group, Call call)
               trace::recorder().level <= trace::Level::stages),
       call_(std::move(call)) {}
 
+void RepeatedCall::record() {
+  if constexpr (cuda_built) {
+    try {
+      graph_ = std::make_shared<const cuda::Graph>(device_, [&] {
+        const std::vector<Tensor> made = call_();
+        expect(made.size() == results_.size(), "{} results of a call that had {}", made.size(),
+               results_.size());
+        for (std::size_t i = 0; i < made.size(); ++i) results_[i].copy_from(made[i]);
+      });
+    } catch (const Error& error) {
+      if (error.status() != Status::internal) throw;
+      log::warning("steps are not recorded as a CUDA graph, and go call by call: {}", error.what());
+      record_ = false;
+    }
+  }
+}
+
 const std::vector<Tensor>& RepeatedCall::operator()() {
   if constexpr (cuda_built) {
-    if (record_ && ++calls_ > 1) {
-      if (graph_ == nullptr) {
-        graph_ = std::make_shared<const cuda::Graph>(device_, [&] {
-          const std::vector<Tensor> made = call_();
-          expect(made.size() == results_.size(), "{} results of a call that had {}", made.size(),
-                 results_.size());
-          for (std::size_t i = 0; i < made.size(); ++i) results_[i].copy_from(made[i]);
-        });
-      }
+    if (record_ && calls_ == 1) record();
+    ++calls_;
+    if (graph_ != nullptr) {
       graph_->replay();
       return results_;
     }

@@ -12,8 +12,8 @@ namespace reelmesh::pipeline {
 
 /// Calls a function of tensors that stay where they are, while their values change. On a GPU the
 /// first call goes as it comes, so that libraries choose their algorithms and the results find
-/// their places; the second is recorded as a CUDA graph, and that is replayed from then on. The
-/// bits are the same.
+/// their places; the second is recorded as a CUDA graph, and that is replayed from then on. Where
+/// it cannot be recorded, a warning says why, and all calls go as they come. The bits are the same.
 class RepeatedCall {
  public:
   using Call = std::function<std::vector<Tensor>()>;
@@ -29,6 +29,8 @@ class RepeatedCall {
   const std::vector<Tensor>& operator()();
 
  private:
+  void record();
+
   Device device_;
   bool record_;
   Call call_;

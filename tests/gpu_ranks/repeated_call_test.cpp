@@ -1,0 +1,71 @@
+// Calls that are recorded once and replayed.
+#include "pipeline/repeated_call.hpp"
+
+#include "base/trace.hpp"
+#include "gpu_ranks/ranks.hpp"
+#include "ops/pointwise.hpp"
+#include "support/random_tensor.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class RepeatedCallOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      device = own_device();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    const comm::Group world = comm::Group::world();
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (const comm::Group alone = world.range(rank, 1); alone.member()) self = alone;
+    }
+    x = Tensor::empty({64}, DType::float32, device);
+  }
+  // The results of several calls, each for another x.
+  void expect_squares(pipeline::RepeatedCall& call) const {
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+      const Tensor values = random_tensor({64}, seed);
+      x.copy_from(values);
+      EXPECT_TRUE(same_bits(call().front().on({}), ops::multiply(values, values))) << seed;
+    }
+  }
+  comm::Group self;
+  Device device;
+  Tensor x;
+};
+
+TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
+  int calls = 0;
+  pipeline::RepeatedCall squares(device, self, [&] {
+    ++calls;
+    return std::vector{ops::multiply(x, x)};
+  });
+  expect_squares(squares);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST_F(RepeatedCallOnGpu, GoesCallByCallWhereItWaitsForTheDevice) {
+  int calls = 0;
+  pipeline::RepeatedCall squares(device, self, [&] {
+    ++calls;
+    synchronize(device);
+    return std::vector{ops::multiply(x, x)};
+  });
+  expect_squares(squares);
+  EXPECT_EQ(calls, 5);  // once in vain
+}
+
+TEST_F(RepeatedCallOnGpu, CountsOperationsOfEveryCall) {
+  pipeline::RepeatedCall call(device, self, [&] {
+    trace::recorder().flops += 7;
+    return std::vector{ops::multiply(x, x)};
+  });
+  const std::int64_t before = trace::recorder().flops;
+  for (int i = 0; i < 5; ++i) call();
+  EXPECT_EQ(trace::recorder().flops - before, 35);
+}
+
+}  // namespace
+}  // namespace reelmesh::test
