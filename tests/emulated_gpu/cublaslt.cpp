@@ -32,6 +32,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
+  std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c and d
 };
 
@@ -41,9 +42,11 @@ namespace {
 using Operation = cublasLtMatmulDescOpaque_t;
 using MatrixLayout = cublasLtMatrixLayoutOpaque_t;
 
-// What an algorithm is here: the addresses it takes, and memory that no other product may use.
+// What an algorithm is here: the addresses it takes, the pieces in which it adds up, and memory
+// that no other product may use.
 struct Algorithm {
   std::uint32_t alignment[4];
+  std::int32_t pieces;
   std::uint64_t workspace;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -257,12 +260,11 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes) {
-  std::uint32_t schemes = 0;
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return take(preference->workspace, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-      return take(schemes, value, bytes);  // there is only one here
+      return take(preference->schemes, value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
       return take(preference->alignment[0], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
@@ -285,12 +287,38 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const cublasStatus_t status = check(*operation, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  Algorithm algorithm{{}, std::min(workspace_bytes, preference->workspace)};
+  Algorithm algorithm{{}, 1, std::min(workspace_bytes, preference->workspace)};
   std::copy_n(preference->alignment, 4, algorithm.alignment);
-  results[0] = {};
-  std::memcpy(&results[0].algo, &algorithm, sizeof(algorithm));
-  results[0].workspaceSize = algorithm.workspace;
-  *found = 1;
+  const auto propose = [&](std::int32_t pieces, cublasStatus_t state) {
+    if (*found == most) return;
+    cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+    result = {};
+    algorithm.pieces = pieces;
+    // What did not end well says nothing.
+    if (state == CUBLAS_STATUS_SUCCESS) {
+      std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
+      result.workspaceSize = algorithm.workspace;
+    }
+    result.state = state;
+  };
+  if (most > 1) propose(1, CUBLAS_STATUS_NOT_SUPPORTED);
+  // The fastest where it may: sums in pieces.
+  if (preference->schemes != CUBLASLT_REDUCTION_SCHEME_NONE) propose(2, CUBLAS_STATUS_SUCCESS);
+  propose(1, CUBLAS_STATUS_SUCCESS);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, std::size_t bytes,
+                                                    std::size_t* written) {
+  Algorithm chosen;
+  std::memcpy(&chosen, algorithm, sizeof(chosen));
+  if (attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM || bytes != sizeof(chosen.pieces)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(value, &chosen.pieces, bytes);
+  *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -320,6 +348,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (algorithm == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
   Algorithm chosen;
   std::memcpy(&chosen, algorithm, sizeof(chosen));
+  if (chosen.pieces == 0) return CUBLAS_STATUS_INVALID_VALUE;  // nobody proposed it
+  // Halves of the sums are not added up here: whoever asked for them wanted bits that are the same.
+  if (chosen.pieces > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   const void* addresses[] = {a, b, c, d};
   const MatrixLayout* layouts[] = {a_layout, b_layout, c_layout, d_layout};
   for (int i = 0; i < 4; ++i) {

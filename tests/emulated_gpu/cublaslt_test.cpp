@@ -23,6 +23,7 @@ class EmulatedProduct : public EmulatedGpu {
     const std::uint64_t bytes = 1 << 16;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &bytes, sizeof(bytes));
+    allow(CUBLASLT_REDUCTION_SCHEME_NONE);
   }
   void TearDown() override {
     for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
@@ -34,6 +35,10 @@ class EmulatedProduct : public EmulatedGpu {
     EmulatedGpu::TearDown();
   }
 
+  void allow(std::uint32_t schemes) {
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                         &schemes, sizeof(schemes));
+  }
   template <class T>
   void set_attribute(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
@@ -78,6 +83,36 @@ class EmulatedProduct : public EmulatedGpu {
   std::vector<std::byte*> blocks;
   std::vector<cublasLtMatrixLayout_t> layouts;
 };
+
+// Whoever does not look at states, or allows sums in pieces, is found out.
+TEST_F(EmulatedProduct, ProposesWhatIsNotToBeTaken) {
+  cublasLtMatrixLayout_t square = layout(4, 4, 4);
+  const auto proposals = [&] {
+    std::vector<std::int32_t> pieces;
+    cublasLtMatmulHeuristicResult_t found[3] = {};
+    int count = 0;
+    EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(library, operation, square, square, square, square,
+                                             preference, 3, found, &count),
+              CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i < count; ++i) {
+      pieces.push_back(0);
+      if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
+      std::size_t written = 0;
+      EXPECT_EQ(
+          cublasLtMatmulAlgoConfigGetAttribute(&found[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                               &pieces.back(), sizeof(std::int32_t), &written),
+          CUBLAS_STATUS_SUCCESS);
+      EXPECT_EQ(written, sizeof(std::int32_t));
+    }
+    return pieces;
+  };
+  EXPECT_EQ(proposals(), (std::vector<std::int32_t>{0, 1}));
+  allow(CUBLASLT_REDUCTION_SCHEME_MASK);
+  EXPECT_EQ(proposals(), (std::vector<std::int32_t>{0, 2, 1}));
+  std::byte* numbers = on_device(Numbers(16));
+  EXPECT_EQ(multiply(square, numbers, square, numbers, square, numbers),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+}
 
 TEST_F(EmulatedProduct, CountsByColumnsAndTransposes) {
   // op(A) [5, 7], op(B) [7, 6], D [5, 6], each with 2 unused numbers behind its columns.

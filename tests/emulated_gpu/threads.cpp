@@ -13,6 +13,9 @@ namespace reelmesh::on_host {
 namespace {
 
 constexpr std::size_t stack_bytes = 256 << 10;
+// After shared memory; nobody writes there.
+constexpr std::size_t guard_bytes = 4 << 10;
+constexpr std::byte untouched{0xff};
 
 struct Copy {
   void* into;
@@ -56,10 +59,11 @@ std::mutex& one_kernel() {
 }
 Engine* engine = nullptr;  // of the kernel that runs
 
-[[noreturn]] void stuck() {
+[[noreturn]] void wrong(const std::string& what) {
   emulated::stop(std::string("kernel ") + engine->name + ", block " + std::to_string(blockIdx.x) +
-                 ": threads wait for others that do not come");
+                 ": " + what);
 }
+[[noreturn]] void stuck() { wrong("threads wait for others that do not come"); }
 
 Fiber* next_ready() {
   Engine& e = *engine;
@@ -147,7 +151,7 @@ void run(const Grid& grid, const std::function<void()>& thread) {
   own.body = &thread;
   own.name = grid.name;
   own.threads = static_cast<unsigned>(grid.threads);
-  own.shared.resize(grid.shared_bytes);
+  own.shared.resize(grid.shared_bytes + guard_bytes);
   own.all.members = own.threads;
   own.warps.resize((own.threads + lanes - 1) / lanes);
   for (std::size_t w = 0; w < own.warps.size(); ++w) {
@@ -158,9 +162,13 @@ void run(const Grid& grid, const std::function<void()>& thread) {
   gridDim = {static_cast<unsigned>(grid.blocks)};
   for (std::int64_t block = 0; block < grid.blocks; ++block) {
     blockIdx = {static_cast<unsigned>(block), 0, 0};
-    std::fill(own.shared.begin(), own.shared.end(), std::byte{0xff});
+    std::fill(own.shared.begin(), own.shared.end(), untouched);
     own.begun = own.ended = 0;
     go_to(own.caller, idle_fiber());
+    if (std::any_of(own.shared.end() - guard_bytes, own.shared.end(),
+                    [](std::byte b) { return b != untouched; })) {
+      wrong("writes beyond its shared memory");
+    }
   }
 }
 
@@ -172,6 +180,13 @@ int lane() { return static_cast<int>(engine->current->thread % lanes); }
 
 std::byte* shared_memory() { return engine->shared.data(); }
 
+void meet_whole_warp(void* brought, Together together) {
+  if (engine->warps[engine->current->thread / lanes].members != lanes) {
+    wrong("a warp of fewer threads does what takes all lanes");
+  }
+  meet_warp(brought, together);
+}
+
 void meet_warp(void* brought, Together together) {
   Meeting& warp = engine->warps[engine->current->thread / lanes];
   warp.brought[lane()] = brought;
@@ -180,7 +195,13 @@ void meet_warp(void* brought, Together together) {
   release(warp);
 }
 
+void expect_aligned(const void* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) wrong("16 bytes at an odd address");
+}
+
 void copy_later(void* into, const void* from) {
+  expect_aligned(into);
+  expect_aligned(from);
   Fiber& self = *engine->current;
   self.copies.push_back({into, from, self.groups});
 }

@@ -2,7 +2,8 @@
 // The threads of a kernel on the host: fibers that meet at barriers and in the collective
 // operations of a warp. A fiber that ends a thread goes on with the next, so that threads which
 // meet nobody cost no more than a call. One kernel runs at a time, block by block. Ends the process
-// where threads wait for others that have ended or are elsewhere; shared memory starts as NaN.
+// where threads wait for others that have ended or are elsewhere, or write beyond shared memory,
+// which starts as NaN.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,10 @@ std::byte* shared_memory();
 /// by lane.
 using Together = void (*)(void* const* brought, int count);
 void meet_warp(void* brought, Together together);
+/// The same; ends the process where the warp has fewer than 32 threads.
+void meet_whole_warp(void* brought, Together together);
+/// Ends the process where 16 bytes at this address cannot be had at once.
+void expect_aligned(const void* address);
 
 /// 16 bytes on their way, until the thread waits for all but the last `remaining` groups.
 void copy_later(void* into, const void* from);

@@ -71,7 +71,7 @@ TEST(KernelThreads, SharedMemoryIsNaNForEachBlock) {
 
 TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
   run({"copies", 1, 2, 0}, [] {
-    unsigned from[3][4] = {{1}, {2}, {3}}, into[3][4] = {};
+    alignas(16) unsigned from[3][4] = {{1}, {2}, {3}}, into[3][4] = {};
     for (int i = 0; i < 3; ++i) {
       copy_later(into[i], from[i]);
       end_group();
@@ -85,7 +85,7 @@ TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
 }
 
 TEST(KernelThreads, CopiesOfAThreadEndWithIt) {
-  unsigned from[4] = {1}, into[4] = {};
+  alignas(16) unsigned from[4] = {1}, into[4] = {};
   run({"copies", 1, 2, 0}, [&] {
     if (threadIdx.x == 0) copy_later(into, from);
     end_group();
@@ -102,6 +102,26 @@ TEST(KernelThreads, EndTheProcessWhereTheyWaitForNobody) {
     });
   };
   EXPECT_DEATH(some_meet(), "kernel lonely, block 0: threads wait for others that do not come");
+}
+
+TEST(KernelThreads, EndTheProcessWhereAGpuWouldGoOnOrStop) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto write_beyond = [] {
+    run({"wide", 2, 4, 16}, [] { shared_memory()[4 * threadIdx.x + blockIdx.x] = std::byte{0}; });
+    run({"wide", 2, 4, 16}, [] { shared_memory()[5 * threadIdx.x + 1] = std::byte{0}; });
+  };
+  EXPECT_DEATH(write_beyond(), "kernel wide, block 0: writes beyond its shared memory");
+  const auto copy_from_odd = [] {
+    run({"odd", 1, 1, 0}, [] {
+      alignas(16) unsigned from[8] = {}, into[4] = {};
+      copy_later(into, from + 2);
+    });
+  };
+  EXPECT_DEATH(copy_from_odd(), "kernel odd, block 0: 16 bytes at an odd address");
+  const auto some_lanes = [] {
+    run({"short", 1, 40, 0}, [] { meet_whole_warp(nullptr, [](void* const*, int) {}); });
+  };
+  EXPECT_DEATH(some_lanes(), "kernel short, block 0: a warp of fewer threads");
 }
 
 TEST(KernelThreads, KernelsOfTwoStreamsDoNotMix) {

@@ -2,6 +2,7 @@
 #include "kernels/place.hpp"
 #include "ops/pointwise.hpp"
 #include "support/expect_error.hpp"
+#include "tensor/cuda/graph.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -45,6 +46,19 @@ TEST_P(TensorOnGpu, HasNoMemoryForTooMuch) {
       Status::unavailable, [] { Tensor::empty({std::int64_t{1} << 50}, GetParam(), place()); },
       "no memory left on cuda:0");
   EXPECT_TRUE(same_bits(there(random_tensor({8}, 1)).on({}), random_tensor({8}, 1)));
+}
+
+TEST_P(TensorOnGpu, OutlivesNoGraphThatItComesFrom) {
+  const Tensor x = there(random_tensor({40}, 1, GetParam()));
+  Tensor kept;
+  expect_error(
+      Status::internal, [&] { const cuda::Graph graph(place(), [&] { kept = ops::silu(x); }); },
+      "work of a graph left");
+  kept = {};
+  const Tensor y = Tensor::empty({40}, GetParam(), place());
+  const cuda::Graph graph(place(), [&] { y.copy_from(ops::silu(x)); });
+  graph.replay();
+  EXPECT_TRUE(same_bits(back(y), back(ops::silu(x))));
 }
 
 TEST_P(TensorOnGpu, IsNotReadByTheHost) {

@@ -43,10 +43,10 @@ inline float shuffle_xor(float x, int mask) {
     float brought, got;
     int other;
   } lane{x, 0, on_host::lane() ^ mask};
-  on_host::meet_warp(&lane, [](void* const* all, int count) {
+  on_host::meet_whole_warp(&lane, [](void* const* all, int count) {
     for (int i = 0; i < count; ++i) {
       auto* mine = static_cast<Lane*>(all[i]);
-      if (mine->other < count) mine->got = static_cast<Lane*>(all[mine->other])->brought;
+      mine->got = static_cast<Lane*>(all[mine->other])->brought;
     }
   });
   return lane.got;

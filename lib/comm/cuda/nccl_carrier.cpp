@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <future>
@@ -123,6 +124,10 @@ Link::~Link() {
 
 // All ranks come to ncclCommInitRankConfig, which has no time-out of its own.
 void Link::start(const Group& group) {
+  // NCCL would register the memory of captured messages with other processes and network cards, for
+  // as long as the graph lives. That of graphs is taken away between replays (give_back_memory) and
+  // comes back elsewhere, at the same addresses.
+  setenv("NCCL_GRAPH_REGISTER", "0", 0);
   ncclUniqueId id;
   std::string text;
   if (group.rank() == 0) {

@@ -2,6 +2,8 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -24,6 +26,7 @@ struct Functions {
   REELMESH_BLAS(cublasLtGetStatusString);
   REELMESH_BLAS(cublasLtMatmul);
   REELMESH_BLAS(cublasLtMatmulAlgoCheck);
+  REELMESH_BLAS(cublasLtMatmulAlgoConfigGetAttribute);
   REELMESH_BLAS(cublasLtMatmulAlgoGetHeuristic);
   REELMESH_BLAS(cublasLtMatmulDescCreate);
   REELMESH_BLAS(cublasLtMatmulDescDestroy);
@@ -56,6 +59,7 @@ using Preference =
 // where an algorithm does not take their number.
 constexpr std::int64_t nominal_rows = 4096;
 constexpr std::int64_t workspace_bytes = 32 << 20;
+constexpr int most_proposals = 8;  // algorithms that cuBLASLt is asked for
 
 void check(cublasStatus_t status, const char* call, Device device) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -174,18 +178,31 @@ class Product {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(out_));
     const MatrixLayout from = layout(dtype_, in_, nominal_rows, device_);
     const MatrixLayout into = layout(dtype_, out_, nominal_rows, device_);
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> proposals{};
     int found = 0;
     const cublasStatus_t status = blas().cublasLtMatmulAlgoGetHeuristic(
         library, operation_.get(), weight_.get(), from.get(), into.get(), into.get(),
-        preference.get(), 1, &result, &found);
+        preference.get(), most_proposals, proposals.data(), &found);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
       check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
     }
-    require(status == CUBLAS_STATUS_SUCCESS && found > 0, Status::unavailable,
+    const auto end = proposals.begin() + std::clamp(found, 0, most_proposals);
+    const auto best = std::find_if(proposals.begin(), end, [](const auto& proposal) {
+      return proposal.state == CUBLAS_STATUS_SUCCESS && in_one_piece(proposal.algo);
+    });
+    require(best != end, Status::unavailable,
             "cuBLASLt has no product of {} inputs and {} outputs in {} on {}", in_, out_,
             name_of(dtype_), to_string(device_));
-    algorithm_ = result.algo;
+    algorithm_ = best->algo;
+  }
+
+  // Whether the algorithm says so itself. The mask of reduction schemes should leave no other.
+  static bool in_one_piece(const cublasLtMatmulAlgo_t& algorithm) {
+    std::int32_t pieces = 1;
+    std::size_t written = 0;
+    const cublasStatus_t status = blas().cublasLtMatmulAlgoConfigGetAttribute(
+        &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &pieces, sizeof(pieces), &written);
+    return status != CUBLAS_STATUS_SUCCESS || pieces <= 1;
   }
 
   Device device_;

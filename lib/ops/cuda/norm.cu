@@ -41,36 +41,41 @@ struct RowNorm {
 template <class T, int W>
 __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
   __shared__ float partial[row_warps];
-  auto* row = shared_memory<float>();
+  // A thread reads what it wrote only, so that its numbers may lie anywhere: next to those of the
+  // other threads, in banks of their own.
+  float* const row = shared_memory<float>() + threadIdx.x;
   const std::int64_t first = std::int64_t{blockIdx.x} * norm.n;
   const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
   const float count = static_cast<float>(norm.n);
 
   float sum = 0;
-  for (std::uint32_t i = start; i < norm.n; i += step) {
+  float* kept = row;
+  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
     float v[W];
     load<W>(norm.x + first + i, v);
     for (int j = 0; j < W; ++j) {
-      row[i + j] = v[j];  // read by this thread only
+      kept[j * row_threads] = v[j];
       sum += v[j];
     }
   }
   const float mean = norm.centred ? block_sum(sum, partial) / count : 0.0F;
   float squares = 0;
-  for (std::uint32_t i = start; i < norm.n; i += step) {
+  kept = row;
+  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
     for (int j = 0; j < W; ++j) {
-      const float d = row[i + j] - mean;
+      const float d = kept[j * row_threads] - mean;
       squares += d * d;
     }
   }
   const float rstd = 1.0F / sqrtf(block_sum(squares, partial) / count + norm.eps);
 
   const std::int64_t of_table = blockIdx.x % norm.batch % norm.table_rows * norm.table_row;
-  for (std::uint32_t i = start; i < norm.n; i += step) {
+  kept = row;
+  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
     float y[W], w[W], b[W] = {};
     norm.weight.template load<W>(i, w);
     if (norm.centred) norm.bias.template load<W>(i, b);
-    for (int j = 0; j < W; ++j) y[j] = (row[i + j] - mean) * rstd * w[j] + b[j];
+    for (int j = 0; j < W; ++j) y[j] = (kept[j * row_threads] - mean) * rstd * w[j] + b[j];
     if (!norm.table.none()) {
       float scale[W], shift[W];
       norm.table.template load<W>(of_table + norm.scale + i, scale);
@@ -90,11 +95,16 @@ void run_norm(const Tensor& x, const RowNorm<T>& norm) {
                         norm.weight.any(), norm.bias.any(), norm.table.any()}) {
     packed = packed && aligned(p);
   }
-  const Launch how{"norm", x.device(), rows, row_threads, 4 * std::int64_t{norm.n}};
+  const auto run = [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    constexpr std::int64_t step = row_threads * W;  // whole ones, so that no thread needs more
+    launch({"norm", x.device(), rows, row_threads, 4 * blocks_for(norm.n, step) * step},
+           norm_rows<T, W>, norm);
+  };
   if (packed) {
-    launch(how, norm_rows<T, pack_size<T>>, norm);
+    run(std::integral_constant<int, pack_size<T>>());
   } else {
-    launch(how, norm_rows<T, 1>, norm);
+    run(std::integral_constant<int, 1>());
   }
 }
 
@@ -121,6 +131,12 @@ struct AddGated {
 constexpr int head_warps = 4;  // of a block, each with one head of one token
 constexpr int head_pairs = 4;  // of channels that a lane has: heads of up to 256 channels
 
+// Two numbers of one access.
+template <class T>
+struct alignas(2 * sizeof(T)) Pair {
+  T first, second;
+};
+
 template <class T>
 struct HeadRows {
   T* x;
@@ -129,6 +145,7 @@ struct HeadRows {
   std::int64_t rows;             ///< tokens · batch · heads
   std::uint32_t batch, parts, heads, n;
   float eps;
+  bool paired;  ///< all pairs are at aligned addresses
 };
 
 template <class T>
@@ -144,8 +161,13 @@ __global__ void __launch_bounds__(head_warps* warp_size) norm_heads(HeadRows<T> 
   float sum = 0;
   for (int i = 0; i < head_pairs; ++i) {
     const int at = 2 * (lane + i * warp_size);
+    if (p.paired && at < n) {
+      const auto pair = *reinterpret_cast<const Pair<T>*>(x + at);
+      v[i][0] = widen(pair.first);
+      v[i][1] = widen(pair.second);
+    }
     for (int j = 0; j < 2; ++j) {
-      if (at + j < n) v[i][j] = widen(x[at + j]);
+      if (!p.paired && at + j < n) v[i][j] = widen(x[at + j]);
       sum += v[i][j];
     }
   }
@@ -169,8 +191,11 @@ __global__ void __launch_bounds__(head_warps* warp_size) norm_heads(HeadRows<T> 
     if (p.cosines != nullptr && at < n) {
       ops::rotate_pair(v[i][0], v[i][1], p.cosines + token * n + at, p.sines + token * n + at);
     }
+    if (p.paired && at < n) {
+      *reinterpret_cast<Pair<T>*>(x + at) = {narrow<T>(v[i][0]), narrow<T>(v[i][1])};
+    }
     for (int j = 0; j < 2; ++j) {
-      if (at + j < n) x[at + j] = narrow<T>(v[i][j]);
+      if (!p.paired && at + j < n) x[at + j] = narrow<T>(v[i][j]);
     }
   }
 }
@@ -255,12 +280,14 @@ void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& c
   };
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(
-        {"normalise_and_rotate", device, blocks_for(rows, head_warps), head_warps * warp_size},
-        norm_heads<T>,
-        HeadRows<T>{address<T>(x, device), numbers(norm.weight), numbers(norm.bias),
-                    numbers(cosines), numbers(sines), rows, narrow_index(x.shape(1)),
-                    narrow_index(x.shape(2)), narrow_index(x.shape(3)), narrow_index(n), norm.eps});
+    T* first = address<T>(x, device);
+    const bool paired =
+        n % 2 == 0 && reinterpret_cast<std::uintptr_t>(first) % sizeof(Pair<T>) == 0;
+    launch({"normalise_and_rotate", device, blocks_for(rows, head_warps), head_warps * warp_size},
+           norm_heads<T>,
+           HeadRows<T>{first, numbers(norm.weight), numbers(norm.bias), numbers(cosines),
+                       numbers(sines), rows, narrow_index(x.shape(1)), narrow_index(x.shape(2)),
+                       narrow_index(x.shape(3)), narrow_index(n), norm.eps, paired});
   });
 }
 

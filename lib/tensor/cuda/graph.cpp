@@ -57,6 +57,10 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   Capture capture{queue};
   work();
   const Recorded recorded = capture.end();
+  // Memory that stays would be the graph's, and gone when it is; a graph cannot free what is not.
+  const std::int64_t left = memory(device).present - before;
+  expect(left == 0, "work of a graph left {} bytes more on {} than there were", left,
+         to_string(device));
   state_->memory = count(device, peak_since_last(device) - before);
   // Counted when it is done.
   state_->flops = std::exchange(recorder.flops, flops) - flops;

@@ -214,7 +214,10 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   check(status, "cudaMallocAsync");
   c.count(bytes);
   return {*address, [&c, bytes](const void* p) {
-            cudaFreeAsync(const_cast<void*>(p), c.stream.get());
+            // Refused where a graph failed that the memory was of, say; the next call has not.
+            if (cudaFreeAsync(const_cast<void*>(p), c.stream.get()) != cudaSuccess) {
+              cudaGetLastError();
+            }
             c.present -= bytes;
           }};
 }
