@@ -254,7 +254,15 @@ const Key table[] = {
      }},
     {"numerics.tf32", "YES|NO",
      "whether products of float32 numbers on GPUs may round their factors to TF32", "no",
-     [](Draft& d, Text text, Option option) { d.job.tf32 = parse_switch(text, option); }},
+     [](Draft& d, Text text, Option option) { d.job.numerics.tf32 = parse_switch(text, option); }},
+    {"numerics.reproducible", "YES|NO",
+     "the same bits for every layout; no: GPUs may choose their products by the number of rows, "
+     "too "
+     "(CPUs have nothing that would be faster)",
+     "yes",
+     [](Draft& d, Text text, Option option) {
+       d.job.numerics.reproducible = parse_switch(text, option);
+     }},
 
     {"output.path", "DIR", "folder for the results (required)", nullptr,
      [](Draft& d, Text text, Option option) { d.job.output = parse_path(text, option); }},

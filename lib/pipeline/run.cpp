@@ -7,7 +7,6 @@
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
-#include "ops/tf32.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/planning.hpp"
 #include "pipeline/report.hpp"
@@ -17,6 +16,7 @@
 #include "store/job.hpp"
 #include "store/trace.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -229,7 +229,7 @@ Status run(const Job& asked, const ProgramInfo& program) {
   const Machine machine = find_machine(world);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(world, job.backend);
-  ops::tf32_allowed = job.tf32;
+  numerics = job.numerics;
   world = world.use_device(device, job.transport, job.device_timeout);
   if (device.is_cuda() && world.size() > 1) {
     log::info("tensors travel between GPUs by {}", name_of(world.transport()));

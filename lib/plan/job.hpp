@@ -9,6 +9,7 @@
 #include "models/common/paths.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh {
 
@@ -67,7 +68,7 @@ struct Job {
   /// Bytes that a rank may use: none, one for all ranks, or one for each in the order of places.
   std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
-  bool tf32 = false;  ///< on GPUs, for products of float32 tensors (ops/tf32.hpp)
+  Numerics numerics;
 
   std::filesystem::path output;
   bool keep_video = true;

@@ -1,6 +1,6 @@
 // Products by cuBLASLt; the same through ops::Linear, which sends weights to the device.
 #include "ops/linear.hpp"
-#include "ops/tf32.hpp"
+#include "tensor/numerics.hpp"
 
 #include "kernels/place.hpp"
 
@@ -22,9 +22,9 @@ TEST_P(LinearOnGpu, MayTakeTf32) {
   const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
   const Linear layer(w.on(place()));
   const Tensor exact = layer(x.on(place())).on({});
-  ops::tf32_allowed = true;
+  numerics.tf32 = true;
   const Tensor rounded = layer(x.on(place())).on({});
-  ops::tf32_allowed = false;
+  numerics.tf32 = false;
   EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), exact));
   if (GetParam() != DType::float32) {
     EXPECT_TRUE(same_bits(rounded, exact));
@@ -32,6 +32,17 @@ TEST_P(LinearOnGpu, MayTakeTf32) {
   }
   EXPECT_LT(relative_error(rounded, exact), 2e-3);
   EXPECT_GT(relative_error(rounded, exact), 1e-5);  // it is not float32 under another name
+}
+
+TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
+  const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
+  const Linear layer(w.on(place()));
+  const Tensor fixed = layer(x.on(place())).on({});
+  numerics.reproducible = false;
+  const Tensor chosen = layer(x.on(place())).on({});
+  numerics.reproducible = true;
+  EXPECT_LT(relative_error(chosen, fixed), tolerance());
+  EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), fixed));
 }
 
 TEST_P(LinearOnGpu, AgreesWithTheCpu) {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "ops/tf32.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -194,7 +194,7 @@ bool unwanted(const Descriptor& config, DType dtype) {
         return true;
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:  // TF32
-        return dtype == DType::float32 && !ops::tf32_allowed;
+        return dtype == DType::float32 && !numerics.tf32;
       default:
         return false;
     }

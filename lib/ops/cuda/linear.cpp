@@ -6,14 +6,13 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
 #include "ops/cuda/ops.hpp"
-#include "ops/tf32.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -96,29 +95,43 @@ struct Epilogue {
   auto operator<=>(const Epilogue&) const = default;
 };
 
+// What one algorithm is chosen for.
+struct Case {
+  DType dtype;
+  bool tf32;
+  bool in_parts;  ///< sums along `in` may be cut
+  std::int64_t in, out, rows;
+  Epilogue epilogue;
+  auto operator<=>(const Case&) const = default;
+};
+
 // y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS counts by columns: yᵀ [out, rows] = W·xᵀ.
 class Product {
  public:
-  Product(cublasLtHandle_t library, Device device, DType dtype, bool tf32, std::int64_t in,
-          std::int64_t out, Epilogue epilogue, const void* workspace)
-      : device_(device), dtype_(dtype), in_(in), out_(out), epilogue_(epilogue) {
+  Product(cublasLtHandle_t library, Device device, const Case& what, const void* workspace)
+      : device_(device),
+        dtype_(what.dtype),
+        in_(what.in),
+        out_(what.out),
+        epilogue_(what.epilogue) {
     cublasLtMatmulDesc_t made = nullptr;
     // Sums in float32.
-    const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute =
+        what.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(blas().cublasLtMatmulDescCreate(&made, compute, CUDA_R_32F), "cublasLtMatmulDescCreate",
           device);
     operation_ = Operation(made);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
     const cublasLtEpilogue_t which =
-        epilogue.bias   ? (epilogue.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-        : epilogue.gelu ? CUBLASLT_EPILOGUE_GELU
-                        : CUBLASLT_EPILOGUE_DEFAULT;
+        epilogue_.bias   ? (epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+        : epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU
+                         : CUBLASLT_EPILOGUE_DEFAULT;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
     // Algorithms are chosen by what is known of the operation: a bias, at an aligned address.
-    if (epilogue.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
-    weight_ = layout(dtype, in, out, device);
-    choose(library);
+    if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
+    weight_ = layout(dtype_, in_, out_, device);
+    choose(library, what.rows, what.in_parts);
   }
 
   void run(cublasLtHandle_t library, const void* x, const void* weight, const void* bias, void* y,
@@ -152,9 +165,9 @@ class Product {
           "cublasLtMatmulDescSetAttribute", device_);
   }
 
-  // The best that cuBLASLt knows for the nominal number of rows, among those that do not cut the
-  // sums along `in` into parts.
-  void choose(cublasLtHandle_t library) {
+  // The best that cuBLASLt knows for this number of rows, unless it cuts the sums along `in` into
+  // parts and must not.
+  void choose(cublasLtHandle_t library, std::int64_t rows, bool in_parts) {
     cublasLtMatmulPreference_t made = nullptr;
     check(blas().cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
     const Preference preference(made);
@@ -164,8 +177,10 @@ class Product {
             "cublasLtMatmulPreferenceSetAttribute", device_);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    if (!in_parts) {
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    }
     // Slices of tensors start at any row.
     const auto of_rows = [&](std::int64_t extent) {
       std::uint32_t bytes = 16;
@@ -176,8 +191,8 @@ class Product {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_rows(in_));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_rows(out_));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(out_));
-    const MatrixLayout from = layout(dtype_, in_, nominal_rows, device_);
-    const MatrixLayout into = layout(dtype_, out_, nominal_rows, device_);
+    const MatrixLayout from = layout(dtype_, in_, rows, device_);
+    const MatrixLayout into = layout(dtype_, out_, rows, device_);
     std::array<cublasLtMatmulHeuristicResult_t, most_proposals> proposals{};
     int found = 0;
     const cublasStatus_t status = blas().cublasLtMatmulAlgoGetHeuristic(
@@ -187,8 +202,8 @@ class Product {
       check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
     }
     const auto end = proposals.begin() + std::clamp(found, 0, most_proposals);
-    const auto best = std::find_if(proposals.begin(), end, [](const auto& proposal) {
-      return proposal.state == CUBLAS_STATUS_SUCCESS && in_one_piece(proposal.algo);
+    const auto best = std::find_if(proposals.begin(), end, [&](const auto& proposal) {
+      return proposal.state == CUBLAS_STATUS_SUCCESS && (in_parts || in_one_piece(proposal.algo));
     });
     require(best != end, Status::unavailable,
             "cuBLASLt has no product of {} inputs and {} outputs in {} on {}", in_, out_,
@@ -229,12 +244,14 @@ class Products {
            const Tensor& y) {
     const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
     const bool tf32 =
-        ops::tf32_allowed && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
-    auto& product = products_[{in, out, x.dtype(), tf32, epilogue}];
+        numerics.tf32 && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
+    const bool reproducible = numerics.reproducible;
+    const Case what{x.dtype(), tf32, !reproducible, in, out, reproducible ? nominal_rows : rows,
+                    epilogue};
+    auto& product = products_[what];
     void* workspace = workspace_.address_on(device_);
     if (product == nullptr) {
-      product = std::make_unique<Product>(library_.get(), device_, x.dtype(), tf32, in, out,
-                                          epilogue, workspace);
+      product = std::make_unique<Product>(library_.get(), device_, what, workspace);
     }
     const void* b = bias.empty() ? nullptr : bias.address_on(device_);
     if (product->takes(library_.get(), rows)) {
@@ -258,8 +275,7 @@ class Products {
   Device device_;
   Library library_;
   Tensor workspace_;
-  std::map<std::tuple<std::int64_t, std::int64_t, DType, bool, Epilogue>, std::unique_ptr<Product>>
-      products_;
+  std::map<Case, std::unique_ptr<Product>> products_;
 };
 
 // Never destroyed, as the streams that they run on.
