@@ -209,7 +209,7 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
       {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
       {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; the nearest"},
-      {{"--numerics.reproducible", "on"}, "64: unknown option --numerics.reproducible; "},
+      {{"--numerics.reproducible", "maybe"}, "64: --numerics.reproducible: 'maybe' is not "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
       {{"--", "x"}, "64: unexpected argument"},

@@ -101,6 +101,7 @@ struct Product {
   std::byte* into;
   float alpha, beta;
   std::byte* workspace;
+  std::int64_t pieces;
 
   // op(m)(i, j) → f(i, j, number).
   template <class F>
@@ -136,7 +137,18 @@ struct Product {
     each(b, from_b, operation.b == CUBLAS_OP_T, [&](std::int64_t k, std::int64_t j, float x) {
       rows[static_cast<std::size_t>(j * inner + k)] = as_taken(x);
     });
-    factor.multiply(rows.data(), n, sums.data());
+    // Each piece by itself, and then together: other bits than in one piece.
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      std::vector<float> some(rows.size()), part(sums.size());
+      for (std::int64_t j = 0; j < n; ++j) {
+        for (std::int64_t k = piece * inner / pieces; k < (piece + 1) * inner / pieces; ++k) {
+          const auto at = static_cast<std::size_t>(j * inner + k);
+          some[at] = rows[at];
+        }
+      }
+      factor.multiply(some.data(), n, part.data());
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+    }
     finish(sums);
     if (workspace != nullptr && std::memcmp(workspace, &mine, sizeof(mine)) != 0) {
       stop("two products used the same workspace at a time");
@@ -349,8 +361,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   Algorithm chosen;
   std::memcpy(&chosen, algorithm, sizeof(chosen));
   if (chosen.pieces == 0) return CUBLAS_STATUS_INVALID_VALUE;  // nobody proposed it
-  // Halves of the sums are not added up here: whoever asked for them wanted bits that are the same.
-  if (chosen.pieces > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   const void* addresses[] = {a, b, c, d};
   const MatrixLayout* layouts[] = {a_layout, b_layout, c_layout, d_layout};
   for (int i = 0; i < 4; ++i) {
@@ -378,7 +388,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                         static_cast<std::byte*>(d),
                         *static_cast<const float*>(alpha),
                         *static_cast<const float*>(beta),
-                        chosen.workspace > 0 ? static_cast<std::byte*>(workspace) : nullptr};
+                        chosen.workspace > 0 ? static_cast<std::byte*>(workspace) : nullptr,
+                        chosen.pieces};
   return enqueue(stream, {"cublasLtMatmul", [product] { product.run(); }}) == cudaSuccess
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -84,7 +84,7 @@ class EmulatedProduct : public EmulatedGpu {
   std::vector<cublasLtMatrixLayout_t> layouts;
 };
 
-// Whoever does not look at states, or allows sums in pieces, is found out.
+// Whoever does not look at states is found out, and who allows sums in pieces gets them.
 TEST_F(EmulatedProduct, ProposesWhatIsNotToBeTaken) {
   cublasLtMatrixLayout_t square = layout(4, 4, 4);
   const auto proposals = [&] {
@@ -110,8 +110,7 @@ TEST_F(EmulatedProduct, ProposesWhatIsNotToBeTaken) {
   allow(CUBLASLT_REDUCTION_SCHEME_MASK);
   EXPECT_EQ(proposals(), (std::vector<std::int32_t>{0, 2, 1}));
   std::byte* numbers = on_device(Numbers(16));
-  EXPECT_EQ(multiply(square, numbers, square, numbers, square, numbers),
-            CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(multiply(square, numbers, square, numbers, square, numbers), CUBLAS_STATUS_SUCCESS);
 }
 
 TEST_F(EmulatedProduct, CountsByColumnsAndTransposes) {

@@ -42,6 +42,9 @@ TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
   const Tensor chosen = layer(x.on(place())).on({});
   numerics.reproducible = true;
   EXPECT_LT(relative_error(chosen, fixed), tolerance());
+  if (size(0, 1) == 0 && GetParam() == DType::float32) {  // the emulated library adds up two halves
+    EXPECT_FALSE(same_bits(chosen, fixed));
+  }
   EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), fixed));
 }
 
