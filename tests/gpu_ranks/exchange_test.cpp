@@ -139,10 +139,13 @@ TEST(Transport, IsChosenByWhoSharesAGpu) {
   const comm::Group world = comm::Group::world();
   EXPECT_EQ(world.use_device({}, Transport::nccl, 100).transport(), Transport::automatic);
   EXPECT_EQ(world.use_device(device, Transport::mpi, 100).transport(), Transport::mpi);
-  // Everybody is on the same GPU.
+  // Everybody is on the same GPU, or alone.
   const comm::Group shared = world.use_device({0}, Transport::automatic, 100);
-  EXPECT_EQ(shared.transport(), world.size() == 1 ? Transport::nccl : Transport::mpi);
-  if (world.size() == 1) return;
+  EXPECT_EQ(shared.transport(), Transport::mpi);
+  if (world.size() == 1) {  // has no need of either
+    EXPECT_EQ(world.use_device({0}, Transport::nccl, 100).transport(), Transport::nccl);
+    return;
+  }
   if (world.on_this_host().size() < world.size()) return;
   if (const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE"); several == nullptr) {
     expect_error(

@@ -41,7 +41,9 @@ std::string why_not(const Group& group, Device device, bool several) {
 
 std::shared_ptr<Carrier> make_carrier(const Group& group, Device device, Transport transport,
                                       double seconds) {
-  if (transport == Transport::mpi) return make_mpi_carrier(device);
+  // A rank that has nobody to talk to needs no communicator, which takes a second and 0.2 GB.
+  const bool alone = transport == Transport::automatic && group.size() == 1;
+  if (transport == Transport::mpi || alone) return make_mpi_carrier(device);
   // What NCCL itself looks at. Only who asks for NCCL is taken at their word.
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool mine =

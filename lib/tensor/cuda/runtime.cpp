@@ -203,8 +203,20 @@ DeviceMemory memory(Device device) {
 
 std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address) {
   Context& c = context(device);
-  const cudaError_t status =
-      cudaMallocAsync(address, static_cast<std::size_t>(bytes), c.stream.get());
+  const auto ask = [&] {
+    return cudaMallocAsync(address, static_cast<std::size_t>(bytes), c.stream.get());
+  };
+  cudaError_t status = ask();
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    // The driver's pool may have enough, but in pieces; and graphs have memory of their own.
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(c.stream.get(), &capture), "cudaStreamIsCapturing");
+    if (capture == cudaStreamCaptureStatusNone) {
+      give_back_memory(device);
+      status = ask();
+    }
+  }
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail(Status::unavailable, "no memory left on {} for {}; {} are in use", to_string(device),
