@@ -1,196 +1,257 @@
-// Every operation of lib/ops on a GPU at the shapes of real models, beside what the GPU can do:
-//   build/tests/bench_gpu [float32|bfloat16|float16] [part of a name]
-// Medians of ten measurements, each of as many calls as fill 20 ms, with the host waiting once at
-// the end of each.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <functional>
+// Every operation of lib/ops on a GPU at the shapes of real models, as shares of what the GPU can
+// do; whole layers of the transformer; loading of weights:
+//   build/tests/bench_gpu [--tiny] [--filter PART-OF-A-NAME] [bfloat16] [float16] [float32]
+// All three types where none is named. Rows of Markdown, printed as they come; a share is of the
+// faster of two large products of the same type, or of a copy. Ends with 1 where a row failed.
+#include <cstring>
 #include <iostream>
+#include <memory>
 
-#include "base/report.hpp"
-#include "base/trace.hpp"
+#include "bench/gpu_bench.hpp"
+#include "comm/group.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
-#include "support/random_tensor.hpp"
-#include "tensor/cuda/runtime.hpp"
+#include "sampler/guidance.hpp"
+#include "sampler/steps.hpp"
 
 namespace reelmesh::bench {
 namespace {
 
 using ops::Linear;
 
-double seconds_of(Device device, const std::function<void()>& operation) {
-  const auto run = [&](int calls) {
-    cuda::synchronize(device);
-    const std::int64_t start = trace::now_ns();
-    for (int i = 0; i < calls; ++i) operation();
-    cuda::synchronize(device);
-    return static_cast<double>(trace::now_ns() - start) * 1e-9;
-  };
-  run(2);  // libraries choose, memory is taken
-  const int calls = std::clamp(static_cast<int>(0.02 / run(1)), 1, 1000);
-  std::vector<double> times;
-  for (int i = 0; i < 10; ++i) times.push_back(run(calls) / calls);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+// The rates of the machine. They are always measured, whatever the filter says.
+void machine(Bench& bench) {
+  for (const std::int64_t n :
+       bench.tiny() ? std::vector<std::int64_t>{64} : std::vector<std::int64_t>{4096, 8192}) {
+    bench.guarded("machine/product", [&] {
+      const Linear w(bench.numbers({n, n}, 0.01F));
+      const Tensor x = bench.numbers({n, n});
+      const double flops = 2.0 * double(n) * double(n) * double(n);
+      const double seconds = bench.seconds_of([&] { w(x); });
+      bench.product_is(flops / seconds);
+      bench.row(fmt::format("machine/product_{0}x{0}x{0}", n), seconds, flops, 0);
+    });
+  }
+  bench.guarded("machine/copy", [&] {
+    const std::int64_t bytes = bench.tiny() ? 1 << 16 : 1 << 30;
+    const Tensor x = bench.numbers({bytes / size_of(bench.dtype())}), y = x.clone();
+    const double seconds = bench.seconds_of([&] { y.copy_from(x); });
+    bench.copy_is(2.0 * double(bytes) / seconds);
+    bench.row(fmt::format("machine/copy_of_{}_MiB", bytes >> 20), seconds, 0, 2.0 * double(bytes));
+  });
 }
 
-class Bench {
- public:
-  Bench(Device device, DType dtype, std::string filter)
-      : device_(device), dtype_(dtype), filter_(std::move(filter)) {}
+// 49 frames of 480 × 720 as latents, with both branches of guidance.
+struct Clip {
+  std::int64_t frames = 13, rows = 60, columns = 90, text = 226, batch = 2;
+  std::int64_t video() const { return frames * (rows / 2) * (columns / 2); }
+  std::int64_t tokens() const { return text + video(); }
+};
 
-  // Random numbers on the device; the values of a large tensor repeat.
-  Tensor numbers(const Shape& shape, float scale = 1.0F) const {
-    return numbers(shape, dtype_, scale);
-  }
-  Tensor numbers(const Shape& shape, DType dtype, float scale = 1.0F) const {
-    constexpr std::int64_t some = 1'000'003;
-    const std::int64_t count = numel(shape);
-    const Tensor values = test::random_tensor({std::min(some, count)}, 1, dtype, scale).on(device_);
-    const Tensor all = Tensor::empty({count}, dtype, device_);
-    for (std::int64_t first = 0; first < count; first += some) {
-      const std::int64_t n = std::min(some, count - first);
-      all.rows(first, n).copy_from(values.rows(0, n));
-    }
-    return all.reshape(shape);
-  }
+Clip clip_of(const Bench& bench) { return bench.tiny() ? Clip{2, 8, 12, 10, 2} : Clip{}; }
 
-  // make() builds what the operation needs. flops: floating-point operations, or 0; bytes: read and
-  // written at least.
-  void add(const std::string& name, double flops, double bytes,
-           const std::function<std::function<void()>()>& make) {
-    if (name.find(filter_) == std::string::npos) return;
-    try {
-      const std::function<void()> operation = make();
-      const double seconds = seconds_of(device_, operation);
-      table_.row({name, fmt::format("{:.3f}", seconds * 1e3),
-                  flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-12) : "",
-                  bytes > 0 ? fmt::format("{:.0f}", bytes / seconds * 1e-9) : ""});
-    } catch (const Error& error) {
-      table_.row({name, error.what()});
-    }
-  }
-
-  void machine() {
-    const std::int64_t n = 8192;
-    add("machine: product of 8192 x 8192 x 8192", 2.0 * n * n * n, 0, [=, this] {
-      const auto w = std::make_shared<Linear>(numbers({n, n}, 0.01F));
-      return [w, x = numbers({n, n})] { (*w)(x); };
-    });
-    add("machine: copy of 1 GiB", 0, 2.0 * (1 << 30), [=, this] {
-      const Tensor x = numbers({(1 << 30) / size_of(dtype_)});
-      return [x, y = x.clone()] { y.copy_from(x); };
-    });
-  }
-
-  // One block of CogVideoX at 49 frames of 480 × 720, both branches of guidance.
-  void transformer(const std::string& model, std::int64_t heads) {
-    const std::int64_t d = heads * 64, tokens = 226 + 13 * 30 * 45, batch = 2;
-    const auto linear = [&](const char* name, std::int64_t in, std::int64_t out,
-                            ops::Activation activation) {
-      const double flops = 2.0 * double(tokens * batch) * double(in) * double(out);
-      add(fmt::format("{}: linear {} {} to {}", model, name, in, out), flops, 0, [=, this] {
-        const auto w = std::make_shared<Linear>(numbers({out, in}, 0.05F), numbers({out}));
-        return [=, x = numbers({tokens, batch, in})] { (*w)(x, activation); };
+// What one layer does.
+void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
+  const Clip clip = clip_of(bench);
+  const std::int64_t d = heads * 64, tokens = clip.tokens(), batch = clip.batch;
+  const auto linear = [&](const char* name, std::int64_t in, std::int64_t out,
+                          ops::Activation activation) {
+    const double flops = 2.0 * double(tokens * batch) * double(in) * double(out);
+    bench.add(fmt::format("{}/linear_{}_{}x{}x{}", model, name, tokens * batch, in, out), flops, 0,
+              [&, in, out, activation] {
+                const auto w =
+                    std::make_shared<Linear>(bench.numbers({out, in}, 0.05F), bench.numbers({out}));
+                return [=, x = bench.numbers({tokens, batch, in})] { (*w)(x, activation); };
+              });
+  };
+  linear("query", d, d, ops::Activation::none);
+  linear("key_value", d, 2 * d, ops::Activation::none);
+  linear("up_gelu", d, 4 * d, ops::Activation::gelu_tanh);
+  linear("down", 4 * d, d, ops::Activation::none);
+  const double pairs = double(batch * heads) * double(tokens) * double(tokens);
+  bench.add(
+      fmt::format("{}/attention_{}x{}x{}x64", model, tokens, batch, heads), 4 * pairs * 64, 0, [&] {
+        return
+            [qkv = bench.numbers({tokens, batch, 3, heads, 64})] { ops::attention(qkv, 0.125F); };
       });
+  const double bytes = double(tokens * batch * d * size_of(bench.dtype()));
+  bench.add(model + "/modulated_layer_norm", 0, 2 * bytes, [&] {
+    const ops::Modulation modulation{bench.numbers({batch, 6 * d}), 0, 1};
+    const Tensor w = bench.numbers({d}, DType::float32);
+    return [=, x = bench.numbers({tokens, batch, d}), y = bench.numbers({tokens, batch, d})] {
+      ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, y);
     };
-    linear("qkv", d, 3 * d, ops::Activation::none);
-    linear("out", d, d, ops::Activation::none);
-    linear("up gelu", d, 4 * d, ops::Activation::gelu_tanh);
-    linear("down", 4 * d, d, ops::Activation::none);
-    const double pairs = double(batch * heads) * double(tokens) * double(tokens);
-    add(model + ": attention", 4 * pairs * 64, 0, [=, this] {
-      return [qkv = numbers({tokens, batch, 3, heads, 64})] { ops::attention(qkv, 0.125F); };
-    });
-    const double bytes = double(tokens * batch * d * size_of(dtype_));
-    add(model + ": modulated layer norm", 0, 2 * bytes, [=, this] {
-      const ops::Modulation modulation{numbers({batch, 6 * d}), 0, 1};
-      return [=, x = numbers({tokens, batch, d}), y = numbers({tokens, batch, d}),
-              w = numbers({d})] { ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, y); };
-    });
-    add(model + ": gated residual", 0, 3 * bytes, [=, this] {
-      return [x = numbers({tokens, batch, d}), y = numbers({tokens, batch, d}, 1e-4F),
-              table = numbers({batch, 6 * d})] { ops::add_gated(x, y, table, 2); };
-    });
-    add(model + ": norm of heads and rotation", 0, 2 * bytes, [=, this] {
-      const ops::HeadNorm norm{numbers({64}, DType::float32), numbers({64}, DType::float32)};
-      return [=, qkv = numbers({tokens, batch, 3, heads, 64}),
-              c = numbers({tokens, 64}, DType::float32)] {
-        ops::normalise_and_rotate(qkv, norm, c, c);
+  });
+  bench.add(model + "/add_gated", 0, 3 * bytes, [&] {
+    return [x = bench.numbers({tokens, batch, d}), y = bench.numbers({tokens, batch, d}, 1e-4F),
+            table = bench.numbers({batch, 6 * d})] { ops::add_gated(x, y, table, 2); };
+  });
+  for (const bool rotate : {false, true}) {
+    bench.add(model + (rotate ? "/head_norm_and_rotation" : "/head_norm"), 0, 2 * bytes, [&] {
+      const ops::HeadNorm norm{bench.numbers({64}, DType::float32),
+                               bench.numbers({64}, DType::float32)};
+      const Tensor angles = rotate ? bench.numbers({tokens, 64}, DType::float32) : Tensor();
+      return [=, q = bench.numbers({tokens, batch, 1, heads, 64})] {
+        ops::normalise_and_rotate(q, norm, angles, angles);
       };
     });
   }
+}
 
-  void convolution(std::int64_t kt, std::int64_t frames, std::int64_t rows, std::int64_t columns,
-                   std::int64_t in, std::int64_t out) {
-    const double flops = 2.0 * double(frames * rows * columns) * double(in * out * kt * 9);
-    add(fmt::format("vae: convolution {}x3x3 {} to {} of {}x{}x{}", kt, in, out, frames, rows,
-                    columns),
-        flops, 0, [=, this] {
-          const auto w = std::make_shared<ops::Convolution>(numbers({out, in, kt, 3, 3}, 0.02F),
-                                                            numbers({out}));
-          const ops::RowWindow all{0, rows, rows};
-          return [=, x = numbers({frames, rows, columns, in})] { (*w)(x, all, all); };
-        });
+// What comes before and behind the layers of a step.
+void around(Bench& bench) {
+  const Clip clip = clip_of(bench);
+  const Shape extents{clip.frames, 16, clip.rows, clip.columns};
+  const double latent = double(numel(extents)) * 4,
+               tokens = double(numel(extents) * size_of(bench.dtype()));
+  const auto latents = [&] { return bench.numbers(extents, DType::float32); };
+  bench.add("step/patchify", 0, latent + tokens, [&] {
+    return [x = latents(), dtype = bench.dtype()] { ops::patchify(x, {}, dtype); };
+  });
+  bench.add("step/unpatchify", 0, latent + tokens, [&] {
+    return [=, x = bench.numbers({clip.video(), clip.batch, 64})] {
+      ops::unpatchify(x, 1, {}, extents);
+    };
+  });
+  bench.add("step/guidance", 0, 3 * latent, [&] {
+    return [a = latents(), b = latents(), out = latents()] { combine_guidance(6, a, b, out); };
+  });
+  bench.add("step/ddim", 0, 3 * latent, [&] {
+    return [v = latents(), x = latents()] { ddim_step({0.5F, 0.5F, 0.5F, 0.5F}, v, x); };
+  });
+  bench.add("step/dpm", 0, 6 * latent, [&] {
+    DpmCoefficients c{};
+    c.sample = 0.5F;
+    c.second_order = true;
+    return [=, v = latents(), noise = latents(), clean = latents(), x = latents()] {
+      dpm_step(c, v, noise, clean, x);
+    };
+  });
+}
+
+void convolution(Bench& bench, std::int64_t kt, const Shape& image, std::int64_t in,
+                 std::int64_t out) {
+  const std::int64_t frames = image[0], rows = image[1], columns = image[2];
+  const double flops = 2.0 * double(frames * rows * columns) * double(in * out * kt * 9);
+  bench.add(
+      fmt::format("vae/convolution_{}x3x3_{}_to_{}_{}x{}x{}", kt, in, out, frames, rows, columns),
+      flops, 0, [&] {
+        const auto w = std::make_shared<ops::Convolution>(bench.numbers({out, in, kt, 3, 3}, 0.02F),
+                                                          bench.numbers({out}));
+        const ops::RowWindow all{0, rows, rows};
+        return [=, x = bench.numbers({frames, rows, columns, in})] { (*w)(x, all, all); };
+      });
+}
+
+void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
+  const Shape shape{image[0], image[1], image[2], n};
+  const std::string place = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
+  const double bytes = double(numel(shape) * size_of(bench.dtype()));
+  bench.add("vae/group_sums" + place, 0, bytes,
+            [&] { return [x = bench.numbers(shape)] { ops::group_sums(x, 32, 8); }; });
+  bench.add("vae/spatial_norm_silu" + place, 0, 2 * bytes, [&] {
+    const std::int64_t latents = 2, frames = shape[0];
+    const Tensor w = bench.numbers({n}, DType::float32);
+    const Tensor s = bench.numbers({latents, shape[1] / 8, shape[2] / 8, n});
+    ops::SpatialNorm norm{
+        {std::vector<float>(32, 0.0F), std::vector<float>(32, 1.0F)}, w, w, s, s, {}};
+    for (std::int64_t t = 0; t < frames; ++t) norm.frame_of.push_back(t * latents / frames);
+    return [=, x = bench.numbers(shape), y = bench.numbers(shape)] {
+      ops::spatial_norm_silu(x, norm, y);
+    };
+  });
+}
+
+void decoder(Bench& bench) {
+  if (bench.tiny()) {
+    convolution(bench, 3, {2, 8, 8}, 16, 16);
+    group_norm(bench, {2, 16, 16}, 32);
+    return;
   }
+  convolution(bench, 3, {2, 60, 90}, 512, 512);
+  convolution(bench, 3, {4, 120, 180}, 256, 256);
+  convolution(bench, 3, {8, 240, 360}, 256, 256);
+  convolution(bench, 3, {8, 480, 720}, 128, 128);
+  convolution(bench, 1, {8, 480, 720}, 256, 256);
+  group_norm(bench, {4, 120, 180}, 512);
+  group_norm(bench, {8, 480, 720}, 128);
+  bench.add("vae/to_pixels_8x480x720", 0, double(8 * 480 * 720 * 3 * (size_of(bench.dtype()) + 1)),
+            [&] {
+              return [x = bench.numbers({8, 480, 720, 3})] { ops::to_pixels(x); };
+            });
+}
 
-  void norms_of_images() {
-    const std::int64_t frames = 8, rows = 480, columns = 720, n = 128;
-    const double bytes = double(frames * rows * columns * n * size_of(dtype_));
-    add("vae: group sums", 0, bytes, [=, this] {
-      return [x = numbers({frames, rows, columns, n})] { ops::group_sums(x, 32, 8); };
-    });
-    add("vae: spatial norm", 0, 2 * bytes, [=, this] {
-      const Tensor w = numbers({n}, DType::float32), s = numbers({2, 60, 90, n});
-      const ops::SpatialNorm norm{{std::vector<float>(32, 0.0F), std::vector<float>(32, 1.0F)},
-                                  w,
-                                  w,
-                                  s,
-                                  s,
-                                  {0, 0, 0, 0, 1, 1, 1, 1}};
-      return [=, x = numbers({frames, rows, columns, n})] { ops::spatial_norm_silu(x, norm, x); };
-    });
-  }
+// From memory of the host to the device, as a checkpoint's weights go.
+void upload(Bench& bench) {
+  const std::int64_t in = bench.tiny() ? 64 : 3072, out = 4 * in;
+  const std::int64_t row = in * size_of(bench.dtype());
+  bench.add(fmt::format("machine/upload_of_weights_{}x{}", out, in), 0, double(out * row), [&] {
+    const Tensor from = test::random_tensor({64, in}, 1, bench.dtype());
+    return [=, device = bench.device(), dtype = bench.dtype()] {
+      const Linear uploaded(
+          {in, out, dtype,
+           [=](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+             for (std::int64_t i = 0; i < count; ++i) {
+               std::memcpy(static_cast<std::byte*>(into) + i * stride * size_of(dtype),
+                           static_cast<const std::byte*>(from.raw()) + (first + i) % 64 * row,
+                           static_cast<std::size_t>(row));
+             }
+           },
+           device});
+    };
+  });
+}
 
-  std::string str() const { return table_.str(); }
-
- private:
-  Device device_;
-  DType dtype_;
-  std::string filter_;
-  Table table_{{"operation", "ms", "TFLOP/s", "GB/s"}};
-};
-
-int run(const std::string& type, const std::string& filter) {
+bool run(DType dtype, const Wish& wish) {
   const Device device = device_of_rank(Backend::cuda, 0);
-  const DType dtype = type == "float32"   ? DType::float32
-                      : type == "float16" ? DType::float16
-                                          : DType::bfloat16;
-  Bench bench(device, dtype, filter);
-  bench.machine();
-  bench.transformer("2b", 30);
-  bench.transformer("5b", 48);
-  bench.convolution(3, 2, 60, 90, 512, 512);
-  bench.convolution(3, 4, 240, 360, 256, 256);
-  bench.convolution(3, 8, 480, 720, 128, 128);
-  bench.convolution(1, 8, 480, 720, 256, 256);
-  bench.norms_of_images();
-  std::cout << name_of(dtype) << " on " << to_string(device) << ", CUDA " << cuda_versions() << '\n'
-            << bench.str();
-  return 0;
+  fmt::print("\n{} on {}, CUDA {}\n\n", name_of(dtype), name_of(device), cuda_versions());
+  fmt::print(
+      "| model/operation/type | ms | rate | of the machine |\n| --- | ---: | ---: | ---: |\n");
+  Bench bench(device, dtype, wish);
+  machine(bench);
+  transformer(bench, "2b", bench.tiny() ? 2 : 30);
+  transformer(bench, "5b", bench.tiny() ? 3 : 48);
+  bench_layers(bench, "2b");
+  bench_layers(bench, "5b");
+  around(bench);
+  decoder(bench);
+  upload(bench);
+  return !bench.failed();
+}
+
+int run(const std::vector<std::string>& words) {
+  Wish wish;
+  std::vector<DType> dtypes;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--tiny") {
+      wish.tiny = true;
+    } else if (words[i] == "--filter" && i + 1 < words.size()) {
+      wish.filter = words[++i];
+    } else {
+      const std::vector<DType> known{DType::bfloat16, DType::float16, DType::float32};
+      const auto found =
+          std::find_if(known.begin(), known.end(), [&](DType d) { return words[i] == name_of(d); });
+      require(found != known.end(), Status::usage,
+              "'{}': expected --tiny, --filter PART, bfloat16, float16 or float32", words[i]);
+      dtypes.push_back(*found);
+    }
+  }
+  if (dtypes.empty()) dtypes = {DType::bfloat16, DType::float16, DType::float32};
+  bool good = true;
+  for (const DType dtype : dtypes) good = run(dtype, wish) && good;
+  return good ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace reelmesh::bench
 
 int main(int argc, char** argv) {
+  const reelmesh::comm::Environment mpi;
   try {
-    return reelmesh::bench::run(argc > 1 ? argv[1] : "bfloat16", argc > 2 ? argv[2] : "");
+    return reelmesh::bench::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const reelmesh::Error& error) {
     std::cerr << "bench_gpu: " << error.what() << '\n';
     return static_cast<int>(error.status());

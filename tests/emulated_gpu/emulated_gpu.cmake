@@ -53,3 +53,10 @@ endforeach()
 emulated_gpu_ranks(shared 3 REELMESH_EMULATED_GPUS=1)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 3 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
+
+# The benchmark of GPUs, at tiny sizes: that it works, for here its times mean nothing.
+add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
+target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)
+add_test(NAME bench_gpu COMMAND bench_emulated_gpu --tiny)
+set_tests_properties(bench_gpu PROPERTIES TIMEOUT 300 LABELS unit
+                     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPU_MEMORY=1073741824")

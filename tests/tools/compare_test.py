@@ -37,6 +37,59 @@ class Compare(unittest.TestCase):
         lines = compare.table([({"encode": 1, "decode": 1}, 1, {"encode": 1}, 1)])
         self.assertEqual(len(lines), 3)
 
+    def test_first_calls_on_a_gpu_do_not_count(self):
+        spans = [("load", -1, 9e9), ("encode", -1, 9e9), ("encode", -1, 2e9), ("encode", -1, 4e9)]
+        for clip in (0, 1):
+            spans += [("denoise_step", step, (9 if step < 3 else step + clip) * 1e9)
+                      for step in range(5)]
+        spans += [("decode", -1, 7e9)]
+        self.assertEqual(compare.later_spans(spans),
+                         {"encode": 3.0, "denoise_step": 4.0, "decode": 7.0})
+
+    def test_averages_of_the_closing_table(self):
+        text = "load 1 0.03 s 0.03 s 0.03 s 0.01\ndenoise_step      1  0.96 s  0.96 s  0.96 s  0.1195"
+        self.assertEqual(compare.averages(text + "\n2 clips in 2 s\n\n"), {"denoise_step": 0.1195})
+
+    def test_the_table_of_a_gpu(self):
+        turns = [{"eager": {"denoise_step": 2.0, "decode": 3.0}, "compiled": {"denoise_step": 1.5},
+                  "reelmesh": {"denoise_step": ours}} for ours in (1.0, 0.5)]
+        lines = compare.gpu_table(turns)
+        self.assertEqual(lines[2], "| transformer step | 2 s | 1.5 s | 0.75 s | 2.00 to 4.00 | "
+                                   "1.50 to 3.00 |")
+        self.assertEqual(lines[3], "| decode | 3 s |  |  |  |  |")
+        self.assertEqual(len({line.count("|") for line in
+                              [*lines, compare.memory_row("a", 4 << 30, 2 << 30)]}), 1)
+        self.assertIn("| 2.00 |", compare.memory_row("a", 4 << 30, 2 << 30))
+        self.assertNotIn("0.00", compare.memory_row("a", 4 << 30, 0))
+
+    def test_what_each_device_is_given_unless_asked_otherwise(self):
+        cpu, gpu = compare.parse([]), compare.parse(["--device", "cuda", "--layers", "3"])
+        self.assertEqual((cpu.layers, cpu.frames, cpu.turns), (2, 9, 3))
+        self.assertEqual((gpu.layers, gpu.text_layers, gpu.frames, gpu.height), (3, None, 49, 480))
+        self.assertEqual(gpu.model.name, "cogvideox-2b-layers3")
+        status, text = run("--device", "cuda", "--steps", "3")
+        self.assertEqual(status, 64)
+        self.assertIn("--steps is at least 4", text)
+        status, text = run("--dtype", "float16")
+        self.assertEqual(status, 64)
+        self.assertIn("float16 is for --device cuda", text)
+
+    def test_what_pytorch_could_not_do_is_said(self):
+        lines = compare.remarks({
+            "notes": ["decode (eager): OutOfMemoryError: no"], "versions": {"torch": "2"},
+            "memory": {"encode": 1 << 30}, "compilation": 61.2,
+            "attention": {"shape": "2 x 30 x 9 x 64", "ms": {"flash": 1.0, "cudnn": "no kernel"}}})
+        self.assertEqual(lines, [
+            "PyTorch: decode (eager): OutOfMemoryError: no", "torch 2",
+            "PyTorch's memory: encode 1.00 GiB", "torch.compile and its steps took 61 s",
+            "PyTorch's attention of 2 x 30 x 9 x 64: flash 1.000 ms, cudnn (no kernel)"])
+        self.assertEqual(compare.remarks({}), [])
+
+    def test_on_a_gpu_one_may_fail(self):
+        self.assertIsNone(compare.tried("PyTorch", compare.fail, 70, "no diffusers"))
+        self.assertEqual(compare.tried("PyTorch", lambda x: x, 5), 5)
+        self.assertIn("/none/nvidia-smi: ", compare.first_line("/none/nvidia-smi"))
+
     def test_cores(self):
         self.assertEqual(compare.cores_of("0-2,5"), {0, 1, 2, 5})
         status, text = run("--cores", "one")

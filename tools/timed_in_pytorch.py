@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""What tools/compare_with_pytorch has PyTorch do, in a process of its own: a transformer step, a
+pass of the text encoder, a decode.
+
+    tools/timed_in_pytorch.py ORDERS
+
+ORDERS is a JSON object (see orders_of in compare_with_pytorch). The last line printed is one as
+well: "seconds" of each stage, and on a GPU "compiled" (the same for what torch.compile made),
+"memory" (bytes of tensors at the peak of each stage, "reserved" with what the allocator keeps for
+itself), "notes" (what could not be done, and why) and "versions". On processors the fastest of
+several calls counts; on a GPU the median, after calls that are not counted.
+"""
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+class Stages:
+    """Times stages, and on a GPU goes on where one fails."""
+
+    def __init__(self, device):
+        self.on_gpu, self.cuda = device != "cpu", device.startswith("cuda")
+        self.found = {"seconds": {}, "compiled": {}, "memory": {}, "notes": []}
+
+    def wait(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def once(self, function):
+        self.wait()
+        start = time.perf_counter()
+        function()
+        self.wait()
+        return time.perf_counter() - start
+
+    def time(self, stage, times, function, kind="seconds", warm=2):
+        if not self.on_gpu:
+            self.found[kind][stage] = min(self.once(function) for _ in range(times))
+            return
+        if self.cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            for _ in range(warm):
+                function()
+            self.found[kind][stage] = statistics.median(self.once(function) for _ in range(times))
+        except Exception as error:  # whatever a library throws; the other stages still count
+            what = str(error).strip().splitlines()
+            self.found["notes"].append(f"{stage} ({'eager' if kind == 'seconds' else kind}): "
+                                       f"{type(error).__name__}: {what[0] if what else ''}")
+        if self.cuda:
+            name = stage if kind == "seconds" else f"{stage}, {kind}"
+            self.found["memory"][name] = torch.cuda.max_memory_allocated()
+            self.found["memory"]["reserved"] = max(torch.cuda.max_memory_reserved(),
+                                                   self.found["memory"].get("reserved", 0))
+
+
+def load(kind, folder, orders):
+    dtype = getattr(torch, orders["dtype"])
+    return kind.from_pretrained(folder, torch_dtype=dtype).to(orders["device"]).eval()
+
+
+def cogvideox(orders, context):
+    """A step, a decode, and how to compile them."""
+    from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
+    from diffusers.models.embeddings import get_3d_rotary_pos_embed
+    model, device = orders["model"], orders["device"]
+    transformer = load(CogVideoXTransformer3DModel, f"{model}/transformer", orders)
+    config = transformer.config
+    frames = (orders["frames"] - 1) // 4 + 1
+    rows, columns = orders["height"] // 8, orders["width"] // 8
+    latents = torch.randn(1, frames, config.in_channels, rows, columns, dtype=context.dtype,
+                          device=device)
+    rotary = None
+    if config.use_rotary_positional_embeddings:
+        grid = rows // config.patch_size, columns // config.patch_size
+        rotary = get_3d_rotary_pos_embed(config.attention_head_dim, ((0, 0), grid), grid, frames,
+                                         device=torch.device(device))
+    timestep = torch.tensor([500, 500], device=device)
+
+    def step():
+        out = transformer(hidden_states=latents.repeat(2, 1, 1, 1, 1), timestep=timestep,
+                          encoder_hidden_states=context, image_rotary_emb=rotary)[0].float()
+        return out[0] + 6 * (out[1] - out[0])
+
+    def compile_step():
+        if orders["compile"] == "whole":
+            transformer.compile(mode=orders["compile_mode"])
+        else:
+            for block in transformer.transformer_blocks:
+                block.compile(mode=orders["compile_mode"])
+
+    vae = load(AutoencoderKLCogVideoX, f"{model}/vae", orders)
+    return step, lambda: vae.decode(latents.permute(0, 2, 1, 3, 4)), compile_step
+
+
+def open_sora(orders, context):
+    """The same. Position tables are not read, so their values differ; that costs no time."""
+    from diffusers import AutoencoderKL
+    from safetensors.torch import load_file
+    sys.path.insert(0, str(ROOT / "tools/reference"))
+    import opensora_release
+
+    def fused(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(
+            *(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+
+    def of_samples(q, k, v, p, attn_bias):
+        parts = zip(*(x.split(lengths, 1) for x, lengths in (
+            (q, attn_bias.queries), (k, attn_bias.keys), (v, attn_bias.keys))))
+        return torch.cat([fused(*part) for part in parts], 1)
+
+    def attend(self, x):  # of a whole sequence: stands for flash_attn
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.num_heads, self.head_dim).unbind(2)
+        return self.proj(fused(self.q_norm(q), self.k_norm(k), v).reshape(x.shape))
+
+    opensora_release.plain_attention = of_samples
+    blocks, stdit = opensora_release.load(orders["open_sora"],
+                                          ["models.layers.blocks", "models.stdit.stdit"])
+    blocks.Attention.forward = attend
+    folder = pathlib.Path(orders["model"], "transformer")
+    config = json.loads((folder / "config.json").read_text())
+    fields = {name: value for name, value in config.items() if not name.startswith("_")}
+    size = [orders["frames"], orders["height"] // 8, orders["width"] // 8]
+    model = stdit.STDiT(**{**fields, "input_size": size})
+    tensors = {}
+    for path in folder.glob("*.safetensors"):
+        tensors |= load_file(path)
+    model.load_state_dict({k: v for k, v in tensors.items() if "pos_embed" not in k}, strict=False)
+    device = orders["device"]
+    model = model.to(device, context.dtype).eval()
+    latents = torch.randn(1, 4, *size, dtype=context.dtype, device=device)
+    mask = torch.ones(1, context.shape[1], dtype=torch.long, device=device)
+    timestep = torch.tensor([500, 500], device=device)
+
+    def step():
+        out = model(latents.repeat(2, 1, 1, 1, 1), timestep, context[:, None], mask=mask).float()
+        return out[1] + 7 * (out[0] - out[1])
+
+    vae = load(AutoencoderKL, f"{orders['model']}/vae", orders)
+    return step, lambda: [vae.decode(frame[None]) for frame in latents[0].transpose(0, 1)], \
+        lambda: model.compile(mode=orders["compile_mode"])
+
+
+def attentions(orders, config, stages):
+    """Milliseconds of each of PyTorch's kernels for the attention of one layer."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    heads, channels = config["num_attention_heads"], config["attention_head_dim"]
+    tokens = config["max_text_seq_length"] + ((orders["frames"] - 1) // 4 + 1) * (
+        orders["height"] // 16) * (orders["width"] // 16)
+    q, k, v = (torch.randn(2, heads, tokens, channels, device=orders["device"],
+                           dtype=getattr(torch, orders["dtype"])) for _ in range(3))
+    found = {}
+    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"):
+        try:
+            with sdpa_kernel(getattr(SDPBackend, name)):
+                run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)
+                run(), run()
+                found[name.split("_")[0].lower()] = statistics.median(
+                    stages.once(run) for _ in range(10)) * 1e3
+        except Exception as error:  # this kernel does not take it
+            found[name.split("_")[0].lower()] = str(error).strip().splitlines()[0][:80]
+    return {"shape": f"2 x {heads} x {tokens} x {channels}", "ms": found}
+
+
+def versions(device):
+    import diffusers
+    import transformers
+    found = {"torch": torch.__version__, "diffusers": diffusers.__version__,
+             "transformers": transformers.__version__}
+    if device.startswith("cuda"):
+        found |= {"GPU": torch.cuda.get_device_name(), "CUDA": torch.version.cuda,
+                  "cuDNN": str(torch.backends.cudnn.version())}
+    return found
+
+
+def main(orders):
+    from transformers import T5EncoderModel
+    torch.set_num_threads(orders["threads"])
+    # float32 means float32, in convolutions too.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    device, model = orders["device"], orders["model"]
+    stages = Stages("emulated" if orders["gpu"] and device == "cpu" else device)
+    config = json.loads(pathlib.Path(model, "transformer/config.json").read_text())
+    family = open_sora if config["_class_name"] == "STDiT" else cogvideox
+    with torch.no_grad():
+        if orders["gpu"] and family is cogvideox:
+            stages.found["attention"] = attentions(orders, config, stages)
+        text = load(T5EncoderModel, f"{model}/text_encoder", orders)
+        tokens = config["model_max_length" if family is open_sora else "max_text_seq_length"]
+        ids = torch.arange(tokens, device=device)[None] % 1000
+        stages.time("encode", 2 if not orders["gpu"] else 5, lambda: text(ids))
+        context = text(ids)[0].to(getattr(torch, orders["dtype"])).repeat(2, 1, 1)
+        del text
+        step, decode, compile_step = family(orders, context)
+        stages.time("denoise_step", orders["steps"], step)
+        if orders["gpu"] and orders["compile"] != "no":
+            start = time.perf_counter()
+            compile_step()
+            stages.time("denoise_step", orders["steps"], step, "compiled", warm=3)
+            stages.found["compilation"] = time.perf_counter() - start
+        if orders["decode"]:
+            stages.time("decode", 2 if orders["gpu"] else 1, decode, warm=1)
+    stages.found["versions"] = versions(device)
+    print(json.dumps(stages.found))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
