@@ -131,7 +131,6 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
       commit_copies();  // so that there are always two groups
     }
 
-    const bool whole = first + tile <= p.key_count;
     std::uint32_t weights[M][tile / 16][4];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -148,7 +147,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
             if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
               s += place.bias(p, q)[k] * log2_e;
             }
-            if (!whole && k >= p.key_count) s = least;
+            if (k >= p.key_count) s = least;
             top = fmaxf(top, s);
           }
         }

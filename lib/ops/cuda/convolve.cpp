@@ -233,7 +233,10 @@ struct Plan {
 // The first that can run, in the order in which cuDNN proposes them.
 Plan plan_of(cudnnHandle_t library, DType dtype, const Shape& x, const Shape& w, const Shape& y) {
   Plan plan{.problem = problem_of(library, dtype, x, w, y), .config = {}, .execution = {}};
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+  // Mode B where A has no proposals (512 channels on compute capability 10.0): the engines of the
+  // fallback do without tensor cores.
+  for (const cudnnBackendHeurMode_t mode :
+       {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : configs_of(plan.problem, mode)) {
       if (unwanted(config, dtype)) continue;
       Descriptor execution = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
