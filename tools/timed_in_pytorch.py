@@ -170,14 +170,25 @@ def attentions(orders, config, stages):
 
 
 def versions(device):
-    import diffusers
-    import transformers
-    found = {"torch": torch.__version__, "diffusers": diffusers.__version__,
-             "transformers": transformers.__version__}
+    found = {"torch": torch.__version__}
+    for name in ("diffusers", "transformers"):
+        if name in sys.modules:
+            found[name] = sys.modules[name].__version__
     if device.startswith("cuda"):
         found |= {"GPU": torch.cuda.get_device_name(), "CUDA": torch.version.cuda,
                   "cuDNN": str(torch.backends.cudnn.version())}
     return found
+
+
+def time_denoising(stages, orders, step, decode, compile_step):
+    stages.time("denoise_step", orders["steps"], step)
+    if orders["gpu"] and orders["compile"] != "no":
+        start = time.perf_counter()
+        compile_step()
+        stages.time("denoise_step", orders["steps"], step, "compiled", warm=3)
+        stages.found["compilation"] = time.perf_counter() - start
+    if orders["decode"]:
+        stages.time("decode", 2 if orders["gpu"] else 1, decode, warm=1)
 
 
 def main(orders):
@@ -198,15 +209,12 @@ def main(orders):
         stages.time("encode", 2 if not orders["gpu"] else 5, lambda: text(ids))
         context = text(ids)[0].to(getattr(torch, orders["dtype"])).repeat(2, 1, 1)
         del text
-        step, decode, compile_step = family(orders, context)
-        stages.time("denoise_step", orders["steps"], step)
-        if orders["gpu"] and orders["compile"] != "no":
-            start = time.perf_counter()
-            compile_step()
-            stages.time("denoise_step", orders["steps"], step, "compiled", warm=3)
-            stages.found["compilation"] = time.perf_counter() - start
-        if orders["decode"]:
-            stages.time("decode", 2 if orders["gpu"] else 1, decode, warm=1)
+        try:
+            time_denoising(stages, orders, *family(orders, context))
+        except ImportError as error:
+            if not orders["gpu"]:
+                raise
+            stages.found["notes"].append(f"no step and no decode: {error}")
     stages.found["versions"] = versions(device)
     print(json.dumps(stages.found))
 

@@ -6,7 +6,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
+import unittest.mock
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/compare_with_pytorch"
 loader = importlib.machinery.SourceFileLoader("compare", str(TOOL))
@@ -89,6 +92,17 @@ class Compare(unittest.TestCase):
         self.assertIsNone(compare.tried("PyTorch", compare.fail, 70, "no diffusers"))
         self.assertEqual(compare.tried("PyTorch", lambda x: x, 5), 5)
         self.assertIn("/none/nvidia-smi: ", compare.first_line("/none/nvidia-smi"))
+
+    def test_memory_of_a_gpu_is_watched(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder, "nvidia-smi")
+            for answer, expected in (("300", 300 << 20), ("No devices were found", 0)):
+                tool.write_text(f"#!/bin/sh\necho '{answer}'\n")
+                tool.chmod(0o755)
+                with unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                    with compare.MemoryOfGpu() as gpu:
+                        time.sleep(0.5)
+                self.assertEqual(gpu.peak, expected)
 
     def test_cores(self):
         self.assertEqual(compare.cores_of("0-2,5"), {0, 1, 2, 5})
