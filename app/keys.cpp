@@ -233,9 +233,8 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
     {"device.memory-limit", "SIZES",
      "memory that a rank may use, such as 16GiB; a list such as 16GiB,16GiB,8GiB (one a rank) "
-     "gives "
-     "unlike ranks unlike limits. The plan keeps to it, or the job is refused (status 69); none: "
-     "no limit",
+     "gives unlike ranks unlike limits. The plan keeps to it, or the job is refused (status 69); "
+     "none: no limit",
      "none",
      [](Draft& d, Text text, Option option) { d.job.memory_limits = parse_limits(text, option); }},
     {"device.speeds", "LIST",
@@ -257,8 +256,7 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) { d.job.numerics.tf32 = parse_switch(text, option); }},
     {"numerics.reproducible", "YES|NO",
      "the same bits for every layout; no: GPUs may choose their products by the number of rows, "
-     "too "
-     "(CPUs have nothing that would be faster)",
+     "too (CPUs have nothing that would be faster)",
      "yes",
      [](Draft& d, Text text, Option option) {
        d.job.numerics.reproducible = parse_switch(text, option);

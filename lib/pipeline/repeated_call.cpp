@@ -30,8 +30,7 @@ void RepeatedCall::record() {
 
 const std::vector<Tensor>& RepeatedCall::operator()() {
   if constexpr (cuda_built) {
-    if (record_ && calls_ == 1) record();
-    ++calls_;
+    if (record_ && graph_ == nullptr && !results_.empty()) record();
     if (graph_ != nullptr) {
       graph_->replay();
       return results_;

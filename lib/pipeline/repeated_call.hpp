@@ -34,8 +34,7 @@ class RepeatedCall {
   Device device_;
   bool record_;
   Call call_;
-  int calls_ = 0;
-  std::vector<Tensor> results_;
+  std::vector<Tensor> results_;               ///< none before the first call
   std::shared_ptr<const cuda::Graph> graph_;  ///< null until it is recorded
 };
 

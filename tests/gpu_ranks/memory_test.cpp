@@ -10,15 +10,8 @@
 namespace reelmesh::test {
 namespace {
 
-class MemoryOnGpu : public testing::TestWithParam<DType> {
+class MemoryOnGpu : public OnOwnDevice<testing::TestWithParam<DType>> {
  protected:
-  void SetUp() override {
-    try {
-      device = own_device();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
   Precision precision() const { return {GetParam(), GetParam(), true}; }
   Checkpoint open(const char* part, const char* stem) const {
     return Checkpoint::open(reference.folder / part, stem).on(device);
@@ -40,7 +33,6 @@ class MemoryOnGpu : public testing::TestWithParam<DType> {
 
   Reference reference{"sincos"};
   comm::Group self = comm::Group::world().range(0, 1);
-  Device device;
 };
 INSTANTIATE_TEST_SUITE_P(Types, MemoryOnGpu, testing::Values(DType::float32, DType::bfloat16),
                          [](const auto& type) { return std::string(name_of(type.param)); });

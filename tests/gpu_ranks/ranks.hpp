@@ -14,6 +14,20 @@ inline Device own_device() {
   return device_of_rank(Backend::cuda, comm::Group::world().on_this_host().rank());
 }
 
+/// Tests of each rank by itself, on its device: skipped, with the reason, where there is none.
+template <class Test>
+class OnOwnDevice : public Test {
+ protected:
+  void SetUp() override {
+    try {
+      device = own_device();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  Device device;
+};
+
 /// Each test by each transport: skipped, with the reason, where that cannot be had.
 class RanksTest : public testing::TestWithParam<Transport> {
  protected:

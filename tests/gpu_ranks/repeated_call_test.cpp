@@ -9,14 +9,11 @@
 namespace reelmesh::test {
 namespace {
 
-class RepeatedCallOnGpu : public testing::Test {
+class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
  protected:
   void SetUp() override {
-    try {
-      device = own_device();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    OnOwnDevice::SetUp();
+    if (IsSkipped()) return;
     const comm::Group world = comm::Group::world();
     for (int rank = 0; rank < world.size(); ++rank) {
       if (const comm::Group alone = world.range(rank, 1); alone.member()) self = alone;
@@ -32,7 +29,6 @@ class RepeatedCallOnGpu : public testing::Test {
     }
   }
   comm::Group self;
-  Device device;
   Tensor x;
 };
 

@@ -1,22 +1,16 @@
 #include "comm/cuda/carrier.hpp"
 
-#include <cuda_runtime.h>
-
 #include <cstdlib>
 #include <map>
-
-#include "tensor/cuda/handles.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
 // The GPU of this rank, by a name that no GPU of another host has.
 std::string name_of_gpu(const Group& group, Device device) {
-  char bus[32] = {};
-  cuda::check(cudaDeviceGetPCIBusId(bus, sizeof bus, device.cuda), "cudaDeviceGetPCIBusId");
   // The first of the ranks that share memory.
   const std::string host = group.on_this_host().broadcast(std::to_string(group.rank()), 0);
-  return fmt::format("{} of the host of rank {}", bus, host);
+  return fmt::format("{} of the host of rank {}", bus_of(device), host);
 }
 
 // Why the ranks cannot use NCCL, as all of them see it; empty where they can. several: whether

@@ -136,9 +136,7 @@ class MpiCarrier final : public Carrier {
     road_->device = device;
     road_->direct = mpi_knows_devices();
     cuda::stream(device);  // makes it the current one
-    cudaStream_t stream = nullptr;
-    cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-    road_->copies = cuda::Stream(stream);
+    road_->copies = cuda::make_stream();
   }
   Transport transport() const override { return Transport::mpi; }
   std::unique_ptr<Journey> begin(MPI_Comm comm, std::span<const int> /*places*/,

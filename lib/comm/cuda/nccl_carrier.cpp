@@ -102,10 +102,7 @@ Link::Link(const Group& group, Device device, double seconds)
   int least = 0, greatest = 0;
   cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
               "cudaDeviceGetStreamPriorityRange");
-  cudaStream_t stream = nullptr;
-  cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
-              "cudaStreamCreateWithPriority");
-  stream_ = cuda::Stream(stream);
+  stream_ = cuda::make_stream(greatest);
   for (Moment& moment : over_) moment.event = cuda::make_event();
   start(group);
   links().insert(this);
@@ -196,9 +193,7 @@ std::size_t Link::begin(std::span<const int> places, std::span<const Message> se
                         std::span<const Message> receives) {
   check_health();
   const cudaStream_t compute = cuda::stream(device_);
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  cuda::check(cudaStreamIsCapturing(compute, &capture), "cudaStreamIsCapturing");
-  const bool captured = capture != cudaStreamCaptureStatusNone;
+  const bool captured = cuda::captures(compute);
   const std::size_t at = begun_++ % most_ahead;
   Moment& over = over_[at];
   if (!captured && !over.captured) cuda::wait(over.event.get());

@@ -15,6 +15,12 @@ using Stream = Handle<cudaStream_t, &cudaStreamDestroy>;
 using Event = Handle<cudaEvent_t, &cudaEventDestroy>;
 using Pinned = Handle<void*, &cudaFreeHost>;
 
+/// A new stream of the thread's current device; the lower the priority's number, the sooner its
+/// work is done.
+Stream make_stream(int priority = 0);
+/// Whether what the stream is asked for is recorded for a graph.
+bool captures(cudaStream_t stream);
+
 /// A new event, which keeps no time.
 Event make_event();
 /// Waits for what was on its stream when the event was recorded; watched (cuda::watch).

@@ -56,9 +56,7 @@ std::unique_ptr<Context> make_context(int ordinal) {
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
         "cudaDeviceGetAttribute");
   context->capability = 10 * major + minor;
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  context->stream = Stream(stream);
+  context->stream = make_stream();
   context->reached = make_event();
   for (int i = 0; i < 2; ++i) {
     void* memory = nullptr;
@@ -100,6 +98,19 @@ void check(cudaError_t status, const char* call) {
   fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {} ({})", call,
        known ? to_string(Device{ordinal}) : "no device", cudaGetErrorString(status),
        cudaGetErrorName(status));
+}
+
+Stream make_stream(int priority) {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+        "cudaStreamCreateWithPriority");
+  return Stream(stream);
+}
+
+bool captures(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 Event make_event() {
@@ -210,9 +221,7 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     // The driver's pool may have enough, but in pieces; and graphs have memory of their own.
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(c.stream.get(), &capture), "cudaStreamIsCapturing");
-    if (capture == cudaStreamCaptureStatusNone) {
+    if (!captures(c.stream.get())) {
       give_back_memory(device);
       status = ask();
     }
