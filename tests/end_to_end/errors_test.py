@@ -348,9 +348,6 @@ class RankTest(Refusal):
         reference = Reference("rotary")
         words = [PROGRAM, "run"] + arguments(reference.options(self.output, **size))
         limit = 140000  # KiB
-        version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
-        if "CUDA: " in version.stdout:
-            limit += 190000  # the data of its libraries
         limited = ["sh", "-c", f'ulimit -d {limit}; exec "$0" "$@"'] + words
         for ranks in ((words, words, limited), (limited, limited, limited), (limited,)):
             with self.subTest(limited=[rank == limited for rank in ranks]):
