@@ -1,0 +1,189 @@
+#include "ops/cuda/dnn.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "tensor/cuda/handles.hpp"
+
+namespace reelmesh::gpu::dnn {
+namespace {
+
+cudnnDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return CUDNN_DATA_FLOAT;
+    case DType::bfloat16:
+      return CUDNN_DATA_BFLOAT16;
+    case DType::float16:
+      return CUDNN_DATA_HALF;
+    default:
+      fail(Status::internal, "cuDNN with {}", name_of(dtype));
+  }
+}
+
+}  // namespace
+
+const Functions& functions() {
+  static const Functions all;
+  return all;
+}
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char detail[1024] = "";
+  functions().cudnnGetLastErrorString(detail, sizeof(detail));
+  const bool lacking = status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 ||
+                       status == CUDNN_STATUS_ALLOC_FAILED ||
+                       status == CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING;
+  fail(lacking ? Status::unavailable : Status::internal, "{} failed: {} ({})", call,
+       functions().cudnnGetErrorString(status), detail);
+}
+
+Descriptor make(cudnnBackendDescriptorType_t type) {
+  cudnnBackendDescriptor_t made = nullptr;
+  check(functions().cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor");
+  return Descriptor(made);
+}
+
+cudnnStatus_t finalize(const Descriptor& descriptor) {
+  return functions().cudnnBackendFinalize(descriptor.get());
+}
+
+void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
+         const std::vector<std::int64_t>& values) {
+  set(descriptor, name, CUDNN_TYPE_INT64, values);
+}
+
+void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name, const Descriptor& value) {
+  set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+      std::vector<cudnnBackendDescriptor_t>{value.get()});
+}
+
+Descriptor tensor(const TensorView& view) {
+  Descriptor made = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  set(made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
+      std::vector<cudnnDataType_t>{type_of(view.dtype)});
+  set(made, CUDNN_ATTR_TENSOR_DIMENSIONS, view.extents);
+  set(made, CUDNN_ATTR_TENSOR_STRIDES, view.strides);
+  set(made, CUDNN_ATTR_TENSOR_UNIQUE_ID, {view.uid});
+  set(made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {view.by_value ? size_of(view.dtype) : 16});
+  if (view.by_value) {
+    const bool yes = true;
+    check(functions().cudnnBackendSetAttribute(made.get(), CUDNN_ATTR_TENSOR_IS_BY_VALUE,
+                                               CUDNN_TYPE_BOOLEAN, 1, &yes),
+          "cudnnBackendSetAttribute");
+  }
+  check(finalize(made), "finalize a tensor");
+  return made;
+}
+
+// Never destroyed, as the streams that they run on.
+cudnnHandle_t library(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::map<int, cudnnHandle_t>;
+  const std::lock_guard lock(mutex);
+  const auto found = all.find(device.cuda);
+  if (found != all.end()) return found->second;
+  cudaStream_t stream = cuda::stream(device);  // makes the device the current one
+  cudnnHandle_t made = nullptr;
+  check(functions().cudnnCreate(&made), "cudnnCreate");
+  check(functions().cudnnSetStream(made, stream), "cudnnSetStream");
+  all[device.cuda] = made;
+  return made;
+}
+
+Descriptor graph_of(cudnnHandle_t library, const Descriptor& operation) {
+  Descriptor graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
+      std::vector<cudnnHandle_t>{library});
+  set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  check(finalize(graph), "finalize a graph");
+  return graph;
+}
+
+std::vector<Descriptor> configs_of(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+  const Descriptor heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE,
+      std::vector<cudnnBackendHeurMode_t>{mode});
+  if (finalize(heuristics) != CUDNN_STATUS_SUCCESS) return {};
+  std::int64_t count = 0;
+  const auto results = [&](std::int64_t room, cudnnBackendDescriptor_t* into) {
+    check(functions().cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count, into),
+          "cudnnBackendGetAttribute of heuristics");
+  };
+  results(0, nullptr);
+  std::vector<Descriptor> configs;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < count; ++i) {
+    configs.push_back(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+    raw.push_back(configs.back().get());
+  }
+  results(count, raw.data());
+  configs.resize(static_cast<std::size_t>(std::min<std::int64_t>(count, std::ssize(configs))));
+  return configs;
+}
+
+Engine::Engine(const Descriptor& config)
+    : owner_(make(CUDNN_BACKEND_ENGINE_DESCRIPTOR)), engine_(owner_.get()) {
+  std::int64_t count = 0;
+  check(functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine_),
+        "cudnnBackendGetAttribute of an engine");
+}
+
+std::vector<cudnnBackendNumericalNote_t> Engine::notes() const {
+  std::int64_t count = 0;
+  std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  check(functions().cudnnBackendGetAttribute(
+            engine_, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+            static_cast<std::int64_t>(notes.size()), &count, notes.data()),
+        "cudnnBackendGetAttribute of an engine's notes");
+  notes.resize(static_cast<std::size_t>(std::min<std::int64_t>(count, std::ssize(notes))));
+  return notes;
+}
+
+std::int64_t Engine::index() const {
+  std::int64_t count = 0, index = 0;
+  check(functions().cudnnBackendGetAttribute(engine_, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                             CUDNN_TYPE_INT64, 1, &count, &index),
+        "cudnnBackendGetAttribute of an engine's index");
+  return index;
+}
+
+std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
+  Plan plan{.execution = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)};
+  set(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
+      std::vector<cudnnHandle_t>{library});
+  set(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  if (finalize(plan.execution) != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  std::int64_t count = 0;
+  check(functions().cudnnBackendGetAttribute(plan.execution.get(),
+                                             CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                             CUDNN_TYPE_INT64, 1, &count, &plan.workspace),
+        "cudnnBackendGetAttribute of a plan");
+  return plan;
+}
+
+void run(Device device, const Plan& plan, const std::vector<Argument>& arguments) {
+  const Tensor workspace = Tensor::empty({plan.workspace}, DType::uint8, device);
+  std::vector<std::int64_t> uids;
+  std::vector<void*> addresses;
+  for (const Argument& argument : arguments) {
+    uids.push_back(argument.uid);
+    addresses.push_back(argument.address);
+  }
+  const Descriptor pack = make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids);
+  set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses);
+  set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
+      std::vector<void*>{workspace.address_on(device)});
+  check(finalize(pack), "finalize arguments");
+  check(functions().cudnnBackendExecute(library(device), plan.execution.get(), pack.get()),
+        "cudnnBackendExecute");
+}
+
+}  // namespace reelmesh::gpu::dnn
