@@ -90,7 +90,7 @@ void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std:
 }
 
 struct Extents {
-  std::int64_t queries = 0, batch = 0, heads = 0, channels = 0;
+  std::int64_t sequences = 0, queries = 0, batch = 0, heads = 0, channels = 0;
 };
 
 // T: type of the tensors, C: type of the products.
@@ -103,36 +103,46 @@ class Streamed : public Attention::Work {
         queries_(std::move(queries)),
         bias_(std::move(bias)),
         scale_(scale * log2_e),
-        total_(Tensor::empty({extents.queries, extents.batch, extents.heads, extents.channels},
-                             DType::float32)),
-        largest_(Tensor::empty({extents.batch * extents.heads, extents.queries}, DType::float32)),
+        pairs_(extents.sequences * extents.batch * extents.heads),
+        total_(Tensor::empty(
+            {extents.sequences * extents.queries, extents.batch, extents.heads, extents.channels},
+            DType::float32)),
+        largest_(Tensor::empty({pairs_, extents.queries}, DType::float32)),
         sum_(Tensor::empty(largest_.shape(), DType::float32)),
         last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
   void add(const Rows& keys, const Rows& values, std::int64_t count) override {
     expect(keys_ % block_keys == 0, "{} keys before more", keys_);
-    const std::int64_t pairs = extents_.batch * extents_.heads;
     if (count > 0 && !total_.empty()) {
-      trace::recorder().flops += 4 * pairs * extents_.queries * count * extents_.channels;
-      pack(keys, values, count);
+      trace::recorder().flops += 4 * total_.numel() * count;
+      const Packings packings = prepare(keys, values, count);
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
-      parallel_for(pairs * tiles, 1, [&](std::int64_t task) {
-        attend(task / tiles, task % tiles * tile_rows, count);
-      });
+      for (std::int64_t first = 0; first < pairs_; first += Attention::pairs_at_once) {
+        const std::int64_t some = std::min(Attention::pairs_at_once, pairs_ - first);
+        parallel_for(some * blocks_, 1, [&](std::int64_t task) {
+          const std::int64_t pair = task / blocks_;
+          pack(keys, values, packings, first + pair, task % blocks_, packed(pair, task % blocks_));
+        });
+        parallel_for(some * tiles, 1, [&](std::int64_t task) {
+          const std::int64_t pair = task / tiles;
+          attend(first + pair, task % tiles * tile_rows, count, packed(pair, 0));
+        });
+      }
     }
     keys_ += count;
   }
 
   Tensor finish() override {
     expect(keys_ > 0 || total_.empty(), "attention without keys");
-    const auto& [queries, batch, heads, channels] = extents_;
+    const auto& [sequences, queries, batch, heads, channels] = extents_;
     const Tensor out =
         dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(total_.shape(), dtype_of<T>());
-    parallel_for(queries, 16, [&](std::int64_t query) {
+    parallel_for(sequences * queries, 16, [&](std::int64_t row) {
+      const std::int64_t sequence = row / queries, query = row % queries;
       for (std::int64_t pair = 0; pair < batch * heads; ++pair) {
-        const std::int64_t at = (query * batch * heads + pair) * channels;
+        const std::int64_t at = (row * batch * heads + pair) * channels;
         const float* from = total_.data<float>() + at;
-        const float sum = sum_.data<float>()[pair * queries + query];
+        const float sum = sum_.data<float>()[(sequence * batch * heads + pair) * queries + query];
         T* y = out.data<T>() + at;
         for (std::int64_t c = 0; c < channels; ++c) y[c] = T(from[c] / sum);
       }
@@ -149,12 +159,21 @@ class Streamed : public Attention::Work {
   struct Tile {
     Products whole, rest;
   };
+  // How a block of so many keys and values is packed.
+  struct Packing {
+    Primitive keys, values;
+  };
+  struct Packings {
+    Packing whole, rest;
+  };
 
-  // The row of a pair = batch item · heads + head. From row to row it is stride(rows) further.
+  // The row of a pair = (sequence · batch + batch item) · heads + head. From row to row it is
+  // stride(rows) further.
   const T* at(const Rows& rows, std::int64_t pair, std::int64_t row) const {
-    const auto& [queries, batch, heads, channels] = extents_;
-    const std::int64_t part = pair / heads * rows.tensor.shape(2) + rows.part;
-    return rows.tensor.template data<T>() + row * stride(rows) +
+    const auto& [sequences, queries, batch, heads, channels] = extents_;
+    const std::int64_t part = pair / heads % batch * rows.tensor.shape(2) + rows.part;
+    return rows.tensor.template data<T>() +
+           (pair / (batch * heads) * rows.count() + row) * stride(rows) +
            (part * heads + pair % heads) * channels;
   }
   static std::int64_t stride(const Rows& rows) {
@@ -164,12 +183,15 @@ class Streamed : public Attention::Work {
     const Tile& tile = rows == tile_rows ? tile_ : last_tile_;
     return keys == block_keys ? tile.whole : tile.rest;
   }
+  std::int64_t block_elements() const { return key_elements_ + value_elements_; }
+  // pair: of those packed together.
   C* packed(std::int64_t pair, std::int64_t block) const {
-    return packed_.data<C>() + (pair * blocks_ + block) * (key_elements_ + value_elements_);
+    return packed_.data<C>() + (pair * blocks_ + block) * block_elements();
   }
 
-  void pack(const Rows& keys, const Rows& values, std::int64_t count) {
-    const std::int64_t channels = extents_.channels, pairs = extents_.batch * extents_.heads;
+  // Products for the keys of an addition, and the room to pack them.
+  Packings prepare(const Rows& keys, const Rows& values, std::int64_t count) {
+    const std::int64_t channels = extents_.channels;
     const std::int64_t rest = count % block_keys;
     const auto make = [&](std::int64_t rows, Tile& tile) {
       const auto products = [&](std::int64_t n) {
@@ -190,43 +212,42 @@ class Streamed : public Attention::Work {
       value_elements_ = std::max(value_elements_, tile_.rest.values.packed_elements());
     }
     blocks_ = (count + block_keys - 1) / block_keys;
-    const std::int64_t elements = pairs * blocks_ * (key_elements_ + value_elements_);
+    const std::int64_t elements =
+        std::min(pairs_, Attention::pairs_at_once) * blocks_ * block_elements();
     if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
-    // Keys and values of a tensor whose type is that of the products are packed where they lie.
-    constexpr bool direct = std::is_same_v<T, C>;
-    struct Packings {
-      Primitive keys, values;
+    const auto packing = [&](const Products& products) {
+      return Packing{products.scores.packing(true, direct ? stride(keys) : channels),
+                     products.values.packing(false, direct ? stride(values) : channels)};
     };
-    const auto packings = [&](const Products& products) {
-      return Packings{products.scores.packing(true, direct ? stride(keys) : channels),
-                      products.values.packing(false, direct ? stride(values) : channels)};
-    };
-    const Packings whole = count >= block_keys ? packings(tile_.whole) : Packings{};
-    const Packings last = rest > 0 ? packings(tile_.rest) : Packings{};
-    parallel_for(pairs * blocks_, 1, [&](std::int64_t task) {
-      const std::int64_t pair = task / blocks_, block = task % blocks_;
-      const std::int64_t n = std::min(block_keys, count - block * block_keys);
-      const Packings& packing = n == block_keys ? whole : last;
-      const auto pack_rows = [&](const Rows& rows, const Primitive& how, C* into) {
-        const T* from = at(rows, pair, block * block_keys);
-        if constexpr (direct) {
-          how.run({from, into});
-        } else {
-          auto* dense = static_cast<C*>(
-              thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
-          gather_rows(from, stride(rows), n, channels, dense);
-          how.run({dense, into});
-        }
-      };
-      pack_rows(keys, packing.keys, packed(pair, block));
-      pack_rows(values, packing.values, packed(pair, block) + key_elements_);
-    });
+    return {count >= block_keys ? packing(tile_.whole) : Packing{},
+            rest > 0 ? packing(tile_.rest) : Packing{}};
   }
 
-  // One tile of queries meets the packed keys; what it has so far is kept from addition to
-  // addition.
-  void attend(std::int64_t pair, std::int64_t first, std::int64_t keys) const {
-    const auto& [queries, batch, heads, channels] = extents_;
+  // One block of the keys and values of a pair.
+  void pack(const Rows& keys, const Rows& values, const Packings& packings, std::int64_t pair,
+            std::int64_t block, C* into) const {
+    const std::int64_t channels = extents_.channels;
+    const std::int64_t n = std::min(block_keys, keys.count() - block * block_keys);
+    const Packing& packing = n == block_keys ? packings.whole : packings.rest;
+    const auto pack_rows = [&](const Rows& rows, const Primitive& how, C* to) {
+      const T* from = at(rows, pair, block * block_keys);
+      if constexpr (direct) {
+        how.run({from, to});
+      } else {
+        auto* dense = static_cast<C*>(
+            thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
+        gather_rows(from, stride(rows), n, channels, dense);
+        how.run({dense, to});
+      }
+    };
+    pack_rows(keys, packing.keys, into);
+    pack_rows(values, packing.values, into + key_elements_);
+  }
+
+  // One tile of queries meets the keys packed from here on; what it has so far is kept from
+  // addition to addition.
+  void attend(std::int64_t pair, std::int64_t first, std::int64_t keys, const C* packed) const {
+    const auto& [sequences, queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
     const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
     auto* query = static_cast<C*>(
@@ -241,7 +262,10 @@ class Streamed : public Attention::Work {
     std::fill_n(query, rows * channels, C(0.0F));
     gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
 
-    float* kept = total_.data<float>() + (first * batch * heads + pair) * channels;
+    const std::int64_t sequence = pair / (batch * heads);
+    float* kept =
+        total_.data<float>() +
+        ((sequence * queries + first) * batch * heads + pair % (batch * heads)) * channels;
     const std::int64_t kept_stride = batch * heads * channels;
     float* kept_largest = largest_.data<float>() + pair * queries + first;
     float* kept_sum = sum_.data<float>() + pair * queries + first;
@@ -255,10 +279,10 @@ class Streamed : public Attention::Work {
       std::copy_n(kept_sum, count, sum);
     }
 
-    for (std::int64_t block = 0; block < blocks_; ++block) {
+    for (std::int64_t block = 0; block < blocks_; ++block, packed += block_elements()) {
       const std::int64_t n = std::min(block_keys, keys - block * block_keys);
       const Products& products = products_of(rows, n);
-      products.scores.run(query, packed(pair, block), scores);
+      products.scores.run(query, packed, scores);
       for (std::int64_t r = 0; r < rows; ++r) {
         const float* bias = bias_.empty() || r >= count
                                 ? nullptr
@@ -272,7 +296,7 @@ class Streamed : public Attention::Work {
         convert(scores, DType::float32, narrow, dtype_of<C>(), rows * n);
         weights = narrow;
       }
-      products.values.run(weights, packed(pair, block) + key_elements_, block_out);
+      products.values.run(weights, packed + key_elements_, block_out);
       for (std::int64_t r = 0; r < count; ++r) {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
@@ -284,13 +308,17 @@ class Streamed : public Attention::Work {
     std::copy_n(sum, count, kept_sum);
   }
 
+  // Keys and values of a tensor whose type is that of the products are packed where they lie.
+  static constexpr bool direct = std::is_same_v<T, C>;
+
   Extents extents_;
   Rows queries_;
   Tensor bias_;
   float scale_;
-  Tensor total_;           // float32 [query, batch, head, channel]: sums of weighted values
-  Tensor largest_, sum_;   // float32 [batch · head, query]: largest score, sum of weights
-  std::int64_t keys_ = 0;  // so far
+  std::int64_t pairs_;     // sequences · batch items · heads
+  Tensor total_;           // float32, as the result: sums of weighted values
+  Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
+  std::int64_t keys_ = 0;  // of a sequence, so far
   std::int64_t blocks_ = 0;
   std::int64_t last_rows_;  // of the products for the last tile of queries
   Tile tile_, last_tile_;
@@ -304,7 +332,7 @@ std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const
     if (queries.tensor.device().is_cuda()) return gpu::attention_work(queries, scale, bias);
   }
   const Shape& shape = queries.tensor.shape();
-  const Extents extents{shape[0], shape[1], shape[3], shape[4]};
+  const Extents extents{queries.sequences, queries.count(), shape[1], shape[3], shape[4]};
   const DType dtype = queries.tensor.dtype();
   return visit_float(dtype, [&](auto type) -> std::unique_ptr<Attention::Work> {
     using T = decltype(type);
@@ -315,21 +343,29 @@ std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const
   });
 }
 
+bool divides(std::int64_t sequences, std::int64_t rows) {
+  return sequences > 0 ? rows % sequences == 0 : sequences == 0 && rows == 0;
+}
+
 }  // namespace
 
-Attention::Attention(const Tensor& queries, float scale) {
-  expect(queries.shape().size() == 4, "attention of {}", to_string(queries.shape()));
+Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences)
+    : sequences_(sequences) {
+  expect(queries.shape().size() == 4 && divides(sequences, queries.shape(0)),
+         "attention of {} in {} sequences", to_string(queries.shape()), sequences);
   Shape shape = queries.shape();
   shape.insert(shape.begin() + 2, 1);
-  work_ = work_on({queries.reshape(std::move(shape)), 0}, scale, {});
+  work_ = work_on({queries.reshape(std::move(shape)), 0, sequences}, scale, {});
 }
 
 Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
-  expect(keys_values.shape().size() == 5 && keys_values.shape(2) == 2, "attention to {}",
-         to_string(keys_values.shape()));
-  work_->add({keys_values, 0}, {keys_values, 1}, keys_values.shape(0));
+  const Shape& shape = keys_values.shape();
+  expect(shape.size() == 5 && shape[2] == 2 && divides(sequences_, shape[0]),
+         "attention to {} in {} sequences", to_string(shape), sequences_);
+  const Rows keys{keys_values, 0, sequences_}, values{keys_values, 1, sequences_};
+  work_->add(keys, values, keys.count());
 }
 
 Tensor Attention::finish() { return work_->finish(); }

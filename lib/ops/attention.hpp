@@ -13,23 +13,27 @@ class Attention {
  public:
   /// Keys of one block. Every addition but the last is of a multiple of it.
   static constexpr std::int64_t block_keys = 512;
+  /// Heads of batch items whose keys are packed together on the CPU, of all sequences.
+  static constexpr std::int64_t pairs_at_once = 256;
 
-  /// queries: [query, batch, head, channel], not to be changed before the end. Queries and heads
-  /// may be none.
-  Attention(const Tensor& queries, float scale);
+  /// Sequences side by side, equally long; the queries of each attend to its own keys only.
+  /// queries: [sequence · query, batch, head, channel], not to be changed before the end.
+  /// Sequences, queries and heads may be none.
+  Attention(const Tensor& queries, float scale, std::int64_t sequences = 1);
   ~Attention();
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  /// The next keys and their values, all of one type with the queries: [key, batch, 2, head,
-  /// channel].
+  /// The next keys of every sequence and their values, all of one type with the queries: [sequence
+  /// · key, batch, 2, head, channel].
   void add(const Tensor& keys_values);
-  /// → [query, batch, head, channel] of the queries' type. Once, after all keys.
+  /// → [sequence · query, batch, head, channel] of the queries' type. Once, after all keys.
   Tensor finish();
 
   class Work;  ///< for one type
 
  private:
+  std::int64_t sequences_;
   std::unique_ptr<Work> work_;
 };
 

@@ -4,16 +4,19 @@
 
 namespace reelmesh::ops {
 
-/// Queries, keys or values within a tensor [row, batch, part, head, channel].
+/// Queries, keys or values within a tensor [sequence · row, batch, part, head, channel].
 struct Rows {
   Tensor tensor;
   std::int64_t part = 0;
+  std::int64_t sequences = 1;
+  /// Rows of one sequence.
+  std::int64_t count() const { return sequences == 0 ? 0 : tensor.shape(0) / sequences; }
 };
 
 class Attention::Work {
  public:
   virtual ~Work() = default;
-  /// Keys and values: equally many rows, `count`.
+  /// Keys and values, in as many sequences as the queries: `count` rows of each sequence.
   virtual void add(const Rows& keys, const Rows& values, std::int64_t count) = 0;
   virtual Tensor finish() = 0;
 };

@@ -157,6 +157,47 @@ TEST_P(AttentionKernel, HeadsAndItemsDoNotDependOnTheirNumber) {
   EXPECT_TRUE(same_bits(attend_all(some(q), some(kv)), expected));
 }
 
+TEST_P(AttentionKernel, SequencesSideBySideHaveTheBitsOfEachAlone) {
+  const std::int64_t batch = 2;
+  for (const std::int64_t channels : {64, 72, 128, 136}) {
+    for (const std::int64_t sequences : {1, 3, 16}) {
+      for (const std::int64_t tokens : {1, 16, 100}) {
+        for (const std::int64_t heads : {2, 0}) {
+          const Tensor q = there(random({sequences * tokens, batch, heads, channels}, 1));
+          const Tensor kv = there(random({sequences * tokens, batch, 2, heads, channels}, 2));
+          ops::Attention together(q, 0.1F, sequences);
+          together.add(kv);
+          const Tensor out = back(together.finish());
+          ASSERT_EQ(out.shape(), q.shape());
+          for (std::int64_t i = 0; i < sequences; ++i) {
+            ops::Attention alone(q.rows(i * tokens, tokens), 0.1F);
+            alone.add(kv.rows(i * tokens, tokens));
+            EXPECT_TRUE(same_bits(out.rows(i * tokens, tokens), back(alone.finish())))
+                << i << " of " << sequences << " sequences of " << tokens << ", heads " << heads
+                << " of " << channels;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernel, SequencesHaveAsManyKeysAsTheyLike) {
+  const std::int64_t sequences = 3, queries = 20, keys = 70;
+  for (const std::int64_t channels : {64, 136}) {
+    const Tensor q = there(random({sequences * queries, 1, 2, channels}, 1));
+    const Tensor kv = there(random({sequences * keys, 1, 2, 2, channels}, 2));
+    ops::Attention together(q, 0.1F, sequences);
+    together.add(kv);
+    const Tensor out = back(together.finish());
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      ops::Attention alone(q.rows(i * queries, queries), 0.1F);
+      alone.add(kv.rows(i * keys, keys));
+      EXPECT_TRUE(same_bits(out.rows(i * queries, queries), back(alone.finish()))) << i;
+    }
+  }
+}
+
 TEST_P(AttentionKernel, AgreesWithTheCpuAtRealSizes) {
   for (const std::int64_t channels : {64, 72, 128}) {
     const Tensor qkv = random({size(257, 2049), 1, 3, 2, channels}, 1);

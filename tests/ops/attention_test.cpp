@@ -140,6 +140,77 @@ TEST(Attention, KeysThatComeBitByBitGiveTheSameBits) {
   }
 }
 
+// Row after row of those of a sequence, in so many equal parts.
+Tensor of_sequence(const Tensor& x, std::int64_t sequence, std::int64_t sequences) {
+  const std::int64_t rows = x.shape(0) / sequences;
+  return x.rows(sequence * rows, rows);
+}
+
+TEST(Attention, SequencesSideBySideHaveTheBitsOfEachAlone) {
+  // The last sizes are more pairs than are packed together, and several blocks of keys.
+  struct Sizes {
+    std::int64_t sequences, queries, keys, batch, heads;
+  };
+  std::vector<Sizes> all{{3, 16, 16, 40, 3}, {3, 70, 1100, 2, 2}};
+  for (const std::int64_t sequences : {1, 3, 16}) {
+    for (const std::int64_t queries : {1, 16, 100}) {
+      for (const std::int64_t heads : {2, 0}) {
+        all.push_back({sequences, queries, queries, 2, heads});
+      }
+    }
+  }
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::int64_t channels : {64, 72, 128}) {
+      for (const auto& [sequences, queries, keys, batch, heads] : all) {
+        const Tensor q = random_tensor({sequences * queries, batch, heads, channels}, 11, dtype);
+        const Tensor kv = random_tensor({sequences * keys, batch, 2, heads, channels}, 12, dtype);
+        Attention together(q, 0.125F, sequences);
+        together.add(kv);
+        const Tensor out = together.finish();
+        ASSERT_EQ(out.shape(), q.shape());
+        for (std::int64_t i = 0; i < sequences; ++i) {
+          Attention alone(of_sequence(q, i, sequences), 0.125F);
+          alone.add(of_sequence(kv, i, sequences));
+          EXPECT_TRUE(same_bits(of_sequence(out, i, sequences), alone.finish()))
+              << i << " of " << sequences << " sequences of " << queries << " and " << keys
+              << ", heads " << heads << " of " << channels;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, KeysOfAllSequencesMayComeInParts) {
+  const std::int64_t sequences = 3, keys = 700;
+  const Tensor q = random_tensor({sequences * 20, 1, 2, 16}, 13);
+  const Tensor kv = random_tensor({sequences * keys, 1, 2, 2, 16}, 14);
+  // Keys [first, first + count) of each sequence.
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    Tensor out = Tensor::empty({sequences * count, 1, 2, 2, 16}, DType::float32);
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      out.rows(i * count, count).copy_from(of_sequence(kv, i, sequences).rows(first, count));
+    }
+    return out;
+  };
+  Attention whole(q, 0.25F, sequences), parts(q, 0.25F, sequences);
+  whole.add(kv);
+  parts.add(part(0, 512));
+  parts.add(part(512, keys - 512));
+  EXPECT_TRUE(same_bits(whole.finish(), parts.finish()));
+}
+
+TEST(Attention, SequencesAreEquallyLong) {
+  const Tensor q = random_tensor({6, 1, 1, 16}, 15);
+  EXPECT_THROW(Attention(q, 1, 4), Error);
+  EXPECT_THROW(Attention(q, 1, 0), Error);
+  EXPECT_THROW(Attention(q, 1, -1), Error);
+  Attention attention(q, 1, 3);
+  EXPECT_THROW(attention.add(random_tensor({5, 1, 2, 1, 16}, 16)), Error);
+  EXPECT_THROW(attention.finish(), Error);
+  Attention none(q.rows(0, 0), 1, 0);
+  EXPECT_EQ(none.finish().shape(), (Shape{0, 1, 1, 16}));
+}
+
 TEST(Attention, OnlyTheLastKeysMayBeAnyNumber) {
   const Tensor qkv = random_tensor({100, 1, 3, 1, 16}, 10);
   Attention part(parts_of(qkv, 0, 5, 0, 1).reshape({5, 1, 1, 16}), 1);

@@ -13,12 +13,12 @@ template <class T>
 struct Finish {
   const float *total, *sum;
   T* out;
-  std::uint32_t channels, pairs, queries;
+  std::uint32_t channels, pairs, queries;  // of a sequence
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, channels);
-    const std::uint32_t query = place.row / pairs, pair = place.row % pairs;
-    const float divisor = sum[std::int64_t{pair} * queries + query];
+    const std::uint32_t row = place.row / pairs, pair = row / queries * pairs + place.row % pairs;
+    const float divisor = sum[std::int64_t{pair} * queries + row % queries];
     float v[W];
     load<W>(total + at, v);
     for (int i = 0; i < W; ++i) v[i] = v[i] / divisor;
@@ -49,7 +49,8 @@ class Work final : public ops::Attention::Work {
             compute_capability(device()) % 10);
     const Shape& shape = queries.tensor.shape();
     total_ = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, DType::float32, device());
-    largest_ = Tensor::empty({shape[1] * shape[3], shape[0]}, DType::float32, device());
+    largest_ = Tensor::empty({queries.sequences * shape[1] * shape[3], queries.count()},
+                             DType::float32, device());
     sum_ = Tensor::empty(largest_.shape(), DType::float32, device());
   }
 
@@ -87,7 +88,7 @@ class Work final : public ops::Attention::Work {
       for_packs<T>("finish attention", device(), out.numel(), channels, {total, into},
                    Finish<T>{total, address<float>(sum_, device()), into, narrow_index(channels),
                              narrow_index(total_.shape(1) * total_.shape(2)),
-                             narrow_index(total_.shape(0))});
+                             narrow_index(queries_.count())});
     });
     return out;
   }
@@ -95,7 +96,7 @@ class Work final : public ops::Attention::Work {
  private:
   Device device() const { return queries_.tensor.device(); }
 
-  // The first row of a part of [row, batch, part, head, channel].
+  // The first row of a part of [sequence · row, batch, part, head, channel].
   const void* first_of(const ops::Rows& rows) const {
     const std::int64_t part = rows.tensor.shape(3) * rows.tensor.shape(4);
     return static_cast<const std::byte*>(rows.tensor.address_on(device())) +
@@ -118,7 +119,7 @@ class Work final : public ops::Attention::Work {
     p.sum = address<float>(sum_, device());
     p.bias = bias_.empty() ? nullptr : address<float>(bias_, device()) + keys_;
     p.bias_keys = bias_.empty() ? 0 : bias_.shape(2);
-    p.query_count = static_cast<int>(q[0]);
+    p.query_count = static_cast<int>(queries_.count());
     p.key_count = static_cast<int>(count);
     p.batch = static_cast<int>(q[1]);
     p.heads = static_cast<int>(q[3]);
@@ -133,14 +134,14 @@ class Work final : public ops::Attention::Work {
   void run(const char* name, const AttentionArguments& p, Kernel kernel, int rows,
            std::int64_t shared_bytes) const {
     const std::int64_t tiles = blocks_for(p.query_count, rows);
-    launch({name, device(), tiles * p.batch * p.heads, 128, shared_bytes}, kernel, p);
+    launch({name, device(), tiles * largest_.shape(0), 128, shared_bytes}, kernel, p);
   }
 
   ops::Rows queries_;
   Tensor bias_;
   float scale_;
   Tensor total_, largest_, sum_;  // as AttentionArguments has them
-  std::int64_t keys_ = 0;         // so far
+  std::int64_t keys_ = 0;         // of a sequence, so far
 };
 
 }  // namespace

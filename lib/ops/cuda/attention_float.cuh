@@ -45,15 +45,13 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   auto* query = shared_memory<float>();
   float* other = query + tile * stride;  // keys, then values
   float* weights = other + tile * stride;
-  const auto at = [&](const void* base, std::int64_t batch) {
-    return static_cast<const float*>(base) + place.item * batch +
-           std::int64_t{place.head} * p.channels;
-  };
-  const float* keys = at(p.keys, p.key_batch);
-  const float* values = at(p.values, p.key_batch);
+  const std::int64_t first_key = place.start(p, p.key_count, p.key_row, p.key_batch);
+  const float* keys = static_cast<const float*>(p.keys) + first_key;
+  const float* values = static_cast<const float*>(p.values) + first_key;
+  const float* queries = static_cast<const float*>(p.queries) +
+                         place.start(p, p.query_count, p.query_row, p.query_batch);
 
-  load_float_rows<D>(at(p.queries, p.query_batch), p.query_row, place.first, p.query_count,
-                     p.channels, query);
+  load_float_rows<D>(queries, p.query_row, place.first, p.query_count, p.channels, query);
   float total[rows][held] = {}, largest[rows], sum[rows];
   for (int i = 0; i < rows; ++i) {
     const int q = place.first + rows * y + i;

@@ -62,11 +62,11 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   const int warp_first = place.first + static_cast<int>(threadIdx.x) / warp_size * S::warp_rows;
   auto* key_tile = shared_memory<T>();
   T* value_tile = key_tile + tile * stride;
-  const auto at = [&](const void* base, std::int64_t batch) {
-    return static_cast<const T*>(base) + place.item * batch + std::int64_t{place.head} * p.channels;
-  };
-  const T* keys = at(p.keys, p.key_batch);
-  const T* values = at(p.values, p.key_batch);
+  const std::int64_t first_key = place.start(p, p.key_count, p.key_row, p.key_batch);
+  const T* keys = static_cast<const T*>(p.keys) + first_key;
+  const T* values = static_cast<const T*>(p.values) + first_key;
+  const T* queries =
+      static_cast<const T*>(p.queries) + place.start(p, p.query_count, p.query_row, p.query_batch);
   // Row h of the two that a lane has in each 16 queries.
   const auto query_of = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
 
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   for (int m = 0; m < M; ++m) {
     for (int h = 0; h < 2; ++h) {
       const int q = query_of(m, h);
-      const T* row = at(p.queries, p.query_batch) + q * p.query_row;
+      const T* row = queries + q * p.query_row;
       for (int k = 0; k < D / 8; ++k) {
         const int c = 8 * k + 2 * t;
         std::uint32_t pair = 0;

@@ -20,19 +20,20 @@ class WideWork final : public ops::Attention::Work {
 
   void add(const ops::Rows& keys, const ops::Rows& values, std::int64_t count) override {
     if (count == 0) return;
-    keys_.push_back(by_head({keys.tensor.rows(0, count), keys.part}));
-    values_.push_back(by_head({values.tensor.rows(0, count), values.part}));
+    keys_.push_back(by_head(keys));
+    values_.push_back(by_head(values));
   }
 
   Tensor finish() override {
     const Shape& shape = queries_.tensor.shape();
-    const std::int64_t count = shape[0], pairs = shape[1] * shape[3], channels = shape[4];
-    const Tensor out = Tensor::empty({count, shape[1], shape[3], channels}, DType::float32,
+    const std::int64_t count = queries_.count(), channels = shape[4];
+    const std::int64_t pairs = shape[1] * shape[3];  // of a sequence
+    const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
                                      queries_.tensor.device());
     if (out.empty()) return out.to(queries_.tensor.dtype());
     expect(!keys_.empty(), "attention without keys");
     const Tensor queries = by_head(queries_);
-    for (std::int64_t pair = 0; pair < pairs; ++pair) {
+    for (std::int64_t pair = 0; pair < queries_.sequences * pairs; ++pair) {
       const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
       for (std::int64_t first = 0; first < count; first += queries_at_once) {
         const std::int64_t some = std::min(queries_at_once, count - first);
@@ -48,7 +49,7 @@ class WideWork final : public ops::Attention::Work {
                       {channels, 1},
                       {pairs * channels, 1},
                       0,
-                      (first * pairs + pair) * channels},
+                      ((pair / pairs * count + first) * pairs + pair % pairs) * channels},
                      attended, out);
       }
     }
@@ -56,17 +57,20 @@ class WideWork final : public ops::Attention::Work {
   }
 
  private:
-  // float32 [batch · head, row, channel] of a part of [row, batch, part, head, channel].
+  // float32 [sequence · batch · head, row, channel] of a part of [sequence · row, batch, part,
+  // head, channel].
   static Tensor by_head(const ops::Rows& rows) {
     const Shape& s = rows.tensor.shape();
-    const Tensor out =
-        Tensor::empty({s[1] * s[3], s[0], s[4]}, rows.tensor.dtype(), rows.tensor.device());
+    const std::int64_t sequences = rows.sequences, count = rows.count();
+    const Tensor out = Tensor::empty({sequences * s[1] * s[3], count, s[4]}, rows.tensor.dtype(),
+                                     rows.tensor.device());
     const std::int64_t token = s[1] * s[2] * s[3] * s[4], item = s[2] * s[3] * s[4];
+    const std::int64_t head = count * s[4];  // of the result
     if (!out.empty()) {
-      copy_strided({4,
-                    {s[1], s[3], s[0], s[4]},
-                    {item, s[4], token, 1},
-                    {s[3] * s[0] * s[4], s[0] * s[4], s[4], 1},
+      copy_strided({5,
+                    {sequences, s[1], s[3], count, s[4]},
+                    {count * token, item, s[4], token, 1},
+                    {s[1] * s[3] * head, s[3] * head, head, s[4], 1},
                     rows.part * s[3] * s[4],
                     0},
                    rows.tensor, out);
