@@ -19,6 +19,7 @@ constexpr std::array<Text, 2> orders{"node", "rank"};
 constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
+constexpr std::array<Text, 2> attentions{"auto", "own"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
 constexpr std::array<Text, 4> levels{"off", "stages", "layers", "ops"};
@@ -260,6 +261,13 @@ const Key table[] = {
      "yes",
      [](Draft& d, Text text, Option option) {
        d.job.numerics.reproducible = parse_switch(text, option);
+     }},
+    {"numerics.attention", "auto|own",
+     "own: attention on GPUs by kernels of this program alone; auto: by cuDNN's for 16-bit numbers "
+     "and 512 keys or more, where it has one",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.numerics.own_attention = parse_choice(text, option, attentions) == 1;
      }},
 
     {"output.path", "DIR", "folder for the results (required)", nullptr,

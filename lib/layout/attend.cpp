@@ -255,9 +255,16 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
                           float scale) const {
   Rows queries = send_queries(q);
   const Tensor mine = keys_values();
-  // Keys that need not travel come in one part to a GPU; the CPU wants them near.
   const bool on_gpu = q.device().is_cuda();
   const std::int64_t all = mesh_.all_tokens();
+  if (ops::attends_at_once(queries.all, all)) {
+    Rows keys = send_part(mine, {0, all});
+    queries.transfer.finish();
+    const Tensor whole = receive_part(std::move(keys), {0, all});
+    if (!mesh_.attends(group_.rank())) return return_results(queries.all, q);
+    return return_results(ops::attend(queries.all, whole, scale), q);
+  }
+  // Keys that need not travel come in one part to a GPU; the CPU wants them near.
   const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
   const auto part_at = [&](std::int64_t first) { return Part{first, std::min(most, all - first)}; };
   Rows next = send_part(mine, part_at(0));

@@ -6,11 +6,13 @@
 
 #include "base/trace.hpp"
 #include "ops/attention_work.hpp"
+#include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -347,37 +349,83 @@ bool divides(std::int64_t sequences, std::int64_t rows) {
   return sequences > 0 ? rows % sequences == 0 : sequences == 0 && rows == 0;
 }
 
-}  // namespace
-
-Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences)
-    : sequences_(sequences) {
+// [sequence · query, batch, head, channel] as the only part of their tensor.
+Rows queries_in(const Tensor& queries, std::int64_t sequences) {
   expect(queries.shape().size() == 4 && divides(sequences, queries.shape(0)),
          "attention of {} in {} sequences", to_string(queries.shape()), sequences);
   Shape shape = queries.shape();
   shape.insert(shape.begin() + 2, 1);
-  work_ = work_on({queries.reshape(std::move(shape)), 0, sequences}, scale, {});
+  return {queries.reshape(std::move(shape)), 0, sequences};
+}
+
+// Keys (part 0) or values (part 1).
+Rows rows_of(const Tensor& keys_values, std::int64_t part, std::int64_t sequences) {
+  const Shape& shape = keys_values.shape();
+  expect(shape.size() == 5 && shape[2] == 2 && divides(sequences, shape[0]),
+         "attention to {} in {} sequences", to_string(shape), sequences);
+  return {keys_values, part, sequences};
+}
+
+Tensor attend_at_once(const Rows& queries, const Rows& keys, const Rows& values, float scale,
+                      const Tensor& bias) {
+  if constexpr (cuda_built) {
+    if (bias.empty() && attends_at_once(queries.tensor, keys.count())) {
+      const Shape& shape = queries.tensor.shape();
+      const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]},
+                                       queries.tensor.dtype(), queries.tensor.device());
+      if (out.empty()) return out;
+      trace::recorder().flops += 4 * out.numel() * keys.count();
+      gpu::fused_attention(queries, keys, values, scale, out);
+      return out;
+    }
+  }
+  const auto work = work_on(queries, scale, bias);
+  work->add(keys, values, keys.count());
+  return work->finish();
+}
+
+}  // namespace
+
+Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences)
+    : sequences_(sequences) {
+  work_ = work_on(queries_in(queries, sequences), scale, {});
 }
 
 Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
-  const Shape& shape = keys_values.shape();
-  expect(shape.size() == 5 && shape[2] == 2 && divides(sequences_, shape[0]),
-         "attention to {} in {} sequences", to_string(shape), sequences_);
-  const Rows keys{keys_values, 0, sequences_}, values{keys_values, 1, sequences_};
-  work_->add(keys, values, keys.count());
+  const Rows keys = rows_of(keys_values, 0, sequences_);
+  work_->add(keys, rows_of(keys_values, 1, sequences_), keys.count());
 }
 
 Tensor Attention::finish() { return work_->finish(); }
+
+bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels) {
+  return size_of(dtype) == 2 && keys >= block_keys && channels % 8 == 0 && channels <= 128;
+}
+
+bool attends_at_once(const Tensor& queries, std::int64_t keys) {
+  if constexpr (cuda_built) {
+    const std::int64_t channels = queries.shape().back();
+    return queries.device().is_cuda() && !numerics.own_attention &&
+           may_attend_at_once(queries.dtype(), keys, channels) &&
+           gpu::has_fused_attention(queries.device(), queries.dtype(), keys, channels);
+  }
+  return false;
+}
+
+Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,
+              std::int64_t sequences) {
+  return attend_at_once(queries_in(queries, sequences), rows_of(keys_values, 0, sequences),
+                        rows_of(keys_values, 1, sequences), scale, {});
+}
 
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias) {
   expect(qkv.shape().size() == 5 && qkv.shape(2) == 3, "attention of {}", to_string(qkv.shape()));
   const std::int64_t tokens = qkv.shape(0), heads = qkv.shape(3);
   expect(bias.empty() || bias.shape() == Shape{heads, tokens, tokens},
          "attention of {} with a bias {}", to_string(qkv.shape()), to_string(bias.shape()));
-  const auto work = work_on({qkv, 0}, scale, bias);
-  work->add({qkv, 1}, {qkv, 2}, tokens);
-  return work->finish();
+  return attend_at_once({qkv, 0}, {qkv, 1}, {qkv, 2}, scale, bias);
 }
 
 }  // namespace reelmesh::ops

@@ -37,6 +37,18 @@ class Attention {
   std::unique_ptr<Work> work_;
 };
 
+/// Whether a GPU may have another kernel for attention to all keys at once, given 16-bit numbers.
+bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels);
+
+/// Whether attend() to so many keys (of a sequence) goes by another kernel than Attention, with
+/// other bits: then all keys have to be there at once. True of all ranks or of none, where their
+/// devices are of one kind.
+bool attends_at_once(const Tensor& queries, std::int64_t keys);
+
+/// Attention to all keys at once; arguments and result as Attention has them.
+Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,
+              std::int64_t sequences = 1);
+
 /// The same over all tokens at once, with softmax(scale·q·kᵀ + bias). qkv: [token, batch, 3, head,
 /// channel]; bias: float32 [head, token, token] (query, key) or empty. → [token, batch, head,
 /// channel] of the same type. Heads may be none.

@@ -12,6 +12,8 @@ struct Numerics {
   /// the same bits on every layout. Otherwise algorithms are chosen for each number of rows, and
   /// may cut sums into parts.
   bool reproducible = true;
+  /// Whether attention goes by our own kernels where a library has one too.
+  bool own_attention = false;
 };
 inline Numerics numerics;
 

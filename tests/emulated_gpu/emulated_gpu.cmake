@@ -4,7 +4,8 @@ file(GLOB_RECURSE emulated_lib CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*.cpp)
 list(FILTER emulated_lib EXCLUDE REGEX "/lib/(base|text)/")  # which know no devices
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cu)
 list(REMOVE_ITEM emulated_lib
-     ${CMAKE_SOURCE_DIR}/lib/ops/cuda/dnn.cpp ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp  # cuDNN
+     ${CMAKE_SOURCE_DIR}/lib/ops/cuda/dnn.cpp ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp
+     ${CMAKE_SOURCE_DIR}/lib/ops/cuda/fused_attention.cpp  # cuDNN
      ${CMAKE_SOURCE_DIR}/lib/tensor/cuda/libraries.cpp)  # what it would load is in the program
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)

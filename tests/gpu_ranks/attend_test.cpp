@@ -23,14 +23,18 @@ TEST_P(AttendOnGpu, AnyMeshAndAnyCuts) {
   }
 }
 
-TEST_P(AttendOnGpu, KeysInSeveralParts) {
+// By the kernels that take keys in parts, and by that which wants all at once.
+TEST_P(AttendOnGpu, ManyKeys) {
   const int ranks = world.size();
-  Dice dice(100);
-  for (const int ring : std::set{1, ranks}) {
-    check_attend({{random_partition(dice, {26}, ranks), random_partition(dice, {2, 20, 27}, ranks)},
-                  {1, 1, 8, ring},
-                  DType::bfloat16},
-                 1, world, device);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int ring : std::set{1, ranks}) {
+      Dice dice(100);
+      check_attend(
+          {{random_partition(dice, {26}, ranks), random_partition(dice, {2, 20, 27}, ranks)},
+           {1, dtype == DType::bfloat16 ? 3 : 1, 8, ring},
+           dtype},
+          1, world, device);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "layout/attend.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "ops/attention.hpp"
 
 namespace reelmesh {
 
@@ -13,16 +14,21 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t unit = (s.text_tokens + s.video_tokens) * s.batch * c.channels() * size;
   const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
   const std::int64_t keys = std::min(Attend::part_keys(precision.on_gpu), s.all_tokens);
-  const std::int64_t part = s.alone ? 0 : keys * s.batch * 2 * s.heads * head * size;
+  const std::int64_t key = s.alone ? 0 : s.batch * 2 * s.heads * head * size;
+  // Parts of keys as they come, go and wait; or all, as they come and in their order.
+  std::int64_t parts = 3 * keys * key;
+  if (precision.on_gpu && ops::may_attend_at_once(precision.tensors, s.all_tokens, head)) {
+    parts = std::max(parts, 2 * s.all_tokens * key);
+  }
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 
   const std::int64_t features = c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
   const std::int64_t held = s.text_tokens * s.batch * c.text_channels * size +
                             s.video_tokens * features * (6 + s.batch) * size_of(DType::float32) +
                             s.video_tokens * (c.channels() + c.patch_features()) * size;
-  // The stream, normalised, queries, keys and values; parts of keys as they come, go and wait.
+  // The stream, normalised, queries, keys and values.
   const std::int64_t attention =
-      5 * unit + (s.shares_heads ? queries + 2 * unit : 0) + 3 * part +
+      5 * unit + (s.shares_heads ? queries + 2 * unit : 0) + parts +
       attention_bytes({s.row_tokens, keys, s.batch * s.heads, head}, precision);
   // The stream, normalised, queries and results of the attention still stand beside the layers of
   // four times the channels.

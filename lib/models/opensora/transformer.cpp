@@ -27,9 +27,7 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
 // queries.
 Tensor attend(const Tensor& queries, std::span<const Tensor> keys_values, float scale) {
   const auto alone = [&](const Tensor& part, const Tensor& keys) {
-    ops::Attention attention(part, scale);
-    attention.add(keys);
-    return attention.finish();
+    return ops::attend(part, keys, scale);
   };
   if (keys_values.size() == 1) return alone(queries, keys_values.front());
   Tensor out = Tensor::empty(queries.shape(), queries.dtype(), queries.device());

@@ -1,0 +1,310 @@
+// Attention by the one operation that cuDNN has for it (since 9.13.1). Its engine and settings are
+// chosen once for the numbers that all layouts have in common, and used for any number of queries,
+// heads and items: the machine code is the same, and so are the bits of a row.
+#include "ops/cuda/fused_attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "ops/cuda/dnn.hpp"
+#include "tensor/cuda/runtime.hpp"
+
+namespace reelmesh::gpu {
+namespace {
+
+using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
+
+constexpr std::size_t first_version = 91301;
+// By their numbers, which headers before that version do not name.
+constexpr auto sdpa_forward = static_cast<cudnnBackendDescriptorType_t>(41);
+constexpr auto sdpa_queries = static_cast<cudnnBackendAttributeName_t>(2800);
+constexpr auto sdpa_keys = static_cast<cudnnBackendAttributeName_t>(2801);
+constexpr auto sdpa_values = static_cast<cudnnBackendAttributeName_t>(2802);
+constexpr auto sdpa_out = static_cast<cudnnBackendAttributeName_t>(2803);
+constexpr auto sdpa_scale = static_cast<cudnnBackendAttributeName_t>(2805);
+
+enum Uid : std::int64_t { uid_queries = 1, uid_keys, uid_values, uid_out, uid_scale };
+
+// Fewer queries than these are filled up: for one alone cuDNN takes another kernel, and has no plan
+// with this one.
+constexpr std::int64_t least_queries = 16;
+
+using Strides = std::array<std::int64_t, 4>;  // of item, head, row and channel
+
+// One item for each of `items`; keys and values lie alike.
+struct Problem {
+  DType dtype;
+  std::int64_t items, heads, queries, keys, channels;
+  Strides of_queries, of_keys, of_out;
+  auto operator<=>(const Problem&) const = default;
+};
+
+// What it takes to make a plan for another problem with the same engine.
+struct Choice {
+  std::int64_t engine;
+  std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
+};
+
+// A graph, and the parts that live as long as it does.
+struct Operation {
+  std::vector<Descriptor> tensors;
+  Descriptor operation, graph;
+};
+
+Operation operation_of(cudnnHandle_t library, const Problem& p) {
+  Operation made;
+  made.operation = make(sdpa_forward);
+  const auto part = [&](cudnnBackendAttributeName_t name, const dnn::TensorView& view) {
+    made.tensors.push_back(dnn::tensor(view));
+    set(made.operation, name, made.tensors.back());
+  };
+  const auto of = [&](Uid uid, std::int64_t rows, const Strides& strides) {
+    return dnn::TensorView{.dtype = p.dtype,
+                           .uid = uid,
+                           .extents = {p.items, p.heads, rows, p.channels},
+                           .strides = {strides.begin(), strides.end()}};
+  };
+  part(sdpa_queries, of(uid_queries, p.queries, p.of_queries));
+  part(sdpa_keys, of(uid_keys, p.keys, p.of_keys));
+  part(sdpa_values, of(uid_values, p.keys, p.of_keys));
+  part(sdpa_out, of(uid_out, p.queries, p.of_out));
+  part(sdpa_scale, {.dtype = DType::float32,
+                    .uid = uid_scale,
+                    .extents = {1, 1, 1, 1},
+                    .strides = {1, 1, 1, 1},
+                    .by_value = true});
+  check(finalize(made.operation), "finalize an attention");
+  made.graph = dnn::graph_of(library, made.operation);
+  return made;
+}
+
+std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs_of(const Descriptor& config) {
+  constexpr std::int64_t most = CUDNN_KNOB_TYPE_COUNTS;
+  std::vector<Descriptor> choices;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < most; ++i) {
+    choices.push_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
+    raw.push_back(choices.back().get());
+  }
+  std::int64_t count = 0, written = 0;
+  check(dnn::functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
+                                                  raw.data()),
+        "cudnnBackendGetAttribute of settings");
+  std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
+  for (std::int64_t i = 0; i < std::min(count, most); ++i) {
+    cudnnBackendKnobType_t type{};
+    std::int64_t value = 0;
+    const cudnnBackendDescriptor_t choice = raw[static_cast<std::size_t>(i)];
+    check(dnn::functions().cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                                    CUDNN_TYPE_KNOB_TYPE, 1, &written, &type),
+          "cudnnBackendGetAttribute of a setting");
+    check(dnn::functions().cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                                    CUDNN_TYPE_INT64, 1, &written, &value),
+          "cudnnBackendGetAttribute of a setting");
+    knobs.emplace_back(type, value);
+  }
+  return knobs;
+}
+
+// The problem by which an engine is chosen: as many queries as keys, heads for a whole device.
+Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
+  constexpr std::int64_t items = 2, heads = 32;
+  const std::int64_t row = heads * channels;
+  const Strides dense{row, channels, items * row, 1};
+  return {dtype, items, heads, keys, keys, channels, dense, {2 * row, channels, items * 2 * row, 1},
+          dense};
+}
+
+// The first engine that is always the same for the same numbers, if any can run.
+std::optional<Choice> choose(cudnnHandle_t library, DType dtype, std::int64_t keys,
+                             std::int64_t channels) {
+  const Operation operation = operation_of(library, nominal(dtype, keys, channels));
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (const Descriptor& config : dnn::configs_of(operation.graph, mode)) {
+      const dnn::Engine engine(config);
+      const auto notes = engine.notes();
+      if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
+      if (dnn::plan_of(library, config)) return Choice{engine.index(), knobs_of(config)};
+    }
+  }
+  return std::nullopt;
+}
+
+struct Plan {
+  Operation operation;
+  Descriptor engine, config;
+  std::vector<Descriptor> knobs;
+  dnn::Plan plan;
+};
+
+Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice) {
+  Plan made{.operation = operation_of(library, problem)};
+  made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
+  set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
+  check(finalize(made.engine), "finalize an engine for attention");
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (const auto& [type, value] : choice.knobs) {
+    const Descriptor& knob = made.knobs.emplace_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
+    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+        std::vector<cudnnBackendKnobType_t>{type});
+    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, {value});
+    check(finalize(knob), "finalize a setting");
+    raw.push_back(knob.get());
+  }
+  made.config = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  set(made.config, CUDNN_ATTR_ENGINECFG_ENGINE, made.engine);
+  if (!raw.empty()) {
+    set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
+  }
+  check(finalize(made.config), "finalize an engine's settings for attention");
+  std::optional<dnn::Plan> plan = dnn::plan_of(library, made.config);
+  require(plan.has_value(), Status::unavailable,
+          "cuDNN has no attention of {} items, {} heads, {} queries and {} keys of {} channels in "
+          "{} by the engine that it proposes for more queries; numerics.attention = own does "
+          "without it",
+          problem.items, problem.heads, problem.queries, problem.keys, problem.channels,
+          name_of(problem.dtype));
+  made.plan = std::move(*plan);
+  return made;
+}
+
+// All of this process on one device.
+class Attentions {
+ public:
+  explicit Attentions(Device device) : device_(device), library_(dnn::library(device)) {}
+
+  bool has(DType dtype, std::int64_t keys, std::int64_t channels) {
+    return choice(dtype, keys, channels).has_value();
+  }
+
+  void run(const Problem& problem, const void* queries, const void* keys, const void* values,
+           float scale, void* out) {
+    auto& plan = plans_[problem];
+    if (plan == nullptr) {
+      const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
+      expect(made.has_value(), "fused attention that is not there");
+      plan = std::make_unique<Plan>(plan_of(library_, problem, *made));
+    }
+    // Read while the call is made.
+    dnn::run(device_, plan->plan,
+             {{uid_queries, const_cast<void*>(queries)},
+              {uid_keys, const_cast<void*>(keys)},
+              {uid_values, const_cast<void*>(values)},
+              {uid_out, out},
+              {uid_scale, &scale}});
+  }
+
+ private:
+  const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
+    const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
+    if (is_new) {
+      place->second = choose(library_, dtype, keys, channels);
+      if (!place->second) {
+        log::info(
+            "cuDNN has no attention to {} keys of {} channels in {} on {}: it goes by "
+            "kernels of our own",
+            keys, channels, name_of(dtype), to_string(device_));
+      }
+    }
+    return place->second;
+  }
+
+  Device device_;
+  cudnnHandle_t library_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_;
+  std::map<Problem, std::unique_ptr<Plan>> plans_;
+};
+
+// Never destroyed, as the streams that they run on.
+Attentions& attentions_on(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<Attentions>>;
+  const std::lock_guard lock(mutex);
+  auto& found = all[device.cuda];
+  if (found == nullptr) found = std::make_unique<Attentions>(device);
+  return *found;
+}
+
+// Whether the library is there and new enough; what there is to say is said once.
+bool library_has_attention() {
+  static const bool has = [] {
+    try {
+      const std::size_t version = dnn::functions().cudnnGetVersion();
+      if (version >= first_version) return true;
+      log::info(
+          "cuDNN {} has no fused attention (9.13.1 and later have): it goes by kernels of "
+          "our own",
+          version);
+    } catch (const Error& error) {
+      log::warning("attention goes by kernels of our own: {}", error.what());
+    }
+    return false;
+  }();
+  return has;
+}
+
+}  // namespace
+
+bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
+  return library_has_attention() && attentions_on(device).has(dtype, keys, channels);
+}
+
+void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
+                     float scale, const Tensor& out) {
+  const Device device = out.device();
+  const std::int64_t batch = out.shape(1), heads = out.shape(2), channels = out.shape(3);
+  const std::int64_t sequences = queries.sequences, count = queries.count();
+  if (count < least_queries) {
+    expect(sequences == 1, "{} sequences of {} queries", sequences, count);
+    const Shape& own = queries.tensor.shape();
+    const Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
+                                      queries.tensor.dtype(), device);
+    const Tensor result =
+        Tensor::empty({least_queries, batch, heads, channels}, out.dtype(), device);
+    more.rows(0, count).copy_from(queries.tensor);
+    fused_attention({more, queries.part}, keys, values, scale, result);
+    out.copy_from(result.rows(0, count));
+    return;
+  }
+  const std::int64_t row = heads * channels;
+  const std::int64_t query_item = queries.tensor.shape(2) * row;
+  const std::int64_t key_item = keys.tensor.shape(2) * row;
+  Problem problem{.dtype = out.dtype(),
+                  .items = batch,
+                  .heads = heads,
+                  .queries = count,
+                  .keys = keys.count(),
+                  .channels = channels,
+                  .of_queries = {query_item, channels, batch * query_item, 1},
+                  .of_keys = {key_item, channels, batch * key_item, 1},
+                  .of_out = {row, channels, batch * row, 1}};
+  // cuDNN counts items by one stride: those of the batch one after another where there are
+  // sequences.
+  std::int64_t calls = 1;
+  if (sequences > 1) {
+    calls = batch;
+    problem.items = sequences;
+    problem.of_queries[0] = problem.queries * problem.of_queries[2];
+    problem.of_keys[0] = problem.keys * problem.of_keys[2];
+    problem.of_out[0] = problem.queries * problem.of_out[2];
+  }
+  const auto at = [&](const Tensor& tensor, std::int64_t element) {
+    return static_cast<std::byte*>(tensor.address_on(device)) + element * size_of(tensor.dtype());
+  };
+  for (std::int64_t item = 0; item < calls; ++item) {
+    attentions_on(device).run(problem, at(queries.tensor, item * query_item + queries.part * row),
+                              at(keys.tensor, item * key_item + keys.part * row),
+                              at(values.tensor, item * key_item + values.part * row), scale,
+                              at(out, item * row));
+  }
+}
+
+}  // namespace reelmesh::gpu

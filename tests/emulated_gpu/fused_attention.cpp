@@ -1,0 +1,115 @@
+// Attention to all keys at once, which is cuDNN's on a device, as its description says it.
+#include "ops/cuda/fused_attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "emulated_gpu/product.hpp"
+#include "emulated_gpu/stream.hpp"
+#include "tensor/convert.hpp"
+#include "tensor/cuda/handles.hpp"
+
+namespace reelmesh::gpu {
+namespace {
+
+// Rows of one part of a tensor [sequence · row, batch, part, head, channel].
+struct Part {
+  explicit Part(const ops::Rows& rows)
+      : at(static_cast<const std::byte*>(rows.tensor.address_on(rows.tensor.device()))),
+        shape(rows.tensor.shape()),
+        part(rows.part),
+        count(rows.count()) {}
+
+  // One head of an item as float32 [row][channel].
+  std::vector<float> head(DType dtype, std::int64_t sequence, std::int64_t item,
+                          std::int64_t head) const {
+    const std::int64_t channels = shape[4];
+    std::vector<float> dense(static_cast<std::size_t>(count * channels));
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t row = (sequence * count + r) * shape[1] + item;
+      const std::int64_t first = ((row * shape[2] + part) * shape[3] + head) * channels;
+      convert(at + first * size_of(dtype), dtype, dense.data() + r * channels, DType::float32,
+              channels);
+    }
+    return dense;
+  }
+
+  const std::byte* at;
+  Shape shape;
+  std::int64_t part, count;
+};
+
+// By value: a graph may run it again when the tensors are gone.
+struct Problem {
+  DType dtype;
+  Part queries, keys, values;
+  std::int64_t sequences;
+  float scale;
+  std::byte* out;
+
+  void run() const {
+    const Shape& shape = queries.shape;
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      for (std::int64_t item = 0; item < shape[1]; ++item) {
+        for (std::int64_t head = 0; head < shape[3]; ++head) attend(s, item, head);
+      }
+    }
+  }
+
+  void attend(std::int64_t sequence, std::int64_t item, std::int64_t head) const {
+    const std::int64_t channels = queries.shape[4], count = keys.count;
+    const std::vector<float> q = queries.head(dtype, sequence, item, head);
+    const std::vector<float> k = keys.head(dtype, sequence, item, head);
+    const std::vector<float> v = values.head(dtype, sequence, item, head);
+    emulated::Factor of_keys(channels, count), of_values(count, channels);
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        of_keys.at(c, i) = k[static_cast<std::size_t>(i * channels + c)];
+        of_values.at(i, c) = v[static_cast<std::size_t>(i * channels + c)];
+      }
+    }
+    std::vector<float> weights(static_cast<std::size_t>(count)), narrow(weights.size());
+    std::vector<float> result(static_cast<std::size_t>(channels));
+    std::vector<std::byte> rounded(static_cast<std::size_t>(count * size_of(dtype)));
+    for (std::int64_t r = 0; r < queries.count; ++r) {
+      of_keys.multiply(q.data() + r * channels, 1, weights.data());
+      const float largest = *std::max_element(weights.begin(), weights.end());
+      float sum = 0;
+      for (float& weight : weights) sum += weight = std::exp((weight - largest) * scale);
+      // Values are multiplied with weights of the tensors' type.
+      convert(weights.data(), DType::float32, rounded.data(), dtype, count);
+      convert(rounded.data(), dtype, narrow.data(), DType::float32, count);
+      of_values.multiply(narrow.data(), 1, result.data());
+      for (float& number : result) number /= sum;
+      const std::int64_t row = (sequence * queries.count + r) * queries.shape[1] + item;
+      const std::int64_t first = (row * queries.shape[3] + head) * channels;
+      convert(result.data(), DType::float32, out + first * size_of(dtype), dtype, channels);
+    }
+  }
+};
+
+}  // namespace
+
+bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
+                         std::int64_t /*channels*/) {
+  return true;
+}
+
+void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
+                     float scale, const Tensor& out) {
+  const Device device = out.device();
+  expect(keys.count() > 0 && !out.empty(), "fused attention of nothing");
+  const Problem problem{.dtype = out.dtype(),
+                        .queries = Part(queries),
+                        .keys = Part(keys),
+                        .values = Part(values),
+                        .sequences = queries.sequences,
+                        .scale = scale,
+                        .out = static_cast<std::byte*>(out.address_on(device))};
+  cuda::check(
+      emulated::enqueue(cuda::stream(device), {"fused attention", [problem] { problem.run(); }}),
+      "fused attention");
+}
+
+}  // namespace reelmesh::gpu
