@@ -47,9 +47,10 @@ class Group {
   /// since only pairs of ranks talk by it; so making groups costs nothing, and exchanges of all of
   /// them come in the order in which a rank begins them. Nothing changes where `device` is the
   /// host. seconds: how long a rank waits for others, or for its device while that waits for
-  /// others, before it throws Error(watchdog). An error of NCCL is Error(internal), found by the
-  /// next exchange or wait for the device. Throws Error(unavailable), on all ranks alike, where
-  /// `transport` is nccl and cannot be had. Collective.
+  /// others, before it throws Error(watchdog); so it does here where NCCL cannot connect all ranks
+  /// to each other. An error of NCCL is Error(internal), found by the next exchange or wait for the
+  /// device. Throws Error(unavailable), on all ranks alike, where `transport` is nccl and cannot be
+  /// had. Collective.
   Group use_device(Device device, Transport transport, double seconds) const;
   /// Of tensors on devices; automatic where use_device() was not called.
   Transport transport() const;

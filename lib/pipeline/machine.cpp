@@ -86,7 +86,7 @@ Device find_device(const comm::Group& world, Backend backend) {
 std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device device) {
   if (!device.is_cuda()) return {};
   const comm::Group host = world.on_this_host();
-  const std::int64_t unused = device_memory(device).unused;
+  const std::int64_t unused = unused_device_memory(device);
   const std::string mine = bus_of(device);
   const std::vector<std::string> all = host.all_gather(mine);  // after which everybody has looked
   const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));

@@ -74,6 +74,13 @@ DeviceMemory device_memory(Device device) {
   return {};
 }
 
+std::int64_t unused_device_memory(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::unused_memory(device);
+  }
+  return 0;
+}
+
 std::string cuda_versions() {
   if constexpr (cuda_built) return cuda::versions();
   return {};

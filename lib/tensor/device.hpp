@@ -58,12 +58,13 @@ void synchronize(Device device);
 /// The same for those who only measure time: an error is left to the next call.
 void settle(Device device) noexcept;
 
-/// Bytes of a device; all 0 for the host, whose tensors are not counted.
+/// Bytes of this process's tensors on a device; 0 for the host, whose tensors are not counted.
 struct DeviceMemory {
-  std::int64_t present = 0, peak = 0;  ///< of tensors of this process
-  std::int64_t unused = 0;             ///< that nobody has, in any process
+  std::int64_t present = 0, peak = 0;
 };
 DeviceMemory device_memory(Device device);
+/// Bytes of a device that no process has, which its driver is asked for; 0 for the host.
+std::int64_t unused_device_memory(Device device);
 
 /// "13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9"; empty in a build without CUDA.
 std::string cuda_versions();

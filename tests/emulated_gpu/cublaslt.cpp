@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <span>
 
 #include "emulated_gpu/product.hpp"
 #include "emulated_gpu/settings.hpp"
@@ -180,9 +182,17 @@ struct Product {
 };
 
 template <class T>
-cublasStatus_t take(T& into, const void* value, std::size_t bytes) {
-  if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(&into, value, bytes);
+std::span<std::byte> bytes_of(T& member) {
+  return std::as_writable_bytes(std::span(&member, 1));
+}
+
+// members: where the values of attributes are kept.
+template <class Attribute>
+cublasStatus_t set(const std::map<Attribute, std::span<std::byte>>& members, Attribute attribute,
+                   const void* value, std::size_t bytes) {
+  const auto member = members.find(attribute);
+  if (member == members.end() || member->second.size() != bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(member->second.data(), value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -233,17 +243,11 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
-  switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-      return take(operation->a, value, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-      return take(operation->b, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return take(operation->epilogue, value, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return take(operation->bias, value, bytes);
-  }
-  return CUBLAS_STATUS_INVALID_VALUE;
+  return set({{CUBLASLT_MATMUL_DESC_TRANSA, bytes_of(operation->a)},
+              {CUBLASLT_MATMUL_DESC_TRANSB, bytes_of(operation->b)},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE, bytes_of(operation->epilogue)},
+              {CUBLASLT_MATMUL_DESC_BIAS_POINTER, bytes_of(operation->bias)}},
+             attribute, value, bytes);
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
@@ -272,21 +276,13 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes) {
-  switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-      return take(preference->workspace, value, bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-      return take(preference->schemes, value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-      return take(preference->alignment[0], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-      return take(preference->alignment[1], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-      return take(preference->alignment[2], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-      return take(preference->alignment[3], value, bytes);
-  }
-  return CUBLAS_STATUS_INVALID_VALUE;
+  return set({{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes_of(preference->workspace)},
+              {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, bytes_of(preference->schemes)},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes_of(preference->alignment[0])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes_of(preference->alignment[1])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes_of(preference->alignment[2])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes_of(preference->alignment[3])}},
+             attribute, value, bytes);
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,

@@ -1,9 +1,11 @@
 // The emulated NCCL: grouped sends and receives are one piece of work of a stream, which ends when
 // all of them are done. As with NCCL, work that meets an error leaves it to ncclCommGetAsyncError
-// and does not end.
+// and does not end. Ranks that talk for the first time are connected by the host, which may get an
+// error or wait for ever in ncclGroupEnd.
 //
-//   REELMESH_EMULATED_NCCL_FAIL=RANK:N   the Nth group of that rank (from 1) meets an error
-//   REELMESH_EMULATED_NCCL_HANG=RANK:N   it does not end, without an error
+//   REELMESH_EMULATED_NCCL_FAIL=RANK:N         the Nth group of that rank (from 1) meets an error
+//   REELMESH_EMULATED_NCCL_FAIL=RANK:connect   its host does, connecting
+//   REELMESH_EMULATED_NCCL_HANG=RANK:…         the same do not end, without an error
 #include <nccl.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "emulated_gpu/settings.hpp"
@@ -32,19 +35,20 @@ struct Ring {
   std::atomic<ncclResult_t> error = ncclSuccess;
   std::string why;  // of the error; written before it
   std::atomic<int> groups = 0;
+  std::set<int> met;  // ranks that this one has connections to; of the host
 };
 
-thread_local std::string last_error;
+std::string last_error;  // of any thread, as NCCL's is
 
 ncclResult_t refuse(ncclResult_t result, std::string why) {
   last_error = std::move(why);
   return result;
 }
 
-// Whether the variable names this group of the rank.
-bool named(const char* variable, int rank, int group) {
+// Whether the variable names this of the rank: a group by its number, or "connect".
+bool named(const char* variable, int rank, const std::string& what) {
   const char* text = std::getenv(variable);
-  return text != nullptr && text == std::to_string(rank) + ':' + std::to_string(group);
+  return text != nullptr && text == std::to_string(rank) + ':' + what;
 }
 
 [[noreturn]] void never_end(Ring& ring, ncclResult_t error, std::string why) {
@@ -55,14 +59,31 @@ bool named(const char* variable, int rank, int group) {
 
 void run_group(Ring& ring, const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) {
   const std::scoped_lock lock(ring.one_at_a_time);
-  const int group = ++ring.groups;
+  const std::string group = std::to_string(++ring.groups);
   if (named("REELMESH_EMULATED_NCCL_FAIL", ring.rank, group)) {
-    never_end(ring, ncclSystemError, "group " + std::to_string(group) + " was made to fail");
+    never_end(ring, ncclSystemError, "group " + group + " was made to fail");
   }
   if (named("REELMESH_EMULATED_NCCL_HANG", ring.rank, group)) never_end(ring, ncclSuccess, "");
   if (const auto gone = ring.wire.exchange(sends, receives)) {
     never_end(ring, ncclRemoteError, "rank " + std::to_string(*gone) + " is gone");
   }
+}
+
+// What the host does before a group is on its stream.
+ncclResult_t connect(Ring& ring, const std::vector<Parcel>& sends,
+                     const std::vector<Parcel>& receives) {
+  bool all_met = true;
+  for (const auto* parcels : {&sends, &receives}) {
+    for (const Parcel& parcel : *parcels) {
+      if (parcel.peer != ring.rank) all_met = !ring.met.insert(parcel.peer).second && all_met;
+    }
+  }
+  if (all_met) return ncclSuccess;
+  if (named("REELMESH_EMULATED_NCCL_FAIL", ring.rank, "connect")) {
+    return refuse(ncclSystemError, "connecting was made to fail");
+  }
+  if (named("REELMESH_EMULATED_NCCL_HANG", ring.rank, "connect")) never_end(ring, ncclSuccess, "");
+  return ncclSuccess;
 }
 
 struct Operation {
@@ -169,6 +190,7 @@ ncclResult_t ncclGroupEnd() {
     }
     (operation.send ? sends : receives).push_back(operation.parcel);
   }
+  if (const ncclResult_t met = connect(*ring, sends, receives); met != ncclSuccess) return met;
   const cudaError_t status = enqueue(stream, {"ncclGroupEnd", [ring = ring, sends, receives] {
                                                 run_group(*ring, sends, receives);
                                               }});

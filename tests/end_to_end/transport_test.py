@@ -49,7 +49,19 @@ class Transport(Scratch):
     def test_error_of_nccl_ends_the_job(self):
         for group in (1, 8):
             self.ends(GPUS | {"REELMESH_EMULATED_NCCL_FAIL": f"1:{group}"}, 70,
-                      "NCCL of rank 1 on cuda:1", "was made to fail")
+                      "NCCL of rank 1 on cuda:1", f"group {group} was made to fail")
+
+    def test_error_of_the_first_contact_ends_the_job(self):
+        self.ends(GPUS | {"REELMESH_EMULATED_NCCL_FAIL": "1:connect"}, 70,
+                  "NCCL of rank 1 on cuda:1: first messages of all ranks: unhandled system error; "
+                  "connecting was made to fail")
+
+    def test_ranks_that_do_not_reach_each_other_end_the_job(self):
+        for where in ("connect", "1"):  # the host, the device
+            with self.subTest(where):
+                self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": f"2:{where}"}, 76, "NCCL of rank",
+                          "did not reach each other within 2 s (device.timeout)",
+                          "NCCL_SOCKET_IFNAME", device__timeout="2s")
 
     def test_messages_that_never_come_end_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",

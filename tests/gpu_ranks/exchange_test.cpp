@@ -100,7 +100,7 @@ TEST_P(ExchangeOnGpu, InAGraph) {
     }
     out.copy_from(x);
   };
-  step();  // the first meeting of two ranks is no matter for a graph
+  step();
   const Tensor first = out.on({});
   const cuda::Graph graph(device, step);
   for (int i = 0; i < 3; ++i) {

@@ -43,6 +43,30 @@ const Library& library() {
 
 void destroy(ncclComm_t comm) { library().ncclCommDestroy(comm); }
 using Communicator = Handle<ncclComm_t, &destroy>;
+using Clock = std::chrono::steady_clock;
+
+// Each rank sends a byte to every other. NCCL connects two ranks when they first talk, on the host,
+// inside ncclGroupEnd, where it may wait for ever.
+ncclResult_t greet_all(ncclComm_t comm, int size, int rank, cudaStream_t stream) {
+  const Library& nccl = library();
+  // In the order of the stream, like the messages: there for as long as they are.
+  void* memory = nullptr;
+  const auto bytes = static_cast<std::size_t>(size);
+  cuda::check(cudaMallocAsync(&memory, bytes, stream), "cudaMallocAsync");
+  cuda::check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
+  auto* words = static_cast<std::byte*>(memory);  // one of each rank
+  ncclResult_t status = nccl.ncclGroupStart();
+  for (int peer = 0; peer < size && status == ncclSuccess; ++peer) {
+    if (peer == rank) continue;
+    status = nccl.ncclSend(words + rank, 1, ncclUint8, peer, comm, stream);
+    if (status != ncclSuccess) break;
+    status = nccl.ncclRecv(words + peer, 1, ncclUint8, peer, comm, stream);
+  }
+  if (status == ncclSuccess) status = nccl.ncclGroupEnd();
+  if (status != ncclSuccess) return status;
+  cuda::check(cudaFreeAsync(memory, stream), "cudaFreeAsync");
+  return ncclSuccess;
+}
 
 class Link {
  public:
@@ -64,7 +88,11 @@ class Link {
  private:
   void check(ncclResult_t status, const char* call);
   [[noreturn]] void give_up(Status status, const std::string& why);
+  [[noreturn]] void give_up_start(const char* why);
   void start(const Group& group);
+  template <class Call>
+  void watched(const char* name, Clock::time_point deadline, const char* late, Call call);
+  void abandon();
 
   // How many exchanges the host may be ahead of the device. Work that is asked for after a message
   // that never arrives would fill the queue of the device at last (some 1000 kernels), and the host
@@ -104,7 +132,12 @@ Link::Link(const Group& group, Device device, double seconds)
               "cudaDeviceGetStreamPriorityRange");
   stream_ = cuda::make_stream(greatest);
   for (Moment& moment : over_) moment.event = cuda::make_event();
-  start(group);
+  try {
+    start(group);
+  } catch (...) {
+    abandon();
+    throw;
+  }
   links().insert(this);
   cuda::watch = watch_all;
 }
@@ -112,14 +145,35 @@ Link::Link(const Group& group, Device device, double seconds)
 Link::~Link() {
   links().erase(this);
   if (links().empty()) cuda::watch = nullptr;
-  // Nothing is torn down after an error: destroying a communicator takes all ranks of a host, and
-  // what is on the stream may never end. This rank is about to end the job.
-  if (!failure_ && std::uncaught_exceptions() == 0) return;
+  if (failure_ || std::uncaught_exceptions() > 0) abandon();
+}
+
+// Nothing is torn down after an error: destroying a communicator takes all ranks of a host, what is
+// on the stream may never end, and a thread of watched() may be using both. This rank is about to
+// end the job.
+void Link::abandon() {
   comm_.release();
   stream_.release();
 }
 
-// All ranks come to ncclCommInitRankConfig, which has no time-out of its own.
+// For what waits for other ranks on the host, without a time-out of its own: done by a thread that
+// is left behind where it has not returned at the deadline. So `call` has all that it needs by
+// value, and what it is given is not freed then (abandon()).
+template <class Call>
+void Link::watched(const char* name, Clock::time_point deadline, const char* late, Call call) {
+  std::packaged_task<ncclResult_t()> task([call, device = device_] {
+    cuda::check(cudaSetDevice(device.cuda), "cudaSetDevice");
+    return call();
+  });
+  std::future<ncclResult_t> done = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (done.wait_until(deadline) != std::future_status::ready) give_up_start(late);
+  check(done.get(), name);
+}
+
+// Makes the communicator and all its connections, which are then there for graphs and for the first
+// step, and taken from the memory that the plan finds free. A network that is set up wrongly shows
+// here, not after hours of another stage.
 void Link::start(const Group& group) {
   // NCCL would register the memory of captured messages with other processes and network cards, for
   // as long as the graph lives. That of graphs is taken away between replays (give_back_memory) and
@@ -133,28 +187,37 @@ void Link::start(const Group& group) {
   }
   text = group.broadcast(text, 0);
   std::memcpy(id.internal, text.data(), sizeof id.internal);
-  struct Made {
-    ncclComm_t comm = nullptr;
-    ncclResult_t status = ncclSuccess;
-  };
-  std::promise<Made> promise;
-  std::future<Made> made = promise.get_future();
-  std::thread([promise = std::move(promise), id, device = device_, size = group.size(),
-               rank = group.rank()]() mutable {
-    Made result;
-    cudaSetDevice(device.cuda);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;  // a group of calls that returns is in its stream
-    result.status = library().ncclCommInitRankConfig(&result.comm, size, id, rank, &config);
-    promise.set_value(result);
-  }).detach();
-  if (made.wait_for(std::chrono::duration<double>(seconds_)) != std::future_status::ready) {
-    give_up(Status::watchdog,
-            fmt::format("not all ranks made a communicator within {:g} s", seconds_));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(seconds_));
+  const int size = group.size(), rank = group.rank();
+  const auto made = std::make_shared<ncclComm_t>();
+  watched("ncclCommInitRankConfig", deadline, "not all ranks made a communicator",
+          [made, size, id, rank] {
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 1;  // a group of calls that returns is in its stream
+            return library().ncclCommInitRankConfig(made.get(), size, id, rank, &config);
+          });
+  comm_ = Communicator(*made);
+  if (size == 1) return;
+
+  const char* late = "the ranks did not reach each other";
+  watched("first messages of all ranks", deadline, late,
+          [comm = comm_.get(), size, rank, stream = stream_.get()] {
+            return greet_all(comm, size, rank, stream);
+          });
+  cuda::check(cudaEventRecord(asked_.get(), stream_.get()), "cudaEventRecord");
+  while (!cuda::reached(asked_.get())) {
+    check_health();
+    if (Clock::now() > deadline) give_up_start(late);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  const Made result = made.get();
-  check(result.status, "ncclCommInitRankConfig");
-  comm_ = Communicator(result.comm);
+}
+
+void Link::give_up_start(const char* why) {
+  give_up(Status::watchdog,
+          fmt::format("{} within {:g} s (device.timeout); NCCL_DEBUG=INFO in the environment shows "
+                      "which network interfaces it tries, NCCL_SOCKET_IFNAME names those it may",
+                      why, seconds_));
 }
 
 void Link::give_up(Status status, const std::string& why) {

@@ -67,13 +67,11 @@ struct Scatter {
     const std::int32_t* tile = tiles + item * tile_numbers;
     const int row = tile[0] + static_cast<int>(r), column = tile[1] + static_cast<int>(c);
     if (row < tile[2] || row >= tile[3] || column < tile[4] || column >= tile[5]) return;
-    float v[W], b[W];
-    load<W>(y + std::int64_t{pixel.row} * padded + pixel.column, v);
-    load<W>(bias + pixel.column, b);
-    for (int i = 0; i < W; ++i) v[i] += b[i];
     const std::int64_t place =
         (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
-    store<W>(v, out + place * channels + pixel.column);
+    const auto sum = [](float v, float b) { return v + b; };
+    each<W>(out + place * channels + pixel.column, sum,
+            y + std::int64_t{pixel.row} * padded + pixel.column, bias + pixel.column);
   }
 };
 

@@ -60,15 +60,11 @@ struct GroupNorm {
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, n);
-    float v[W], f[W], o[W];
-    load<W>(x + at, v);
-    load<W>(factor + place.column, f);
-    load<W>(offset + place.column, o);
-    for (int i = 0; i < W; ++i) {
-      v[i] = v[i] * f[i] + o[i];
-      if (with_silu) v[i] = ops::silu(v[i]);
-    }
-    store<W>(v, out + at);
+    const auto normed = [this](float v, float f, float o) {
+      const float y = v * f + o;
+      return with_silu ? ops::silu(y) : y;
+    };
+    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column);
   }
 };
 
@@ -92,14 +88,11 @@ struct SpatialNormSilu {
          column * latent_columns / columns) *
             n +
         place.column;
-    float v[W], f[W], o[W], a[W], b[W];
-    load<W>(x + at, v);
-    load<W>(factor + place.column, f);
-    load<W>(offset + place.column, o);
-    load<W>(scale + latent, a);
-    load<W>(shift + latent, b);
-    for (int i = 0; i < W; ++i) v[i] = ops::silu((v[i] * f[i] + o[i]) * a[i] + b[i]);
-    store<W>(v, out + at);
+    const auto normed = [](float v, float f, float o, float a, float b) {
+      return ops::silu((v * f + o) * a + b);
+    };
+    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column, scale + latent,
+            shift + latent);
   }
 };
 

@@ -14,46 +14,12 @@ struct Product {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
 
-// out = f(a, b), number by number.
-template <class T, class F>
-struct Both {
-  const T *a, *b;
-  T* out;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    float x[W], y[W];
-    load<W>(a + at, x);
-    load<W>(b + at, y);
-    for (int i = 0; i < W; ++i) x[i] = F()(x[i], y[i]);
-    store<W>(x, out + at);
-  }
-};
-
-template <class T>
 struct Silu {
-  const T* x;
-  T* out;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    float v[W];
-    load<W>(x + at, v);
-    for (int i = 0; i < W; ++i) v[i] = ops::silu(v[i]);
-    store<W>(v, out + at);
-  }
+  __device__ float operator()(float x) const { return ops::silu(x); }
 };
-
-template <class T>
 struct Scale {
   float factor;
-  const T* x;
-  T* out;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    float v[W];
-    load<W>(x + at, v);
-    for (int i = 0; i < W; ++i) v[i] = factor * v[i];
-    store<W>(v, out + at);
-  }
+  __device__ float operator()(float x) const { return factor * x; }
 };
 
 // x[row] += table[row / batch]; rows of n numbers.
@@ -142,15 +108,11 @@ struct ToPixels {
   }
 };
 
-template <class F>
-void both(const char* name, const Tensor& x, const Tensor& y, const Tensor& out) {
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const Device device = x.device();
-    const T *a = address<T>(x, device), *b = address<T>(y, device);
-    T* into = address<T>(out, device);
-    for_packs<T>(name, device, x.numel(), x.numel(), {a, b, into}, Both<T, F>{a, b, into});
-  });
+template <class F, class... In>
+Tensor mapped(const char* name, const F& f, const Tensor& x, const In&... more) {
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>(name, out, f, x, more...); });
+  return out;
 }
 
 ops::PatchOrder order_of(const Shape& latents, const Patch& patch) {
@@ -167,36 +129,13 @@ void visit_size(DType dtype, F&& f) {
 
 }  // namespace
 
-void add(const Tensor& x, const Tensor& y) { both<Sum>("add", x, y, x); }
-
-Tensor multiply(const Tensor& x, const Tensor& y) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  both<Product>("multiply", x, y, out);
-  return out;
+void add(const Tensor& x, const Tensor& y) {
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("add", x, Sum{}, x, y); });
 }
 
-Tensor silu(const Tensor& x) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* from = address<T>(x, x.device());
-    T* into = address<T>(out, x.device());
-    for_packs<T>("silu", x.device(), x.numel(), x.numel(), {from, into}, Silu<T>{from, into});
-  });
-  return out;
-}
-
-Tensor scaled(const Tensor& x, float factor) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* from = address<T>(x, x.device());
-    T* into = address<T>(out, x.device());
-    for_packs<T>("scaled", x.device(), x.numel(), x.numel(), {from, into},
-                 Scale<T>{factor, from, into});
-  });
-  return out;
-}
+Tensor multiply(const Tensor& x, const Tensor& y) { return mapped("multiply", Product{}, x, y); }
+Tensor silu(const Tensor& x) { return mapped("silu", Silu{}, x); }
+Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", Scale{factor}, x); }
 
 void add_table(const Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);

@@ -8,21 +8,14 @@ namespace {
 
 struct Guide {
   float scale;
-  const float *uncond, *cond;
-  float* out;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    float a[W], b[W];
-    load<W>(uncond + at, a);
-    load<W>(cond + at, b);
-    for (int i = 0; i < W; ++i) a[i] = guided(scale, a[i], b[i]);
-    store<W>(a, out + at);
+  __device__ float operator()(float uncond, float cond) const {
+    return guided(scale, uncond, cond);
   }
 };
 
 // The first channels of each frame.
 struct GuideChannels {
-  float scale;
+  Guide guide;
   const float* uncond;
   float* cond;
   std::uint32_t count;  // numbers of a frame that are guided
@@ -31,26 +24,13 @@ struct GuideChannels {
   __device__ void run(std::int64_t at) const {
     const Place place(at, count);
     const std::int64_t first = place.row * frame + place.column;
-    float a[W], b[W];
-    load<W>(uncond + first, a);
-    load<W>(cond + first, b);
-    for (int i = 0; i < W; ++i) b[i] = guided(scale, a[i], b[i]);
-    store<W>(b, cond + first);
+    each<W>(cond + first, guide, uncond + first, cond + first);
   }
 };
 
 struct Ddim {
   DdimCoefficients c;
-  const float* v;
-  float* x;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    float a[W], b[W];
-    load<W>(v + at, a);
-    load<W>(x + at, b);
-    for (int i = 0; i < W; ++i) b[i] = ddim_next(c, a[i], b[i]);
-    store<W>(b, x + at);
-  }
+  __device__ float operator()(float v, float x) const { return ddim_next(c, v, x); }
 };
 
 struct Dpm {
@@ -108,11 +88,8 @@ struct Flow {
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, frame);
-    float v[W], b[W];
-    load<W>(prediction + place.row * predicted + place.column, v);
-    load<W>(x + at, b);
-    for (int i = 0; i < W; ++i) b[i] = flow_next(stride, v[i], b[i]);
-    store<W>(b, x + at);
+    const auto next = [this](float v, float before) { return flow_next(stride, v, before); };
+    each<W>(x + at, next, prediction + place.row * predicted + place.column, x + at);
   }
 };
 
@@ -123,18 +100,17 @@ std::int64_t frame_of(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shap
 void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out) {
   expect(uncond.numel() == out.numel() && cond.numel() == out.numel(),
          "guidance of {} and {} values into {}", uncond.numel(), cond.numel(), out.numel());
-  const Device device = out.device();
-  const Guide f{static_cast<float>(scale), address<float>(uncond, device),
-                address<float>(cond, device), address<float>(out, device)};
-  for_packs<float>("combine_guidance", device, out.numel(), out.numel(), {f.uncond, f.cond, f.out},
-                   f);
+  map<float>("combine_guidance", out, Guide{static_cast<float>(scale)}, uncond, cond);
 }
 
 void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {
   const Device device = cond.device();
   const std::int64_t count = channels * cond.shape(2) * cond.shape(3);
-  const GuideChannels f{static_cast<float>(scale), address<float>(uncond, device),
-                        address<float>(cond, device), narrow_index(count), frame_of(cond)};
+  const GuideChannels f{{static_cast<float>(scale)},
+                        address<float>(uncond, device),
+                        address<float>(cond, device),
+                        narrow_index(count),
+                        frame_of(cond)};
   // Packs need all frames aligned: where the second one is, all are.
   for_packs<float>("guide_channels", device, cond.shape(0) * count, count,
                    {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
@@ -143,9 +119,7 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, c
 void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
   expect(v.numel() == x.numel(), "DDIM step of {} values with {} predictions", x.numel(),
          v.numel());
-  const Device device = x.device();
-  const Ddim f{c, address<float>(v, device), address<float>(x, device)};
-  for_packs<float>("ddim_step", device, x.numel(), x.numel(), {f.v, f.x}, f);
+  map<float>("ddim_step", x, Ddim{c}, v, x);
 }
 
 void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,

@@ -28,6 +28,16 @@ struct Place {
   }
 };
 
+/// W numbers in registers.
+template <int W>
+struct Pack {
+  float numbers[W];
+  template <class T>
+  __device__ explicit Pack(const T* from) {
+    load<W>(from, numbers);
+  }
+};
+
 /// Weights or tables: of the type that the kernel works in, or float32.
 template <class T>
 class Numbers {
@@ -69,6 +79,18 @@ __device__ inline void copy(const T* from, T* into) {
   }
 }
 
+/// into = f(number, …), each with the numbers at its place in `from`. Kernels that do more than
+/// that load and store themselves.
+template <int W, class T, class F, class... From>
+__device__ inline void each(T* into, const F& f, const From*... from) {
+  const auto compute = [&](const auto&... loaded) {
+    float y[W];
+    for (int i = 0; i < W; ++i) y[i] = f(loaded.numbers[i]...);
+    store<W>(y, into);
+  };
+  compute(Pack<W>(from)...);
+}
+
 template <int W, class F>
 __global__ void run_packs(std::int64_t packs, F f) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
@@ -92,6 +114,31 @@ void for_packs(const char* name, Device device, std::int64_t count, std::int64_t
   } else {
     launch({name, device, std::min(most, blocks_for(count, 256))}, run_packs<1, F>, count, f);
   }
+}
+
+/// For map().
+template <class T, class F, int count>
+struct Map {
+  F f;
+  T* out;
+  const T* in[count];
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    if constexpr (count == 1) {
+      each<W>(out + at, f, in[0] + at);
+    } else {
+      static_assert(count == 2);
+      each<W>(out + at, f, in[0] + at, in[1] + at);
+    }
+  }
+};
+
+/// out = f(number, …), each with the numbers of one or two tensors; all of type T and of one shape.
+template <class T, class F, class... In>
+void map(const char* name, const Tensor& out, const F& f, const In&... in) {
+  const Device device = out.device();
+  const Map<T, F, sizeof...(In)> all{f, address<T>(out, device), {address<T>(in, device)...}};
+  for_packs<T>(name, device, out.numel(), out.numel(), {all.out, address<T>(in, device)...}, all);
 }
 
 }  // namespace reelmesh::gpu

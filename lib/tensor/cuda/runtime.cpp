@@ -207,9 +207,14 @@ std::string bus(Device device) {
 
 DeviceMemory memory(Device device) {
   const Context& c = context(device);
+  return {c.present, c.peak};
+}
+
+std::int64_t unused_memory(Device device) {
+  context(device);  // makes it the current one
   std::size_t unused = 0, all = 0;
   check(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
-  return {c.present, c.peak, static_cast<std::int64_t>(unused)};
+  return static_cast<std::int64_t>(unused);
 }
 
 std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** address) {

@@ -19,10 +19,11 @@ struct Devices {
 };
 Devices devices();
 
-std::string name(Device device);  ///< as name_of()
-std::string bus(Device device);   ///< as bus_of()
-std::string versions();           ///< as cuda_versions()
-DeviceMemory memory(Device device);
+std::string name(Device device);            ///< as name_of()
+std::string bus(Device device);             ///< as bus_of()
+std::string versions();                     ///< as cuda_versions()
+DeviceMemory memory(Device device);         ///< as device_memory()
+std::int64_t unused_memory(Device device);  ///< as unused_device_memory()
 
 /// Uninitialised memory of the stream's present: those who use it later on the stream may. Counted
 /// until its last owner is gone. Throws Error(unavailable) when the device has no more.
