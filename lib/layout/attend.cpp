@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
@@ -81,12 +82,14 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, cons
 
 }  // namespace
 
-// Keys [first, first + count) of all, in global order.
+// Keys [first, first + count) of all, in global order, for one of equal shares of each rank's
+// heads.
 struct Attend::Part {
   std::int64_t first, count;
+  std::int64_t share = 0, shares = 1;
 };
 
-// Some of a rank's tokens: [begin, begin + count) of those that it holds.
+// Some of a rank's tokens, [begin, begin + count) of those that it holds, or of all heads.
 struct Attend::Range {
   std::int64_t begin, count;
 };
@@ -115,15 +118,24 @@ Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
   return {begin - numbers.begin(), end - begin};
 }
 
-// The heads for which this rank attends out of all, [row, …, head, channel]; dense.
-Tensor Attend::heads_of(const Tensor& x, int rank) const {
-  const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  const std::int64_t count = mesh_.heads(rank);
-  if (count == heads) return x;
+// The heads for which a rank attends, or a part of them.
+Attend::Range Attend::heads_in(int rank) const {
+  return {mesh_.first_head(rank), mesh_.heads(rank)};
+}
+Attend::Range Attend::heads_in(int rank, const Part& keys) const {
+  const auto [first, count] = heads_in(rank);
+  const std::int64_t begin = count * keys.share / keys.shares;
+  return {first + begin, count * (keys.share + 1) / keys.shares - begin};
+}
+
+// Some heads of [row, …, head, channel], which has those from `first` on; dense.
+Tensor Attend::heads_of(const Tensor& x, const Range& some, std::int64_t first) {
   Shape shape = x.shape();
-  shape[shape.size() - 2] = count;
+  std::int64_t& heads = shape[shape.size() - 2];
+  if (some.count == heads) return x;
+  const std::int64_t all = std::exchange(heads, some.count), channels = shape.back();
   Tensor out = Tensor::empty(std::move(shape), x.dtype(), x.device());
-  copy_heads(x, {mesh_.first_head(rank), heads}, out, {0, count}, count, channels);
+  copy_heads(x, {some.begin - first, all}, out, {0, some.count}, some.count, channels);
   return out;
 }
 
@@ -149,7 +161,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
       copy_heads(q, {mesh_.first_head(me), heads}, place, {0, count}, count, channels);
       continue;
     }
-    sends.push_back({rank, heads_of(q, rank)});
+    sends.push_back({rank, heads_of(q, heads_in(rank))});
     receives.push_back({rank, place});
   }
   queries.transfer = group_.begin_exchange(sends, receives);
@@ -170,14 +182,15 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
   std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
   const auto packed = [&](int rank) {
     Tensor& piece = of_columns[static_cast<std::size_t>(mesh_.column(rank))];
-    if (piece.empty()) piece = heads_of(rows, rank);
+    if (piece.empty()) piece = heads_of(rows, heads_in(rank, keys));
     return piece;
   };
   if (mesh_.attends(me)) {
-    if (mine.count == keys.count && mesh_.heads(me) == heads) {
+    const std::int64_t mine_of_heads = heads_in(me, keys).count;
+    if (mine.count == keys.count && mine_of_heads == heads) {
       part.all = rows;
     } else {
-      part.all = Tensor::empty({keys.count, batch, 2, mesh_.heads(me), channels}, rows.dtype(),
+      part.all = Tensor::empty({keys.count, batch, 2, mine_of_heads, channels}, rows.dtype(),
                                rows.device());
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
@@ -251,6 +264,35 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   return out;
 }
 
+// To all keys, for some heads at a time, while the keys for the next ones travel.
+Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
+  const int me = group_.rank();
+  std::int64_t fewest = mesh_.geometry().heads;
+  for (int r = 0; r < mesh_.ranks(); ++r) {
+    if (mesh_.heads(r) > 0) fewest = std::min(fewest, mesh_.heads(r));
+  }
+  const std::int64_t shares = mesh_.ranks() == 1 ? 1 : shares_of(fewest);
+  const auto part_at = [&](std::int64_t share) {
+    return Part{0, mesh_.all_tokens(), share, shares};
+  };
+  Rows next = send_part(mine, part_at(0));
+  queries.transfer.finish();
+  const Tensor& all = queries.all;
+  Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
+  for (std::int64_t share = 0; share < shares; ++share) {
+    const Tensor part = receive_part(std::move(next), part_at(share));
+    if (share + 1 < shares) next = send_part(mine, part_at(share + 1));
+    if (!mesh_.attends(me)) continue;
+    const Range some = heads_in(me, part_at(share));
+    const std::int64_t first = mesh_.first_head(me), count = some.count;
+    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale);
+    if (shares == 1) return attended;
+    copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
+               mesh_.geometry().channels);
+  }
+  return out;
+}
+
 Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_values,
                           float scale) const {
   Rows queries = send_queries(q);
@@ -258,11 +300,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const bool on_gpu = q.device().is_cuda();
   const std::int64_t all = mesh_.all_tokens();
   if (ops::attends_at_once(queries.all, all)) {
-    Rows keys = send_part(mine, {0, all});
-    queries.transfer.finish();
-    const Tensor whole = receive_part(std::move(keys), {0, all});
-    if (!mesh_.attends(group_.rank())) return return_results(queries.all, q);
-    return return_results(ops::attend(queries.all, whole, scale), q);
+    return return_results(attend_at_once(std::move(queries), mine, scale), q);
   }
   // Keys that need not travel come in one part to a GPU; the CPU wants them near.
   const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);

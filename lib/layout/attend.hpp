@@ -12,11 +12,15 @@ namespace reelmesh {
 /// queries for heads. Ring (Liu et al. 2023): the rows cut the queries. In both, keys and values
 /// come in parts of the global order, the same part to all ranks at a time, each from the ranks
 /// that hold it, with the next part on its way while this one is worked on; so the bits do not
-/// depend on layout and mesh, and a rank has two parts of the keys in memory, not all.
+/// depend on layout and mesh, and a rank has two parts of the keys in memory, not all. Where a
+/// device wants all keys at once (ops::attends_at_once), parts are of heads instead.
 class Attend {
  public:
   /// Keys of a part. A GPU wants more to do at a time, and has the sums in memory between parts.
   static constexpr std::int64_t part_keys(bool on_gpu) { return on_gpu ? 4096 : 1024; }
+  /// In how many parts keys come where a device wants them all at once: each part for some of a
+  /// rank's heads. fewest: heads of the rank that has the fewest, but for those without.
+  static constexpr std::int64_t shares_of(std::int64_t fewest) { return fewest < 4 ? fewest : 4; }
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,
@@ -32,14 +36,17 @@ class Attend {
 
  private:
   struct Rows;   // tensors and messages of this rank under way
-  struct Range;  // some of a rank's tokens
+  struct Range;  // some of a rank's tokens, or of all heads
   struct Part;   // some keys of all
+  Range heads_in(int rank) const;
+  Range heads_in(int rank, const Part& keys) const;
   Range tokens_in_part(int rank, const Part& part) const;
   Rows send_queries(const Tensor& q) const;
   Rows send_part(const Tensor& keys_values, const Part& keys) const;
   Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
-  Tensor heads_of(const Tensor& x, int rank) const;
+  Tensor attend_at_once(Rows queries, const Tensor& mine, float scale) const;
+  static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
   AttendMesh mesh_;

@@ -16,6 +16,7 @@
 #include "ops/pointwise.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/steps.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::bench {
 namespace {
@@ -72,11 +73,18 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   linear("up_gelu", d, 4 * d, ops::Activation::gelu_tanh);
   linear("down", 4 * d, d, ops::Activation::none);
   const double pairs = double(batch * heads) * double(tokens) * double(tokens);
-  bench.add(
-      fmt::format("{}/attention_{}x{}x{}x64", model, tokens, batch, heads), 4 * pairs * 64, 0, [&] {
-        return
-            [qkv = bench.numbers({tokens, batch, 3, heads, 64})] { ops::attention(qkv, 0.125F); };
-      });
+  // By cuDNN where it has a kernel, and by our own.
+  for (const bool own : {false, true}) {
+    bench.add(
+        fmt::format("{}/attention_{}{}x{}x{}x64", model, own ? "own_" : "", tokens, batch, heads),
+        4 * pairs * 64, 0, [&, own] {
+          return [own, qkv = bench.numbers({tokens, batch, 3, heads, 64})] {
+            numerics.own_attention = own;
+            ops::attention(qkv, 0.125F);
+            numerics.own_attention = false;
+          };
+        });
+  }
   const double bytes = double(tokens * batch * d * size_of(bench.dtype()));
   bench.add(model + "/modulated_layer_norm", 0, 2 * bytes, [&] {
     const ops::Modulation modulation{bench.numbers({batch, 6 * d}), 0, 1};

@@ -18,7 +18,9 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   // Parts of keys as they come, go and wait; or all, as they come and in their order.
   std::int64_t parts = 3 * keys * key;
   if (precision.on_gpu && ops::may_attend_at_once(precision.tensors, s.all_tokens, head)) {
-    parts = std::max(parts, 2 * s.all_tokens * key);
+    // Of some heads, in their order and as they come, and those before.
+    const std::int64_t shares = Attend::shares_of(s.heads - (s.shares_heads ? 1 : 0));
+    parts = std::max(parts, 3 * s.all_tokens * key / std::max<std::int64_t>(shares, 1));
   }
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 
