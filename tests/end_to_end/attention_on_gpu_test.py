@@ -1,0 +1,46 @@
+"""Attention to many keys on GPUs (REELMESH_BACKEND=cuda), emulated or not, which goes by cuDNN for
+16-bit numbers: the same bits for all layouts, and as near to float32 as our own kernels."""
+
+import numpy
+
+from support import Reference, Scratch, main, read_clip
+
+GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
+# 512 tokens beside those of the text.
+SIZE = dict(sample__height=256, sample__width=256, sample__frames=5, sample__steps=3,
+            output__video="no", prompt__text="a fox")
+
+
+class AttentionOnGpu(Scratch):
+    def latents(self, reference, dtype, name, ranks=1, **more):
+        options = reference.options(self.folder / name, numerics__dtype=dtype, **SIZE | more)
+        clip = read_clip(self.make(options, ranks, GPUS))
+        return clip["latents"], clip["attributes"]["layout"]
+
+    def check(self, reference, dtype, table):
+        one, _ = self.latents(reference, dtype, "one")
+        for index, (ranks, told, more) in enumerate(table):
+            with self.subTest(ranks=ranks, layout=told):
+                there, layout = self.latents(reference, dtype, str(index), ranks, **more)
+                self.assertIn(told, layout)
+                self.assertEqual(there.tobytes(), one.tobytes())
+        # Both ways are as far from float32.
+        own, _ = self.latents(reference, dtype, "own", numerics__attention="own")
+        exact, _ = self.latents(reference, "float32", "float32")
+        self.assertFalse(numpy.array_equal(own, one))
+        self.assertLess(numpy.linalg.norm(one - exact), 1.2 * numpy.linalg.norm(own - exact))
+        self.assertLess(numpy.linalg.norm(own - exact), 0.1 * numpy.linalg.norm(exact))
+
+    def test_bfloat16(self):
+        self.check(Reference("rotary"), "bfloat16", (
+            (2, "ulysses 2", dict(parallel__cfg=1, parallel__ring=1)),
+            (3, "ring 3", dict(device__transport="mpi")),
+            (6, "ring 3 x ulysses 2", dict(parallel__cfg=1, parallel__ring=3)),
+            (7, "denoise: ranks", dict(parallel__mode="split"))))
+
+    def test_float16(self):
+        self.check(Reference("sincos"), "float16", ((3, "ring 3", {}),))
+
+
+if __name__ == "__main__":
+    main()
