@@ -124,7 +124,8 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t result = in_place ? 0 : values * precision.size();
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
   if (precision.on_gpu) return sums + result + softmax;
-  return sums + result + softmax + s.pairs * blocks * packed;
+  return sums + result + softmax +
+         std::min(s.pairs, ops::Attention::pairs_at_once) * blocks * packed;
 }
 
 }  // namespace reelmesh

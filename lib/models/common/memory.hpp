@@ -42,9 +42,9 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
 
 /// One call of attention.
 struct AttentionSizes {
-  std::int64_t queries = 0;
-  std::int64_t keys = 0;   ///< that come at once
-  std::int64_t pairs = 0;  ///< batch items · heads
+  std::int64_t queries = 0;  ///< of a sequence
+  std::int64_t keys = 0;     ///< of a sequence, that come at once
+  std::int64_t pairs = 0;    ///< sequences · batch items · heads
   std::int64_t channels = 0;
 };
 /// What it holds beside its queries, keys and values, with the result.
