@@ -117,8 +117,8 @@ class Streamed : public Attention::Work {
       trace::recorder().flops += 4 * total_.numel() * count;
       const Packings packings = prepare(keys, values, count);
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
-      for (std::int64_t first = 0; first < pairs_; first += Attention::pairs_at_once) {
-        const std::int64_t some = std::min(Attention::pairs_at_once, pairs_ - first);
+      for (std::int64_t first = 0; first < pairs_; first += pairs_at_once()) {
+        const std::int64_t some = std::min(pairs_at_once(), pairs_ - first);
         parallel_for(some * blocks_, 1, [&](std::int64_t task) {
           const std::int64_t pair = task / blocks_;
           pack(keys, values, packings, first + pair, task % blocks_, packed(pair, task % blocks_));
@@ -184,6 +184,9 @@ class Streamed : public Attention::Work {
     return keys == block_keys ? tile.whole : tile.rest;
   }
   std::int64_t block_elements() const { return key_elements_ + value_elements_; }
+  std::int64_t pairs_at_once() const {
+    return Attention::pairs_at_once(blocks_ * block_elements() * std::int64_t{sizeof(C)});
+  }
   // pair: of those packed together.
   C* packed(std::int64_t pair, std::int64_t block) const {
     return packed_.data<C>() + (pair * blocks_ + block) * block_elements();
@@ -212,8 +215,7 @@ class Streamed : public Attention::Work {
       value_elements_ = std::max(value_elements_, tile_.rest.values.packed_elements());
     }
     blocks_ = (count + block_keys - 1) / block_keys;
-    const std::int64_t elements =
-        std::min(pairs_, Attention::pairs_at_once) * blocks_ * block_elements();
+    const std::int64_t elements = std::min(pairs_, pairs_at_once()) * blocks_ * block_elements();
     if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
     const auto packing = [&](const Products& products) {
       return Packing{products.scores.packing(true, direct ? stride(keys) : channels),

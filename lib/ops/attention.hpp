@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <memory>
 
 #include "tensor/tensor.hpp"
@@ -13,8 +14,12 @@ class Attention {
  public:
   /// Keys of one block. Every addition but the last is of a multiple of it.
   static constexpr std::int64_t block_keys = 512;
-  /// Heads of batch items whose keys are packed together on the CPU, of all sequences.
-  static constexpr std::int64_t pairs_at_once = 256;
+  /// Heads of batch items, of all sequences, that the CPU works on together, where the keys and
+  /// values of one take so many bytes packed: as many as caches hold, or enough for many threads.
+  static constexpr std::int64_t pairs_at_once(std::int64_t packed_bytes) {
+    return std::max<std::int64_t>(
+        32, (std::int64_t{8} << 20) / std::max<std::int64_t>(1, packed_bytes));
+  }
 
   /// Sequences side by side, equally long; the queries of each attend to its own keys only.
   /// queries: [sequence · query, batch, head, channel], not to be changed before the end.

@@ -125,7 +125,7 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
   if (precision.on_gpu) return sums + result + softmax;
   return sums + result + softmax +
-         std::min(s.pairs, ops::Attention::pairs_at_once) * blocks * packed;
+         std::min(s.pairs, ops::Attention::pairs_at_once(blocks * packed)) * blocks * packed;
 }
 
 }  // namespace reelmesh
