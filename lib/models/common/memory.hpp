@@ -31,7 +31,7 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
 std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
 /// Memory that a thread keeps from its first use on: rows of the widest layer before and while they
-/// are packed.
+/// are packed, and keys and values of attention.
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
 /// What the library may ask for to make a convolution on a GPU.
