@@ -119,15 +119,28 @@ class Streamed : public Attention::Work {
       trace::recorder().flops += 4 * total_.numel() * count;
       const Packings packings = prepare(keys, values, count);
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
-      for (std::int64_t first = 0; first < pairs_; first += Attention::pairs_at_once) {
-        const std::int64_t some = std::min(Attention::pairs_at_once, pairs_ - first);
+      const std::int64_t at_once = Attention::pairs_packed(pairs_, bytes_of_pair());
+      if (at_once == 0) {
+        parallel_for(pairs_, 1, [&](std::int64_t pair) {
+          auto* own = static_cast<C*>(thread_scratch(4, static_cast<std::size_t>(bytes_of_pair())));
+          for (std::int64_t block = 0; block < blocks_; ++block) {
+            pack(keys, values, packings, pair, block, own + block * block_elements());
+          }
+          for (std::int64_t tile = 0; tile < tiles; ++tile) {
+            attend(pair, tile * tile_rows, count, own);
+          }
+        });
+      }
+      for (std::int64_t first = 0; at_once > 0 && first < pairs_; first += at_once) {
+        const std::int64_t some = std::min(at_once, pairs_ - first);
         parallel_for(some * blocks_, 1, [&](std::int64_t task) {
-          const std::int64_t pair = task / blocks_;
-          pack(keys, values, packings, first + pair, task % blocks_, packed(pair, task % blocks_));
+          pack(keys, values, packings, first + task / blocks_, task % blocks_,
+               packed_.data<C>() + task * block_elements());
         });
         parallel_for(some * tiles, 1, [&](std::int64_t task) {
           const std::int64_t pair = task / tiles;
-          attend(first + pair, task % tiles * tile_rows, count, packed(pair, 0));
+          attend(first + pair, task % tiles * tile_rows, count,
+                 packed_.data<C>() + pair * blocks_ * block_elements());
         });
       }
     }
@@ -186,9 +199,8 @@ class Streamed : public Attention::Work {
     return keys == block_keys ? tile.whole : tile.rest;
   }
   std::int64_t block_elements() const { return key_elements_ + value_elements_; }
-  // pair: of those packed together.
-  C* packed(std::int64_t pair, std::int64_t block) const {
-    return packed_.data<C>() + (pair * blocks_ + block) * block_elements();
+  std::int64_t bytes_of_pair() const {
+    return blocks_ * block_elements() * std::int64_t{sizeof(C)};
   }
 
   // Products for the keys of an addition, and the room to pack them.
@@ -215,7 +227,7 @@ class Streamed : public Attention::Work {
     }
     blocks_ = (count + block_keys - 1) / block_keys;
     const std::int64_t elements =
-        std::min(pairs_, Attention::pairs_at_once) * blocks_ * block_elements();
+        Attention::pairs_packed(pairs_, bytes_of_pair()) * blocks_ * block_elements();
     if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
     const auto packing = [&](const Products& products) {
       return Packing{products.scores.packing(true, direct ? stride(keys) : channels),

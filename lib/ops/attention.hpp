@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <memory>
 
 #include "tensor/tensor.hpp"
@@ -13,8 +14,13 @@ class Attention {
  public:
   /// Keys of one block. Every addition but the last is of a multiple of it.
   static constexpr std::int64_t block_keys = 512;
-  /// Heads of batch items whose keys are packed together on the CPU, of all sequences.
-  static constexpr std::int64_t pairs_at_once = 256;
+  /// How many pairs of a batch item and a head, of all sequences, have their keys and values packed
+  /// at once on the CPU, where those of one take so many bytes. 0: each thread packs those of the
+  /// pair it works on, in at most a MiB of its own; so it is with many small pairs, which then stay
+  /// in its cache.
+  static constexpr std::int64_t pairs_packed(std::int64_t pairs, std::int64_t bytes) {
+    return pairs >= 256 && bytes <= std::int64_t{1} << 20 ? 0 : std::min<std::int64_t>(pairs, 64);
+  }
 
   /// Sequences side by side, equally long; the queries of each attend to its own keys only.
   /// queries: [sequence · query, batch, head, channel], not to be changed before the end.

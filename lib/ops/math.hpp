@@ -7,11 +7,15 @@
 
 #include "base/host_device.hpp"
 
+// Into every kernel for an instruction set (base/clones.hpp): a function of its own would be for
+// the oldest one, ten times as slow.
+#define REELMESH_INLINE [[gnu::always_inline]] REELMESH_HOST_DEVICE inline
+
 namespace reelmesh::ops {
 
 /// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
 /// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
-REELMESH_HOST_DEVICE inline float exp_approx(float x) {
+REELMESH_INLINE float exp_approx(float x) {
   const float below = 88.0F < x ? 88.0F : x;
   const float limited = -88.0F > below ? -88.0F : below;  // where 2^n below is 0
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
@@ -33,7 +37,7 @@ REELMESH_HOST_DEVICE inline float exp_approx(float x) {
 
 /// 2^x for x < 128 to about 1 ulp; 0 below −126.5. The polynomial has the least relative error on
 /// [−1/2, 1/2] among those of degree 6 that are 1 at 0.
-REELMESH_HOST_DEVICE inline float exp2_approx(float x) {
+REELMESH_INLINE float exp2_approx(float x) {
   const float limited = -127.0F > x ? -127.0F : x;
   constexpr float magic = 12582912.0F + 127.0F;  // leaves n and the bias of an exponent
   const float shifted = limited + magic;
@@ -48,12 +52,14 @@ REELMESH_HOST_DEVICE inline float exp2_approx(float x) {
   return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
 }
 
-REELMESH_HOST_DEVICE inline float silu(float x) { return x / (1.0F + exp_approx(-x)); }
+REELMESH_INLINE float silu(float x) { return x / (1.0F + exp_approx(-x)); }
 
 /// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) = x·σ(2u).
-REELMESH_HOST_DEVICE inline float gelu_tanh(float x) {
+REELMESH_INLINE float gelu_tanh(float x) {
   const float u = 0.79788456080286535588F * (x + 0.044715F * (x * x * x));
   return x / (1.0F + exp_approx(-2.0F * u));
 }
 
 }  // namespace reelmesh::ops
+
+#undef REELMESH_INLINE

@@ -182,6 +182,23 @@ void cross_attention(const Model& m, DType t, std::int64_t queries, std::int64_t
       });
 }
 
+// As many sequences as frames, each of the tokens of a frame, with guidance.
+void attention_in_frames(const Model& m, DType t) {
+  const std::int64_t tokens = m.rows * m.columns, rows = m.frames * tokens, batch = 2;
+  const double flops = 4.0 * double(batch * m.heads * rows * tokens) * double(m.channels);
+  add(m.name,
+      fmt::format("attention_in_frames_{}x{}x{}x{}x{}", m.frames, tokens, batch, m.heads,
+                  m.channels),
+      t, {flops, 0}, [=] {
+        const Tensor kv = numbers({rows, batch, 2, m.heads, m.channels}, t);
+        return [=, q = numbers({rows, batch, m.heads, m.channels}, t)] {
+          ops::Attention attention(q, 0.125F, m.frames);
+          attention.add(kv);
+          attention.finish();
+        };
+      });
+}
+
 // Norms of the decoder, with statistics as if they had been gathered.
 void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t columns,
                    std::int64_t channels) {
@@ -217,7 +234,7 @@ void add_all() {
     text_encoder(m2b, t, 64, 10240);
     // STDiT-XL/2, 16 frames of 16 × 16 patches: within frames, along time, to the text.
     const Model stdit{"stdit", 16, 72, 16, 16, 16, 120, 4096, 1152};
-    attention(stdit, "attention_in_frames", t, 256, 16, 16, 72, false);
+    attention_in_frames(stdit, t);
     attention(stdit, "attention_along_time", t, 16, 256, 16, 72, false);
     cross_attention(stdit, t, 4096, 120);
     attention({"heads_of_128", 8, 128, 0, 0, 0, 0, 0, 0}, "attention", t, 1216, 1, 8, 128, false);

@@ -3,8 +3,12 @@
 #include "gpu_ranks/ranks.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "models/opensora/memory.hpp"
+#include "models/opensora/transformer.hpp"
 #include "models/reference.hpp"
 #include "models/t5/memory.hpp"
+#include "opensora/reference.hpp"
+#include "ops/attention.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::test {
@@ -69,6 +73,46 @@ TEST_P(MemoryOnGpu, OfTheTransformer) {
                 transformer(placement, {&latents, 1}, context, std::int64_t{500});
               }),
               "work");
+}
+
+TEST_P(MemoryOnGpu, OfAttentionWithinFrames) {
+  const std::int64_t frames = 16, tokens = 60;
+  const Tensor queries = Tensor::zeros({frames * tokens, 2, 4, 72}, GetParam(), device);
+  const Tensor keys_values = Tensor::zeros({frames * tokens, 2, 2, 4, 72}, GetParam(), device);
+  expect_near(attention_bytes({tokens, tokens, frames * 2 * 4, 72}, precision()), needed([&] {
+                ops::Attention attention(queries, 0.125F, frames);
+                attention.add(keys_values);
+                attention.finish();
+              }),
+              "work");
+}
+
+TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
+  if (!self.member()) return;
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    const OpenSoraReference open_sora(kind);
+    const STDiTConfig& c = open_sora.transformer;
+    const STDiT transformer(
+        Checkpoint::open(open_sora.folder / "transformer", "diffusion_pytorch_model").on(device), c,
+        GetParam());
+    const STDiTClip clip{{4, 8, 4}, 64, 32, 8};
+    const std::int64_t clips = 2, places = 4 * 2, text_tokens = 9;
+    const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
+    (void)transformer.read(text);  // the library takes what it wants
+    const std::int64_t all = present();
+    const STDiTPlacement placement(c, self, SpaceTime(clip.tokens(c.patch), 1, 1), clip, clips,
+                                   device);
+    const std::vector<Tensor> latents(
+        clips, Tensor::zeros({4, c.in_channels, 8, 4}, DType::float32, device));
+    const std::vector<STDiTContext> texts(clips, transformer.read(text));
+    const std::int64_t held = present() - all;
+    const STDiTSizes sizes{
+        clips * STDiT::branches, text_tokens, {4, places}, {4, places}, places, 0, true};
+    const std::int64_t said = stdit_working_bytes(c, sizes, precision());
+    const std::int64_t found = held + needed([&] { transformer(placement, latents, texts, 500); });
+    EXPECT_LE(found, said) << kind;
+    EXPECT_GE(10 * found, 6 * said) << kind;  // the rule leaves room for the CPU's feed-forward
+  }
 }
 
 TEST_P(MemoryOnGpu, OfTheDecoder) {

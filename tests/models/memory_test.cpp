@@ -11,6 +11,7 @@
 #include "opensora/reference.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh {
 namespace {
@@ -55,6 +56,26 @@ TEST_P(Held, PackedKeysAndValues) {
                     size_of(precision_.products))
           << keys << " keys of " << channels;
     }
+  }
+}
+
+TEST_P(Held, AttentionWithinFramesAndAlongTime) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer has all blocks";
+#endif
+  // Sequences, tokens of each, batch: of 16 frames of 16 x 16 tokens and 2 branches.
+  for (const auto& [sequences, tokens, batch] :
+       std::vector<std::array<std::int64_t, 3>>{{16, 256, 2}, {1, 16, 512}}) {
+    const Tensor q = Tensor::zeros({sequences * tokens, batch, 16, 72}, GetParam());
+    const Tensor kv = Tensor::zeros({sequences * tokens, batch, 2, 16, 72}, GetParam());
+    release_free_memory();
+    const std::int64_t before = host_memory_now().range;
+    ops::Attention attention(q, 0.125F, sequences);
+    attention.add(kv);
+    (void)attention.finish();
+    // The range keeps its largest size.
+    expect_close(attention_bytes({tokens, tokens, sequences * batch * 16, 72}, precision_),
+                 host_memory_now().range - before);
   }
 }
 

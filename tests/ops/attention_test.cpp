@@ -147,11 +147,13 @@ Tensor of_sequence(const Tensor& x, std::int64_t sequence, std::int64_t sequence
 }
 
 TEST(Attention, SequencesSideBySideHaveTheBitsOfEachAlone) {
-  // The last sizes are more pairs than are packed together, and several blocks of keys.
+  // The first are so many pairs that threads pack their own keys (one block and two), more than
+  // are packed together, and several blocks of keys.
   struct Sizes {
     std::int64_t sequences, queries, keys, batch, heads;
   };
-  std::vector<Sizes> all{{3, 16, 16, 40, 3}, {3, 70, 1100, 2, 2}};
+  std::vector<Sizes> all{
+      {16, 100, 100, 8, 2}, {3, 10, 600, 43, 2}, {16, 20, 20, 4, 2}, {3, 70, 1100, 2, 2}};
   for (const std::int64_t sequences : {1, 3, 16}) {
     for (const std::int64_t queries : {1, 16, 100}) {
       for (const std::int64_t heads : {2, 0}) {

@@ -92,7 +92,8 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
 
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   if (precision.on_gpu) return 0;
-  constexpr std::int64_t columns = 192, others = std::int64_t{1} << 20;
+  // Others: what attention packs, and tiles of everything.
+  constexpr std::int64_t columns = 192, others = std::int64_t{2} << 20;
   std::int64_t widest = 0;
   for (const auto& [name, shape] : tensors) {
     if (kind_of(name, shape) == Kind::linear) widest = std::max(widest, matrix_of(shape).in);
@@ -124,7 +125,8 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t result = in_place ? 0 : values * precision.size();
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
   if (precision.on_gpu) return sums + result + softmax;
-  return sums + result + softmax + s.pairs * blocks * packed;
+  return sums + result + softmax +
+         ops::Attention::pairs_packed(s.pairs, blocks * packed) * blocks * packed;
 }
 
 }  // namespace reelmesh

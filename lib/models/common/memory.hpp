@@ -31,7 +31,7 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
 std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
 /// Memory that a thread keeps from its first use on: rows of the widest layer before and while they
-/// are packed.
+/// are packed, and keys and values of attention.
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
 /// What the library may ask for to make a convolution on a GPU.
@@ -42,9 +42,9 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
 
 /// One call of attention.
 struct AttentionSizes {
-  std::int64_t queries = 0;
-  std::int64_t keys = 0;   ///< that come at once
-  std::int64_t pairs = 0;  ///< batch items · heads
+  std::int64_t queries = 0;  ///< of a sequence
+  std::int64_t keys = 0;     ///< of a sequence, that come at once
+  std::int64_t pairs = 0;    ///< sequences · batch items · heads
   std::int64_t channels = 0;
 };
 /// What it holds beside its queries, keys and values, with the result.

@@ -23,14 +23,16 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   const std::int64_t held = text + latents + frames_unit / s.branches + frames_unit;
 
   // The stream modulated, queries, keys and values; where heads are shared out, packed for others
-  // and as they come; one frame at a time attends; what comes of it, and of the layer behind it.
+  // and as they come; all frames attend, then what comes of it, and of the layer behind it.
   const std::int64_t shared =
       s.frames[0] * s.places_of_frame * s.branches * s.shared_heads * head * size;
   const std::int64_t heads_pairs = s.shared_heads > 0 ? s.branches * s.shared_heads : pairs;
   const std::int64_t spatial =
       (s.shared_heads > 0 ? 7 : 4) * frames_unit + 5 * shared +
-      attention_bytes({s.places_of_frame, s.places_of_frame, heads_pairs, head}, precision) +
-      2 * frames_unit;
+      std::max(
+          attention_bytes({s.places_of_frame, s.places_of_frame, s.frames[0] * heads_pairs, head},
+                          precision),
+          2 * frames_unit);
 
   const std::int64_t moved = s.alone ? 0 : places_unit;
   const std::int64_t within = held + frames_unit;
@@ -39,7 +41,8 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   // sequence of its own.
   const std::int64_t temporal =
       within + moved + (4 + converted) * places_unit +
-      attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head}, precision);
+      std::max(attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head}, precision),
+               2 * places_unit);
   const std::int64_t feed_forward = within + moved + (8 + 4 * converted) * places_unit;
   const std::int64_t cross =
       within + moved + 3 * places_unit +

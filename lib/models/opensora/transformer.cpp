@@ -22,24 +22,6 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return out;
 }
 
-// Attentions side by side, each of an equal part of the queries to keys of its own. queries: [part
-// · query, batch, head, channel], keys_values: of each part [key, batch, 2, head, channel] → as
-// queries.
-Tensor attend(const Tensor& queries, std::span<const Tensor> keys_values, float scale) {
-  const auto alone = [&](const Tensor& part, const Tensor& keys) {
-    return ops::attend(part, keys, scale);
-  };
-  if (keys_values.size() == 1) return alone(queries, keys_values.front());
-  Tensor out = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
-  if (out.empty()) return out;
-  const auto parts = static_cast<std::int64_t>(keys_values.size());
-  const std::vector<Tensor> from = row_parts(queries, parts), into = row_parts(out, parts);
-  for (std::size_t part = 0; part < keys_values.size(); ++part) {
-    into[part].copy_from(alone(from[part], keys_values[part]));
-  }
-  return out;
-}
-
 Tensor sum(const Tensor& a, const Tensor& b) {
   Tensor out = a.clone();
   ops::add(out, b);
@@ -93,8 +75,8 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   const auto [queries, keys_values] = placement.whole_frames(q, kv);
   const Shape& s = queries.shape();
   const Tensor attended =
-      attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
-             row_parts(keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), s[0]), scale_);
+      ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
+                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0]);
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
@@ -127,17 +109,27 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   }
   const Tensor queries =
       q.reshape({sequences[0], sequences[1], config_.heads, config_.head_channels()});
-  return layer.out(attend(queries, row_parts(kv, clips), scale_).reshape(x.shape()));
+  return layer.out(ops::attend(queries, kv, scale_, clips).reshape(x.shape()));
 }
 
-// keys_values: which of the contexts'.
+// keys_values: which of the contexts'. Every clip has a text of its own length.
 void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
                            std::size_t keys_values, const Tensor& x) const {
-  std::vector<Tensor> texts;
-  for (const STDiTContext& context : contexts) texts.push_back(context.keys_values[keys_values]);
   const Tensor queries =
       block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
-  ops::add(x, block.text.out(attend(queries, texts, scale_).reshape(x.shape())));
+  const std::vector<Tensor> clips = row_parts(queries, std::ssize(contexts));
+  const auto attended = [&](std::size_t clip) {
+    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_);
+  };
+  Tensor all;
+  if (clips.size() == 1) {
+    all = attended(0);
+  } else {
+    all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
+    const std::vector<Tensor> into = row_parts(all, std::ssize(contexts));
+    for (std::size_t clip = 0; clip < clips.size(); ++clip) into[clip].copy_from(attended(clip));
+  }
+  ops::add(x, block.text.out(all.reshape(x.shape())));
 }
 
 void STDiT::feed_forward(const Block& block, const Tensor& table, const Tensor& x) const {
