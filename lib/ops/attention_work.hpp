@@ -21,4 +21,8 @@ class Attention::Work {
   virtual Tensor finish() = 0;
 };
 
+/// Of tensors on the CPU. bias: float32 [head, query, key] or empty.
+std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
+                                                    const Tensor& bias);
+
 }  // namespace reelmesh::ops
