@@ -90,6 +90,16 @@ TEST_P(Norm, NormaliseAndRotate) {
   }
 }
 
+TEST_P(Norm, HeadsDoNotDependOnTheirNumber) {
+  for (const std::int64_t n : {9, 64, 72}) {
+    const Tensor x = random({7, 2, 2, 3, n}, 1), all = there(x), some = there(x.rows(3, 2).clone());
+    const ops::HeadNorm norm{there(random_tensor({n}, 2)), there(random_tensor({n}, 3)), 1e-6F};
+    gpu::normalise_and_rotate(all, norm, {}, {});
+    gpu::normalise_and_rotate(some, norm, {}, {});
+    EXPECT_TRUE(same_bits(back(some), back(all).rows(3, 2).clone())) << n;
+  }
+}
+
 TEST_P(Norm, GroupSumsAreThoseOfTheCpu) {
   for (const std::int64_t cell : {1, 2, 4}) {
     const Tensor x = random({3, 8, size(12, 60), size(32, 512)}, 1);

@@ -1,5 +1,7 @@
 // Norms of rows. A row is read once, kept in shared memory as float32, and written once; its sums
 // are added up in an order that depends on its length only.
+#include <bit>
+
 #include "ops/cuda/ops.hpp"
 #include "ops/places.hpp"
 #include "tensor/cuda/packs.cuh"
@@ -128,75 +130,77 @@ struct AddGated {
   }
 };
 
-constexpr int head_warps = 4;  // of a block, each with one head of one token
-constexpr int head_pairs = 4;  // of channels that a lane has: heads of up to 256 channels
+constexpr int head_threads = 128;
+constexpr int head_pack = 8;  // channels of a lane
 
-// Two numbers of one access.
-template <class T>
-struct alignas(2 * sizeof(T)) Pair {
-  T first, second;
-};
-
+// Heads of tokens, each normalised by as many neighbouring lanes as its packs take.
 template <class T>
 struct HeadRows {
   T* x;
   const float *weight, *bias;    ///< bias may be null: a norm by the root mean square
   const float *cosines, *sines;  ///< or null
-  std::int64_t rows;             ///< tokens · batch · heads
+  std::uint32_t rows;            ///< tokens · batch · heads
   std::uint32_t batch, parts, heads, n;
+  std::uint32_t lanes;  ///< of a head: a power of two
   float eps;
-  bool paired;  ///< all pairs are at aligned addresses
+  bool packed;  ///< all packs are whole, at aligned addresses
 };
 
+__device__ inline float sum_of_lanes(float x, std::uint32_t lanes) {
+  for (std::uint32_t mask = lanes / 2; mask > 0; mask /= 2) {
+    x += shuffle_xor(x, static_cast<int>(mask));
+  }
+  return x;
+}
+
 template <class T>
-__global__ void __launch_bounds__(head_warps* warp_size) norm_heads(HeadRows<T> p) {
-  const std::int64_t row =
-      std::int64_t{blockIdx.x} * head_warps + static_cast<int>(threadIdx.x) / warp_size;
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  if (row >= p.rows) return;  // the whole warp
-  const std::int64_t item = row / p.heads, token = item / p.batch;
-  T* x = p.x + (item * p.parts * p.heads + row % p.heads) * p.n;
-  const auto n = static_cast<int>(p.n);
-  float v[head_pairs][2] = {};
-  float sum = 0;
-  for (int i = 0; i < head_pairs; ++i) {
-    const int at = 2 * (lane + i * warp_size);
-    if (p.paired && at < n) {
-      const auto pair = *reinterpret_cast<const Pair<T>*>(x + at);
-      v[i][0] = widen(pair.first);
-      v[i][1] = widen(pair.second);
+__global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
+  const std::uint32_t thread = threadIdx.x, heads = head_threads / p.lanes;
+  const std::uint32_t row = blockIdx.x * heads + thread / p.lanes;
+  const std::uint32_t at = thread % p.lanes * head_pack;
+  const bool there = row < p.rows && at < p.n;  // others only help to add up
+  const std::uint32_t item = row / p.heads, token = item / p.batch;
+  T* x = p.x + (std::int64_t{item} * p.parts * p.heads + row % p.heads) * p.n + at;
+  const std::uint32_t count = !there ? 0 : p.n - at < head_pack ? p.n - at : head_pack;
+  const auto take = [&](const auto* from, float(&into)[head_pack]) {
+    if (p.packed) {
+      if (there) load<head_pack>(from, into);
+    } else {
+      for (std::uint32_t i = 0; i < head_pack; ++i) {
+        if (i < count) into[i] = widen(from[i]);
+      }
     }
-    for (int j = 0; j < 2; ++j) {
-      if (!p.paired && at + j < n) v[i][j] = widen(x[at + j]);
-      sum += v[i][j];
-    }
+  };
+  float v[head_pack] = {}, sum = 0, squares = 0;
+  take(x, v);
+  for (const float number : v) sum += number;
+  const auto n = static_cast<float>(p.n);
+  const float mean = p.bias != nullptr ? sum_of_lanes(sum, p.lanes) / n : 0.0F;
+  for (std::uint32_t i = 0; i < head_pack; ++i) {
+    const float d = i < count ? v[i] - mean : 0.0F;
+    squares += d * d;
   }
-  const float count = static_cast<float>(n);
-  const float mean = p.bias != nullptr ? warp_sum(sum) / count : 0.0F;
-  float squares = 0;
-  for (int i = 0; i < head_pairs; ++i) {
-    for (int j = 0; j < 2; ++j) {
-      const float d = 2 * (lane + i * warp_size) + j < n ? v[i][j] - mean : 0.0F;
-      squares += d * d;
-    }
+  const float rstd = 1.0F / sqrtf(sum_of_lanes(squares, p.lanes) / n + p.eps);
+  float weight[head_pack] = {}, bias[head_pack] = {};
+  take(p.weight + at, weight);
+  if (p.bias != nullptr) take(p.bias + at, bias);
+  for (int i = 0; i < head_pack; ++i) {
+    v[i] = (v[i] - mean) * rstd * weight[i];
+    if (p.bias != nullptr) v[i] += bias[i];
   }
-  const float rstd = 1.0F / sqrtf(warp_sum(squares) / count + p.eps);
-  for (int i = 0; i < head_pairs; ++i) {
-    const int at = 2 * (lane + i * warp_size);
-    for (int j = 0; j < 2; ++j) {
-      if (at + j >= n) continue;
-      v[i][j] = (v[i][j] - mean) * rstd * p.weight[at + j];
-      if (p.bias != nullptr) v[i][j] += p.bias[at + j];
+  if (p.cosines != nullptr) {
+    float c[head_pack] = {}, s[head_pack] = {};
+    const std::int64_t angle = std::int64_t{token} * p.n + at;
+    take(p.cosines + angle, c);
+    take(p.sines + angle, s);
+    for (int i = 0; i < head_pack; i += 2) ops::rotate_pair(v[i], v[i + 1], c + i, s + i);
+  }
+  if (!p.packed) {
+    for (std::uint32_t i = 0; i < head_pack; ++i) {
+      if (i < count) x[i] = narrow<T>(v[i]);
     }
-    if (p.cosines != nullptr && at < n) {
-      ops::rotate_pair(v[i][0], v[i][1], p.cosines + token * n + at, p.sines + token * n + at);
-    }
-    if (p.paired && at < n) {
-      *reinterpret_cast<Pair<T>*>(x + at) = {narrow<T>(v[i][0]), narrow<T>(v[i][1])};
-    }
-    for (int j = 0; j < 2; ++j) {
-      if (!p.paired && at + j < n) x[at + j] = narrow<T>(v[i][j]);
-    }
+  } else if (there) {
+    store<head_pack>(v, x);
   }
 }
 
@@ -273,7 +277,8 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) 
 void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
   const std::int64_t n = x.shape(4), rows = x.numel() / std::max<std::int64_t>(1, x.shape(2) * n);
-  expect(n <= 2 * warp_size * head_pairs, "norm of heads of {} channels", n);
+  const std::int64_t lanes = std::bit_ceil(static_cast<std::uint64_t>(blocks_for(n, head_pack)));
+  expect(lanes <= warp_size, "norm of heads of {} channels", n);
   const Device device = x.device();
   const auto numbers = [&](const Tensor& t) -> const float* {
     return t.empty() ? nullptr : address<float>(t, device);
@@ -281,13 +286,21 @@ void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& c
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     T* first = address<T>(x, device);
-    const bool paired =
-        n % 2 == 0 && reinterpret_cast<std::uintptr_t>(first) % sizeof(Pair<T>) == 0;
-    launch({"normalise_and_rotate", device, blocks_for(rows, head_warps), head_warps * warp_size},
+    launch({"normalise_and_rotate", device, blocks_for(rows, head_threads / lanes), head_threads},
            norm_heads<T>,
-           HeadRows<T>{first, numbers(norm.weight), numbers(norm.bias), numbers(cosines),
-                       numbers(sines), rows, narrow_index(x.shape(1)), narrow_index(x.shape(2)),
-                       narrow_index(x.shape(3)), narrow_index(n), norm.eps, paired});
+           HeadRows<T>{.x = first,
+                       .weight = numbers(norm.weight),
+                       .bias = numbers(norm.bias),
+                       .cosines = numbers(cosines),
+                       .sines = numbers(sines),
+                       .rows = narrow_index(rows),
+                       .batch = narrow_index(x.shape(1)),
+                       .parts = narrow_index(x.shape(2)),
+                       .heads = narrow_index(x.shape(3)),
+                       .n = narrow_index(n),
+                       .lanes = narrow_index(lanes),
+                       .eps = norm.eps,
+                       .packed = n % head_pack == 0 && aligned(first)});
   });
 }
 
