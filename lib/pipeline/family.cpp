@@ -1,5 +1,6 @@
 #include "pipeline/family.hpp"
 
+#include "base/trace.hpp"
 #include "pipeline/cogvideox.hpp"
 #include "pipeline/opensora.hpp"
 #include "weights/config.hpp"
@@ -13,15 +14,36 @@ std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<R
   return groups;
 }
 
+// Together: exchanges on a device wait for device.timeout at most, and disks are not equally fast.
+template <class Read>
+void load_on(const comm::Group& group, Device device, const Read& read) {
+  if (!group.member()) return;
+  {
+    const trace::Scope scope("load", trace::Level::stages, "file");
+    read(device);
+  }
+  if (device.is_cuda()) group.barrier();
+}
+
 }  // namespace
 
 DenoiseStage::DenoiseStage(const comm::Group& world, const Plan& plan)
     : world_(world), plan_(plan), groups_(groups_of(world, plan.denoise)) {}
 
+void DenoiseStage::load(Device device) {
+  for (const comm::Group& group : groups_) {
+    load_on(group, device, [this](Device there) { read_weights(there); });
+  }
+}
+
 DecodeStage::DecodeStage(const comm::Group& world, const Plan& plan)
     : world_(world),
       group_(world.range(plan.decode.first, plan.decode.count)),
       ranks_(plan.decode) {}
+
+void DecodeStage::load(Device device) {
+  load_on(group_, device, [this](Device there) { read_weights(there); });
+}
 
 Layout DecodeStage::context(const Shape& global) const {
   return Layout::cut(global, 0, ranks_.count).embed(ranks_.first, world_.size());

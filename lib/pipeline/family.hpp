@@ -22,7 +22,7 @@ class DenoiseStage {
   DenoiseStage& operator=(const DenoiseStage&) = delete;
 
   /// The weights, on the device on which the stage then computes.
-  virtual void load(Device device) = 0;
+  void load(Device device);
   virtual void release() = 0;  ///< the weights
   std::size_t replicas() const { return plan_.denoise.size(); }
   bool works_on(std::size_t place) const { return groups_[place % replicas()].member(); }
@@ -37,6 +37,8 @@ class DenoiseStage {
                                           const std::function<void()>& step) const = 0;
 
  protected:
+  virtual void read_weights(Device device) = 0;
+
   comm::Group world_;
   Plan plan_;
   std::vector<comm::Group> groups_;  ///< of each replica
@@ -51,7 +53,7 @@ class DecodeStage {
   DecodeStage& operator=(const DecodeStage&) = delete;
 
   /// The weights, on the device on which the stage then computes.
-  virtual void load(Device device) = 0;
+  void load(Device device);
   virtual void release() = 0;  ///< the weights
   const comm::Group& group() const { return group_; }
   /// Where latents [frame, channel, row, column] have to be, of an array over the world.
@@ -64,6 +66,8 @@ class DecodeStage {
   virtual Sharded operator()(const Clip& clip, const Sharded& latents) const = 0;
 
  protected:
+  virtual void read_weights(Device device) = 0;
+
   comm::Group world_, group_;
   RankRange ranks_;
 };

@@ -52,12 +52,8 @@ OpenSoraDenoise::OpenSoraDenoise(const comm::Group& world, const Plan& plan,
                                  const OpenSoraFolder& model, DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
-void OpenSoraDenoise::load(Device device) {
-  for (const comm::Group& group : groups_) {
-    if (!group.member()) continue;
-    const trace::Scope scope("load", trace::Level::stages, "file");
-    transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
-  }
+void OpenSoraDenoise::read_weights(Device device) {
+  transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
 }
 
 Layout OpenSoraDenoise::context_layout(const Clip& clip, std::size_t place) const {
@@ -149,9 +145,7 @@ OpenSoraDecode::OpenSoraDecode(const comm::Group& world, const Plan& plan,
       model_(model),
       dtype_(dtype) {}
 
-void OpenSoraDecode::load(Device device) {
-  if (!group_.member()) return;
-  const trace::Scope scope("load", trace::Level::stages, "file");
+void OpenSoraDecode::read_weights(Device device) {
   decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_, speeds_);
 }
 

@@ -37,7 +37,6 @@ class OpenSoraDenoise final : public DenoiseStage {
  public:
   OpenSoraDenoise(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                   DType dtype);
-  void load(Device device) override;
   void release() override { transformer_.reset(); }
   /// Every rank needs all of the text: cross-attention is local.
   Layout context_layout(const Clip& clip, std::size_t place) const override;
@@ -46,6 +45,8 @@ class OpenSoraDenoise final : public DenoiseStage {
                                   const std::function<void()>& step) const override;
 
  private:
+  void read_weights(Device device) override;
+
   std::vector<Tensor> sample(const Batch& batch, const comm::Group& group, const SpaceTime& layouts,
                              const Layout& boxes, const std::vector<Sharded>& contexts,
                              const std::function<void()>& step) const;
@@ -59,12 +60,13 @@ class OpenSoraDecode final : public DecodeStage {
  public:
   OpenSoraDecode(const comm::Group& world, const Plan& plan, const OpenSoraFolder& model,
                  DType dtype);
-  void load(Device device) override;
   void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
+  void read_weights(Device device) override;
+
   std::vector<double> speeds_;
   const OpenSoraFolder& model_;
   DType dtype_;

@@ -97,12 +97,8 @@ Denoise::Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFold
                  DType dtype)
     : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
 
-void Denoise::load(Device device) {
-  for (const comm::Group& group : groups_) {
-    if (!group.member()) continue;
-    const trace::Scope scope("load", trace::Level::stages, "file");
-    transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
-  }
+void Denoise::read_weights(Device device) {
+  transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
 }
 
 DenoiseLayout Denoise::layout(const Clip& clip, std::size_t place) const {
@@ -150,9 +146,7 @@ Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder
       model_(model),
       dtype_(dtype) {}
 
-void Decode::load(Device device) {
-  if (!group_.member()) return;
-  const trace::Scope scope("load", trace::Level::stages, "file");
+void Decode::read_weights(Device device) {
   decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_);
 }
 

@@ -44,7 +44,6 @@ class Encode {
 class Denoise final : public DenoiseStage {
  public:
   Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load(Device device) override;
   void release() override { transformer_.reset(); }
   Layout context_layout(const Clip& clip, std::size_t place) const override;
   std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
@@ -52,6 +51,8 @@ class Denoise final : public DenoiseStage {
                                   const std::function<void()>& step) const override;
 
  private:
+  void read_weights(Device device) override;
+
   DenoiseLayout layout(const Clip& clip, std::size_t place) const;
 
   const CogVideoXFolder& model_;
@@ -63,12 +64,13 @@ class Denoise final : public DenoiseStage {
 class Decode final : public DecodeStage {
  public:
   Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void load(Device device) override;
   void release() override { decoder_.reset(); }
   Layout latents(const Shape& global) const override;
   Sharded operator()(const Clip& clip, const Sharded& latents) const override;
 
  private:
+  void read_weights(Device device) override;
+
   std::vector<double> speeds_;
   const CogVideoXFolder& model_;
   DType dtype_;

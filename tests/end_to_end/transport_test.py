@@ -3,7 +3,8 @@ transport, and the end of a job whose messages fail or never come."""
 
 import numpy
 
-from support import ERROR, Reference, Scratch, main, read_clip, run
+from support import (ERROR, MPIRUN, Reference, Scratch, command_of, execute, main, read_clip,
+                     run)
 
 # Work is done late at random, so that what does not wait for it shows.
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
@@ -66,6 +67,16 @@ class Transport(Scratch):
     def test_messages_that_never_come_end_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",
                   "device.timeout", device__timeout="2s")
+
+    def test_a_rank_may_take_longer_to_load_than_the_others_wait(self):
+        # Whatever its GPU does takes 12 ms; a transformer's weights many times as long as a layer.
+        options = self.options("slow", device__timeout="3s", output__video="no",
+                               parallel__mode="phased", parallel__cfg=1)
+        words = command_of(options | {"sample.steps": 1})
+        slow = ["env", "REELMESH_EMULATED_GPU_DELAY=25000", *words]
+        outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *slow],
+                          {"REELMESH_EMULATED_GPUS": "2"}, timeout=120)
+        self.assertEqual(outcome.status, 0, outcome)
 
     def test_nccl_for_ranks_that_share_a_gpu_is_refused(self):
         self.ends(SHARED, 69, "device.transport is nccl, but ranks 0 and 1 share the GPU",
