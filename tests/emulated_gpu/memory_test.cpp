@@ -68,6 +68,7 @@ TEST_F(EmulatedMemory, CopiesStayWithinABlock) {
   succeed(cudaFreeAsync(p, stream));
   expect_status(cudaMemsetAsync(p, 0, 1, stream), cudaErrorInvalidValue);
   expect_status(cudaFreeAsync(p, stream), cudaErrorInvalidValue);
+  succeed(cudaStreamSynchronize(stream));  // `host` is read until then
 }
 
 TEST_F(EmulatedMemory, AddressesSayWhereTheyAre) {
