@@ -264,6 +264,15 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   return out;
 }
 
+// Whether all ranks do: a library may be missing on one of them, and messages have to agree.
+bool Attend::all_attend_at_once(const Tensor& queries) const {
+  if (!at_once_) {
+    const bool here = ops::attends_at_once(queries, mesh_.all_tokens());
+    at_once_ = group_.max(std::int64_t{here ? 0 : 1}) == 0;
+  }
+  return *at_once_;
+}
+
 // To all keys, for some heads at a time, while the keys for the next ones travel.
 Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
@@ -299,7 +308,8 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const Tensor mine = keys_values();
   const bool on_gpu = q.device().is_cuda();
   const std::int64_t all = mesh_.all_tokens();
-  if (ops::attends_at_once(queries.all, all)) {
+  if (on_gpu && ops::may_attend_at_once(q.dtype(), all, mesh_.geometry().channels) &&
+      all_attend_at_once(queries.all)) {
     return return_results(attend_at_once(std::move(queries), mine, scale), q);
   }
   // Keys that need not travel come in one part to a GPU; the CPU wants them near.

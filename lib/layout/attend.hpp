@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 
 #include "layout/mesh.hpp"
 #include "layout/sharded.hpp"
@@ -45,12 +46,14 @@ class Attend {
   Rows send_part(const Tensor& keys_values, const Part& keys) const;
   Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
+  bool all_attend_at_once(const Tensor& queries) const;
   Tensor attend_at_once(Rows queries, const Tensor& mine, float scale) const;
   static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
   AttendMesh mesh_;
   std::vector<std::vector<std::int64_t>> numbers_;  ///< of each rank's tokens in global order
+  mutable std::optional<bool> at_once_;             ///< agreed on by the first call
 };
 
 }  // namespace reelmesh

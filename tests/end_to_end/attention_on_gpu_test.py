@@ -3,7 +3,7 @@
 
 import numpy
 
-from support import Reference, Scratch, main, read_clip
+from support import MPIRUN, Reference, Scratch, command_of, execute, main, read_clip
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 tokens beside those of the text.
@@ -37,6 +37,16 @@ class AttentionOnGpu(Scratch):
             (3, "ring 3", dict(device__transport="mpi")),
             (6, "ring 3 x ulysses 2", dict(parallel__cfg=1, parallel__ring=3)),
             (7, "denoise: ranks", dict(parallel__mode="split"))))
+
+    def test_ranks_of_which_one_has_no_such_kernel(self):  # on emulated GPUs only
+        own, _ = self.latents(Reference("rotary"), "bfloat16", "own", numerics__attention="own")
+        output = self.folder / "mixed"
+        words = command_of(Reference("rotary").options(output, numerics__dtype="bfloat16",
+                                                       parallel__cfg=1, **SIZE))
+        without = ["env", "REELMESH_EMULATED_CUDNN_ATTENTION=0", *words]
+        outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *without], GPUS, timeout=120)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(read_clip(output)["latents"].tobytes(), own.tobytes())
 
     def test_float16(self):
         self.check(Reference("sincos"), "float16", ((3, "ring 3", {}),))

@@ -205,14 +205,19 @@ class Attentions {
  private:
   const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
     const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
-    if (is_new) {
+    if (!is_new) return place->second;
+    std::string why = "it proposes none";
+    try {
       place->second = choose(library_, dtype, keys, channels);
-      if (!place->second) {
-        log::info(
-            "cuDNN has no attention to {} keys of {} channels in {} on {}: it goes by "
-            "kernels of our own",
-            keys, channels, name_of(dtype), to_string(device_));
-      }
+    } catch (const Error& error) {  // what it does not know is no reason to end the job
+      if (error.status() != Status::unavailable) throw;
+      why = error.what();
+    }
+    if (!place->second) {
+      log::info(
+          "cuDNN has no attention to {} keys of {} channels in {} on {}, which goes by kernels of "
+          "our own: {}",
+          keys, channels, name_of(dtype), to_string(device_), why);
     }
     return place->second;
   }
