@@ -51,9 +51,7 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
       return out;
     }
   }
-  const auto work = work_on(queries, scale, bias);
-  work->add(keys, values, keys.count());
-  return work->finish();
+  return work_on(queries, scale, bias)->attend(keys, values);
 }
 
 }  // namespace

@@ -87,6 +87,11 @@ void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std:
   }
 }
 
+template <class T>
+void divide(const float* total, float sum, std::int64_t channels, T* y) {
+  for (std::int64_t c = 0; c < channels; ++c) y[c] = T(total[c] / sum);
+}
+
 struct Extents {
   std::int64_t sequences = 0, queries = 0, batch = 0, heads = 0, channels = 0;
 };
@@ -102,17 +107,18 @@ class Streamed : public Attention::Work {
         bias_(std::move(bias)),
         scale_(scale * log2_e),
         pairs_(extents.sequences * extents.batch * extents.heads),
-        total_(Tensor::empty(
-            {extents.sequences * extents.queries, extents.batch, extents.heads, extents.channels},
-            DType::float32)),
-        largest_(Tensor::empty({pairs_, extents.queries}, DType::float32)),
-        sum_(Tensor::empty(largest_.shape(), DType::float32)),
+        shape_{extents.sequences * extents.queries, extents.batch, extents.heads, extents.channels},
         last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
   void add(const Rows& keys, const Rows& values, std::int64_t count) override {
     expect(keys_ % block_keys == 0, "{} keys before more", keys_);
-    if (count > 0 && !total_.empty()) {
-      trace::recorder().flops += 4 * total_.numel() * count;
+    if (total_.empty() && !at_once_) {
+      total_ = Tensor::empty(shape_, DType::float32);
+      largest_ = Tensor::empty({pairs_, extents_.queries}, DType::float32);
+      sum_ = Tensor::empty(largest_.shape(), DType::float32);
+    }
+    if (count > 0 && numel(shape_) > 0) {
+      trace::recorder().flops += 4 * numel(shape_) * count;
       const Packings packings = prepare(keys, values, count);
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
       const std::int64_t at_once = Attention::pairs_packed(pairs_, bytes_of_pair());
@@ -123,7 +129,7 @@ class Streamed : public Attention::Work {
             pack(keys, values, packings, pair, block, own + block * block_elements());
           }
           for (std::int64_t tile = 0; tile < tiles; ++tile) {
-            attend(pair, tile * tile_rows, count, own);
+            attend_tile(pair, tile * tile_rows, count, own);
           }
         });
       }
@@ -135,27 +141,36 @@ class Streamed : public Attention::Work {
         });
         parallel_for(some * tiles, 1, [&](std::int64_t task) {
           const std::int64_t pair = task / tiles;
-          attend(first + pair, task % tiles * tile_rows, count,
-                 packed_.data<C>() + pair * blocks_ * block_elements());
+          attend_tile(first + pair, task % tiles * tile_rows, count,
+                      packed_.data<C>() + pair * blocks_ * block_elements());
         });
       }
     }
     keys_ += count;
   }
 
+  // Totals are divided while they are near, and not kept.
+  Tensor attend(const Rows& keys, const Rows& values) override {
+    expect(keys.count() > 0 || numel(shape_) == 0, "attention without keys");
+    at_once_ = true;
+    out_ = Tensor::empty(shape_, dtype_of<T>());
+    add(keys, values, keys.count());
+    return out_;
+  }
+
   Tensor finish() override {
-    expect(keys_ > 0 || total_.empty(), "attention without keys");
+    expect(keys_ > 0 || numel(shape_) == 0, "attention without keys");
     const auto& [sequences, queries, batch, heads, channels] = extents_;
+    if (numel(shape_) == 0) return Tensor::empty(shape_, dtype_of<T>());
     const Tensor out =
-        dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(total_.shape(), dtype_of<T>());
+        dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(shape_, dtype_of<T>());
     parallel_for(sequences * queries, 16, [&](std::int64_t row) {
       const std::int64_t sequence = row / queries, query = row % queries;
       for (std::int64_t pair = 0; pair < batch * heads; ++pair) {
         const std::int64_t at = (row * batch * heads + pair) * channels;
-        const float* from = total_.data<float>() + at;
-        const float sum = sum_.data<float>()[(sequence * batch * heads + pair) * queries + query];
-        T* y = out.data<T>() + at;
-        for (std::int64_t c = 0; c < channels; ++c) y[c] = T(from[c] / sum);
+        divide(total_.data<float>() + at,
+               sum_.data<float>()[(sequence * batch * heads + pair) * queries + query], channels,
+               out.data<T>() + at);
       }
     });
     return out;
@@ -256,7 +271,8 @@ class Streamed : public Attention::Work {
 
   // One tile of queries meets the keys packed from here on; what it has so far is kept from
   // addition to addition.
-  void attend(std::int64_t pair, std::int64_t first, std::int64_t keys, const C* packed) const {
+  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys,
+                   const C* packed) const {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
     const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
@@ -273,20 +289,20 @@ class Streamed : public Attention::Work {
     gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
 
     const std::int64_t sequence = pair / (batch * heads);
-    float* kept =
-        total_.data<float>() +
+    const std::int64_t place =
         ((sequence * queries + first) * batch * heads + pair % (batch * heads)) * channels;
-    const std::int64_t kept_stride = batch * heads * channels;
-    float* kept_largest = largest_.data<float>() + pair * queries + first;
-    float* kept_sum = sum_.data<float>() + pair * queries + first;
+    const std::int64_t row = batch * heads * channels;
+    const auto kept = [&](const Tensor& of_queries) {
+      return of_queries.data<float>() + pair * queries + first;
+    };
     float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
     if (keys_ == 0) {
       std::fill_n(total, rows * channels, 0.0F);
     } else {
-      gather_rows(kept, kept_stride, count, channels, total);
-      std::copy_n(kept_largest, count, largest);
-      std::copy_n(kept_sum, count, sum);
+      gather_rows(total_.data<float>() + place, row, count, channels, total);
+      std::copy_n(kept(largest_), count, largest);
+      std::copy_n(kept(sum_), count, sum);
     }
 
     for (std::int64_t block = 0; block < blocks_; ++block, packed += block_elements()) {
@@ -311,11 +327,17 @@ class Streamed : public Attention::Work {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
     }
-    for (std::int64_t r = 0; r < count; ++r) {
-      std::copy_n(total + r * channels, channels, kept + r * kept_stride);
+    if (at_once_) {
+      for (std::int64_t r = 0; r < count; ++r) {
+        divide(total + r * channels, sum[r], channels, out_.data<T>() + place + r * row);
+      }
+      return;
     }
-    std::copy_n(largest, count, kept_largest);
-    std::copy_n(sum, count, kept_sum);
+    for (std::int64_t r = 0; r < count; ++r) {
+      std::copy_n(total + r * channels, channels, total_.data<float>() + place + r * row);
+    }
+    std::copy_n(largest, count, kept(largest_));
+    std::copy_n(sum, count, kept(sum_));
   }
 
   // Keys and values of a tensor whose type is that of the products are packed where they lie.
@@ -326,6 +348,9 @@ class Streamed : public Attention::Work {
   Tensor bias_;
   float scale_;
   std::int64_t pairs_;     // sequences · batch items · heads
+  Shape shape_;            // of the result
+  bool at_once_ = false;   // no addition comes after this one
+  Tensor out_;             // where it is the only one
   Tensor total_;           // float32, as the result: sums of weighted values
   Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
   std::int64_t keys_ = 0;  // of a sequence, so far

@@ -19,6 +19,11 @@ class Attention::Work {
   /// Keys and values, in as many sequences as the queries: `count` rows of each sequence.
   virtual void add(const Rows& keys, const Rows& values, std::int64_t count) = 0;
   virtual Tensor finish() = 0;
+  /// The same, to all keys at once.
+  virtual Tensor attend(const Rows& keys, const Rows& values) {
+    add(keys, values, keys.count());
+    return finish();
+  }
 };
 
 /// Of tensors on the CPU. bias: float32 [head, query, key] or empty.

@@ -174,11 +174,8 @@ void cross_attention(const Model& m, DType t, std::int64_t queries, std::int64_t
   add(m.name, fmt::format("cross_attention_{}x{}x{}x{}", queries, keys, m.heads, m.channels), t,
       {flops, 0}, [=] {
         const Tensor kv = numbers({keys, 1, 2, m.heads, m.channels}, t);
-        return [=, q = numbers({queries, 1, m.heads, m.channels}, t)] {
-          ops::Attention attention(q, 0.125F);
-          attention.add(kv);
-          attention.finish();
-        };
+        return
+            [=, q = numbers({queries, 1, m.heads, m.channels}, t)] { ops::attend(q, kv, 0.125F); };
       });
 }
 
@@ -192,9 +189,7 @@ void attention_in_frames(const Model& m, DType t) {
       t, {flops, 0}, [=] {
         const Tensor kv = numbers({rows, batch, 2, m.heads, m.channels}, t);
         return [=, q = numbers({rows, batch, m.heads, m.channels}, t)] {
-          ops::Attention attention(q, 0.125F, m.frames);
-          attention.add(kv);
-          attention.finish();
+          ops::attend(q, kv, 0.125F, m.frames);
         };
       });
 }

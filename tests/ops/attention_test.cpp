@@ -201,6 +201,18 @@ TEST(Attention, KeysOfAllSequencesMayComeInParts) {
   EXPECT_TRUE(same_bits(whole.finish(), parts.finish()));
 }
 
+TEST(Attention, AllKeysAtOnceHaveTheBitsOfParts) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::int64_t sequences : {1, 3}) {
+      const Tensor q = random_tensor({sequences * 70, 2, 3, 24}, 17, dtype);
+      const Tensor kv = random_tensor({sequences * 600, 2, 2, 3, 24}, 18, dtype);
+      Attention parts(q, 0.3F, sequences);
+      parts.add(kv);
+      EXPECT_TRUE(same_bits(attend(q, kv, 0.3F, sequences), parts.finish()));
+    }
+  }
+}
+
 TEST(Attention, SequencesAreEquallyLong) {
   const Tensor q = random_tensor({6, 1, 1, 16}, 15);
   EXPECT_THROW(Attention(q, 1, 4), Error);

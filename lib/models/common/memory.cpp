@@ -125,8 +125,8 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t result = in_place ? 0 : values * precision.size();
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
   if (precision.on_gpu) return sums + result + softmax;
-  return sums + result + softmax +
-         ops::Attention::pairs_packed(s.pairs, blocks * packed) * blocks * packed;
+  const std::int64_t kept = s.at_once ? values * precision.size() : sums + result + softmax;
+  return kept + ops::Attention::pairs_packed(s.pairs, blocks * packed) * blocks * packed;
 }
 
 }  // namespace reelmesh

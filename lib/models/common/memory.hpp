@@ -46,6 +46,7 @@ struct AttentionSizes {
   std::int64_t keys = 0;     ///< of a sequence, that come at once
   std::int64_t pairs = 0;    ///< sequences · batch items · heads
   std::int64_t channels = 0;
+  bool at_once = false;  ///< these are all keys: sums need not be kept on the CPU
 };
 /// What it holds beside its queries, keys and values, with the result.
 std::int64_t attention_bytes(const AttentionSizes& sizes, const Precision& precision);

@@ -27,12 +27,11 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   const std::int64_t shared =
       s.frames[0] * s.places_of_frame * s.branches * s.shared_heads * head * size;
   const std::int64_t heads_pairs = s.shared_heads > 0 ? s.branches * s.shared_heads : pairs;
-  const std::int64_t spatial =
-      (s.shared_heads > 0 ? 7 : 4) * frames_unit + 5 * shared +
-      std::max(
-          attention_bytes({s.places_of_frame, s.places_of_frame, s.frames[0] * heads_pairs, head},
-                          precision),
-          2 * frames_unit);
+  const std::int64_t spatial = (s.shared_heads > 0 ? 7 : 4) * frames_unit + 5 * shared +
+                               std::max(attention_bytes({s.places_of_frame, s.places_of_frame,
+                                                         s.frames[0] * heads_pairs, head, true},
+                                                        precision),
+                                        2 * frames_unit);
 
   const std::int64_t moved = s.alone ? 0 : places_unit;
   const std::int64_t within = held + frames_unit;
@@ -41,12 +40,13 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   // sequence of its own.
   const std::int64_t temporal =
       within + moved + (4 + converted) * places_unit +
-      std::max(attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head}, precision),
-               2 * places_unit);
+      std::max(
+          attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head, true}, precision),
+          2 * places_unit);
   const std::int64_t feed_forward = within + moved + (8 + 4 * converted) * places_unit;
   const std::int64_t cross =
       within + moved + 3 * places_unit +
-      attention_bytes({numel(s.places), s.text_tokens, pairs, head}, precision);
+      attention_bytes({numel(s.places), s.text_tokens, pairs, head, true}, precision);
   return std::max({held + spatial, exchange, temporal, feed_forward, cross});
 }
 

@@ -17,8 +17,9 @@ std::int64_t t5_working_bytes(const T5Config& c, std::int64_t tokens, const Prec
   // Positions for all heads, the stream as it came and as it is changed.
   std::int64_t held = c.num_heads * tokens * tokens * size_of(DType::float32) +
                       2 * tokens * c.d_model * size_of(stream);
-  const std::int64_t attention = channel * (c.d_model + 3 * inner) +
-                                 attention_bytes({tokens, tokens, c.num_heads, c.d_kv}, precision);
+  const std::int64_t attention =
+      channel * (c.d_model + 3 * inner) +
+      attention_bytes({tokens, tokens, c.num_heads, c.d_kv, true}, precision);
   // The stream, normalised; gate, up and their product; what comes back.
   std::int64_t feed_forward = channel * (2 * c.d_model + 3 * c.d_ff);
   if (stream != precision.tensors) {  // what goes to the stream, in its type
