@@ -276,11 +276,8 @@ bool Attend::all_attend_at_once(const Tensor& queries) const {
 // To all keys, for some heads at a time, while the keys for the next ones travel.
 Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
-  std::int64_t fewest = mesh_.geometry().heads;
-  for (int r = 0; r < mesh_.ranks(); ++r) {
-    if (mesh_.heads(r) > 0) fewest = std::min(fewest, mesh_.heads(r));
-  }
-  const std::int64_t shares = mesh_.ranks() == 1 ? 1 : shares_of(fewest);
+  const std::int64_t shares =
+      mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
   const auto part_at = [&](std::int64_t share) {
     return Part{0, mesh_.all_tokens(), share, shares};
   };

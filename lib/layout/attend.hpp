@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -20,8 +21,10 @@ class Attend {
   /// Keys of a part. A GPU wants more to do at a time, and has the sums in memory between parts.
   static constexpr std::int64_t part_keys(bool on_gpu) { return on_gpu ? 4096 : 1024; }
   /// In how many parts keys come where a device wants them all at once: each part for some of a
-  /// rank's heads. fewest: heads of the rank that has the fewest, but for those without.
-  static constexpr std::int64_t shares_of(std::int64_t fewest) { return fewest < 4 ? fewest : 4; }
+  /// rank's heads. fewest: heads of the rank that has the fewest.
+  static constexpr std::int64_t shares_of(std::int64_t fewest) {
+    return std::clamp<std::int64_t>(fewest, 1, 4);
+  }
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,

@@ -64,8 +64,7 @@ Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences)
 Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
-  const Rows keys = rows_of(keys_values, 0, sequences_);
-  work_->add(keys, rows_of(keys_values, 1, sequences_), keys.count());
+  work_->add(rows_of(keys_values, 0, sequences_), rows_of(keys_values, 1, sequences_));
 }
 
 Tensor Attention::finish() { return work_->finish(); }

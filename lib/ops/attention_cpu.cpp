@@ -110,9 +110,10 @@ class Streamed : public Attention::Work {
         shape_{extents.sequences * extents.queries, extents.batch, extents.heads, extents.channels},
         last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
-  void add(const Rows& keys, const Rows& values, std::int64_t count) override {
+  void add(const Rows& keys, const Rows& values) override {
+    const std::int64_t count = keys.count();
     expect(keys_ % block_keys == 0, "{} keys before more", keys_);
-    if (total_.empty() && !at_once_) {
+    if (total_.empty() && out_.empty()) {
       total_ = Tensor::empty(shape_, DType::float32);
       largest_ = Tensor::empty({pairs_, extents_.queries}, DType::float32);
       sum_ = Tensor::empty(largest_.shape(), DType::float32);
@@ -152,9 +153,8 @@ class Streamed : public Attention::Work {
   // Totals are divided while they are near, and not kept.
   Tensor attend(const Rows& keys, const Rows& values) override {
     expect(keys.count() > 0 || numel(shape_) == 0, "attention without keys");
-    at_once_ = true;
     out_ = Tensor::empty(shape_, dtype_of<T>());
-    add(keys, values, keys.count());
+    add(keys, values);
     return out_;
   }
 
@@ -327,7 +327,7 @@ class Streamed : public Attention::Work {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
     }
-    if (at_once_) {
+    if (!out_.empty()) {
       for (std::int64_t r = 0; r < count; ++r) {
         divide(total + r * channels, sum[r], channels, out_.data<T>() + place + r * row);
       }
@@ -349,8 +349,7 @@ class Streamed : public Attention::Work {
   float scale_;
   std::int64_t pairs_;     // sequences · batch items · heads
   Shape shape_;            // of the result
-  bool at_once_ = false;   // no addition comes after this one
-  Tensor out_;             // where it is the only one
+  Tensor out_;             // where no addition comes after this one
   Tensor total_;           // float32, as the result: sums of weighted values
   Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
   std::int64_t keys_ = 0;  // of a sequence, so far

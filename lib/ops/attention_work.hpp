@@ -16,12 +16,12 @@ struct Rows {
 class Attention::Work {
  public:
   virtual ~Work() = default;
-  /// Keys and values, in as many sequences as the queries: `count` rows of each sequence.
-  virtual void add(const Rows& keys, const Rows& values, std::int64_t count) = 0;
+  /// Keys and values, equally many, in as many sequences as the queries.
+  virtual void add(const Rows& keys, const Rows& values) = 0;
   virtual Tensor finish() = 0;
   /// The same, to all keys at once.
   virtual Tensor attend(const Rows& keys, const Rows& values) {
-    add(keys, values, keys.count());
+    add(keys, values);
     return finish();
   }
 };

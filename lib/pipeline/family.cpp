@@ -20,7 +20,7 @@ void load_on(const comm::Group& group, Device device, const Read& read) {
   if (!group.member()) return;
   {
     const trace::Scope scope("load", trace::Level::stages, "file");
-    read(device);
+    read();
   }
   if (device.is_cuda()) group.barrier();
 }
@@ -32,7 +32,7 @@ DenoiseStage::DenoiseStage(const comm::Group& world, const Plan& plan)
 
 void DenoiseStage::load(Device device) {
   for (const comm::Group& group : groups_) {
-    load_on(group, device, [this](Device there) { read_weights(there); });
+    load_on(group, device, [&] { read_weights(device); });
   }
 }
 
@@ -42,7 +42,7 @@ DecodeStage::DecodeStage(const comm::Group& world, const Plan& plan)
       ranks_(plan.decode) {}
 
 void DecodeStage::load(Device device) {
-  load_on(group_, device, [this](Device there) { read_weights(there); });
+  load_on(group_, device, [&] { read_weights(device); });
 }
 
 Layout DecodeStage::context(const Shape& global) const {

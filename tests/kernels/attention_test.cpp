@@ -15,7 +15,7 @@ class AttentionKernel : public KernelTest {
   static Tensor attend(const Tensor& qkv, float scale, const Tensor& bias = {}) {
     const Tensor x = there(qkv);
     const auto work = gpu::attention_work({x, 0}, scale, there(bias));
-    work->add({x, 1}, {x, 2}, x.shape(0));
+    work->add({x, 1}, {x, 2});
     return back(work->finish());
   }
   // Softmax by float64 of the numbers as they are.
@@ -97,11 +97,11 @@ TEST_P(AttentionKernel, KeysMayComeInParts) {
                  kv = random({tokens, 1, 2, 2, channels}, 2);
     const Tensor queries = there(q), keys = there(kv);
     const auto once = gpu::attention_work({queries, 0}, 0.125F, {});
-    once->add({keys, 0}, {keys, 1}, tokens);
+    once->add({keys, 0}, {keys, 1});
     const auto parts = gpu::attention_work({queries, 0}, 0.125F, {});
     for (std::int64_t first = 0; first < tokens; first += block) {
       const Tensor some = keys.rows(first, std::min(block, tokens - first));
-      parts->add({some, 0}, {some, 1}, some.shape(0));
+      parts->add({some, 0}, {some, 1});
     }
     const Tensor result = back(parts->finish());
     EXPECT_TRUE(same_bits(back(once->finish()), result));
@@ -119,7 +119,7 @@ TEST_P(AttentionKernel, QueriesDoNotDependOnTheirNumber) {
     const Tensor queries = there(q), keys = there(kv);
     const auto attend_rows = [&](std::int64_t first, std::int64_t count) {
       const auto work = gpu::attention_work({queries.rows(first, count), 0}, 0.125F, {});
-      work->add({keys, 0}, {keys, 1}, tokens);
+      work->add({keys, 0}, {keys, 1});
       return back(work->finish());
     };
     const Tensor all = attend_rows(0, tokens);
@@ -135,7 +135,7 @@ TEST_P(AttentionKernel, HeadsAndItemsDoNotDependOnTheirNumber) {
   const auto attend_all = [](const Tensor& a, const Tensor& b) {
     const Tensor x = there(a), y = there(b);
     const auto work = gpu::attention_work({x, 0}, 0.1F, {});
-    work->add({y, 0}, {y, 1}, y.shape(0));
+    work->add({y, 0}, {y, 1});
     return back(work->finish());
   };
   // Item 1, heads 2 and 3.

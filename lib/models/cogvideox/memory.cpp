@@ -15,12 +15,12 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
   const std::int64_t keys = std::min(Attend::part_keys(precision.on_gpu), s.all_tokens);
   const std::int64_t key = s.alone ? 0 : s.batch * 2 * s.heads * head * size;
-  // Parts of keys as they come, go and wait; or all, as they come and in their order.
+  // Parts of keys as they come, go and wait.
   std::int64_t parts = 3 * keys * key;
   if (precision.on_gpu && ops::may_attend_at_once(precision.tensors, s.all_tokens, head)) {
-    // Of some heads, in their order and as they come, and those before.
+    // All keys of some heads as they come and in their order, and those before.
     const std::int64_t shares = Attend::shares_of(s.heads - (s.shares_heads ? 1 : 0));
-    parts = std::max(parts, 3 * s.all_tokens * key / std::max<std::int64_t>(shares, 1));
+    parts = std::max(parts, 3 * s.all_tokens * key / shares);
   }
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 

@@ -54,11 +54,12 @@ class Work final : public ops::Attention::Work {
     sum_ = Tensor::empty(largest_.shape(), DType::float32, device());
   }
 
-  void add(const ops::Rows& keys, const ops::Rows& values, std::int64_t count) override {
+  void add(const ops::Rows& keys, const ops::Rows& values) override {
+    const std::int64_t count = keys.count();
     expect(keys_ % ops::Attention::block_keys == 0, "{} keys before more", keys_);
     if (count > 0 && !total_.empty()) {
       trace::recorder().flops += 4 * total_.numel() * count;
-      const AttentionArguments p = arguments(keys, values, count);
+      const AttentionArguments p = arguments(keys, values);
       visit_head(total_.shape(3), [&](auto head, auto more) {
         constexpr int D = decltype(head)::value, M = decltype(more)::value;
         switch (queries_.tensor.dtype()) {
@@ -103,8 +104,7 @@ class Work final : public ops::Attention::Work {
            rows.part * part * size_of(rows.tensor.dtype());
   }
 
-  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values,
-                               std::int64_t count) const {
+  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) const {
     const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
     AttentionArguments p{};
     p.queries = first_of(queries_);
@@ -120,7 +120,7 @@ class Work final : public ops::Attention::Work {
     p.bias = bias_.empty() ? nullptr : address<float>(bias_, device()) + keys_;
     p.bias_keys = bias_.empty() ? 0 : bias_.shape(2);
     p.query_count = static_cast<int>(queries_.count());
-    p.key_count = static_cast<int>(count);
+    p.key_count = static_cast<int>(keys.count());
     p.batch = static_cast<int>(q[1]);
     p.heads = static_cast<int>(q[3]);
     p.channels = static_cast<int>(q[4]);

@@ -18,8 +18,8 @@ class WideWork final : public ops::Attention::Work {
   WideWork(const ops::Rows& queries, float scale, Tensor bias)
       : queries_(queries), bias_(std::move(bias)), scale_(scale) {}
 
-  void add(const ops::Rows& keys, const ops::Rows& values, std::int64_t count) override {
-    if (count == 0) return;
+  void add(const ops::Rows& keys, const ops::Rows& values) override {
+    if (keys.count() == 0) return;
     keys_.push_back(by_head(keys));
     values_.push_back(by_head(values));
   }

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <tuple>
 
 #include "base/error.hpp"
 #include "ops/cuda/dnn.hpp"
+#include "tensor/cuda/handles.hpp"
 #include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
@@ -151,20 +151,10 @@ class Convolutions {
   std::map<std::tuple<DType, Shape, Shape>, Plan> plans_;
 };
 
-// Never destroyed, as the streams that they run on.
-Convolutions& convolutions_on(Device device) {
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<int, std::unique_ptr<Convolutions>>;
-  const std::lock_guard lock(mutex);
-  auto& found = all[device.cuda];
-  if (found == nullptr) found = std::make_unique<Convolutions>(device);
-  return *found;
-}
-
 }  // namespace
 
 void convolve(const Tensor& x, const Tensor& w, const Tensor& y) {
-  convolutions_on(x.device()).run(x, w, y);
+  cuda::one_of<Convolutions>(x.device()).run(x, w, y);
 }
 
 }  // namespace reelmesh::gpu

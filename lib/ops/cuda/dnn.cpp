@@ -1,8 +1,6 @@
 #include "ops/cuda/dnn.hpp"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "base/error.hpp"
 #include "tensor/cuda/handles.hpp"
@@ -22,6 +20,15 @@ cudnnDataType_t type_of(DType dtype) {
       fail(Status::internal, "cuDNN with {}", name_of(dtype));
   }
 }
+
+struct Library {
+  explicit Library(Device device) {
+    cudaStream_t stream = cuda::stream(device);  // makes the device the current one
+    check(functions().cudnnCreate(&handle), "cudnnCreate");
+    check(functions().cudnnSetStream(handle, stream), "cudnnSetStream");
+  }
+  cudnnHandle_t handle = nullptr;
+};
 
 }  // namespace
 
@@ -79,20 +86,7 @@ Descriptor tensor(const TensorView& view) {
   return made;
 }
 
-// Never destroyed, as the streams that they run on.
-cudnnHandle_t library(Device device) {
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<int, cudnnHandle_t>;
-  const std::lock_guard lock(mutex);
-  const auto found = all.find(device.cuda);
-  if (found != all.end()) return found->second;
-  cudaStream_t stream = cuda::stream(device);  // makes the device the current one
-  cudnnHandle_t made = nullptr;
-  check(functions().cudnnCreate(&made), "cudnnCreate");
-  check(functions().cudnnSetStream(made, stream), "cudnnSetStream");
-  all[device.cuda] = made;
-  return made;
-}
+cudnnHandle_t library(Device device) { return cuda::one_of<Library>(device).handle; }
 
 Descriptor graph_of(cudnnHandle_t library, const Descriptor& operation) {
   Descriptor graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -147,11 +141,7 @@ std::vector<cudnnBackendNumericalNote_t> Engine::notes() const {
 }
 
 std::int64_t Engine::index() const {
-  std::int64_t count = 0, index = 0;
-  check(functions().cudnnBackendGetAttribute(engine_, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
-                                             CUDNN_TYPE_INT64, 1, &count, &index),
-        "cudnnBackendGetAttribute of an engine's index");
-  return index;
+  return get<std::int64_t>(engine_, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
 std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
@@ -160,11 +150,8 @@ std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
       std::vector<cudnnHandle_t>{library});
   set(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
   if (finalize(plan.execution) != CUDNN_STATUS_SUCCESS) return std::nullopt;
-  std::int64_t count = 0;
-  check(functions().cudnnBackendGetAttribute(plan.execution.get(),
-                                             CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                             CUDNN_TYPE_INT64, 1, &count, &plan.workspace),
-        "cudnnBackendGetAttribute of a plan");
+  plan.workspace = get<std::int64_t>(plan.execution.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                     CUDNN_TYPE_INT64);
   return plan;
 }
 

@@ -58,6 +58,17 @@ void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
          const std::vector<std::int64_t>& values);
 void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name, const Descriptor& value);
 
+/// One value of an attribute.
+template <class T>
+T get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+      cudnnBackendAttributeType_t type) {
+  T value{};
+  std::int64_t count = 0;
+  check(functions().cudnnBackendGetAttribute(descriptor, name, type, 1, &count, &value),
+        "cudnnBackendGetAttribute");
+  return value;
+}
+
 /// A tensor as an operation sees it, at addresses that are multiples of 16 bytes. uid: of its
 /// address when a plan is run. by_value: a number of the host.
 struct TensorView {

@@ -7,13 +7,12 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <tuple>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "ops/cuda/dnn.hpp"
-#include "tensor/cuda/runtime.hpp"
+#include "tensor/cuda/handles.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -92,23 +91,18 @@ std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs_of(const Desc
     choices.push_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
     raw.push_back(choices.back().get());
   }
-  std::int64_t count = 0, written = 0;
+  std::int64_t count = 0;
   check(dnn::functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
                                                   raw.data()),
         "cudnnBackendGetAttribute of settings");
   std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
   for (std::int64_t i = 0; i < std::min(count, most); ++i) {
-    cudnnBackendKnobType_t type{};
-    std::int64_t value = 0;
     const cudnnBackendDescriptor_t choice = raw[static_cast<std::size_t>(i)];
-    check(dnn::functions().cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                                    CUDNN_TYPE_KNOB_TYPE, 1, &written, &type),
-          "cudnnBackendGetAttribute of a setting");
-    check(dnn::functions().cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
-                                                    CUDNN_TYPE_INT64, 1, &written, &value),
-          "cudnnBackendGetAttribute of a setting");
-    knobs.emplace_back(type, value);
+    knobs.emplace_back(
+        dnn::get<cudnnBackendKnobType_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                         CUDNN_TYPE_KNOB_TYPE),
+        dnn::get<std::int64_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64));
   }
   return knobs;
 }
@@ -228,16 +222,6 @@ class Attentions {
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
 
-// Never destroyed, as the streams that they run on.
-Attentions& attentions_on(Device device) {
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<int, std::unique_ptr<Attentions>>;
-  const std::lock_guard lock(mutex);
-  auto& found = all[device.cuda];
-  if (found == nullptr) found = std::make_unique<Attentions>(device);
-  return *found;
-}
-
 // Whether the library is there and new enough; what there is to say is said once.
 bool library_has_attention() {
   static const bool has = [] {
@@ -259,7 +243,7 @@ bool library_has_attention() {
 }  // namespace
 
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
-  return library_has_attention() && attentions_on(device).has(dtype, keys, channels);
+  return library_has_attention() && cuda::one_of<Attentions>(device).has(dtype, keys, channels);
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
@@ -305,10 +289,10 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
     return static_cast<std::byte*>(tensor.address_on(device)) + element * size_of(tensor.dtype());
   };
   for (std::int64_t item = 0; item < calls; ++item) {
-    attentions_on(device).run(problem, at(queries.tensor, item * query_item + queries.part * row),
-                              at(keys.tensor, item * key_item + keys.part * row),
-                              at(values.tensor, item * key_item + values.part * row), scale,
-                              at(out, item * row));
+    cuda::one_of<Attentions>(device).run(
+        problem, at(queries.tensor, item * query_item + queries.part * row),
+        at(keys.tensor, item * key_item + keys.part * row),
+        at(values.tensor, item * key_item + values.part * row), scale, at(out, item * row));
   }
 }
 

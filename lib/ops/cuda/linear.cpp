@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
@@ -278,16 +277,6 @@ class Products {
   std::map<Case, std::unique_ptr<Product>> products_;
 };
 
-// Never destroyed, as the streams that they run on.
-Products& products_on(Device device) {
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<int, std::unique_ptr<Products>>;
-  const std::lock_guard lock(mutex);
-  auto& found = all[device.cuda];
-  if (found == nullptr) found = std::make_unique<Products>(device);
-  return *found;
-}
-
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -298,8 +287,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Tensor out = Tensor::empty(std::move(shape), x.dtype(), device);
   if (out.empty()) return out;
   trace::recorder().flops += 2 * x.numel() * weight.shape(0);
-  products_on(device).run(x, weight, bias,
-                          {!bias.empty(), activation == ops::Activation::gelu_tanh}, out);
+  cuda::one_of<Products>(device).run(
+      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, out);
   return activation == ops::Activation::silu ? silu(out) : out;
 }
 

@@ -146,13 +146,6 @@ struct HeadRows {
   bool packed;  ///< all packs are whole, at aligned addresses
 };
 
-__device__ inline float sum_of_lanes(float x, std::uint32_t lanes) {
-  for (std::uint32_t mask = lanes / 2; mask > 0; mask /= 2) {
-    x += shuffle_xor(x, static_cast<int>(mask));
-  }
-  return x;
-}
-
 template <class T>
 __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
   const std::uint32_t thread = threadIdx.x, heads = head_threads / p.lanes;
@@ -175,12 +168,12 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
   take(x, v);
   for (const float number : v) sum += number;
   const auto n = static_cast<float>(p.n);
-  const float mean = p.bias != nullptr ? sum_of_lanes(sum, p.lanes) / n : 0.0F;
+  const float mean = p.bias != nullptr ? warp_sum(sum, static_cast<int>(p.lanes)) / n : 0.0F;
   for (std::uint32_t i = 0; i < head_pack; ++i) {
     const float d = i < count ? v[i] - mean : 0.0F;
     squares += d * d;
   }
-  const float rstd = 1.0F / sqrtf(sum_of_lanes(squares, p.lanes) / n + p.eps);
+  const float rstd = 1.0F / sqrtf(warp_sum(squares, static_cast<int>(p.lanes)) / n + p.eps);
   float weight[head_pack] = {}, bias[head_pack] = {};
   take(p.weight + at, weight);
   if (p.bias != nullptr) take(p.bias + at, bias);

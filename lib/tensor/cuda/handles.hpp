@@ -2,6 +2,10 @@
 // Owners of CUDA's handles, and the check of every call.
 #include <cuda_runtime.h>
 
+#include <map>
+#include <memory>
+#include <mutex>
+
 #include "base/handle.hpp"
 #include "tensor/device.hpp"
 
@@ -31,6 +35,18 @@ bool reached(cudaEvent_t event);
 /// The stream on which this process computes on `device`, which becomes the calling thread's
 /// current one. Lives as long as the process.
 cudaStream_t stream(Device device);
+
+/// The T of this process for a device, made by the first call. Never destroyed, as the stream that
+/// it works on.
+template <class T>
+T& one_of(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<T>>;
+  const std::lock_guard lock(mutex);
+  auto& found = all[device.cuda];
+  if (found == nullptr) found = std::make_unique<T>(device);
+  return *found;
+}
 
 /// Major·10 + minor: 75 for a T4, 90 for an H100.
 int compute_capability(Device device);

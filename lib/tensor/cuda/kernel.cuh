@@ -128,9 +128,10 @@ __device__ inline void store(const float (&from)[W], T* into) {
   }
 }
 
-/// The sum over a warp, in an order that depends on nothing; all lanes get the same bits.
-__device__ inline float warp_sum(float x) {
-  for (int mask = warp_size / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+/// The sum over a warp, or over each group of so many neighbouring lanes (a power of two), in an
+/// order that depends on nothing; all of them get the same bits.
+__device__ inline float warp_sum(float x, int lanes = warp_size) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
   return x;
 }
 
