@@ -3,6 +3,7 @@
 
 #include "gpu_ranks/ranks.hpp"
 #include "mesh/attend_case.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -26,16 +27,24 @@ TEST_P(AttendOnGpu, AnyMeshAndAnyCuts) {
 // By the kernels that take keys in parts, and by that which wants all at once.
 TEST_P(AttendOnGpu, ManyKeys) {
   const int ranks = world.size();
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  struct By {
+    DType dtype;
+    bool own;
+    std::int64_t heads;
+  };
+  for (const By& by : {By{DType::float32, false, 1}, By{DType::bfloat16, true, 1},
+                       By{DType::bfloat16, false, 3}}) {
+    numerics.own_attention = by.own;
     for (const int ring : std::set{1, ranks}) {
       Dice dice(100);
       check_attend(
           {{random_partition(dice, {26}, ranks), random_partition(dice, {2, 20, 27}, ranks)},
-           {1, dtype == DType::bfloat16 ? 3 : 1, 8, ring},
-           dtype},
+           {1, by.heads, 8, ring},
+           by.dtype},
           1, world, device);
     }
   }
+  numerics = {};
 }
 
 }  // namespace
