@@ -8,29 +8,34 @@
 #include "commands.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
-#include "pipeline/outline.hpp"
+#include "pipeline/job_plan.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::app {
 namespace {
 
 using nlohmann::json;
-using pipeline::Outline;
+using pipeline::JobPlan;
 
-// What one rank of the plan has; `place` is its number there.
+// What one rank of the plan has, for the first clip of the job.
 struct Row {
-  const Outline& outline;
-  std::size_t place;
+  const JobPlan& planned;
+  int rank;
+  std::size_t size = planned.size_of(planned.clips.front());
 
-  const ClipCost::OfRank& cost() const { return outline.cost.ranks.at(place); }
-  const RankMemory& memory() const { return outline.memory.ranks.at(place); }
-  int rank() const { return static_cast<int>(place); }
+  const Plan& plan() const { return planned.plan; }
+  std::size_t place() const { return static_cast<std::size_t>(rank); }
+  const ClipPlan::OfRank& cost() const { return plan().sizes[size].ranks.at(place()); }
+  const RankMemory& memory() const { return plan().memory.ranks.at(place()); }
+  Box tokens() const { return plan().tokens(size, rank); }
+  Box text_tokens() const { return plan().text_tokens(size, rank); }
+  Box images() const { return plan().images(size, rank); }
 
   std::vector<std::int64_t> text_layers() const {
-    const Plan& plan = outline.plan;
     std::vector<std::int64_t> layers;
-    for (std::size_t i = 0; i < plan.device_map.layer_rank.size(); ++i) {
-      if (plan.text.first + plan.device_map.layer_rank[i] == rank()) {
+    const std::vector<int>& holders = plan().device_map.layer_rank;
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      if (plan().roles.text.first + holders[i] == rank) {
         layers.push_back(static_cast<std::int64_t>(i));
       }
     }
@@ -38,10 +43,7 @@ struct Row {
   }
 };
 
-// A rank without a part in a stage has a box without axes.
-bool has_part(const Box& box) { return !box.extent.empty() && !box.empty(); }
-
-std::string shown(const Box& box) { return has_part(box) ? to_string(box) : "-"; }
+std::string shown(const Box& box) { return box.empty() ? "-" : to_string(box); }
 
 std::string shown(const std::vector<std::int64_t>& layers) {
   if (layers.empty()) return "-";
@@ -53,34 +55,37 @@ std::string shown(const std::vector<std::int64_t>& layers) {
 
 std::string shown(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-void print(const Outline& made) {
-  double most = 0, all = 0;
+void print(const JobPlan& planned) {
+  double busiest = 0, all = 0;
   std::int64_t sent = 0;
   Table table({"rank", "node", "role", "text layers", "tokens", "decodes", "memory", "sent a step",
                "GFLOP a step"});
-  for (std::size_t place = 0; place < made.launched.size(); ++place) {
-    const Row row{made, place};
-    const ClipCost::OfRank& cost = row.cost();
-    most = std::max(most, cost.flops);
-    all += cost.flops;
-    sent += cost.sent_bytes;
-    table.row({std::to_string(row.rank()), std::to_string(made.node[place]),
-               made.plan.role(row.rank()), shown(row.text_layers()), shown(cost.tokens),
-               shown(cost.images), shown(made.memory.peak(row.rank())), shown(cost.sent_bytes),
-               fmt::format("{:.1f}", cost.flops * 1e-9)});
+  const Plan& plan = planned.plan;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const Row row{planned, rank};
+    const StepCost& step = row.cost().step;
+    busiest = std::max(busiest, step.flops);
+    all += step.flops;
+    sent += step.sent_bytes;
+    table.row({std::to_string(rank), std::to_string(plan.node[row.place()]), plan.roles.of(rank),
+               shown(row.text_layers()), shown(row.tokens()), shown(row.images()),
+               shown(plan.memory.peak(rank)), shown(step.sent_bytes),
+               fmt::format("{:.1f}", step.flops * 1e-9)});
   }
-  const VideoSize& size = made.clip.size;
-  std::cout << made.text
+  const pipeline::Clip& clip = planned.clips.front();
+  std::cout << describe(planned)
             << fmt::format(
-                   "{} {}; the first has {} frames of {} x {} and {} steps of {:.4g} GFLOP each, "
-                   "{:.4g} on the fullest rank; all ranks together send {} a step\n\n",
-                   made.clips, made.clips == 1 ? "clip" : "clips", size.frames, size.width,
-                   size.height, made.clip.record.steps, all * 1e-9, most * 1e-9, shown(sent))
+                   "{} {}; the first has {} frames of {} x {} pixels (height, width) and {} steps "
+                   "of {:.4g} GFLOP each, {:.4g} on the busiest rank; all ranks together send {} a "
+                   "step\n\n",
+                   planned.clips.size(), planned.clips.size() == 1 ? "clip" : "clips",
+                   clip.format.size.frames, clip.format.size.height, clip.format.size.width,
+                   clip.record.steps, all * 1e-9, busiest * 1e-9, shown(sent))
             << table.str() << std::flush;
 }
 
 json as_json(const Box& box) {
-  if (!has_part(box)) return nullptr;
+  if (box.empty()) return nullptr;
   return {{"offset", box.offset}, {"extent", box.extent}};
 }
 
@@ -88,54 +93,56 @@ json as_json(const StageMemory& stage) {
   return {{"weights", stage.weights}, {"working", stage.working}};
 }
 
-json as_json(const Outline& made) {
+json as_json(const JobPlan& planned) {
+  const Plan& plan = planned.plan;
+  const MemoryPlan& memory = plan.memory;
   json ranks = json::array();
-  for (std::size_t place = 0; place < made.launched.size(); ++place) {
-    const Row row{made, place};
-    const int rank = row.rank();
-    const MemoryPlan& memory = made.memory;
-    ranks.push_back({{"rank", rank},
-                     {"launched_rank", made.launched[place]},
-                     {"node", made.node[place]},
-                     {"role", made.plan.role(rank)},
-                     {"text_layers", row.text_layers()},
-                     {"tokens", as_json(row.cost().tokens)},
-                     {"text_tokens", as_json(row.cost().text)},
-                     {"decodes", as_json(row.cost().images)},
-                     {"step_sent_bytes", row.cost().sent_bytes},
-                     {"step_flops", row.cost().flops},
-                     {"memory",
-                      {{"peak", memory.peak(rank)},
-                       {"limit", memory.limits.empty() ? json() : json(memory.limits[place])},
-                       {"text", memory.text(rank)},
-                       {"denoise", memory.denoise(rank)},
-                       {"decode", memory.decode(rank)},
-                       {"parts",
-                        {{"program", memory.program},
-                         {"queue", row.memory().queue},
-                         {"text", as_json(row.memory().text)},
-                         {"denoise", as_json(row.memory().denoise)},
-                         {"decode", as_json(row.memory().decode)}}}}}});
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const Row row{planned, rank};
+    ranks.push_back(
+        {{"rank", rank},
+         {"launched_rank", plan.launched[row.place()]},
+         {"node", plan.node[row.place()]},
+         {"role", plan.roles.of(rank)},
+         {"text_layers", row.text_layers()},
+         {"tokens", as_json(row.tokens())},
+         {"text_tokens", as_json(row.text_tokens())},
+         {"decodes", as_json(row.images())},
+         {"step_sent_bytes", row.cost().step.sent_bytes},
+         {"step_flops", row.cost().step.flops},
+         {"memory",
+          {{"peak", memory.peak(rank)},
+           {"limit", memory.limits.empty() ? json() : json(memory.limits[row.place()])},
+           {"text", memory.text(rank)},
+           {"denoise", memory.denoise(rank)},
+           {"decode", memory.decode(rank)},
+           {"parts",
+            {{"program", memory.program},
+             {"queue", row.memory().embeddings},
+             {"text", as_json(row.memory().text)},
+             {"denoise", as_json(row.memory().denoise)},
+             {"decode", as_json(row.memory().decode)}}}}}});
   }
   const auto range = [](const RankRange& r) {
     return json{{"first", r.first}, {"count", r.count}};
   };
   json denoise = json::array();
-  for (const RankRange& replica : made.plan.denoise) denoise.push_back(range(replica));
-  return {{"ranks", made.plan.ranks},
-          {"mode", made.plan.mode == Mode::split ? "split" : "phased"},
-          {"text", range(made.plan.text)},
+  for (const RankRange& replica : plan.roles.denoise) denoise.push_back(range(replica));
+  const pipeline::Clip& clip = planned.clips.front();
+  return {{"ranks", plan.ranks},
+          {"mode", plan.roles.mode == Mode::split ? "split" : "phased"},
+          {"text", range(plan.roles.text)},
           {"denoise", denoise},
-          {"decode", range(made.plan.decode)},
-          {"device_map", to_string(made.plan.device_map)},
-          {"in_turn", made.plan.in_turn},
-          {"clips", made.clips},
+          {"decode", range(plan.roles.decode)},
+          {"device_map", to_string(plan.device_map)},
+          {"in_turn", memory.offloads},
+          {"clips", planned.clips.size()},
           {"clip",
-           {{"frames", made.clip.size.frames},
-            {"height", made.clip.size.height},
-            {"width", made.clip.size.width},
-            {"steps", made.clip.record.steps}}},
-          {"description", made.text},
+           {{"frames", clip.format.size.frames},
+            {"height", clip.format.size.height},
+            {"width", clip.format.size.width},
+            {"steps", clip.record.steps}}},
+          {"description", describe(planned)},
           {"by_rank", ranks}};
 }
 
@@ -144,16 +151,21 @@ json as_json(const Outline& made) {
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
   if (log::launch_rank() != 0) return Status::ok;  // under mpirun, one rank is enough
-  pipeline::Conditions conditions;
-  conditions.ranks = options.ranks;
-  conditions.threads = options.job.threads.value_or(1);
-  conditions.on_gpu = options.job.backend == Backend::cuda;
-  conditions.products = ops::compute_dtype(options.job.dtype);
-  const Outline made = pipeline::outline(options.job, conditions, options.ranks_per_node);
+  const Job& job = options.job;
+  std::vector<int> node_of;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    node_of.push_back(rank / options.ranks_per_node);
+  }
+  const pipeline::Conditions conditions = pipeline::conditions_of(
+      job, options.ranks, job.threads.value_or(1), std::move(node_of),
+      ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+  pipeline::Family::open(job.model)->check_weights();
+  const JobPlan planned = pipeline::plan_job(job, conditions);
+  pipeline::require_fit(job, planned, conditions);
   if (options.json) {
-    std::cout << as_json(made).dump(2) << std::endl;
+    std::cout << as_json(planned).dump(2) << std::endl;
   } else {
-    print(made);
+    print(planned);
   }
   return Status::ok;
 }

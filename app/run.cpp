@@ -14,7 +14,7 @@ Status run_command(int argc, const char* const* argv) {
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
   try {
-    return pipeline::run(job, program_info());
+    return pipeline::run(world, job, program_info());
   } catch (...) {
     if (world.size() == 1) throw;
     // Others may wait for this rank in a collective, so leaving by MPI_Finalize would hang.

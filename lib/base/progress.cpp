@@ -41,11 +41,21 @@ void Progress::advance(std::int64_t units) {
   show(line(now), false);
 }
 
+void Progress::pause() {
+  if (output_.stream != nullptr && !paused_) paused_ = output_.seconds();
+}
+
+void Progress::resume() {
+  if (paused_) start_ += output_.seconds() - *paused_;
+  paused_.reset();
+}
+
 void Progress::finish() {
   if (output_.stream == nullptr) return;
+  resume();
   const double elapsed = output_.seconds() - start_;
-  show(fmt::format("{}: {} {}s in {}, {}", task_, done_, unit_, format_seconds(elapsed),
-                   rate(elapsed)),
+  show(fmt::format("{}: {} {}{} in {}, {}", task_, done_, unit_, done_ == 1 ? "" : "s",
+                   format_seconds(elapsed), rate(elapsed)),
        true);
 }
 

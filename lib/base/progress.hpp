@@ -2,6 +2,7 @@
 // How far a long stage has come, with its rate and the time that remains.
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -24,6 +25,9 @@ class Progress {
   /// `unit` in the singular: "step". `total` units are expected, at least 1.
   Progress(std::string task, std::int64_t total, std::string unit, Output output);
   void advance(std::int64_t units = 1);
+  /// Between the two the clock stands still: rates and times are those of the task alone.
+  void pause();
+  void resume();
   /// The closing line with the total time. Called at most once; a Progress that is destroyed
   /// without it (an exception) only leaves its line.
   void finish();
@@ -38,8 +42,9 @@ class Progress {
   std::string unit_;
   Output output_;
   std::int64_t done_ = 0;
-  double start_ = 0;
+  double start_ = 0;  ///< later by the time of all pauses
   double shown_ = 0;  ///< when the last line was shown
+  std::optional<double> paused_;  ///< since when
 };
 
 }  // namespace reelmesh

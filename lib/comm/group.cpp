@@ -138,10 +138,14 @@ Group Group::on_this_host() const {
 Group Group::range(int first, int count) const {
   expect(first >= 0 && count > 0 && first + count <= size_, "ranks {}..{} of a group of {}", first,
          first + count, size_);
-  const bool inside = rank_ >= first && rank_ < first + count;
+  return split(rank_ >= first && rank_ < first + count ? 0 : -1);
+}
+
+Group Group::split(int color) const {
   MPI_Comm comm = MPI_COMM_NULL;
-  check(MPI_Comm_split(handle(), inside ? 0 : MPI_UNDEFINED, rank_, &comm), "MPI_Comm_split");
-  return inside ? Group(comm, true, this) : Group();
+  check(MPI_Comm_split(handle(), color < 0 ? MPI_UNDEFINED : color, rank_, &comm),
+        "MPI_Comm_split");
+  return color < 0 ? Group() : Group(comm, true, this);
 }
 
 Group Group::in_order(const std::vector<int>& order) const {

@@ -37,6 +37,9 @@ class Group {
   Group on_this_host() const;
   /// Ranks [first, first + count) of this group; a rank outside gets an empty Group. Collective.
   Group range(int first, int count) const;
+  /// The ranks of this group that give the same color, in their order; a rank with a negative color
+  /// gets an empty Group. Collective.
+  Group split(int color) const;
 
   /// The same ranks in another order: order[place] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;

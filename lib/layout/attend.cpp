@@ -105,7 +105,7 @@ struct Attend::Rows {
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
-               const AttendGeometry& geometry)
+               const AttentionGeometry& geometry)
     : group_(group), mesh_(segments, geometry), numbers_(number_tokens(segments)) {
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());

@@ -28,9 +28,9 @@ class Attend {
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,
-         const AttendGeometry& geometry);
+         const AttentionGeometry& geometry);
 
-  const AttendMesh& mesh() const { return mesh_; }
+  const AttentionMesh& mesh() const { return mesh_; }
 
   /// q: queries of this rank's tokens [token, batch, head, channel], segment after segment, each
   /// row-major in its box. keys_values: makes [token, batch, 2, head, channel] of the same tokens,
@@ -54,7 +54,7 @@ class Attend {
   static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
-  AttendMesh mesh_;
+  AttentionMesh mesh_;
   std::vector<std::vector<std::int64_t>> numbers_;  ///< of each rank's tokens in global order
   mutable std::optional<bool> at_once_;             ///< agreed on by the first call
 };

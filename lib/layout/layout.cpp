@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <queue>
+
+#include "base/units.hpp"
 
 namespace reelmesh {
 
@@ -49,38 +53,46 @@ std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t in
   return index * (extent / parts) + std::min(index, extent % parts);
 }
 
-std::vector<std::int64_t> cut_by_speed(std::int64_t extent, const std::vector<double>& speeds) {
-  double all = 0;
-  for (const double speed : speeds) {
-    expect(speed > 0 && std::isfinite(speed), "a speed of {}", speed);
-    all += speed;
+std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& weights) {
+  double sum = 0;
+  for (const double weight : weights) {
+    expect(weight > 0 && std::isfinite(weight), "a rank of weight {}", weight);
+    sum += weight;
   }
-  // No part is less than its exact share rounded down; one less, for the rounding of that.
+  // No part is shorter than its exact share rounded down; one less, for the rounding of that.
   std::vector<std::int64_t> parts;
   std::int64_t rest = extent;
-  for (const double speed : speeds) {
-    const double share = std::floor(static_cast<double>(extent) * (speed / all)) - 1;
+  for (const double weight : weights) {
+    const double share = std::floor(static_cast<double>(extent) * (weight / sum)) - 1;
     parts.push_back(std::max<std::int64_t>(0, static_cast<std::int64_t>(share)));
     rest -= parts.back();
   }
-  // What is left goes, one by one, where it will be done first.
+  // What is left goes, one by one, to the part that is finished first with one more; of equal ones
+  // the first.
+  using Finish = std::pair<double, std::size_t>;
+  std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
+  const auto finish = [&](std::size_t i) {
+    return Finish{static_cast<double>(parts[i] + 1) / weights[i], i};
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) next.push(finish(i));
   for (; rest > 0; --rest) {
-    std::size_t best = 0;
-    const auto done = [&](std::size_t i) { return static_cast<double>(parts[i] + 1) / speeds[i]; };
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-      if (done(i) < done(best)) best = i;
-    }
-    ++parts[best];
+    const std::size_t first = next.top().second;
+    next.pop();
+    ++parts[first];
+    next.push(finish(first));
   }
   std::vector<std::int64_t> offsets{0};
   for (const std::int64_t part : parts) offsets.push_back(offsets.back() + part);
   return offsets;
 }
 
+Layout::Layout() : Layout(Shape{}, {}) {}
+
 Layout::Layout(Shape global, std::vector<Box> boxes)
-    : global_(std::move(global)), boxes_(std::move(boxes)) {
+    : global_(std::move(global)),
+      boxes_(std::make_shared<const std::vector<Box>>(std::move(boxes))) {
   const Box whole = whole_box(global_);
-  for (const Box& box : boxes_) {
+  for (const Box& box : *boxes_) {
     expect(box.offset.size() == global_.size() && box.extent.size() == global_.size(),
            "a box of rank {} in a layout of {}", box.offset.size(), reelmesh::to_string(global_));
     expect(box.empty() || whole.contains(box), "box {} is not inside {}", to_string(box),
@@ -99,35 +111,40 @@ Layout Layout::on_one_rank(Shape global, int ranks, int rank) {
   return {std::move(global), std::move(boxes)};
 }
 
-Layout Layout::cut(Shape global, std::size_t axis, int ranks, const std::vector<double>& speeds) {
+Layout Layout::cut(Shape global, std::size_t axis, int ranks, const RankWeights& weights) {
   std::vector<int> parts(global.size(), 1);
   parts.at(axis) = ranks;
-  return grid(std::move(global), parts, speeds);
+  return grid(std::move(global), parts, weights);
 }
 
-Layout Layout::grid(Shape global, const std::vector<int>& parts,
-                    const std::vector<double>& speeds) {
+Layout Layout::grid(Shape global, const std::vector<int>& parts, const RankWeights& weights) {
   expect(parts.size() == global.size(), "{} cuts for {} axes", parts.size(), global.size());
   std::size_t ranks = 1;
   for (std::size_t axis = 0; axis < parts.size(); ++axis) {
     expect(parts[axis] > 0, "axis {} is cut into {} parts", axis, parts[axis]);
     ranks *= static_cast<std::size_t>(parts[axis]);
   }
-  const std::vector<double> of_ranks = speeds.empty() ? std::vector<double>(ranks, 1.0) : speeds;
-  expect(of_ranks.size() == ranks, "{} speeds for {} ranks", of_ranks.size(), ranks);
+  expect(weights.empty() || weights.size() == ranks, "{} weights for {} ranks", weights.size(),
+         ranks);
   std::vector<Box> boxes{empty_box(global)};
-  std::size_t together = ranks;  // ranks that share a box so far
+  std::size_t sharing = ranks;  // ranks that still share one box
   for (std::size_t axis = 0; axis < parts.size(); ++axis) {
     const auto count = static_cast<std::size_t>(parts[axis]);
-    together /= count;
+    sharing /= count;
     std::vector<Box> finer;
-    for (const Box& box : boxes) {
-      std::vector<double> sums(count, 0.0);
-      const std::size_t first = finer.size() * together;
-      for (std::size_t i = 0; i < count * together; ++i) {
-        sums[i / together] += of_ranks[first + i];
+    finer.reserve(boxes.size() * count);
+    for (Box& box : boxes) {
+      std::vector<std::int64_t> offsets;
+      if (weights.empty()) {
+        for (int i = 0; i <= parts[axis]; ++i) {
+          offsets.push_back(cut_offset(global[axis], parts[axis], i));
+        }
+      } else {
+        RankWeights sums(count, 0.0);
+        const std::size_t first = finer.size() * sharing;
+        for (std::size_t i = 0; i < count * sharing; ++i) sums[i / sharing] += weights[first + i];
+        offsets = cut_by_weight(global[axis], sums);
       }
-      const std::vector<std::int64_t> offsets = cut_by_speed(global[axis], sums);
       for (std::size_t i = 0; i < count; ++i) {
         finer.push_back(box);
         finer.back().offset[axis] = offsets[i];
@@ -139,21 +156,61 @@ Layout Layout::grid(Shape global, const std::vector<int>& parts,
   return {std::move(global), std::move(boxes)};
 }
 
-bool Layout::is_partition() const {
-  std::int64_t held = 0;
-  for (std::size_t r = 0; r < boxes_.size(); ++r) {
-    held += boxes_[r].numel();
-    for (std::size_t s = 0; s < r; ++s) {
-      if (!intersect(boxes_[r], boxes_[s]).empty()) return false;
-    }
+namespace {
+
+// Whether the boxes cover the array exactly once. The sum of their indicator functions is that of
+// the array if and only if its differences along all axes are: at each corner of a box the signs
+// (+ at an even number of upper sides, − at an odd one) of all boxes that have it add up to the
+// sign that the array has there.
+bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
+  // Axes that no box cuts have the same corners in all of them.
+  std::vector<std::size_t> axes;
+  for (std::size_t axis = 0; axis < global.size(); ++axis) {
+    const bool whole = std::all_of(boxes.begin(), boxes.end(), [&](const Box& box) {
+      return box.empty() || box.extent[axis] == global[axis];
+    });
+    if (!whole) axes.push_back(axis);
   }
-  return held == numel(global_);
+  struct Corner {
+    std::int64_t place;  // row-major among the corners that there may be
+    int sign;
+  };
+  std::vector<Corner> corners;
+  corners.reserve((boxes.size() + 1) << axes.size());
+  const auto add = [&](const Box& box, int sign) {
+    if (box.empty()) return;
+    for (std::size_t upper = 0; upper < std::size_t{1} << axes.size(); ++upper) {
+      Corner corner{0, sign};
+      for (std::size_t i = 0; i < axes.size(); ++i) {
+        const bool at_end = (upper >> i & 1) != 0;
+        corner.place = checked_product(corner.place, global[axes[i]] + 1, "corners of a layout") +
+                       (at_end ? box.end(axes[i]) : box.offset[axes[i]]);
+        if (at_end) corner.sign = -corner.sign;
+      }
+      corners.push_back(corner);
+    }
+  };
+  for (const Box& box : boxes) add(box, 1);
+  add(whole_box(global), -1);
+  std::ranges::sort(corners, {}, &Corner::place);
+  int sum = 0;
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    sum += corners[i].sign;
+    const bool last = i + 1 == corners.size() || corners[i + 1].place != corners[i].place;
+    if (last && sum != 0) return false;
+    if (last) sum = 0;
+  }
+  return true;
 }
+
+}  // namespace
+
+bool Layout::is_partition() const { return cover_once(global_, *boxes_); }
 
 bool Layout::is_replicated() const {
   const Box whole = whole_box(global_);
   bool held = false;
-  for (const Box& box : boxes_) {
+  for (const Box& box : *boxes_) {
     if (box.empty()) continue;
     if (box != whole) return false;
     held = true;
@@ -161,62 +218,75 @@ bool Layout::is_replicated() const {
   return held;
 }
 
-Layout Layout::embed(int first, int ranks) const {
-  expect(first >= 0 && first + this->ranks() <= ranks, "{} ranks at {} do not fit {}",
-         this->ranks(), first, ranks);
-  std::vector<Box> boxes(static_cast<std::size_t>(ranks), empty_box(global_));
-  std::copy(boxes_.begin(), boxes_.end(), boxes.begin() + first);
+Layout Layout::of_ranks(const std::vector<int>& ranks) const {
+  std::vector<Box> boxes;
+  boxes.reserve(ranks.size());
+  for (const int rank : ranks) boxes.push_back(box(rank));
   return {global_, std::move(boxes)};
 }
 
-Layout Layout::part(int first, int count) const {
-  expect(first >= 0 && count >= 0 && first + count <= ranks(), "ranks {}..{} of a layout of {}",
-         first, first + count, ranks());
-  return {global_, std::vector<Box>(boxes_.begin() + first, boxes_.begin() + first + count)};
-}
-
 Layout Layout::scaled(std::size_t axis, std::int64_t factor) const {
-  Layout result = *this;
-  result.global_.at(axis) *= factor;
-  for (Box& box : result.boxes_) {
+  Shape global = global_;
+  global.at(axis) *= factor;
+  std::vector<Box> boxes = *boxes_;
+  for (Box& box : boxes) {
     box.offset[axis] *= factor;
     box.extent[axis] *= factor;
   }
-  return result;
+  return {std::move(global), std::move(boxes)};
 }
 
 Layout Layout::grown(std::size_t axis, std::int64_t width) const {
-  Layout result = *this;
-  for (Box& box : result.boxes_) {
+  std::vector<Box> boxes = *boxes_;
+  for (Box& box : boxes) {
     if (box.empty()) continue;
     const std::int64_t begin = std::max<std::int64_t>(0, box.offset[axis] - width);
     const std::int64_t end = std::min(global_.at(axis), box.end(axis) + width);
     box.offset[axis] = begin;
     box.extent[axis] = end - begin;
   }
-  return result;
+  return {global_, std::move(boxes)};
 }
 
-Layout Layout::without_front(std::size_t axis, std::int64_t count) const {
-  Layout result = *this;
-  result.global_.at(axis) -= count;
-  for (Box& box : result.boxes_) {
-    const std::int64_t end = std::max<std::int64_t>(0, box.end(axis) - count);
-    box.offset[axis] = std::max<std::int64_t>(0, box.offset[axis] - count);
-    box.extent[axis] = end - std::min(end, box.offset[axis]);
+Layout Layout::cropped(std::size_t axis, std::int64_t begin, std::int64_t end) const {
+  expect(begin >= 0 && begin <= end && end <= global_.at(axis), "axis {} of {} cropped to {}:{}",
+         axis, reelmesh::to_string(global_), begin, end);
+  Shape global = global_;
+  global[axis] = end - begin;
+  std::vector<Box> boxes = *boxes_;
+  for (Box& box : boxes) {
+    const std::int64_t first = std::clamp(box.offset[axis], begin, end);
+    box.extent[axis] = std::clamp(box.end(axis), first, end) - first;
+    box.offset[axis] = first - begin;
   }
-  return result;
+  return {std::move(global), std::move(boxes)};
 }
 
 Layout Layout::with_axis(std::size_t axis, std::int64_t extent) const {
-  Layout result = *this;
   const auto at = static_cast<std::ptrdiff_t>(axis);
-  result.global_.insert(result.global_.begin() + at, extent);
-  for (Box& box : result.boxes_) {
+  Shape global = global_;
+  global.insert(global.begin() + at, extent);
+  std::vector<Box> boxes = *boxes_;
+  for (Box& box : boxes) {
     box.offset.insert(box.offset.begin() + at, 0);
     box.extent.insert(box.extent.begin() + at, extent);
   }
-  return result;
+  return {std::move(global), std::move(boxes)};
+}
+
+Layout Layout::without_axis(std::size_t axis) const {
+  const auto at = static_cast<std::ptrdiff_t>(axis);
+  Shape global = global_;
+  global.erase(global.begin() + at);
+  std::vector<Box> boxes = *boxes_;
+  for (Box& box : boxes) {
+    expect(box.empty() || box.extent[axis] == global_[axis], "box {} has not all of axis {}",
+           reelmesh::to_string(box), axis);
+    if (box.empty()) box = empty_box(global_);
+    box.offset.erase(box.offset.begin() + at);
+    box.extent.erase(box.extent.begin() + at);
+  }
+  return {std::move(global), std::move(boxes)};
 }
 
 std::string to_string(const Layout& layout) {

@@ -1,6 +1,7 @@
 #pragma once
 // Who holds which part of a global array: a value without communicator, tested without MPI.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,55 +29,60 @@ std::string to_string(const Box& box);      ///< "[0:3, 4:7]"
 /// extent % parts parts are larger by one. cut_offset(extent, parts, parts) == extent.
 std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t index);
 
-/// `extent` cut into a part for each of `speeds` (positive; empty is not allowed), such that the
-/// part that takes longest, length divided by speed, is as short as integers allow: the offsets of
-/// the parts, and `extent` at the end. Equal speeds give the parts of cut_offset.
-std::vector<std::int64_t> cut_by_speed(std::int64_t extent, const std::vector<double>& speeds);
+/// Relative speeds of the ranks of a group, in rank order; all positive. Empty: all equal.
+using RankWeights = std::vector<double>;
+
+/// `extent` cut into one part for each rank such that the largest length / weight is as small as
+/// integers allow: the offsets of the parts, then `extent`. Equal weights give the parts of
+/// cut_offset. Takes time ranks × log(ranks).
+std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& weights);
 
 /// The global shape and the box of each rank of a group. Boxes may be uneven and empty. Either they
 /// are disjoint and cover the array (a partition), or all that are not empty are equal to the whole
 /// array (replicated, on some or all ranks), or they overlap (halos; only as a destination).
+/// Immutable; copies share the boxes.
 class Layout {
  public:
-  Layout() = default;
+  Layout();
   Layout(Shape global, std::vector<Box> boxes);
 
   /// Every rank holds everything.
   static Layout replicated(Shape global, int ranks);
   /// Only `rank` holds everything.
   static Layout on_one_rank(Shape global, int ranks, int rank);
-  /// One axis cut into `ranks` parts, by the speeds of the ranks where these are given.
-  static Layout cut(Shape global, std::size_t axis, int ranks,
-                    const std::vector<double>& speeds = {});
+  /// One axis cut into `ranks` parts, in proportion to the weights.
+  static Layout cut(Shape global, std::size_t axis, int ranks, const RankWeights& weights = {});
   /// parts[i] cuts along axis i; ranks = the product; the last axis varies fastest over ranks. With
-  /// speeds, ranks that share a part of an axis cut it among themselves along the next.
-  static Layout grid(Shape global, const std::vector<int>& parts,
-                     const std::vector<double>& speeds = {});
+  /// weights, ranks that share a part of an axis divide it among themselves along the next axis.
+  static Layout grid(Shape global, const std::vector<int>& parts, const RankWeights& weights = {});
 
   const Shape& global() const { return global_; }
-  int ranks() const { return static_cast<int>(boxes_.size()); }
-  const Box& box(int rank) const { return boxes_.at(static_cast<std::size_t>(rank)); }
+  int ranks() const { return static_cast<int>(boxes_->size()); }
+  const Box& box(int rank) const { return boxes_->at(static_cast<std::size_t>(rank)); }
+  /// Both take time proportional to the number of ranks (and its logarithm).
   bool is_partition() const;
   bool is_replicated() const;  ///< on at least one rank; ranks with empty boxes do not count
 
-  /// The same boxes for ranks [first, first + ranks()) of a larger group; empty boxes elsewhere.
-  Layout embed(int first, int ranks) const;
-  /// The boxes of ranks [first, first + count) alone, which hold all that there is.
-  Layout part(int first, int count) const;
+  /// The boxes of the given ranks alone, in that order: what a subgroup of these ranks holds.
+  Layout of_ranks(const std::vector<int>& ranks) const;
   /// Global extents and boxes multiplied along `axis`.
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.
   Layout grown(std::size_t axis, std::int64_t width) const;
-  /// Without the first `count` entries of `axis`: boxes lose their share and move forward.
-  Layout without_front(std::size_t axis, std::int64_t count) const;
+  /// The layout of entries [begin, end) of `axis` alone, counted anew from 0.
+  Layout cropped(std::size_t axis, std::int64_t begin, std::int64_t end) const;
   /// With `axis` inserted, whole on every rank.
   Layout with_axis(std::size_t axis, std::int64_t extent) const;
+  /// Without an axis that is whole on every rank.
+  Layout without_axis(std::size_t axis) const;
 
-  friend bool operator==(const Layout&, const Layout&) = default;
+  friend bool operator==(const Layout& a, const Layout& b) {
+    return a.global_ == b.global_ && (a.boxes_ == b.boxes_ || *a.boxes_ == *b.boxes_);
+  }
 
  private:
   Shape global_;
-  std::vector<Box> boxes_;
+  std::shared_ptr<const std::vector<Box>> boxes_;  ///< never null
 };
 
 std::string to_string(const Layout& layout);  ///< one box a rank, for messages and attributes

@@ -1,10 +1,12 @@
 #include "layout/mesh.hpp"
 
-#include <numeric>
-
 namespace reelmesh {
 
-AttendMesh::AttendMesh(const std::vector<Layout>& segments, const AttendGeometry& geometry)
+std::string to_string(const Mesh& mesh) {
+  return fmt::format("cfg {} x ring {} x ulysses {}", mesh.cfg, mesh.ring, mesh.ulysses);
+}
+
+AttentionMesh::AttentionMesh(const std::vector<Layout>& segments, const AttentionGeometry& geometry)
     : geometry_(geometry) {
   expect(!segments.empty(), "attention over no tokens");
   tokens_.resize(static_cast<std::size_t>(segments.front().ranks()));
@@ -16,37 +18,38 @@ AttendMesh::AttendMesh(const std::vector<Layout>& segments, const AttendGeometry
   }
   expect(geometry.ring > 0 && ranks() % geometry.ring == 0, "{} ranks in {} rows", ranks(),
          geometry.ring);
+  row_tokens_.resize(static_cast<std::size_t>(geometry.ring));
+  for (int r = 0; r < ranks(); ++r) {
+    row_tokens_[static_cast<std::size_t>(row(r))] += tokens(r);
+    all_tokens_ += tokens(r);
+  }
+  for (int r = 0; r < ranks(); ++r) {
+    if (attends(r)) attended_heads_ += heads(r);
+  }
 }
 
-std::int64_t AttendMesh::first_head(int rank) const {
+std::int64_t AttentionMesh::first_head(int rank) const {
   return cut_offset(geometry_.heads, ulysses(), column(rank));
 }
 
-std::int64_t AttendMesh::heads(int rank) const {
+std::int64_t AttentionMesh::heads(int rank) const {
   return cut_offset(geometry_.heads, ulysses(), column(rank) + 1) - first_head(rank);
 }
 
-std::int64_t AttendMesh::row_tokens(int rank) const {
-  const auto first = tokens_.begin() + first_of_row(rank);
-  return std::accumulate(first, first + ulysses(), std::int64_t{0});
+std::int64_t AttentionMesh::row_tokens(int rank) const {
+  return row_tokens_.at(static_cast<std::size_t>(row(rank)));
 }
 
-std::int64_t AttendMesh::all_tokens() const {
-  return std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
-}
-
-std::int64_t AttendMesh::sent_elements(int rank) const {
-  const std::int64_t row = geometry_.batch * geometry_.channels;  // of one token and head
+std::int64_t AttentionMesh::sent_elements(int rank) const {
+  const std::int64_t element = geometry_.batch * geometry_.channels;  // of one token and head
   const std::int64_t queries = tokens(rank) * (geometry_.heads - heads(rank));
   const std::int64_t results = (row_tokens(rank) - tokens(rank)) * heads(rank);
-  std::int64_t keys = 0;
-  for (int to = 0; to < ranks(); ++to) {
-    if (to != rank && attends(to)) keys += 2 * tokens(rank) * heads(to);
-  }
-  return row * (queries + keys + results);
+  const std::int64_t own_heads = attends(rank) ? heads(rank) : 0;
+  const std::int64_t keys_values = 2 * tokens(rank) * (attended_heads_ - own_heads);
+  return element * (queries + keys_values + results);
 }
 
-std::int64_t AttendMesh::flops(int rank) const {
+std::int64_t AttentionMesh::flops(int rank) const {
   return 4 * geometry_.batch * geometry_.channels * heads(rank) * row_tokens(rank) * all_tokens();
 }
 

@@ -1,37 +1,50 @@
 #pragma once
-// How ranks stand for attention: a value without communicator, as layouts are.
+// How the ranks of a group divide attention: values without communicator, as layouts are.
 #include "layout/layout.hpp"
 
 namespace reelmesh {
 
-/// Attention of one call over tokens that are spread over a group. The ranks of the group stand in
-/// `ring` rows of equally many, row after row. A row attends for its own tokens to all tokens, and
-/// the ranks of a row share its heads out, as evenly as integers allow.
-struct AttendGeometry {
+/// Process mesh of a denoising group: branches of guidance × ring × Ulysses. The last axis varies
+/// fastest, so that the ranks that exchange most are neighbours.
+struct Mesh {
+  int cfg = 1, ring = 1, ulysses = 1;
+  int branch_ranks() const { return ring * ulysses; }  ///< that work on the same branches
+  int ranks() const { return cfg * branch_ranks(); }
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+};
+
+std::string to_string(const Mesh& mesh);  ///< "cfg 2 x ring 1 x ulysses 4"
+
+/// One call of attention among tokens that are spread over a group. The group is a mesh of `ring`
+/// rows (the slow axis) and ranks / ring columns. A row computes attention of its own tokens to all
+/// tokens; the ranks of a row divide the heads as evenly as integers allow.
+struct AttentionGeometry {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
   std::int64_t channels = 1;  ///< of a head
-  int ring = 1;               ///< divides the number of ranks; the others of a row are Ulysses'
+  int ring = 1;               ///< divides the number of ranks
 };
 
-/// Who attends for what. `segments`: partitions of the tokens of each segment over the same ranks.
-class AttendMesh {
+/// Which rank computes what, and what it sends. All members take constant time but the constructor,
+/// which takes time proportional to the number of ranks.
+class AttentionMesh {
  public:
-  AttendMesh(const std::vector<Layout>& segments, const AttendGeometry& geometry);
+  /// segments: partitions of the tokens of each segment over the same ranks.
+  AttentionMesh(const std::vector<Layout>& segments, const AttentionGeometry& geometry);
 
   int ranks() const { return static_cast<int>(tokens_.size()); }
   int ulysses() const { return ranks() / geometry_.ring; }
-  const AttendGeometry& geometry() const { return geometry_; }
+  const AttentionGeometry& geometry() const { return geometry_; }
   int row(int rank) const { return rank / ulysses(); }
   int column(int rank) const { return rank % ulysses(); }
-  /// The first of the ulysses() ranks with which this one shares the heads out.
+  /// The first of the ulysses() ranks with which this one divides the heads.
   int first_of_row(int rank) const { return row(rank) * ulysses(); }
   std::int64_t first_head(int rank) const;
   std::int64_t heads(int rank) const;
   std::int64_t tokens(int rank) const { return tokens_.at(static_cast<std::size_t>(rank)); }
-  std::int64_t row_tokens(int rank) const;  ///< queries that the rank attends for
-  std::int64_t all_tokens() const;
-  /// Whether there is anything to attend for, so that keys are needed.
+  std::int64_t row_tokens(int rank) const;  ///< queries that the rank computes attention for
+  std::int64_t all_tokens() const { return all_tokens_; }
+  /// Whether the rank computes attention at all, so that it needs keys.
   bool attends(int rank) const { return row_tokens(rank) > 0 && heads(rank) > 0; }
 
   /// Elements that leave the rank in one call: queries to the ranks of its row by heads and results
@@ -43,8 +56,11 @@ class AttendMesh {
   std::int64_t flops(int rank) const;
 
  private:
-  AttendGeometry geometry_;
-  std::vector<std::int64_t> tokens_;
+  AttentionGeometry geometry_;
+  std::vector<std::int64_t> tokens_;      ///< of each rank
+  std::vector<std::int64_t> row_tokens_;  ///< of each row
+  std::int64_t all_tokens_ = 0;
+  std::int64_t attended_heads_ = 0;  ///< sum of heads(rank) over the ranks that attend
 };
 
 }  // namespace reelmesh

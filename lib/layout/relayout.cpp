@@ -9,20 +9,12 @@
 namespace reelmesh {
 namespace {
 
-// The box that `receiver` gets from `sender`. Where the source is replicated, a rank that holds it
-// serves itself and the others are served by the holders in turn.
-Box piece_between(const Move& move, int sender, int receiver, bool replicated,
-                  const std::vector<int>& holders) {
-  const Box& needed = move.to.box(receiver);
-  const Box& held = move.from.box(sender);
-  if (needed.empty() || held.empty()) return {needed.offset, Shape(needed.offset.size(), 0)};
-  if (replicated) {
-    const bool self = !move.from.box(receiver).empty();
-    const int server =
-        self ? receiver : holders[static_cast<std::size_t>(receiver) % holders.size()];
-    if (server != sender) return {needed.offset, Shape(needed.offset.size(), 0)};
-  }
-  return intersect(held, needed);
+// Which rank of move.from a rank of move.to is served by where the source is replicated: itself
+// where it holds the array, otherwise the holders in turn. Ranks count from the move's first ones.
+int server_of(const Move& move, int receiver, const std::vector<int>& holders) {
+  const int self = receiver + move.to_first - move.from_first;
+  const bool holds = self >= 0 && self < move.from.ranks() && !move.from.box(self).empty();
+  return holds ? self : holders[static_cast<std::size_t>(receiver) % holders.size()];
 }
 
 // Calls f(source offset, target offset, elements) for every contiguous run of the box.
@@ -89,48 +81,59 @@ gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
   return copy;
 }
 
-Exchange::Exchange(const comm::Group& group, std::vector<Move> moves)
-    : group_(group), moves_(std::move(moves)) {
+Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : group_(group) {
   const int me = group.rank();
-  for (std::size_t m = 0; m < moves_.size(); ++m) {
-    const Move& move = moves_[m];
-    expect(move.from.ranks() == group.size() && move.to.ranks() == group.size(),
-           "relayout between {} and {} ranks in a group of {}", move.from.ranks(), move.to.ranks(),
-           group.size());
+  std::map<int, Peer> sends, receives;  // by distance, which is never 0
+  for (std::size_t m = 0; m < moves.size(); ++m) {
+    const Move& move = moves[m];
+    const auto fits = [&](const Layout& layout, int first) {
+      return first >= 0 && first + layout.ranks() <= group.size();
+    };
+    expect(fits(move.from, move.from_first) && fits(move.to, move.to_first),
+           "relayout between {} ranks at {} and {} at {} in a group of {}", move.from.ranks(),
+           move.from_first, move.to.ranks(), move.to_first, group.size());
     expect(move.from.global() == move.to.global(), "relayout of {} to {}",
            to_string(move.from.global()), to_string(move.to.global()));
+    own_.push_back({move.given(me), move.taken(me)});
+    const auto& [given, taken] = own_.back();
+    if (given.empty() && taken.empty()) continue;
     const bool replicated = move.from.is_replicated();
     expect(replicated || move.from.is_partition(),
-           "relayout from a layout that is neither a "
-           "partition nor replicated: {}",
+           "relayout from a layout that is neither a partition nor replicated: {}",
            to_string(move.from));
     std::vector<int> holders;
-    for (int r = 0; r < group.size(); ++r) {
+    for (int r = 0; replicated && r < move.from.ranks(); ++r) {
       if (!move.from.box(r).empty()) holders.push_back(r);
     }
-    const auto add = [&](std::vector<Peer>& peers, int rank, const Box& box) {
-      auto peer = peers.begin();
-      while (peer != peers.end() && peer->rank != rank) ++peer;
-      if (peer == peers.end()) peer = peers.insert(peers.end(), Peer{rank, {}, 0});
-      peer->pieces.push_back({m, box});
-      peer->elements += box.numel();
+    const auto add = [&](std::map<int, Peer>& peers, int distance, int rank, Box box) {
+      if (box.empty()) return;
+      Peer& peer = peers.try_emplace(distance, Peer{rank, {}, 0}).first->second;
+      peer.elements += box.numel();
+      peer.pieces.push_back({m, std::move(box)});
     };
-    for (int step = 0; step < group.size(); ++step) {
-      // Every rank starts with its neighbour, so that no rank is everybody's first.
-      const int to = (me + step) % group.size();
-      const int from = (me - step + group.size()) % group.size();
-      const Box sent = piece_between(move, me, to, replicated, holders);
-      if (!sent.empty()) {
-        if (to == me) {
-          local_.push_back({m, sent});
-        } else {
-          add(sends_, to, sent);
-        }
+    // Every rank begins with the next one, so that no rank is everybody's first.
+    const auto distance = [&](int from, int to) { return (to - from + group.size()) % group.size(); };
+    for (int r = 0; r < move.to.ranks() && !given.empty(); ++r) {
+      const Box& needed = move.to.box(r);
+      const int to = move.to_first + r;
+      if (needed.empty()) continue;
+      if (replicated && server_of(move, r, holders) != me - move.from_first) continue;
+      Box sent = intersect(given, needed);
+      if (to != me) {
+        add(sends, distance(me, to), to, std::move(sent));
+      } else if (!sent.empty()) {
+        local_.push_back({m, std::move(sent)});
       }
-      const Box received = piece_between(move, from, me, replicated, holders);
-      if (!received.empty() && from != me) add(receives_, from, received);
+    }
+    for (int r = 0; r < move.from.ranks() && !taken.empty(); ++r) {
+      const int from = move.from_first + r;
+      if (from == me || move.from.box(r).empty()) continue;
+      if (replicated && server_of(move, me - move.to_first, holders) != r) continue;
+      add(receives, distance(from, me), from, intersect(move.from.box(r), taken));
     }
   }
+  for (auto& [distance, peer] : sends) sends_.push_back(std::move(peer));
+  for (auto& [distance, peer] : receives) receives_.push_back(std::move(peer));
 }
 
 std::int64_t Exchange::sent_elements() const {
@@ -154,20 +157,18 @@ void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>
 
 Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
                                   const std::vector<Tensor>& targets) const {
-  expect(sources.size() == moves_.size() && targets.size() == moves_.size(),
-         "{} sources and {} targets for {} moves", sources.size(), targets.size(), moves_.size());
-  const int me = group_.rank();
-  for (std::size_t m = 0; m < moves_.size(); ++m) {
-    expect(sources[m].numel() == moves_[m].from.box(me).numel() &&
-               targets[m].numel() == moves_[m].to.box(me).numel(),
+  expect(sources.size() == own_.size() && targets.size() == own_.size(),
+         "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
+  for (std::size_t m = 0; m < own_.size(); ++m) {
+    expect(sources[m].numel() == own_[m].given.numel() &&
+               targets[m].numel() == own_[m].taken.numel(),
            "relayout: blocks of {} and {} elements where the layouts have {} and {}",
-           sources[m].numel(), targets[m].numel(), moves_[m].from.box(me).numel(),
-           moves_[m].to.box(me).numel());
+           sources[m].numel(), targets[m].numel(), own_[m].given.numel(), own_[m].taken.numel());
   }
   Running running;
   running.exchange_ = this;
   running.targets_ = targets;
-  if (moves_.empty()) return running;
+  if (own_.empty()) return running;
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
@@ -177,7 +178,7 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
     const Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
-      copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me),
+      copy_box(piece.box, sources[piece.move], own_[piece.move].given,
                buffer.rows(done, piece.box.numel()), piece.box);
       done += piece.box.numel();
     }
@@ -190,20 +191,19 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
 
   for (const Piece& piece : local_) {
-    copy_box(piece.box, sources[piece.move], moves_[piece.move].from.box(me), targets[piece.move],
-             moves_[piece.move].to.box(me));
+    copy_box(piece.box, sources[piece.move], own_[piece.move].given, targets[piece.move],
+             own_[piece.move].taken);
   }
   return running;
 }
 
 void Exchange::Running::finish() {
   transfer_.finish();
-  const int me = exchange_->group_.rank();
   for (std::size_t i = 0; i < received_.size(); ++i) {
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
       copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
-               targets_[piece.move], exchange_->moves_[piece.move].to.box(me));
+               targets_[piece.move], exchange_->own_[piece.move].taken);
       done += piece.box.numel();
     }
   }
@@ -211,8 +211,8 @@ void Exchange::Running::finish() {
 
 void Exchange::add_back(const std::vector<Tensor>& targets,
                         const std::vector<Tensor>& sources) const {
-  expect(sources.size() == moves_.size() && targets.size() == moves_.size(),
-         "{} sources and {} targets for {} moves", sources.size(), targets.size(), moves_.size());
+  expect(sources.size() == own_.size() && targets.size() == own_.size(),
+         "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   const int me = group_.rank();
   // What run() receives goes back, and what it sends comes back.
   std::map<int, Tensor> sent, received;
@@ -220,7 +220,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
   const auto pack = [&](const std::vector<Piece>& pieces, const Tensor& buffer) {
     std::int64_t done = 0;
     for (const Piece& piece : pieces) {
-      copy_box(piece.box, targets[piece.move], moves_[piece.move].to.box(me),
+      copy_box(piece.box, targets[piece.move], own_[piece.move].taken,
                buffer.rows(done, piece.box.numel()), piece.box);
       done += piece.box.numel();
     }
@@ -249,7 +249,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
     for (const Piece& piece : pieces[rank]) {
       const float* from = buffer.rows(done, piece.box.numel()).data<float>();
       float* into = sources[piece.move].data<float>();
-      for_each_run(piece.box, piece.box, moves_[piece.move].from.box(me),
+      for_each_run(piece.box, piece.box, own_[piece.move].given,
                    [&](std::int64_t read, std::int64_t write, std::int64_t run) {
                      for (std::int64_t i = 0; i < run; ++i) into[write + i] += from[read + i];
                    });
@@ -258,14 +258,25 @@ void Exchange::add_back(const std::vector<Tensor>& targets,
   }
 }
 
-Sharded relayout(const Sharded& x, const Layout& to, bool meet) {
+Sharded relayout(const Sharded& x, const Layout& to) {
   if (x.layout == to) return x;
   Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype(), x.local.device()),
                  to, x.group};
-  const Exchange exchange(x.group, {{x.layout, to}});
-  if (meet && x.local.device().is_cuda()) exchange.meet();
-  exchange.run({x.local}, {result.local});
+  Exchange(x.group, {{x.layout, to}}).run({x.local}, {result.local});
   return result;
+}
+
+Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
+                 Device device) {
+  const Box given = move.given(group.rank()), taken = move.taken(group.rank());
+  if (given.empty() && taken.empty()) return Tensor::empty(taken.extent, dtype, device);
+  if (move.from == move.to && move.from_first == move.to_first) return x;
+  const Tensor source = given.empty() ? Tensor::empty(given.extent, dtype, device) : x;
+  const Tensor target = Tensor::empty(taken.extent, dtype, device);
+  const Exchange exchange(group, {move});
+  if (device.is_cuda()) exchange.meet();  // devices wait for each other for a limited time only
+  exchange.run({source}, {target});
+  return target;
 }
 
 }  // namespace reelmesh

@@ -3,10 +3,11 @@
 namespace reelmesh {
 namespace {
 
-// Boxes of whole columns in [frame, row, column] are boxes in [frame, place].
+// Boxes of whole columns in [frame, row, column] are boxes in [frame, token of the frame].
 Layout flattened(const Layout& grid) {
   const Shape& global = grid.global();
   std::vector<Box> boxes;
+  boxes.reserve(static_cast<std::size_t>(grid.ranks()));
   for (int r = 0; r < grid.ranks(); ++r) {
     const Box& box = grid.box(r);
     boxes.push_back(
@@ -17,19 +18,16 @@ Layout flattened(const Layout& grid) {
 
 }  // namespace
 
-SpaceTime::SpaceTime(const Shape& tokens, int frame_parts, int parts_of_rows,
-                     const std::vector<double>& of_ranks)
-    : grid(Layout::grid(tokens, {frame_parts, parts_of_rows, 1}, of_ranks)),
-      frames(flattened(grid)),
-      places(Layout::cut(frames.global(), 1, grid.ranks(), of_ranks)),
-      row_parts(parts_of_rows),
-      speeds(of_ranks) {}
-
-Layout SpaceTime::heads(std::int64_t count) const {
-  const Shape global{frames.global()[0], frames.global()[1], count};
-  return Layout::grid(global, {grid.ranks() / row_parts, 1, row_parts}, speeds);
+SpaceTime::SpaceTime(const Shape& grid, int frame_parts, int parts_of_rows, std::int64_t heads,
+                     const RankWeights& weights)
+    : tokens(Layout::grid(grid, {frame_parts, parts_of_rows, 1}, weights)),
+      spatial(flattened(tokens)),
+      temporal(Layout::cut(spatial.global(), 1, tokens.ranks(), weights)),
+      row_parts(parts_of_rows) {
+  if (frames_are_whole()) return;
+  const Shape global{spatial.global()[0], spatial.global()[1], heads};
+  by_heads = {spatial.with_axis(2, heads),
+              Layout::grid(global, {frame_parts, 1, parts_of_rows}, weights)};
 }
-
-Layout SpaceTime::frames_with_heads(std::int64_t count) const { return frames.with_axis(2, count); }
 
 }  // namespace reelmesh

@@ -1,32 +1,54 @@
 #pragma once
-// The clips of a job with everything decided: sizes, steps, seeds, token ids.
-#include "models/cogvideox/folder.hpp"
-#include "plan/denoise.hpp"
-#include "sampler/rectified_flow.hpp"
+// The clips of a job with everything decided: sizes, steps, seeds, token ids, sampler.
+#include "plan/job.hpp"
+#include "sampler/recipe.hpp"
+#include "sampler/video_size.hpp"
 #include "store/clip.hpp"
 #include "text/tokenizer.hpp"
 
 namespace reelmesh::pipeline {
 
+/// What decides on shapes: clips of one format have the same layouts.
+struct ClipFormat {
+  VideoSize size;             ///< of the video that was asked for
+  std::int64_t branches = 1;  ///< of guidance that the transformer computes
+  friend bool operator==(const ClipFormat&, const ClipFormat&) = default;
+};
+
+/// One clip, of any family.
 struct Clip {
-  ClipRecord record;  ///< what the file will say of it; wall_seconds is still open
-  std::vector<std::vector<std::int32_t>> branches;  ///< token ids: negative, then prompt; or prompt
-  VideoSize size;                                   ///< of the video that was asked for
-  SamplerKind sampler = SamplerKind::ddim;          ///< CogVideoX
-  bool dynamic_guidance = false;
-  std::int64_t latent_height = 0, latent_width = 0;
-  std::int64_t latent_frames = 0;   ///< that are denoised
-  std::int64_t dropped_frames = 0;  ///< the first of them, which only fill a patch (releases 1.5)
+  ClipRecord record;  ///< what the file will say of it; layout and wall_seconds are still open
+  ClipFormat format;
+  /// Token ids of the texts that it is denoised under: the negative prompt, where guidance needs
+  /// one, then the prompt.
+  std::vector<std::vector<std::int32_t>> texts;
+  Shape latents;                       ///< [frame, row, column] that are denoised
+  std::int64_t dropped_frames = 0;     ///< the first of them, which only fill a patch
+  std::int64_t latent_channels = 4;
+  Shape video;                         ///< [frame, row, column] of pixels
+  SamplingRecipe sampling;
 
   int index() const { return record.index; }
-  std::int64_t kept_frames() const { return latent_frames - dropped_frames; }
-  /// Tokens [frame, row, column].
-  Shape grid(const ops::Patch& patch) const;
-  /// What decides how it lies over a denoising group. dtype: of the computation.
-  DenoiseSizes sizes(const CogVideoXConfig& transformer, DType dtype) const;
-  /// The arrays that the job keeps of it.
-  ClipShapes shapes(const Job& job, const CogVideoXFolder& model) const;
+  std::int64_t tokens() const;  ///< of its longest text
+  /// [frame, channel, row, column] as they are denoised.
+  Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
 };
+
+/// The arrays that the job keeps of a clip. text_channels: of an embedding.
+ClipShapes kept_arrays(const Job& job, const Clip& clip, std::int64_t text_channels);
+
+/// What a clip is like unless the job says otherwise.
+struct ClipDefaults {
+  VideoSize size;
+  double fps = 8;
+  int steps = 50;
+  double guidance = 6;
+};
+
+/// A clip with what request, job and defaults say, in this order: size and record, without texts,
+/// shapes and sampling.
+Clip requested_clip(const Job& job, const ClipRequest& request, int index,
+                    const ClipDefaults& defaults);
 
 /// Ids of a text for a model that takes `limit` of them; warns of words that are cut off. what:
 /// "prompt".
@@ -38,18 +60,19 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, int clip);
 
-/// Error(usage) unless there is a positive multiple of `multiple` pixels.
-void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple);
+/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option: "sample.height".
+void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
+                std::int64_t pixels_per_latent);
 
-/// What the clip says, else what the job says, else what the model says.
-template <class T>
-T given(const std::optional<T>& of_clip, const std::optional<T>& of_job, T otherwise) {
-  return of_clip ? *of_clip : of_job ? *of_job : otherwise;
-}
+/// Clips that are denoised together: of one format, and with the same fps, steps and guidance. Each
+/// has its own prompt, seed and noise, and its bits do not depend on the others.
+using Batch = std::vector<Clip>;
 
-/// CogVideoX's. Defaults come from the checkpoint. Warns of prompts that are cut. Error(usage) for
-/// sizes that the model cannot make, naming option, clip, what was found and what is expected.
-std::vector<Clip> resolve_clips(const Job& job, const CogVideoXFolder& model,
-                                const Tokenizer& tokenizer);
+/// The clips in batches of at most `most`, in the order of their first clips: each clip joins the
+/// first batch of its kind that has room.
+std::vector<Batch> batches_of(std::vector<Clip> clips, int most);
+
+/// Sampler steps of all of its clips.
+std::int64_t steps_of(const Batch& batch);
 
 }  // namespace reelmesh::pipeline

@@ -1,135 +1,142 @@
 #include "pipeline/denoise.hpp"
 
 #include "base/trace.hpp"
-#include "ops/pointwise.hpp"
-#include "pipeline/repeated_call.hpp"
-#include "sampler/generator.hpp"
-#include "sampler/guidance.hpp"
+#include "layout/relayout.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
 
-// Noise of the whole latent, of which this box is kept, rounded to the pipeline's type.
-void draw(TorchGenerator& generator, const Shape& global, const Box& box, DType dtype, float* out) {
-  fill_noise(generator, global, box.offset, box.extent, out);
-  if (dtype == DType::float32) return;
-  visit_float(dtype, [&](auto type) {
-    using T = decltype(type);
-    for (std::int64_t i = 0; i < box.numel(); ++i) out[i] = static_cast<float>(T(out[i]));
+Tensor part_of(const Tensor& whole, const Box& box, Device device) {
+  const Tensor part = Tensor::empty(box.extent, whole.dtype());
+  copy_box(box, whole, whole_box(whole.shape()), part, box);
+  return part.on(device);
+}
+
+DenoiseState initial_state(const Clip& clip, const Box& box, Device device) {
+  TorchGenerator generator(clip.record.seed);
+  const Tensor noise = Tensor::empty(box.extent, DType::float32);
+  draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
+                     noise.span<float>());
+  return {0, noise.on(device), {}, generator};
+}
+
+DenoiseState restored_state(const SavedState& saved, const Box& box, Device device) {
+  DenoiseState state{saved.step, {}, {}, TorchGenerator::restored(saved.generator)};
+  state.history.resize(saved.arrays.size() - 1);
+  std::size_t next = 0;
+  DenoiseState::for_each_tensor(state, [&](const std::string& name, Tensor& tensor) {
+    const auto& [saved_name, whole] = saved.arrays.at(next++);
+    expect(saved_name == name, "a saved state has {} where {} was expected", saved_name, name);
+    tensor = part_of(whole, box, device);
   });
-}
-
-// The ranks that work on the same branches as this one.
-comm::Group branch_group(const comm::Group& group, const Mesh& mesh) {
-  if (mesh.cfg == 1) return group;
-  comm::Group mine;
-  for (int branch = 0; branch < mesh.cfg; ++branch) {
-    const comm::Group ranks = group.range(branch * mesh.branch_ranks(), mesh.branch_ranks());
-    if (ranks.member()) mine = ranks;
-  }
-  return mine;
-}
-
-// What the transformer predicts of one clip, for this rank's box.
-struct Predictions {
-  Tensor first;  // without the prompt, where there are two branches
-  Tensor last;   // with the prompt
-};
-
-// Of each clip all branches, from those of its own that the rank has: those of the first clip, then
-// of the next. With cfg 2 the rank of the other half that has the same box has the other branches.
-std::vector<Predictions> all_branches(const comm::Group& group, const Mesh& mesh,
-                                      const std::vector<Tensor>& mine, std::size_t clips) {
-  std::vector<Predictions> all;
-  if (mesh.cfg == 1) {
-    const std::size_t branches = mine.size() / clips;
-    for (std::size_t i = 0; i < mine.size(); i += branches) {
-      all.push_back({mine[i], mine[i + branches - 1]});
-    }
-    return all;
-  }
-  const trace::Scope scope("guidance", trace::Level::ops, "exchange");
-  const int partner = (group.rank() + mesh.branch_ranks()) % mesh.ranks();
-  std::vector<comm::Message> sends, receives;
-  for (const Tensor& own : mine) {
-    const Tensor other = Tensor::empty(own.shape(), own.dtype(), own.device());
-    sends.push_back({partner, own});
-    receives.push_back({partner, other});
-    all.push_back(group.rank() < partner ? Predictions{own, other} : Predictions{other, own});
-  }
-  group.exchange(sends, receives);
-  return all;
+  return state;
 }
 
 }  // namespace
 
-Layout context_layout(const DenoiseLayout& layout, std::int64_t branches, std::int64_t channels) {
-  const std::int64_t share = branches / layout.mesh.cfg;
-  std::vector<Box> boxes;
-  for (std::int64_t first = 0; first < branches; first += share) {
-    for (int r = 0; r < layout.text.ranks(); ++r) {
-      const Box& tokens = layout.text.box(r);
-      boxes.push_back({{tokens.offset[0], first, 0}, {tokens.extent[0], share, channels}});
-    }
+Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
+                     std::span<const Conditioning> conditioning, const Denoiser& model)
+    : Denoising(group, layout, batch, conditioning, model, {}) {}
+
+Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
+                     std::span<const Conditioning> conditioning, const Denoiser& model,
+                     std::span<const SavedState> saved)
+    : group_(group),
+      branch_(layout.mesh.cfg == 1 ? group : group.split(group.rank() / layout.mesh.branch_ranks())),
+      layout_(layout),
+      batch_(batch),
+      model_(model),
+      latents_(layout.latents.with_axis(1, batch.front().latent_channels)),
+      predict_(model.device(), branch_, [this] {
+        std::vector<Tensor> latents;
+        for (const DenoiseState& state : states_) latents.push_back(state.latents);
+        return placed_->predict(latents, time_);
+      }) {
+  const Clip& first = batch.front();
+  placed_ = model.place({.group = branch_,
+                         .layout = layout,
+                         .latents = first.latents,
+                         .branches = first.format.branches / layout.mesh.cfg,
+                         .size = first.format.size,
+                         .fps = first.record.fps},
+                        conditioning);
+  const Box& box = own_box(latents_, branch_);
+  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+    states_.push_back(saved.empty() ? initial_state(batch[clip], box, model.device())
+                                    : restored_state(saved[clip], box, model.device()));
   }
-  return {{layout.text.global()[0], branches, channels}, std::move(boxes)};
 }
 
-std::vector<Tensor> denoise_batch(const Batch& batch, const CogVideoXTransformer& transformer,
-                                  const SchedulerConfig& scheduler, const comm::Group& group,
-                                  const DenoiseLayout& layout, std::span<const Tensor> contexts,
-                                  const std::function<void()>& step) {
-  const CogVideoXConfig& config = transformer.config();
-  const Device device = transformer.device();
-  const comm::Group ranks = branch_group(group, layout.mesh);
-  const ClipRecord& common = batch.front().record;
-  const auto branches = static_cast<std::int64_t>(batch.front().branches.size());
-  const CogVideoXPlacement placement(config, ranks, layout.grid, layout.text,
-                                     std::ssize(batch) * (branches / layout.mesh.cfg),
-                                     layout.mesh.ring, device);
-  const Tensor context = ops::join_batches(contexts).on(device);
-  const Layout whole = latent_layout(layout.grid, config.patch, config.in_channels);
-  const Box& box = own_box(whole, ranks);
-  const Schedule schedule(scheduler, common.steps);
-  std::vector<TorchGenerator> generators;
-  std::vector<Sampler> samplers;
-  std::vector<Tensor> latents;
-  const auto noise = [&](std::size_t clip, std::span<float> out) {
-    draw(generators[clip], whole.global(), box, transformer.dtype(), out.data());
-  };
-  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-    generators.emplace_back(batch[clip].record.seed);
-    samplers.emplace_back(batch[clip].sampler, schedule);
-    const Tensor first = Tensor::empty(box.extent, DType::float32);
-    noise(clip, first.span<float>());
-    latents.push_back(first.on(device));
-  }
-  // Every call finds its latents and its timestep in the same memory.
-  const Tensor sinusoid = transformer.embed(schedule.timesteps().front());
-  RepeatedCall transform(device, ranks,
-                         [&] { return transformer(placement, latents, context, sinusoid); });
+bool Denoising::finished() const {
+  return states_.front().step == batch_.front().sampling.sampler->calls();
+}
 
-  for (int i = 0; i < schedule.calls(); ++i) {
-    const trace::Mark mark(&trace::Recorder::step, i);
-    const trace::Scope scope("denoise_step");
-    const std::int64_t timestep = schedule.timesteps()[static_cast<std::size_t>(i)];
-    sinusoid.copy_from(transformer.embed(timestep));
-    const std::vector<Predictions> predicted =
-        all_branches(group, layout.mesh, transform(), batch.size());
-    for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-      const Tensor& prediction = predicted[clip].last;
-      if (branches > 1) {
-        combine_guidance(
-            guidance_scale(common.guidance, batch[clip].dynamic_guidance, common.steps, timestep),
-            predicted[clip].first, prediction, prediction);
-      }
-      samplers[clip].step(i, prediction, latents[clip],
-                          [&](std::span<float> out) { noise(clip, out); });
+// With cfg 2 the rank of the other half of the group that has the same box has the other branch.
+std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Tensor>& own) const {
+  std::vector<Predictions> all;
+  if (layout_.mesh.cfg == 1) {
+    const std::size_t branches = own.size() / batch_.size();
+    for (std::size_t i = 0; i < own.size(); i += branches) {
+      all.push_back({own[i], own[i + branches - 1]});
     }
-    step();
+    return all;
   }
-  for (Tensor& clip : latents) clip = clip.on({});
-  return latents;
+  const trace::Scope scope("guidance", trace::Level::ops, "exchange");
+  const int partner = (group_.rank() + layout_.mesh.branch_ranks()) % layout_.mesh.ranks();
+  std::vector<comm::Message> sends, receives;
+  for (const Tensor& mine : own) {
+    const Tensor other = Tensor::empty(mine.shape(), mine.dtype(), mine.device());
+    sends.push_back({partner, mine});
+    receives.push_back({partner, other});
+    all.push_back(group_.rank() < partner ? Predictions{mine, other} : Predictions{other, mine});
+  }
+  group_.exchange(sends, receives);
+  return all;
+}
+
+void Denoising::step() {
+  const std::int64_t step = states_.front().step;
+  const int i = static_cast<int>(step);
+  const trace::Mark mark(&trace::Recorder::step, i);
+  const trace::Scope scope("denoise_step");
+  const Sampler& sampler = *batch_.front().sampling.sampler;  // the clips have the same timesteps
+  const double timestep = sampler.timestep(i);
+  // Every call finds its latents and its timestep in the same memory.
+  const Tensor time = model_.embed(timestep);
+  if (time_.empty()) {
+    time_ = time.clone();
+  } else {
+    time_.copy_from(time);
+  }
+  std::vector<Predictions> predicted = all_branches(predict_());
+  const Box& box = own_box(latents_, branch_);
+  for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
+    const SamplingRecipe& recipe = batch_[clip].sampling;
+    DenoiseState& state = states_[clip];
+    auto& [unconditional, prediction] = predicted[clip];
+    if (batch_[clip].format.branches > 1) {
+      recipe.guidance.apply(timestep, unconditional, prediction);
+    }
+    recipe.sampler->step(i, prediction, state.latents, state.history, [&](std::span<float> noise) {
+      draw_step_noise(recipe.noise, state.generator, latents_.global(), box.offset, box.extent,
+                      noise);
+    });
+    ++state.step;
+  }
+}
+
+std::vector<SavedState> Denoising::save() const {
+  std::vector<SavedState> all;
+  const Layout whole = Layout::replicated(latents_.global(), latents_.ranks());
+  for (const DenoiseState& state : states_) {
+    SavedState saved{state.step, state.generator.saved(), {}};
+    DenoiseState::for_each_tensor(state, [&](const std::string& name, const Tensor& tensor) {
+      const Sharded spread{tensor.on({}), latents_, branch_};
+      saved.arrays.emplace_back(name, relayout(spread, whole).local.clone());
+    });
+    all.push_back(std::move(saved));
+  }
+  return all;
 }
 
 }  // namespace reelmesh::pipeline

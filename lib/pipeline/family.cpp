@@ -1,56 +1,33 @@
 #include "pipeline/family.hpp"
 
-#include "base/trace.hpp"
-#include "pipeline/cogvideox.hpp"
-#include "pipeline/opensora.hpp"
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "pipeline/families/cogvideox.hpp"
+#include "pipeline/families/opensora.hpp"
 #include "weights/config.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
 
-std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<RankRange>& ranges) {
-  std::vector<comm::Group> groups;
-  for (const RankRange& range : ranges) groups.push_back(world.range(range.first, range.count));
-  return groups;
+template <class T>
+std::unique_ptr<const Family> open_as(const ModelPaths& paths) {
+  return std::make_unique<T>(paths);
 }
 
-// Together: exchanges on a device wait for device.timeout at most, and disks are not equally fast.
-template <class Read>
-void load_on(const comm::Group& group, Device device, const Read& read) {
-  if (!group.member()) return;
-  {
-    const trace::Scope scope("load", trace::Level::stages, "file");
-    read();
-  }
-  if (device.is_cuda()) group.barrier();
+std::map<std::string, Family::Open>& families() {
+  static std::map<std::string, Family::Open> known{
+      {CogVideoXFolder::pipeline_class, open_as<CogVideoX>},
+      {OpenSoraFolder::pipeline_class, open_as<OpenSora>}};
+  return known;
 }
 
 }  // namespace
 
-DenoiseStage::DenoiseStage(const comm::Group& world, const Plan& plan)
-    : world_(world), plan_(plan), groups_(groups_of(world, plan.denoise)) {}
-
-void DenoiseStage::load(Device device) {
-  for (const comm::Group& group : groups_) {
-    load_on(group, device, [&] { read_weights(device); });
-  }
-}
-
-DecodeStage::DecodeStage(const comm::Group& world, const Plan& plan)
-    : world_(world),
-      group_(world.range(plan.decode.first, plan.decode.count)),
-      ranks_(plan.decode) {}
-
-void DecodeStage::load(Device device) {
-  load_on(group_, device, [&] { read_weights(device); });
-}
-
-Layout DecodeStage::context(const Shape& global) const {
-  return Layout::cut(global, 0, ranks_.count).embed(ranks_.first, world_.size());
-}
-
-Sharded DecodeStage::within(const Sharded& x) const {
-  return {x.local, x.layout.part(ranks_.first, ranks_.count), group_};
+void Family::add(const std::string& pipeline_class, Open open) {
+  families()[pipeline_class] = open;
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
@@ -58,11 +35,39 @@ std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
           "model.path: there is no folder {}", paths.root.string());
   const std::filesystem::path file = paths.root / "model_index.json";
   const std::string name = read_model_index(file).class_name;
-  if (name == OpenSoraFolder::pipeline_class) return std::make_unique<OpenSora>(paths);
-  require(name == CogVideoXFolder::pipeline_class, Status::data,
-          "{}: the pipeline is {}, and {} or {} is expected", file.string(), name,
-          CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
-  return std::make_unique<CogVideoX>(paths);
+  const auto family = families().find(name);
+  if (family == families().end()) {
+    std::vector<std::string> known;
+    for (const auto& [pipeline_class, open] : families()) known.push_back(pipeline_class);
+    fail(Status::data, "{}: the pipeline is {}, and {} is expected", file.string(), name,
+         fmt::join(known, " or "));
+  }
+  return family->second(paths);
+}
+
+std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer) const {
+  require(tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
+          "{}: the tokenizer has {} ids and the text encoder's embedding {} rows",
+          paths().root.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size);
+  check_options(job);
+  const ClipDefaults usual = defaults();
+  std::vector<Clip> clips;
+  for (const ClipRequest& request : job.clips) {
+    Clip clip = requested_clip(job, request, static_cast<int>(clips.size()), usual);
+    complete(clip, job, request, tokenizer);
+    clips.push_back(std::move(clip));
+  }
+  return clips;
+}
+
+StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision) {
+  return {weight_bytes(tensors, precision), loading_bytes(tensors, precision),
+          thread_bytes(tensors, precision)};
+}
+
+StageMemory with_working(StageMemory stage, std::int64_t working) {
+  stage.working = std::max(stage.working, working);
+  return stage;
 }
 
 }  // namespace reelmesh::pipeline

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/error.hpp"
+#include "comm/group.hpp"
 #include "plan/job.hpp"
 
 namespace reelmesh::pipeline {
@@ -9,8 +10,8 @@ struct ProgramInfo {
   std::string name, version, revision;
 };
 
-/// Makes the clips of a job: the same call on every rank of the world, after MPI has been set up.
-/// All ranks return the same status; what stops the job is thrown, on one rank or on all.
-Status run(const Job& job, const ProgramInfo& program);
+/// Makes the clips of a job on the ranks of a group, by the same call on each of them. All return
+/// the same status; what stops the job is thrown, on one rank or on all.
+Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program);
 
 }  // namespace reelmesh::pipeline

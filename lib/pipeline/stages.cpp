@@ -1,165 +1,179 @@
 #include "pipeline/stages.hpp"
 
 #include "base/trace.hpp"
-#include "layout/relayout.hpp"
 #include "ops/pointwise.hpp"
-#include "pipeline/denoise.hpp"
-#include "plan/decode.hpp"
+#include "pipeline/hand_overs.hpp"
+#include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
+namespace {
 
-Sharded hand_over(const Sharded& x, const Layout& to) {
-  const trace::Scope scope("handover", trace::Level::stages, "exchange");
-  return relayout(x, to, true);
+comm::Group group_of(const comm::Group& world, const RankRange& range) {
+  return world.range(range.first, range.count);
 }
 
-Encode::Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype)
-    : world_(world),
-      group_(plan.text),
-      stages_(plan.device_map.stages()),
-      model_(model),
-      dtype_(dtype),
-      layers_(stages_.size()) {}
-
-void Encode::load(Device device) {
-  device_ = device;
-  const Checkpoint weights = model_.text_encoder_weights().on(device);
-  for (std::size_t i = 0; i < stages_.size(); ++i) {
-    const DeviceMap::Stage& stage = stages_[i];
-    if (world_.rank() != group_.first + stage.rank) continue;
+// Together: exchanges on a device wait for device.timeout at most, and disks are not equally fast.
+template <class Read>
+void load_on(const comm::Group& group, Device device, const Read& read) {
+  if (!group.member()) return;
+  {
     const trace::Scope scope("load", trace::Level::stages, "file");
-    layers_[i].emplace(weights, model_.text_encoder(),
-                       T5Part{stage.first, stage.last, stage.embedding, stage.final_norm}, dtype_);
+    read();
   }
+  if (device.is_cuda()) group.barrier();
 }
 
-void Encode::release() {
+}  // namespace
+
+TextStage::TextStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device)
+    : planned_(planned),
+      dtype_(dtype),
+      device_(device),
+      group_(group_of(world, planned.plan.roles.text)),
+      parts_(planned.plan.device_map.stages()),
+      layers_(parts_.size()) {}
+
+void TextStage::load() {
+  load_on(group_, device_, [&] {
+    const Checkpoint weights = planned_.family->paths().open_text_encoder().on(device_);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const DeviceMap::Stage& part = parts_[i];
+      if (group_.rank() != part.rank) continue;
+      layers_[i].emplace(weights, planned_.family->text_encoder(),
+                         T5Part{part.first, part.last, part.embedding, part.final_norm}, dtype_);
+    }
+  });
+}
+
+void TextStage::release() {
   for (auto& layers : layers_) layers.reset();
 }
 
-// The hidden state goes from stage to stage; this rank works on the stages that it holds.
-Tensor Encode::encode(const std::vector<std::int32_t>& ids) {
+// The hidden state goes from part to part; this rank works on the parts that it holds.
+Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
   const auto tokens = static_cast<std::int64_t>(ids.size());
+  const int me = group_.rank();
   Tensor x;
-  for (std::size_t i = 0; i < stages_.size(); ++i) {
-    const int holder = group_.first + stages_[i].rank;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const int holder = parts_[i].rank;
     if (i > 0) {
-      const int before = group_.first + stages_[i - 1].rank;
-      if (device_.is_cuda()) {  // one of them may be loading still
-        if (world_.rank() == before) world_.meet({&holder, 1});
-        if (world_.rank() == holder) world_.meet({&before, 1});
+      const int before = parts_[i - 1].rank;
+      if (device_.is_cuda()) {  // devices wait for a limited time, and one rank may be far behind
+        if (me == before) group_.meet({&holder, 1});
+        if (me == holder) group_.meet({&before, 1});
       }
-      if (world_.rank() == before) {
+      if (me == before) {
         const comm::Message send{holder, x};
-        world_.exchange({&send, 1}, {});
-      } else if (world_.rank() == holder) {
-        x = Tensor::empty({tokens, 1, model_.text_encoder().d_model}, t5_stream(dtype_), device_);
+        group_.exchange({&send, 1}, {});
+      } else if (me == holder) {
+        x = Tensor::empty({tokens, 1, planned_.family->text_encoder().d_model}, t5_stream(dtype_),
+                          device_);
         const comm::Message receive{before, x};
-        world_.exchange({}, {&receive, 1});
+        group_.exchange({}, {&receive, 1});
       }
     }
-    if (world_.rank() != holder) continue;
+    if (me != holder) continue;
     const trace::Scope scope("encode");
     x = (*layers_[i])(i == 0 ? layers_[i]->embed(ids) : x);
   }
   return x;
 }
 
-Sharded Encode::operator()(const Clip& clip) {
-  const auto branches = static_cast<std::int64_t>(clip.branches.size());
-  const auto tokens = static_cast<std::int64_t>(clip.branches.front().size());
-  const std::int64_t channels = model_.text_encoder().d_model;
-  const int last = group_.first + stages_.back().rank;
-  const Layout layout = Layout::on_one_rank({tokens, branches, channels}, world_.size(), last);
-  Sharded context{Tensor::empty(layout.box(world_.rank()).extent, dtype_, device_), layout, world_};
-  if (!group_.contains(world_.rank())) return context;
-
-  for (std::int64_t branch = 0; branch < branches; ++branch) {
-    const auto& ids = clip.branches[static_cast<std::size_t>(branch)];
-    const bool negative = branch + 1 < branches;
-    if (!negative || ids != last_negative_) {
-      Tensor embedding = encode(ids);
-      if (negative) {
-        last_negative_ = ids;
-        last_negative_embedding_ = embedding;
-      }
-      if (!negative && world_.rank() == last) {
-        std::vector<Tensor> all{embedding};
-        if (branches > 1) all.insert(all.begin(), last_negative_embedding_);
-        context.local = ops::join_batches(all);
-      }
-    }
+Tensor TextStage::operator()(const Clip& clip) {
+  if (!group_.member()) return {};
+  if (clip.texts.size() > 1 && clip.texts.front() != last_negative_) {
+    last_negative_ = clip.texts.front();
+    last_negative_embedding_ = encode(last_negative_);
   }
-  return context;
+  const Tensor embedding = encode(clip.texts.back());
+  if (group_.rank() != parts_.back().rank) return {};
+  std::vector<Tensor> all{embedding};
+  if (clip.texts.size() > 1) all.insert(all.begin(), last_negative_embedding_);
+  return ops::join_batches(all);
 }
 
-Denoise::Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
-                 DType dtype)
-    : DenoiseStage(world, plan), model_(model), dtype_(dtype) {}
-
-void Denoise::read_weights(Device device) {
-  transformer_.emplace(model_.transformer_weights().on(device), model_.transformer, dtype_);
-}
-
-DenoiseLayout Denoise::layout(const Clip& clip, std::size_t place) const {
-  return denoise_layout(plan_, clip.sizes(model_.transformer, dtype_), place % replicas());
-}
-
-Layout Denoise::context_layout(const Clip& clip, std::size_t place) const {
-  return pipeline::context_layout(layout(clip, place),
-                                  static_cast<std::int64_t>(clip.branches.size()),
-                                  model_.text_encoder.d_model)
-      .embed(plan_.denoise[place % replicas()].first, world_.size());
-}
-
-std::vector<Sharded> Denoise::operator()(const Batch& batch, std::size_t place,
-                                         const std::vector<Sharded>& contexts,
-                                         const std::function<void()>& step) const {
-  const comm::Group& group = groups_[place % replicas()];
-  const CogVideoXConfig& config = model_.transformer;
-  const DenoiseLayout over_group = layout(batch.front(), place);
-  // Where both halves of the group have the same boxes, those of the first half are the result.
-  const Layout result = latent_layout(over_group.grid, config.patch, config.in_channels)
-                            .without_front(0, batch.front().dropped_frames)
-                            .embed(plan_.denoise[place % replicas()].first, world_.size());
-  const Box& box = result.box(world_.rank());
-  std::vector<Tensor> latents;
-  if (group.member()) {
-    std::vector<Tensor> own;
-    for (const Sharded& context : contexts) own.push_back(context.local);
-    latents = denoise_batch(batch, *transformer_, model_.scheduler, group, over_group, own, step);
+DenoiseStage::DenoiseStage(const comm::Group& world, const JobPlan& planned, DType dtype,
+                           Device device)
+    : planned_(planned), dtype_(dtype), device_(device) {
+  for (const RankRange& range : planned.plan.roles.denoise) {
+    groups_.push_back(group_of(world, range));
   }
-  std::vector<Sharded> made;
-  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-    const Tensor kept =
-        box.empty() ? Tensor::empty(box.extent, DType::float32)
-                    : latents[clip].rows(latents[clip].shape(0) - box.extent[0], box.extent[0]);
-    made.push_back({kept, result, world_});
+}
+
+void DenoiseStage::load() {
+  for (const comm::Group& group : groups_) {
+    load_on(group, device_, [&] { model_ = planned_.family->denoiser(dtype_, device_); });
+  }
+}
+
+std::vector<Tensor> DenoiseStage::operator()(const Batch& batch, std::size_t replica,
+                                             std::span<const Conditioning> conditioning,
+                                             const std::function<void()>& on_step) const {
+  const comm::Group& group = groups_[replica];
+  if (!group.member()) return std::vector<Tensor>(batch.size());
+  const DenoiseLayout& layout = planned_.plan_of(batch.front()).denoise[replica];
+  Denoising denoising(group, layout, batch, conditioning, *model_);
+  while (!denoising.finished()) {
+    denoising.step();
+    on_step();
+  }
+  const Clip& first = batch.front();
+  const Layout kept = layout.latents.cropped(0, first.dropped_frames, first.latents[0]);
+  const std::int64_t frames = kept.box(layout.branch_rank(group.rank())).extent[0];
+  std::vector<Tensor> made;
+  for (const DenoiseState& state : denoising.states()) {
+    made.push_back(state.latents.rows(state.latents.shape(0) - frames, frames).on({}));
   }
   return made;
 }
 
-Decode::Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model,
-               DType dtype)
-    : DecodeStage(world, plan),
-      speeds_(plan.speeds_of(plan.decode)),
-      model_(model),
-      dtype_(dtype) {}
+DecodeStage::DecodeStage(const comm::Group& world, const JobPlan& planned, DType dtype,
+                         Device device)
+    : planned_(planned),
+      dtype_(dtype),
+      device_(device),
+      group_(group_of(world, planned.plan.roles.decode)) {}
 
-void Decode::read_weights(Device device) {
-  decoder_.emplace(model_.vae_weights().on(device), model_.vae, dtype_);
+void DecodeStage::load() {
+  load_on(group_, device_, [&] { decoder_ = planned_.family->decoder(dtype_, device_); });
 }
 
-Layout Decode::latents(const Shape& global) const {
-  return decode_layout(global[2], global[3], ranks_.count, speeds_)
-      .with_axis(0, global[1])
-      .with_axis(0, global[0])
-      .embed(ranks_.first, world_.size());
-}
-
-Sharded Decode::operator()(const Clip& /*clip*/, const Sharded& latents) const {
+Sharded DecodeStage::operator()(const Clip& clip, const Tensor& latents) const {
+  if (!group_.member()) return {};
   const trace::Scope scope("decode");
-  return decoder_->pixels(latents);
+  const DecodeLayout& layout = planned_.plan_of(clip).decode;
+  return decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group_},
+                          layout);
+}
+
+Stages::Stages(const comm::Group& world, const JobPlan& planned, DType dtype, Device device)
+    : encode(world, planned, dtype, device),
+      denoise_batch(world, planned, dtype, device),
+      decode_clip(world, planned, dtype, device),
+      plan_(planned.plan) {}
+
+bool Stages::together(Stage a, Stage b) const {
+  if (a == b || plan_.roles.mode == Mode::split) return true;
+  return a != text && b != text && !plan_.memory.offloads;
+}
+
+void Stages::enter(Stage stage) {
+  for (const Stage other : {text, denoise, decode}) {
+    if (together(stage, other)) continue;
+    if (other == text) encode.release();
+    if (other == denoise) denoise_batch.release();
+    if (other == decode) decode_clip.release();
+    loaded_[other] = false;
+  }
+  // In split mode a rank has one stage, whose blocks of memory are used again.
+  if (plan_.roles.mode == Mode::phased) release_free_memory();
+  for (const Stage other : {text, denoise, decode}) {
+    if (!together(stage, other) || loaded_[other]) continue;
+    if (other == text) encode.load();
+    if (other == denoise) denoise_batch.load();
+    if (other == decode) decode_clip.load();
+    loaded_[other] = true;
+  }
 }
 
 }  // namespace reelmesh::pipeline

@@ -1,80 +1,104 @@
 #pragma once
-// The three stages of the pipeline. Each lives on a group of ranks, returns values placed on that
-// group, and does nothing on the ranks outside it. Values travel as arrays over the whole world, of
-// which ranks outside a group hold empty boxes.
+// The three stages of the pipeline, each on the ranks that the plan gives it. A stage returns this
+// rank's part of its result, which is empty on ranks outside the stage; these return at once.
+#include <array>
+#include <functional>
 #include <optional>
 
-#include "models/cogvideox/decoder.hpp"
-#include "models/cogvideox/transformer.hpp"
-#include "pipeline/family.hpp"
+#include "pipeline/denoise.hpp"
+#include "pipeline/job_plan.hpp"
 
 namespace reelmesh::pipeline {
 
-/// Moves an array from the ranks and cuts of one group to those of the next, straight from holder
-/// to holder. Ranks that neither give nor take return at once.
-Sharded hand_over(const Sharded& x, const Layout& to);
-
-/// T5, its layers on the ranks of the text group by the device map. Sequences follow one another
-/// through the ranks, so that several are busy at once.
-class Encode {
+/// T5, its layers on the ranks of the text group by the device map. Texts follow one another through
+/// the ranks, so that several ranks are busy at once.
+class TextStage {
  public:
-  Encode(const comm::Group& world, const Plan& plan, const Family& model, DType dtype);
-  /// The weights of this rank's layers, on the device on which they then compute.
-  void load(Device device);
+  TextStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+
+  void load();
   void release();
-  /// → [token, branch, channel] on the device of the rank that has the final norm.
-  Sharded operator()(const Clip& clip);
+  /// → [token, text, channel] on the rank that has the final norm, plan.embeddings_rank().
+  Tensor operator()(const Clip& clip);
 
  private:
   Tensor encode(const std::vector<std::int32_t>& ids);
 
-  comm::Group world_;
-  RankRange group_;
-  std::vector<DeviceMap::Stage> stages_;
-  const Family& model_;
+  const JobPlan& planned_;
   DType dtype_;
   Device device_;
-  std::vector<std::optional<T5Layers>> layers_;  ///< of each stage, on the rank that holds it
+  comm::Group group_;
+  std::vector<DeviceMap::Stage> parts_;
+  std::vector<std::optional<T5Layers>> layers_;  ///< of each part, on the rank that holds it
   // Clips of a job mostly share their negative prompt: the last one is kept.
   std::vector<std::int32_t> last_negative_;
   Tensor last_negative_embedding_;
 };
 
-/// CogVideoX's transformer and samplers.
-class Denoise final : public DenoiseStage {
+/// A transformer and a sampler on the denoising groups, each of which holds all weights.
+class DenoiseStage {
  public:
-  Denoise(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void release() override { transformer_.reset(); }
-  Layout context_layout(const Clip& clip, std::size_t place) const override;
-  std::vector<Sharded> operator()(const Batch& batch, std::size_t place,
-                                  const std::vector<Sharded>& contexts,
-                                  const std::function<void()>& step) const override;
+  DenoiseStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+
+  void load();
+  void release() { model_.reset(); }
+  /// The batch's clips on one of the groups. → of each clip float32 latents [frame, channel, row,
+  /// column] on the host, without dropped frames: this rank's box of latents_to_decoding().given.
+  /// on_step: called after each step on the ranks of the group.
+  std::vector<Tensor> operator()(const Batch& batch, std::size_t replica,
+                                 std::span<const Conditioning> conditioning,
+                                 const std::function<void()>& on_step) const;
 
  private:
-  void read_weights(Device device) override;
-
-  DenoiseLayout layout(const Clip& clip, std::size_t place) const;
-
-  const CogVideoXFolder& model_;
+  const JobPlan& planned_;
   DType dtype_;
-  std::optional<CogVideoXTransformer> transformer_;
+  Device device_;
+  std::vector<comm::Group> groups_;  ///< of each replica
+  std::unique_ptr<const Denoiser> model_;
 };
 
-/// CogVideoX's decoder, images cut over the decode group.
-class Decode final : public DecodeStage {
+/// An autoencoder's decoder on the decoding group.
+class DecodeStage {
  public:
-  Decode(const comm::Group& world, const Plan& plan, const CogVideoXFolder& model, DType dtype);
-  void release() override { decoder_.reset(); }
-  Layout latents(const Shape& global) const override;
-  Sharded operator()(const Clip& clip, const Sharded& latents) const override;
+  DecodeStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+
+  void load();
+  void release() { decoder_.reset(); }
+  const comm::Group& group() const { return group_; }
+  /// latents: this rank's box of latents_to_decoding().taken, on the host → uint8 [frame, row,
+  /// column, 3] over the group.
+  Sharded operator()(const Clip& clip, const Tensor& latents) const;
 
  private:
-  void read_weights(Device device) override;
-
-  std::vector<double> speeds_;
-  const CogVideoXFolder& model_;
+  const JobPlan& planned_;
   DType dtype_;
-  std::optional<CogVideoXDecoder> decoder_;
+  Device device_;
+  comm::Group group_;
+  std::unique_ptr<const Decoder> decoder_;
+};
+
+/// The stages of a job and which of them have their weights in memory: all in split mode, where a
+/// rank has one stage; in phased mode the text encoder alone, then transformer and decoder, one at a
+/// time where the plan offloads them.
+class Stages {
+ public:
+  enum Stage { text, denoise, decode };
+
+  Stages(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+
+  /// Releases the weights that are not resident together with this stage's, and loads those that
+  /// are. Every rank calls it, in the order of the stages.
+  void enter(Stage stage);
+
+  TextStage encode;
+  DenoiseStage denoise_batch;
+  DecodeStage decode_clip;
+
+ private:
+  bool together(Stage a, Stage b) const;
+
+  const Plan& plan_;
+  std::array<bool, 3> loaded_{};
 };
 
 }  // namespace reelmesh::pipeline

@@ -106,10 +106,10 @@ Layout bisected(const Shape& grid, int ranks) {
   return {grid, std::move(boxes)};
 }
 
-Layout bisected_by_speed(const Shape& grid, const std::vector<double>& speeds) {
-  expect(grid.size() == 3 && !speeds.empty(), "{} over {} ranks", to_string(grid), speeds.size());
+Layout bisected_by_weight(const Shape& grid, const RankWeights& weights) {
+  expect(grid.size() == 3 && !weights.empty(), "{} over {} ranks", to_string(grid), weights.size());
   const auto cut_of = [&](const Extent& extent, int first, int ranks) {
-    const auto begin = speeds.begin() + first, middle = begin + ranks / 2;
+    const auto begin = weights.begin() + first, middle = begin + ranks / 2;
     const double a = std::accumulate(begin, middle, 0.0);
     const double b = std::accumulate(middle, begin + ranks, 0.0);
     Cut best;
@@ -131,7 +131,7 @@ Layout bisected_by_speed(const Shape& grid, const std::vector<double>& speeds) {
     return best;
   };
   std::vector<Box> boxes;
-  divide(whole_box(grid), 0, static_cast<int>(speeds.size()), cut_of, boxes);
+  divide(whole_box(grid), 0, static_cast<int>(weights.size()), cut_of, boxes);
   return {grid, std::move(boxes)};
 }
 

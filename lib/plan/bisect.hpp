@@ -9,7 +9,7 @@ namespace reelmesh {
 /// ranks are halved first. Neighbours in rank are neighbours in the grid.
 Layout bisected(const Shape& grid, int ranks);
 
-/// The same in proportion to the speeds of the ranks, one after the other halved; not searched.
-Layout bisected_by_speed(const Shape& grid, const std::vector<double>& speeds);
+/// The same in proportion to the weights of the ranks, one after the other halved; not searched.
+Layout bisected_by_weight(const Shape& grid, const RankWeights& weights);
 
 }  // namespace reelmesh

@@ -1,14 +1,15 @@
 #pragma once
-// How the decoder's images lie over the ranks that decode.
-#include <vector>
-
-#include "layout/layout.hpp"
+// How a clip lies over the ranks that decode it.
+#include "plan/workload.hpp"
 
 namespace reelmesh {
 
-/// Layout of the decoder's images over `ranks` ranks, in latents: [row, column]. Rows are cut, and
-/// columns too where the last rank is done earlier then, as when there are more ranks than rows.
-Layout decode_layout(std::int64_t rows, std::int64_t columns, int ranks,
-                     const std::vector<double>& speeds = {});
+/// Several groups of frames: they are divided among the ranks first, and their rows where that ends
+/// earlier, with one row added to each part for what ranks that share a group exchange; ranks that
+/// no part is left for stay idle, those of the smallest weight. A single group: rows are cut, and
+/// columns where that ends earlier, as with more ranks than rows. Parts are in proportion to the
+/// weights.
+DecodeLayout decode_layout(const DecodeWorkload& workload, int ranks,
+                           const RankWeights& weights = {});
 
 }  // namespace reelmesh

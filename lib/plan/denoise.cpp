@@ -1,211 +1,220 @@
 #include "plan/denoise.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <limits>
 
 #include "base/units.hpp"
-#include "plan/bisect.hpp"
-#include "plan/speeds.hpp"
+#include "plan/tokens.hpp"
 
 namespace reelmesh {
 namespace {
 
-std::int64_t product(const MeshRequest& r) {
-  return std::int64_t{1} * r.cfg.value_or(1) * r.ulysses.value_or(1) * r.ring.value_or(1);
+double number(std::int64_t n) { return static_cast<double>(n); }
+
+// Operations of a token in a layer's matrix products for joint attention: queries, keys, values and
+// output, and the two products of the MLP.
+double products_of_token(const DenoiseWorkload& w) {
+  return 2 * number(w.channels()) * (4 * number(w.channels()) + 2 * number(w.mlp_channels));
 }
 
-AttendMesh attention_of(const DenoiseLayout& layout, const DenoiseSizes& sizes) {
-  return {{layout.text, layout.grid},
-          {sizes.branches / layout.mesh.cfg, sizes.heads, sizes.head_channels, layout.mesh.ring}};
-}
-
-double speed_of(const std::vector<double>& speeds, int rank) {
-  return speeds.empty() ? 1.0 : speeds.at(static_cast<std::size_t>(rank));
-}
-
-// Done earlier, or at the same time with a larger smallest box.
-bool more_even(const Layout& a, const Layout& b, const std::vector<double>& speeds) {
-  const auto smallest = [](const Layout& layout) {
-    std::int64_t least = numel(layout.global());
-    for (int r = 0; r < layout.ranks(); ++r) least = std::min(least, layout.box(r).numel());
-    return least;
-  };
-  const double time_a = longest(a, speeds), time_b = longest(b, speeds);
-  return time_a != time_b ? time_a < time_b : smallest(a) > smallest(b);
-}
-
-// Of the ranks that have the same boxes in both halves, the slower ones.
-std::vector<double> slower(const std::vector<double>& speeds, const Mesh& halves) {
-  std::vector<double> result(speeds.begin(),
-                             speeds.begin() + (speeds.empty() ? 0 : halves.branch_ranks()));
-  for (std::size_t i = 0; i < speeds.size(); ++i) {
-    double& mine = result[i % result.size()];
-    mine = std::min(mine, speeds[i]);
-  }
-  return result;
-}
-
-struct Cost {
-  double most = 0, least = 0;  // operations of the fullest and the emptiest rank, by their speeds
-  std::int64_t bytes = 0;      // of the rank that sends most
-  bool even() const { return most <= 1.1 * least; }
-  bool less_than(const Cost& other) const {
-    if (even() != other.even()) return even();
-    const auto total = [](const Cost& cost) {
-      return cost.most + flops_per_byte * static_cast<double>(cost.bytes);
-    };
-    return total(*this) < total(other);
-  }
-};
-
-Cost cost_of(const DenoiseLayout& layout, const DenoiseSizes& sizes,
-             const std::vector<double>& speeds) {
-  Cost cost{0, 1e300, 0};
-  for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // the other half is the same
-    const double time = layout.step_flops(sizes, rank) / speed_of(speeds, rank);
-    cost.most = std::max(cost.most, time);
-    cost.least = std::min(cost.least, time);
-    cost.bytes = std::max(cost.bytes, layout.step_bytes(sizes, rank));
+StepCost joint_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
+  const int own = layout.branch_rank(rank);
+  const AttentionMesh& attention = *layout.attention;
+  const std::int64_t batch = w.branches / layout.mesh.cfg;
+  StepCost cost;
+  cost.flops = number(w.layers) * (number(batch * attention.tokens(own)) * products_of_token(w) +
+                                   number(attention.flops(own)));
+  cost.sent_bytes = w.layers * w.element_bytes * attention.sent_elements(own);
+  if (layout.mesh.cfg > 1) {  // the prediction of a branch, float32, for that of the other
+    const std::int64_t values = w.predicted_channels * numel(w.patch);
+    cost.sent_bytes += size_of(DType::float32) * values * layout.tokens.box(own).numel();
   }
   return cost;
 }
 
-std::string to_string(const Cost& cost) {
-  const std::string work =
-      cost.least > 0 ? fmt::format("the fullest rank has {:.2f} times the work of the emptiest",
-                                   cost.most / cost.least)
-                     : "some ranks have no work";
-  return fmt::format("{}, a rank sends up to {} a step", work,
-                     format_bytes(static_cast<double>(cost.bytes)));
+// One relayout of a pair of spatial and temporal attention.
+struct Relayout {
+  const char* name;
+  const Layout &from, &to;
+  std::int64_t bytes;  // of an element of the layouts
+
+  std::int64_t sent_bytes(int rank) const {
+    const Box& held = from.box(rank);
+    return (held.numel() - intersect(held, to.box(rank)).numel()) * bytes;
+  }
+};
+
+std::vector<Relayout> relayouts(const DenoiseWorkload& w, const SpaceTime& l) {
+  std::vector<Relayout> all;
+  const std::int64_t token = w.branches * w.channels() * w.element_bytes;
+  if (l.by_heads) {
+    const std::int64_t head = token / w.heads;
+    all.push_back({"rows -> heads", l.by_heads->tokens, l.by_heads->heads, 3 * head});
+    all.push_back({"heads -> rows", l.by_heads->heads, l.by_heads->tokens, head});
+  }
+  all.push_back({"frames -> places", l.spatial, l.temporal, token});
+  all.push_back({"places -> frames", l.temporal, l.spatial, token});
+  return all;
 }
 
-}  // namespace
-
-std::string to_string(const Mesh& mesh) {
-  return fmt::format("cfg {} x ring {} x ulysses {}", mesh.cfg, mesh.ring, mesh.ulysses);
-}
-
-double DenoiseLayout::step_flops(const DenoiseSizes& sizes, int rank) const {
-  const AttendMesh attention = attention_of(*this, sizes);
-  const int place = rank % mesh.branch_ranks();
-  const auto batch = static_cast<double>(sizes.branches / mesh.cfg);
-  const auto channels = static_cast<double>(sizes.heads * sizes.head_channels);
-  // Queries, keys, values, output: 4 products of channels × channels; the two of the feed-forward
-  // layer have 4 times as many each.
+StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
+  const SpaceTime& l = *layout.space_time;
+  const Box &frames = l.spatial.box(rank), &places = l.temporal.box(rank);
+  const double d = number(w.channels());
+  const double in_frames = number(frames.numel()), in_places = number(places.numel());
+  // Queries, keys, values and output of either attention; of the one to the text queries and output.
+  const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
   const double products =
-      24 * batch * static_cast<double>(attention.tokens(place)) * channels * channels;
-  return static_cast<double>(sizes.layers) *
-         (products + static_cast<double>(attention.flops(place)));
+      2 * (in_frames * attention + in_places * (attention + number(w.mlps) * (text + mlp)));
+  const double scores =
+      4 * d *
+      (in_frames * number(l.spatial.global()[1]) + in_places * number(places.extent[0]) +
+       number(w.mlps) * in_places * number(w.text_tokens));
+  StepCost cost{number(w.layers * w.branches) * (products + scores), 0};
+  for (const Relayout& move : relayouts(w, l)) cost.sent_bytes += w.layers * move.sent_bytes(rank);
+  return cost;
 }
 
-std::int64_t DenoiseLayout::step_bytes(const DenoiseSizes& sizes, int rank) const {
-  const int place = rank % mesh.branch_ranks();
-  const std::int64_t attention =
-      sizes.layers * sizes.element_bytes * attention_of(*this, sizes).sent_elements(place);
-  // The prediction of a branch, float32, for that of the other.
-  const std::int64_t prediction =
-      mesh.cfg > 1 ? 4 * sizes.token_values * grid.box(place).numel() : 0;
-  return attention + prediction;
+ChosenLayout space_time_layout(const DenoiseWorkload& w, Shard shard, int ranks,
+                               const RankWeights& weights) {
+  const Shape tokens = w.tokens();
+  const auto cut = [&](int rows) {
+    return SpaceTime(tokens, ranks / rows, rows, w.heads, weights);
+  };
+  SpaceTime best = cut(shard == Shard::height ? ranks : 1);
+  const bool enough_frames = shard == Shard::automatic && ranks <= tokens[0];
+  if (!enough_frames && (shard == Shard::automatic || shard == Shard::grid)) {
+    bool found = shard == Shard::automatic;
+    for (int rows = 2; rows <= ranks; ++rows) {
+      if (ranks % rows != 0 || (shard == Shard::grid && rows == ranks)) continue;
+      const SpaceTime grid = cut(rows);
+      if (!found || makespan(grid.tokens, weights) < makespan(best.tokens, weights)) best = grid;
+      found = true;  // a prime number of ranks has no grid: frames are cut
+    }
+  }
+  ChosenLayout chosen;
+  chosen.layout = {.attention_kind = AttentionKind::space_time,
+                   .mesh = {1, 1, ranks},
+                   .tokens = best.tokens,
+                   .text = Layout::replicated({w.text_tokens}, ranks),
+                   .latents = latents_of_tokens(best.tokens, w.patch, w.latents),
+                   .attention = {},
+                   .space_time = best};
+  if (ranks == 1) return chosen;
+  for (const Relayout& move : relayouts(w, *chosen.layout.space_time)) {
+    StepExchange exchange{move.name, w.layers, 0};
+    for (int rank = 0; rank < ranks; ++rank) {
+      exchange.largest_bytes = std::max(exchange.largest_bytes, move.sent_bytes(rank));
+    }
+    chosen.exchanges.push_back(exchange);
+  }
+  return chosen;
 }
 
-std::int64_t group_size(const MeshRequest& request, int available) {
-  const std::int64_t given = product(request);
-  if (request.cfg && request.ulysses && request.ring) return given;
-  return std::max(given, available / given * given);
+// What a step costs the busiest and the least busy rank, in operations of a rank of weight 1, and
+// the bytes of the rank that sends most.
+struct GroupCost {
+  double max_work = 0, min_work = std::numeric_limits<double>::infinity();
+  std::int64_t max_bytes = 0;
+
+  bool even() const { return max_work <= 1.1 * min_work; }
+  double total() const { return max_work + flops_per_byte * number(max_bytes); }
+  bool better_than(const GroupCost& other) const {
+    return even() != other.even() ? even() : total() < other.total();
+  }
+};
+
+GroupCost cost_of_group(const DenoiseWorkload& w, const DenoiseLayout& layout,
+                        const RankWeights& weights) {
+  GroupCost cost;
+  for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // the other half is the same
+    const StepCost mine = step_cost(w, layout, rank);
+    const double work =
+        mine.flops / (weights.empty() ? 1.0 : weights[static_cast<std::size_t>(rank)]);
+    cost.max_work = std::max(cost.max_work, work);
+    cost.min_work = std::min(cost.min_work, work);
+    cost.max_bytes = std::max(cost.max_bytes, mine.sent_bytes);
+  }
+  return cost;
 }
 
-DenoiseLayout denoise_layout(const MeshRequest& request, Shard shard, const DenoiseSizes& sizes,
-                             int ranks, const std::vector<double>& speeds) {
+std::string to_string(const GroupCost& cost) {
+  const std::string work =
+      cost.min_work > 0 ? fmt::format("the busiest rank has {:.2f} times the work of the least busy",
+                                      cost.max_work / cost.min_work)
+                        : "some ranks have no work";
+  return fmt::format("{}, a rank sends up to {} a step", work, format_bytes(number(cost.max_bytes)));
+}
+
+// Of the two ranks that have the same boxes in both halves of the group, the smaller weight.
+RankWeights weights_of_branch(const RankWeights& weights, int branch_ranks) {
+  if (weights.empty()) return {};
+  RankWeights smaller(weights.begin(), weights.begin() + branch_ranks);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    double& mine = smaller[i % smaller.size()];
+    mine = std::min(mine, weights[i]);
+  }
+  return smaller;
+}
+
+ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, Shard shard,
+                          int ranks, const RankWeights& weights) {
   MeshRequest wanted = request;
-  if (sizes.branches == 1) {
-    // What was meant for a second branch goes to the ring, or to what is chosen.
+  if (w.branches == 1) {
     if (wanted.ulysses && wanted.ring) wanted.ring = ranks / *wanted.ulysses;
     wanted.cfg = 1;
   } else if (!wanted.cfg) {
-    wanted.cfg = ranks / product(wanted) % 2 == 0 ? 2 : 1;
+    wanted.cfg = ranks / wanted.product() % 2 == 0 ? 2 : 1;
   }
-  expect(product(wanted) > 0 && ranks % product(wanted) == 0, "{} of {} ranks", product(wanted),
+  expect(wanted.product() > 0 && ranks % wanted.product() == 0, "{} of {} ranks", wanted.product(),
          ranks);
   const int branch_ranks = ranks / *wanted.cfg;
-  const std::vector<double> branch_speeds = slower(speeds, {*wanted.cfg, branch_ranks, 1});
-  DenoiseLayout layout;
-  layout.grid = token_layout(shard, sizes.grid, branch_ranks, branch_speeds);
-  layout.text = text_layout(sizes.text_tokens, layout.grid, branch_speeds);
+  const RankWeights branch_weights = weights_of_branch(weights, branch_ranks);
+  ChosenLayout chosen;
+  DenoiseLayout& layout = chosen.layout;
+  layout.tokens = token_layout(shard, w.tokens(), branch_ranks, branch_weights);
+  layout.text = text_layout(w.text_tokens, layout.tokens, branch_weights);
+  layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
   int meshes = 0;
-  Cost least;
+  GroupCost least;
   for (int ring = 1; ring <= branch_ranks; ++ring) {
     if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
     const int ulysses = branch_ranks / ring;
     if (wanted.ulysses.value_or(ulysses) != ulysses) continue;
     DenoiseLayout candidate = layout;
     candidate.mesh = {*wanted.cfg, ring, ulysses};
-    const Cost cost = cost_of(candidate, sizes, branch_speeds);
-    if (meshes == 0 || cost.less_than(least)) {
-      layout.mesh = candidate.mesh;
+    candidate.attention.emplace(
+        std::vector{layout.text, layout.tokens},
+        AttentionGeometry{w.branches / *wanted.cfg, w.heads, w.head_channels, ring});
+    const GroupCost cost = cost_of_group(w, candidate, branch_weights);
+    if (++meshes == 1 || cost.better_than(least)) {
+      layout = std::move(candidate);
       least = cost;
     }
-    ++meshes;
   }
   expect(meshes > 0, "{} ranks cannot be cfg {} x ring {} x ulysses {}", ranks, *wanted.cfg,
          wanted.ring.value_or(0), wanted.ulysses.value_or(0));
-  layout.why = fmt::format(
+  chosen.why = fmt::format(
       "{}{}: {}",
-      !request.cfg && *wanted.cfg == 2                      ? "cfg takes the first factor of 2, "
-      : request.cfg.value_or(1) == 2 && sizes.branches == 1 ? "one branch leaves cfg to the ring, "
-                                                            : "",
+      !request.cfg && *wanted.cfg == 2                  ? "even number of ranks, so cfg is 2, "
+      : request.cfg.value_or(1) == 2 && w.branches == 1 ? "one branch, so cfg goes to the ring, "
+                                                        : "",
       meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(least));
-  return layout;
+  return chosen;
 }
 
-Layout token_layout(Shard shard, const Shape& grid, int ranks, const std::vector<double>& speeds) {
-  if (shard == Shard::height) return Layout::grid(grid, {1, ranks, 1}, speeds);
-  if (shard == Shard::frames) return Layout::grid(grid, {ranks, 1, 1}, speeds);
-  // Candidates, the preferred first: rows alone, then grids with few parts in time.
-  Layout best = Layout::grid(grid, {1, ranks, 1}, speeds);
-  bool found = shard == Shard::automatic;
-  const auto consider = [&](const Layout& candidate) {
-    if (!found || more_even(candidate, best, speeds)) best = candidate;
-    found = true;
-  };
-  for (int frames = 1; frames <= ranks; ++frames) {
-    if (ranks % frames != 0) continue;
-    for (int columns = 1; columns <= ranks / frames; ++columns) {
-      if (ranks / frames % columns != 0) continue;
-      const int rows = ranks / frames / columns;
-      const bool is_grid = (frames > 1) + (rows > 1) + (columns > 1) >= 2;
-      if (shard == Shard::grid && !is_grid) continue;
-      consider(Layout::grid(grid, {frames, rows, columns}, speeds));
-    }
-  }
-  if (shard == Shard::automatic) {
-    consider(bisected(grid, ranks));
-    const bool unlike =
-        std::adjacent_find(speeds.begin(), speeds.end(), std::not_equal_to<>()) != speeds.end();
-    if (unlike) consider(bisected_by_speed(grid, speeds));
-  }
-  return best;  // a prime number of ranks has no grid: rows are cut
+}  // namespace
+
+StepCost step_cost(const DenoiseWorkload& workload, const DenoiseLayout& layout, int rank) {
+  return layout.attention_kind == AttentionKind::joint ? joint_cost(workload, layout, rank)
+                                                       : space_time_cost(workload, layout, rank);
 }
 
-Layout text_layout(std::int64_t tokens, const Layout& grid, const std::vector<double>& speeds) {
-  std::vector<std::int64_t> share(static_cast<std::size_t>(grid.ranks()), 0);
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const auto done = [&](int rank) {  // with one more
-      const std::int64_t all = grid.box(rank).numel() + share[static_cast<std::size_t>(rank)] + 1;
-      return static_cast<double>(all) / speed_of(speeds, rank);
-    };
-    int first = 0;
-    for (int rank = 1; rank < grid.ranks(); ++rank) {
-      if (done(rank) < done(first)) first = rank;
-    }
-    ++share[static_cast<std::size_t>(first)];
-  }
-  std::vector<Box> boxes;
-  std::int64_t first = 0;
-  for (const std::int64_t count : share) {
-    boxes.push_back({{first}, {count}});
-    first += count;
-  }
-  return {{tokens}, std::move(boxes)};
+ChosenLayout choose_layout(const DenoiseWorkload& workload, const MeshRequest& request, Shard shard,
+                           int ranks, const RankWeights& weights) {
+  return workload.attention == AttentionKind::joint
+             ? joint_layout(workload, request, shard, ranks, weights)
+             : space_time_layout(workload, shard, ranks, weights);
 }
 
 }  // namespace reelmesh

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "models/common/paths.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/numerics.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 

@@ -20,29 +20,24 @@ std::string names(int first, int last) {
 
 }  // namespace
 
-std::int64_t StageMemory::all() const {
-  // Measured: blocks of unlike sizes leave up to a tenth of what is in use as holes.
-  return weights + working + working / 10;
-}
-
 std::int64_t MemoryPlan::text(int rank) const {
   const StageMemory& stage = of(*this, rank).text;
-  return program + threads * stage.of_a_thread + stage.all();
+  return program + threads * stage.per_thread + stage.total();
 }
 
 std::int64_t MemoryPlan::denoise(int rank) const {
   const RankMemory& r = of(*this, rank);
-  const std::int64_t of_a_thread = std::max(r.text.of_a_thread, r.denoise.of_a_thread);
-  return program + threads * of_a_thread + r.queue + r.denoise.all() +
-         (in_turn ? 0 : r.decode.weights);
+  const std::int64_t per_thread = std::max(r.text.per_thread, r.denoise.per_thread);
+  return program + threads * per_thread + r.embeddings + r.denoise.total() +
+         (offloads ? 0 : r.decode.weights);
 }
 
 std::int64_t MemoryPlan::decode(int rank) const {
   const RankMemory& r = of(*this, rank);
-  const std::int64_t of_a_thread =
-      std::max({r.text.of_a_thread, r.denoise.of_a_thread, r.decode.of_a_thread});
-  return program + threads * of_a_thread + r.queue + r.decode.all() +
-         (in_turn ? 0 : r.denoise.weights);
+  const std::int64_t per_thread =
+      std::max({r.text.per_thread, r.denoise.per_thread, r.decode.per_thread});
+  return program + threads * per_thread + r.embeddings + r.decode.total() +
+         (offloads ? 0 : r.denoise.weights);
 }
 
 std::int64_t MemoryPlan::peak(int rank) const {
@@ -60,28 +55,20 @@ bool MemoryPlan::fits() const {
   return true;
 }
 
-std::vector<std::int64_t> limits_of_ranks(const std::vector<std::int64_t>& given, int ranks) {
-  if (given.size() == 1) {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), given.front());
-  }
-  require(given.empty() || given.size() == static_cast<std::size_t>(ranks), Status::unavailable,
-          "device.memory-limit: {} sizes are given, and the job has {} ranks", given.size(), ranks);
-  return given;
-}
-
-void take_turns(MemoryPlan& memory) {
-  if (memory.fits()) return;
-  const auto peak_of_all = [&] {
-    std::int64_t most = 0;
+MemoryPlan with_offloading(MemoryPlan memory) {
+  const auto most_over = [&] {
+    std::int64_t over = 0;
     for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
       const int rank = static_cast<int>(r);
-      if (!memory.fits(rank)) most = std::max(most, memory.peak(rank) - memory.limits[r]);
+      if (!memory.fits(rank)) over = std::max(over, memory.peak(rank) - memory.limits[r]);
     }
-    return most;
+    return over;
   };
-  const std::int64_t over = peak_of_all();
-  memory.in_turn = true;
-  if (peak_of_all() == over) memory.in_turn = false;
+  const std::int64_t over = most_over();
+  if (over == 0) return memory;
+  memory.offloads = true;
+  memory.offloads = most_over() < over;
+  return memory;
 }
 
 std::string what_is_over(const MemoryPlan& memory) {
@@ -114,7 +101,7 @@ std::string describe(const MemoryPlan& memory) {
     const RankMemory& r = of(memory, rank);
     std::string parts;
     const auto add = [&](const char* name, const StageMemory& stage, std::int64_t bytes) {
-      if (stage.weights + stage.working == 0) return;
+      if (!stage.used()) return;
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, size(bytes));
     };
     add("text", r.text, memory.text(rank));
@@ -127,12 +114,18 @@ std::string describe(const MemoryPlan& memory) {
             : fmt::format(" of {}", size(memory.limits[static_cast<std::size_t>(rank)])),
         parts.empty() ? "idle" : parts);
   };
+  // Equal lines of neighbours become one; a few different ones are enough to read.
+  constexpr int most_lines = 16;
   const int ranks = static_cast<int>(memory.ranks.size());
-  for (int first = 0; first < ranks;) {
-    int last = first;
-    while (last + 1 < ranks && line(last + 1) == line(first)) ++last;
-    text += fmt::format("memory: {} {}\n", names(first, last), line(first));
-    first = last + 1;
+  std::string shown = ranks > 0 ? line(0) : std::string();
+  for (int first = 0, last = 0, lines = 0; first < ranks; first = last, ++lines) {
+    if (lines == most_lines) {
+      text += fmt::format("memory: {} (plan --json has each)\n", names(first, ranks - 1));
+      break;
+    }
+    std::string next;
+    for (last = first + 1; last < ranks && (next = line(last)) == shown;) ++last;
+    text += fmt::format("memory: {} {}\n", names(first, last - 1), std::exchange(shown, next));
   }
   std::int64_t transformer = 0, decoder = 0;
   bool leaves = false;
@@ -143,10 +136,11 @@ std::string describe(const MemoryPlan& memory) {
   }
   text += fmt::format("memory: transformer {} and decoder {}, whole on each of their ranks{}{}\n",
                       size(transformer), size(decoder),
-                      leaves ? "; the text encoder leaves before they come" : "",
-                      memory.in_turn ? "; they take turns, loaded anew for each round of clips to "
-                                       "keep the limit"
-                                     : "");
+                      leaves ? "; the text encoder is unloaded before they are loaded" : "",
+                      memory.offloads
+                          ? "; offloaded: one at a time is loaded in each round of clips, to keep "
+                            "the limit"
+                          : "");
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace reelmesh {
 
@@ -35,34 +36,35 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
   };
   if (!close.empty() && std::all_of(close.begin(), close.end(), within_a_node)) return order;
 
-  std::vector<int> nodes;               // as their first ranks come
-  std::map<int, std::deque<int>> free;  // node → ranks without a place
+  // Nodes in the order of their first ranks, and the ranks of each that have no place yet.
+  std::map<int, std::size_t> numbers;
+  std::vector<std::deque<int>> free;
   for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
-    std::deque<int>& ranks = free[node_of[rank]];
-    if (ranks.empty()) nodes.push_back(node_of[rank]);
-    ranks.push_back(static_cast<int>(rank));
+    const auto [node, is_new] = numbers.try_emplace(node_of[rank], free.size());
+    if (is_new) free.emplace_back();
+    free[node->second].push_back(static_cast<int>(rank));
   }
-  std::fill(order.begin(), order.end(), -1);
-  const auto place = [&](int at, int node) {
+  std::ranges::fill(order, -1);
+  const auto place = [&](int at, std::size_t node) {
     order.at(static_cast<std::size_t>(at)) = free[node].front();
     free[node].pop_front();
   };
+  // The node with the least room that is enough, so that larger rooms remain for others.
+  std::set<std::pair<std::size_t, std::size_t>> rooms;  // ranks without a place, node
+  for (std::size_t node = 0; node < free.size(); ++node) rooms.emplace(free[node].size(), node);
   for (const RankRange& range : close) {
-    // The node that is filled best, so that larger rooms remain for others.
-    const auto room = [&](int node) { return static_cast<int>(free[node].size()); };
-    auto best = nodes.end();
-    for (auto node = nodes.begin(); node != nodes.end(); ++node) {
-      if (room(*node) >= range.count && (best == nodes.end() || room(*node) < room(*best))) {
-        best = node;
-      }
-    }
-    for (int i = 0; best != nodes.end() && i < range.count; ++i) place(range.first + i, *best);
+    const auto best = rooms.lower_bound({static_cast<std::size_t>(range.count), 0});
+    if (best == rooms.end()) continue;
+    const std::size_t node = best->second;
+    rooms.erase(best);
+    for (int i = 0; i < range.count; ++i) place(range.first + i, node);
+    rooms.emplace(free[node].size(), node);
   }
-  auto node = nodes.begin();
+  std::size_t node = 0;
   for (std::size_t at = 0; at < order.size(); ++at) {
     if (order[at] >= 0) continue;
-    while (free[*node].empty()) ++node;
-    place(static_cast<int>(at), *node);
+    while (free[node].empty()) ++node;
+    place(static_cast<int>(at), node);
   }
   return order;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Which rank of the launcher takes which place of the plan, by the nodes that they run on.
-#include "plan/plan.hpp"
+#include "plan/roles.hpp"
 
 namespace reelmesh {
 

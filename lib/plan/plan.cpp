@@ -1,141 +1,221 @@
 #include "plan/plan.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "plan/decode.hpp"
+#include "plan/nodes.hpp"
 
 namespace reelmesh {
 namespace {
 
-int at_least_one(const std::optional<int>& value) { return value.value_or(1); }
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-std::vector<RankRange> replicas_of(int first, int count, int size) {
-  std::vector<RankRange> replicas;
-  for (int i = 0; i < count; ++i) replicas.push_back({first + i * size, size});
-  return replicas;
+template <class T>
+std::vector<T> of_range(const std::vector<T>& values, const RankRange& range) {
+  if (values.empty()) return {};
+  const auto first = values.begin() + range.first;
+  return {first, first + range.count};
 }
 
-void split(Plan& plan, const ParallelRequest& request) {
-  require(plan.ranks >= 3, Status::unavailable,
-          "parallel.mode = split needs at least 3 ranks, for text, denoising and decoding; the job "
-          "has {}",
-          plan.ranks);
-  const int text = at_least_one(request.text), decode = at_least_one(request.decode);
-  const int rest = plan.ranks - text - decode;
-  const int replicas = at_least_one(request.replicas);
-  const std::int64_t size = group_size(plan.mesh, std::max(1, rest / replicas));
-  require(text + replicas * size + decode == plan.ranks, Status::unavailable,
-          "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {}, and the job "
-          "has {} ranks",
-          text, replicas, size, decode, text + replicas * size + decode, plan.ranks);
-  plan.text = {0, text};
-  plan.denoise = replicas_of(text, replicas, static_cast<int>(size));
-  plan.decode = {plan.ranks - decode, decode};
+ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshRequest& mesh,
+                   Shard shard, int ranks, const RankWeights& weights) {
+  ClipPlan clip;
+  clip.workload = workload.denoise;
+  clip.ranks.resize(index(ranks));
+  RankWeights searched;  // replicas of equal weights have equal layouts
+  for (const RankRange& range : roles.denoise) {
+    const RankWeights own = of_range(weights, range);
+    if (clip.denoise.empty() || own != searched) {
+      ChosenLayout chosen = choose_layout(workload.denoise, mesh, shard, range.count, own);
+      if (clip.denoise.empty()) {
+        clip.why = std::move(chosen.why);
+        clip.exchanges = std::move(chosen.exchanges);
+      }
+      clip.denoise.push_back(std::move(chosen.layout));
+      searched = own;
+    } else {
+      clip.denoise.push_back(clip.denoise.back());
+    }
+    for (int r = 0; r < range.count; ++r) {
+      ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
+      mine.denoise = workload.denoise.memory(clip.denoise.back(), r);
+      mine.step = step_cost(workload.denoise, clip.denoise.back(), r);
+    }
+  }
+  clip.decode = decode_layout(workload.decode, roles.decode.count, of_range(weights, roles.decode));
+  for (int r = 0; r < roles.decode.count; ++r) {
+    clip.ranks[index(roles.decode.first + r)].decode = workload.decode.memory(clip.decode, r);
+  }
+  return clip;
 }
 
-void phased(Plan& plan, const ParallelRequest& request) {
-  const int replicas = at_least_one(request.replicas);
-  const std::int64_t size = group_size(plan.mesh, std::max(1, plan.ranks / replicas));
-  const int text = request.text.value_or(plan.ranks), decode = request.decode.value_or(plan.ranks);
-  const std::int64_t most = std::max<std::int64_t>({text, replicas * size, decode});
-  require(most <= plan.ranks, Status::unavailable,
-          "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
-          "ranks, and the job has {}",
-          text, replicas, size, decode, most, plan.ranks);
-  plan.text = {0, text};
-  plan.denoise = replicas_of(0, replicas, static_cast<int>(size));
-  plan.decode = {0, decode};
+// Which launched rank takes each place: those that exchange most on one node.
+std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order order) {
+  std::vector<int> launched(index(plan.ranks));
+  std::iota(launched.begin(), launched.end(), 0);
+  if (machine.node_of.empty() || order == Order::rank) return launched;
+  const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
+  return order_by_node(machine.node_of, close_ranks(plan.roles.denoise,
+                                                    {mesh.branch_ranks(), mesh.ulysses},
+                                                    machine.node_of));
 }
+
+// The layouts follow the weights of the places, and the places follow the layouts: where weights
+// were measured for launched ranks, both are found in turn. Layouts and weights of a plan agree in
+// any case; that neighbours share a node may be missed where no order serves both.
+void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
+             const ParallelRequest& request) {
+  constexpr int most_rounds = 4;
+  const MeshRequest mesh{request.cfg, request.ulysses, request.ring};
+  plan.launched.resize(index(plan.ranks));
+  std::iota(plan.launched.begin(), plan.launched.end(), 0);
+  for (int round = 0; round < most_rounds; ++round) {
+    plan.rank_weights = machine.rank_weights.in_places(plan.launched);
+    plan.sizes.clear();
+    for (const ClipWorkload& size : workload.sizes) {
+      plan.sizes.push_back(
+          plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
+    }
+    std::vector<int> launched = order_of(plan, machine, request.order);
+    const bool settled = launched == plan.launched;
+    const bool independent = machine.rank_weights.by_place || machine.rank_weights.values.empty();
+    if (!settled && (independent || round + 1 < most_rounds)) plan.launched = std::move(launched);
+    if (settled || independent) break;
+  }
+  for (const int rank : plan.launched) {
+    plan.node.push_back(machine.node_of.empty() ? 0 : machine.node_of.at(index(rank)));
+  }
+}
+
+DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMachine& machine,
+                      const std::string& asked, const std::string& file) {
+  const int ranks = plan.roles.text.count;
+  if (!file.empty()) return device_map_from_json(file, asked, text.layers, ranks);
+  if (asked != "auto") return parse_device_map(asked, text.layers, ranks);
+  // What a rank has left for weights of the text encoder.
+  std::vector<std::int64_t> rooms;
+  if (!plan.memory.limits.empty()) {
+    StageMemory working = text.memory({0, 0, text.layers, true, true});
+    working.weights = 0;
+    for (const std::int64_t limit : of_range(plan.memory.limits, plan.roles.text)) {
+      rooms.push_back(limit - machine.program - machine.threads * working.per_thread -
+                      working.total());
+    }
+  }
+  return balanced_device_map(text.layers, text.layer_bytes, text.embedding_bytes, ranks, rooms);
+}
+
+void keep_larger(StageMemory& mine, const StageMemory& other) {
+  mine.weights = std::max(mine.weights, other.weights);
+  mine.working = std::max(mine.working, other.working);
+  mine.per_thread = std::max(mine.per_thread, other.per_thread);
+}
+
+void foresee_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
+  MemoryPlan& memory = plan.memory;
+  memory.program = machine.program;
+  memory.threads = machine.threads;
+  memory.ranks.resize(index(plan.ranks));
+  for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
+    StageMemory& mine = memory.ranks.at(index(plan.roles.text.first + stage.rank)).text;
+    StageMemory more = workload.text.memory(stage);
+    more.weights += mine.weights;
+    keep_larger(mine, more);
+  }
+  const std::int64_t waiting = !machine.embeddings_on_host ? 0
+                               : plan.roles.mode == Mode::split ? workload.largest_embedding_bytes
+                                                                : workload.embedding_bytes;
+  memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
+  for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
+    memory.ranks[r].embeddings = waiting;
+    for (const ClipPlan& size : plan.sizes) {
+      keep_larger(memory.ranks[r].denoise, size.ranks[r].denoise);
+      keep_larger(memory.ranks[r].decode, size.ranks[r].decode);
+    }
+  }
+  memory = with_offloading(std::move(memory));
+}
+
+Plan plan_of(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
+             const std::string& device_map_file) {
+  expect(!workload.sizes.empty(), "a plan for no clips");
+  Plan plan;
+  plan.ranks = machine.ranks;
+  plan.roles = assign_roles(request, machine.ranks);
+  lay_out(plan, workload, machine, request);
+  plan.memory.limits = machine.memory_limits.in_places(plan.launched);
+  plan.device_map =
+      assign_text(plan, workload.text, machine, request.device_map, device_map_file);
+  foresee_memory(plan, workload, machine);
+  return plan;
+}
+
+// A rank as a member of a denoising group. All groups have equally many ranks, without gaps.
+struct Member {
+  std::size_t replica;
+  int rank;  // of the group
+};
+std::optional<Member> member(const Roles& roles, int rank) {
+  const RankRange& first = roles.denoise.front();
+  if (rank < first.first) return std::nullopt;
+  const Member found{index((rank - first.first) / first.count), (rank - first.first) % first.count};
+  return found.replica < roles.denoise.size() ? std::optional(found) : std::nullopt;
+}
+
+const Box no_part{{0}, {0}};
 
 }  // namespace
 
-std::string Plan::role(int rank) const {
-  std::string role;
-  const auto add = [&](bool has, const char* name) {
-    if (!has) return;
-    if (!role.empty()) role += '+';
-    role += name;
-  };
-  add(text.contains(rank), "text");
-  add(std::any_of(denoise.begin(), denoise.end(),
-                  [&](const RankRange& range) { return range.contains(rank); }),
-      "denoise");
-  add(decode.contains(rank), "decode");
-  return role.empty() ? "idle" : role;
-}
-
-std::vector<double> Plan::speeds_of(const RankRange& range) const {
-  if (speeds.empty()) return {};
-  return {speeds.begin() + range.first, speeds.begin() + range.first + range.count};
-}
-
-Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
+Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& asked,
                const std::string& device_map_file) {
-  Plan plan;
-  plan.ranks = ranks;
-  plan.mesh = {request.cfg, request.ulysses, request.ring};
-  plan.shard = request.shard;
-  plan.mode = request.mode;
-  if (plan.mode == Mode::automatic) {
-    // Ranks that do all stages in turn are never idle; who names text or decode ranks that leave
-    // some for denoising wants them apart.
-    const bool named = request.text.has_value() || request.decode.has_value();
-    const bool apart = at_least_one(request.text) + at_least_one(request.decode) < ranks;
-    plan.mode = named && apart ? Mode::split : Mode::phased;
-  }
-  if (plan.mode == Mode::split) {
-    split(plan, request);
-  } else {
-    phased(plan, request);
-  }
-  if (request.device_map == "auto") {
-    std::vector<std::int64_t> rooms = text_encoder.rooms;
-    if (!rooms.empty()) {
-      rooms = {rooms.begin() + plan.text.first, rooms.begin() + plan.text.first + plan.text.count};
+  const Plan plan = plan_of(workload, machine, asked, device_map_file);
+  if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
+  // More ranks for the stage that does not fit, while some are left to denoise.
+  ParallelRequest request = asked;
+  for (Plan wider = plan; wider.roles.text.count + wider.roles.decode.count < machine.ranks;) {
+    const auto over = [&](const RankRange& range) {
+      for (int r = range.first; r < range.first + range.count; ++r) {
+        if (!wider.memory.fits(r)) return true;
+      }
+      return false;
+    };
+    const auto more = [](const RankRange& range) { return range.count + 1 + range.count / 8; };
+    if (over(wider.roles.text) && !asked.text) {
+      request.text = more(wider.roles.text);
+    } else if (over(wider.roles.decode) && !asked.decode) {
+      request.decode = more(wider.roles.decode);
+    } else {
+      break;
     }
-    plan.device_map = balanced_device_map(text_encoder.layers, text_encoder.layer_bytes,
-                                          text_encoder.embedding_bytes, plan.text.count, rooms);
-  } else if (!device_map_file.empty()) {
-    plan.device_map = device_map_from_json(device_map_file, request.device_map, text_encoder.layers,
-                                           plan.text.count);
-  } else {
-    plan.device_map = parse_device_map(request.device_map, text_encoder.layers, plan.text.count);
+    try {
+      wider = plan_of(workload, machine, request, device_map_file);
+    } catch (const Error&) {
+      break;  // the ranks that are left do not make the groups that were asked for
+    }
+    if (wider.memory.fits()) return wider;
   }
   return plan;
 }
 
-DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica) {
-  const RankRange& range = plan.denoise.at(replica);
-  return denoise_layout(plan.mesh, plan.shard, sizes, range.count, plan.speeds_of(range));
+Box Plan::tokens(std::size_t size, int rank) const {
+  const auto found = member(roles, rank);
+  if (!found) return no_part;
+  const DenoiseLayout& layout = sizes.at(size).denoise[found->replica];
+  return layout.tokens.box(layout.branch_rank(found->rank));
 }
 
-std::string describe(const Plan& plan) {
-  const auto ranks = [](const RankRange& range) {
-    return range.count == 1
-               ? fmt::format("rank {}", range.first)
-               : fmt::format("ranks {}-{}", range.first, range.first + range.count - 1);
-  };
-  std::string text = fmt::format(
-      "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
-      plan.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
-  text += fmt::format("text: {}, layers {}\n", ranks(plan.text), to_string(plan.device_map));
-  for (std::size_t i = 0; i < plan.denoise.size(); ++i) {
-    text +=
-        fmt::format("denoise{}: {}\n", plan.denoise.size() > 1 ? fmt::format(" replica {}", i) : "",
-                    ranks(plan.denoise[i]));
-  }
-  text += fmt::format("decode: {}\n", ranks(plan.decode));
-  return text;
+Box Plan::text_tokens(std::size_t size, int rank) const {
+  const auto found = member(roles, rank);
+  if (!found) return no_part;
+  const DenoiseLayout& layout = sizes.at(size).denoise[found->replica];
+  return layout.text.box(layout.branch_rank(found->rank));
 }
 
-std::string describe(const Plan& plan, const DenoiseSizes& sizes) {
-  std::string text = describe(plan);
-  const DenoiseLayout layout = denoise_layout(plan, sizes, 0);
-  text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), layout.why);
-  text += fmt::format("tokens [frame, row, column] {}\n", to_string(layout.grid));
-  text += fmt::format("text tokens {}\n", to_string(layout.text));
-  if (!plan.speeds.empty()) text += fmt::format("speeds: {}\n", fmt::join(plan.speeds, ", "));
-  return text;
+Box Plan::images(std::size_t size, int rank) const {
+  const int own = rank - roles.decode.first;
+  return roles.decode.contains(rank) ? sizes.at(size).decode.images.box(own) : no_part;
 }
 
 }  // namespace reelmesh

@@ -1,61 +1,62 @@
 #pragma once
-// Who does what: job and machine → roles of the ranks and cuts of the arrays. Pure: no MPI, no
-// files.
+// Who does what: a workload, a machine and a request → one finished plan that everybody reads.
+// Pure: no MPI, no files.
 #include "plan/denoise.hpp"
-#include "plan/device_map.hpp"
-#include "plan/job.hpp"
+#include "plan/machine.hpp"
+#include "plan/memory.hpp"
 
 namespace reelmesh {
 
-/// Consecutive ranks of the world that do one stage together.
-struct RankRange {
-  int first = 0;
-  int count = 0;
-  bool contains(int rank) const { return rank >= first && rank < first + count; }
-  friend bool operator==(const RankRange&, const RankRange&) = default;
+/// How clips of one size are denoised and decoded.
+struct ClipPlan {
+  /// What one clip costs a rank of the job; zero where it has no part in a stage.
+  struct OfRank {
+    StageMemory denoise, decode;
+    StepCost step;
+  };
+  std::vector<DenoiseLayout> denoise;  ///< of each replica
+  DecodeLayout decode;
+  std::vector<OfRank> ranks;            ///< by place
+  std::string why;                      ///< the first replica's mesh was chosen; may be empty
+  std::vector<StepExchange> exchanges;  ///< of the first replica
+  DenoiseWorkload workload;             ///< what the plan was made for
 };
 
+/// Immutable once made. Ranks are counted by their places in the plan.
 struct Plan {
   int ranks = 1;
-  Mode mode = Mode::phased;  ///< split or phased
-  RankRange text;
-  std::vector<RankRange> denoise;  ///< one a replica; clip i goes to replica i % size
-  RankRange decode;
-  MeshRequest mesh;  ///< of a denoising group
-  Shard shard = Shard::automatic;
-  DeviceMap device_map;        ///< ranks of the text group
-  std::vector<double> speeds;  ///< of all ranks; empty: equal
-  bool in_turn = false;        ///< transformer and decoder take turns in memory (plan/memory.hpp)
+  Roles roles;
+  DeviceMap device_map;         ///< ranks of the text group
+  RankWeights rank_weights;     ///< empty: equal
+  std::vector<int> launched;    ///< of each place: the launcher's rank that takes it
+  std::vector<int> node;        ///< of each place
+  MemoryPlan memory;            ///< for the clips that need most
+  std::vector<ClipPlan> sizes;  ///< in the order of the workload's
 
-  /// Speeds of some of the ranks; empty: equal.
-  std::vector<double> speeds_of(const RankRange& range) const;
-
-  /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
-  std::string role(int rank) const;
+  /// The last rank to see a prompt's hidden state: it holds the embeddings.
+  int embeddings_rank() const { return roles.text.first + device_map.final_norm_rank; }
+  /// A rank's part of the video's tokens [frame, row, column] and of the text tokens [token] of
+  /// clips of one size, and what it decodes [frame of the video, row, column in latents]; empty
+  /// boxes where it has none.
+  Box tokens(std::size_t size, int rank) const;
+  Box text_tokens(std::size_t size, int rank) const;
+  Box images(std::size_t size, int rank) const;
 };
 
-/// Sizes of the text encoder that the device map is balanced by.
-struct TextEncoderSizes {
-  std::int64_t layers = 0;
-  std::int64_t layer_bytes = 1;
-  std::int64_t embedding_bytes = 0;
-  /// Bytes that each rank of the world has for its part of it; empty: no limit.
-  std::vector<std::int64_t> rooms;
-};
-
-/// The roles of `ranks` ranks. Error(unavailable) where the numbers that were asked for do not add
-/// up to the world (split) or do not fit it (phased), saying what was asked and what there is.
-/// `device_map_file`: contents of parallel.device-map where it names a JSON file.
-Plan make_plan(const ParallelRequest& request, const TextEncoderSizes& text_encoder, int ranks,
+/// Roles, device map, places of the launched ranks, layouts and memory. Ranks that exchange most
+/// share a node where one has room for them (Order::node). Where limits of memory are given, a
+/// device map that goes by `auto` follows them, transformer and decoder are offloaded in turn where
+/// that helps, and in split mode text and decode get more ranks while they do not fit; what does
+/// not fit all the same says so in memory.fits().
+///
+/// Takes time proportional to ranks × log(ranks) for each size. Error(unavailable) as
+/// assign_roles, Error(usage) and Error(data) as the functions of device_map.hpp.
+/// device_map_file: contents of parallel.device-map where it names a JSON file.
+Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
-/// How a clip of these sizes lies over the ranks of a replica.
-DenoiseLayout denoise_layout(const Plan& plan, const DenoiseSizes& sizes, std::size_t replica);
-
-/// Several lines for people: roles and device map.
+/// Several lines for people: roles and device map; how clips of one size lie over the ranks.
 std::string describe(const Plan& plan);
-/// Several lines for people: roles, device map, and how a clip of these sizes lies over the
-/// first replica.
-std::string describe(const Plan& plan, const DenoiseSizes& sizes);
+std::string describe(const Plan& plan, std::size_t size);
 
 }  // namespace reelmesh

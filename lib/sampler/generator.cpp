@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numbers>
+#include <sstream>
 #include <vector>
 
 #include "sampler/box_muller.hpp"
@@ -89,14 +91,18 @@ void TorchGenerator::refill() {
     state_[j] = state_[j + shift - state_size] ^ twisted(state_[j], state_[j + 1]);
   }
   state_[j] = state_[shift - 1] ^ twisted(state_[j], state_[0]);
-  for (j = 0; j < state_size; ++j) {
+  temper();
+  used_ = 0;
+}
+
+void TorchGenerator::temper() {
+  for (std::size_t j = 0; j < state_size; ++j) {
     std::uint32_t y = state_[j];
     y ^= y >> 11;
     y ^= (y << 7) & 0x9d2c5680U;
     y ^= (y << 15) & 0xefc60000U;
     words_[j] = y ^ (y >> 18);
   }
-  used_ = 0;
 }
 
 std::uint32_t TorchGenerator::next() {
@@ -165,6 +171,27 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   uniform(std::span(buffer).first(block));
   box_muller(buffer.data(), block);
   hand_on(keep, block);
+}
+
+std::string TorchGenerator::saved() const {
+  std::string text = fmt::format("mt19937 {} {}", used_, waiting_.has_value() ? "1" : "0");
+  text += fmt::format(" {:a}", waiting_.value_or(0.0));  // hexadecimal: exact
+  for (const std::uint32_t word : state_) text += fmt::format(" {:x}", word);
+  return text;
+}
+
+TorchGenerator TorchGenerator::restored(const std::string& saved) {
+  std::istringstream in(saved);
+  std::string kind, waiting;
+  bool waits = false;
+  TorchGenerator generator(0);
+  in >> kind >> generator.used_ >> waits >> waiting >> std::hex;
+  for (std::uint32_t& word : generator.state_) in >> word;
+  require(in && in.peek() == EOF && kind == "mt19937" && generator.used_ <= state_size,
+          Status::data, "the state of a random number generator is damaged");
+  if (waits) generator.waiting_ = std::strtod(waiting.c_str(), nullptr);
+  generator.temper();
+  return generator;
 }
 
 void fill_noise(TorchGenerator& generator, const Shape& global, const Shape& offset,

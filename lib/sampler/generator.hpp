@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "tensor/tensor.hpp"
 
@@ -27,6 +28,11 @@ class TorchGenerator {
   /// where count is not a multiple of 16, the last 16 are drawn anew at the end.
   void randn(std::int64_t count, const Consume& consume);
 
+  /// The state as text, from which restored() goes on with the same numbers.
+  std::string saved() const;
+  /// Throws Error(data) for what saved() did not write.
+  static TorchGenerator restored(const std::string& saved);
+
  private:
   std::uint32_t next();
   double next_uniform_double();           ///< 53 bits
@@ -34,6 +40,7 @@ class TorchGenerator {
   void uniform(std::span<float> values);  ///< 24 bits each
   void skip(std::int64_t count);          ///< count < 16
   void refill();
+  void temper();  ///< words_ from state_
 
   static constexpr std::size_t state_size = 624;
   std::array<std::uint32_t, state_size> state_;

@@ -8,31 +8,13 @@
 #include "sampler/step_arithmetic.hpp"
 
 namespace reelmesh {
-namespace {
-
-void guide(float scale, const float* uncond, const float* cond, float* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) out[i] = guided(scale, uncond[i], cond[i]);
-}
-
-}  // namespace
-
 double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t) {
   if (!dynamic) return scale;
   const double progress = static_cast<double>(steps - t) / steps;
   return 1.0 + scale * ((1.0 - std::cos(std::numbers::pi * std::pow(progress, 5.0))) / 2.0);
 }
 
-void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out) {
-  expect(uncond.numel() == out.numel() && cond.numel() == out.numel(),
-         "guidance of {} and {} values into {}", uncond.numel(), cond.numel(), out.numel());
-  if constexpr (cuda_built) {
-    if (out.device().is_cuda()) return gpu::combine_guidance(scale, uncond, cond, out);
-  }
-  guide(static_cast<float>(scale), uncond.data<float>(), cond.data<float>(), out.data<float>(),
-        out.numel());
-}
-
-void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond) {
   expect(cond.shape().size() == 4 && uncond.shape() == cond.shape() && channels <= cond.shape(1),
          "guidance of {} channels of {} and {}", channels, to_string(uncond.shape()),
          to_string(cond.shape()));
@@ -42,8 +24,10 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, c
   const std::int64_t pixels = cond.shape(2) * cond.shape(3), frame = cond.shape(1) * pixels;
   for (std::int64_t t = 0; t < cond.shape(0); ++t) {
     float* into = cond.data<float>() + t * frame;
-    guide(static_cast<float>(scale), uncond.data<float>() + t * frame, into, into,
-          channels * pixels);
+    const float* from = uncond.data<float>() + t * frame;
+    for (std::int64_t i = 0; i < channels * pixels; ++i) {
+      into[i] = guided(static_cast<float>(scale), from[i], into[i]);
+    }
   }
 }
 

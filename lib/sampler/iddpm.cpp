@@ -93,7 +93,8 @@ Iddpm::Iddpm(const IddpmConfig& config, int steps) {
   }
 }
 
-void Iddpm::step(int i, const Tensor& prediction, const Tensor& x, const DrawNoise& draw) const {
+void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& /*history*/,
+                 const DrawNoise& draw) const {
   const Shape& shape = x.shape();
   expect(
       shape.size() == 4 && prediction.shape() == Shape{shape[0], 2 * shape[1], shape[2], shape[3]},

@@ -3,11 +3,9 @@
 // (Nichol & Dhariwal 2021). Source of the rules: IDDPM of Open-Sora 1.0, which takes them from
 // OpenAI's guided-diffusion and DiT. Tables are float64 and rounded to float32 when used.
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <vector>
 
-#include "tensor/tensor.hpp"
+#include "sampler/sampler.hpp"
 
 namespace reelmesh {
 
@@ -32,26 +30,25 @@ struct IddpmCoefficients {
   float least_log_variance, largest_log_variance;
 };
 
-class Iddpm {
+class Iddpm final : public Sampler {
  public:
-  /// Fills the span, of the host, with the box of the next noise, in the order of the latent (see
-  /// fill_noise_by_channel; the reference draws for both branches and uses the first).
-  using DrawNoise = std::function<void(std::span<float> box)>;
-
   /// Throws Error(data) as check(), Error(usage) unless 2 ≤ steps ≤ num_train_timesteps (the
   /// variance of the last step is that of the one before it).
   Iddpm(const IddpmConfig& config, int steps);
 
-  int calls() const { return static_cast<int>(timesteps_.size()); }
+  int calls() const override { return static_cast<int>(timesteps_.size()); }
+  double timestep(int i) const override {
+    return static_cast<double>(timesteps_.at(static_cast<std::size_t>(i)));
+  }
   /// What the model is called with: indices of the training's timesteps, descending.
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
 
-  /// x: float32 [frame, channel, row, column], the box of the latent after i steps, replaced by
-  /// that after i + 1. prediction: float32 [frame, 2·channel, row, column], guided noise and where
-  /// the variance lies between its bounds (−1…1), on the same device. Draws once, also on the last
-  /// step, where the noise is thrown away. The bits on devices are those of the host, except where
-  /// its library's exp does not give the nearest float32.
-  void step(int i, const Tensor& prediction, const Tensor& x, const DrawNoise& draw) const;
+  /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column], guided noise and
+  /// where the variance lies between its bounds (−1…1). Draws once, also on the last step, where the
+  /// noise is thrown away. The bits on devices are those of the host, except where its library's exp
+  /// does not give the nearest float32. Keeps nothing between steps.
+  void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
+            const DrawNoise& draw) const override;
 
  private:
   std::vector<std::int64_t> timesteps_;

@@ -55,7 +55,8 @@ RectifiedFlow::RectifiedFlow(const RectifiedFlowConfig& config, int steps, const
   }
 }
 
-void RectifiedFlow::step(int i, const Tensor& prediction, const Tensor& x) const {
+void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
+                         std::vector<Tensor>& /*history*/, const DrawNoise& /*draw*/) const {
   const Shape& shape = x.shape();
   expect(shape.size() == 4 && prediction.shape().size() == 4 && prediction.shape(0) == shape[0] &&
              prediction.shape(1) >= shape[1] && prediction.shape(2) == shape[2] &&

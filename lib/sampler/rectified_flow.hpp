@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensor/tensor.hpp"
+#include "sampler/sampler.hpp"
+#include "sampler/video_size.hpp"
 
 namespace reelmesh {
 
@@ -22,25 +23,21 @@ struct RectifiedFlowConfig {
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const RectifiedFlowConfig& config);
 
-/// Of a video, in pixels.
-struct VideoSize {
-  std::int64_t height = 0, width = 0, frames = 0;
-};
-
-class RectifiedFlow {
+class RectifiedFlow final : public Sampler {
  public:
   /// Throws Error(data) as check(), Error(usage) unless 1 ≤ steps ≤ num_timesteps.
   RectifiedFlow(const RectifiedFlowConfig& config, int steps, const VideoSize& size);
 
-  int calls() const { return static_cast<int>(timesteps_.size()); }
+  int calls() const override { return static_cast<int>(timesteps_.size()); }
+  double timestep(int i) const override { return timesteps_.at(static_cast<std::size_t>(i)); }
   /// What the model is called with: num_timesteps and less, not integers.
   const std::vector<float>& timesteps() const { return timesteps_; }
 
-  /// x: float32 [frame, channel, row, column], the box of the latent after i steps, replaced by
-  /// that after i + 1. prediction: float32 [frame, channel or 2·channel, row, column], the guided
-  /// velocity, on the same device; channels behind those of x are not read. Draws no noise. All
-  /// devices give the bits of the host.
-  void step(int i, const Tensor& prediction, const Tensor& x) const;
+  /// x: [frame, channel, row, column]. prediction: [frame, channel or 2·channel, row, column], the
+  /// guided velocity; channels behind those of x are not read. Draws no noise and keeps nothing
+  /// between steps.
+  void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
+            const DrawNoise& draw) const override;
 
  private:
   std::vector<float> timesteps_;

@@ -1,51 +1,36 @@
 #pragma once
-// The sampler of one clip on one rank: holds what passes from step to step for the local box, on
-// the device where the latent is.
+// What the denoising loop asks of a sampler: the timesteps of a clip and the arithmetic of a step.
+// Samplers hold tables only; what passes from step to step is the caller's.
 #include <functional>
 #include <span>
-#include <string_view>
+#include <vector>
 
-#include "sampler/schedule.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
-enum class SamplerKind {
-  ddim,  ///< CogVideoXDDIMScheduler: without noise
-  dpm,   ///< CogVideoXDPMScheduler: stochastic DPM-Solver++ (2M)
-};
-
-/// "CogVideoXDDIMScheduler" or "CogVideoXDPMScheduler", the _class_name of scheduler_config.json.
-/// Throws Error(data) for anything else.
-SamplerKind sampler_kind_of_class(std::string_view name);
-/// "ddim" or "dpm", the sample.scheduler of a job. Throws Error(usage) for anything else.
-SamplerKind sampler_kind_of_option(std::string_view name);
-
 class Sampler {
  public:
-  /// Fills the span, of the host, with the box of the next torch.randn of the whole latent. Noise
+  /// Fills the span, of the host, with this rank's box of the next noise of the whole latents. Noise
   /// is drawn on the host whatever the device, so that a seed gives the same everywhere.
   using DrawNoise = std::function<void(std::span<float> box)>;
 
-  Sampler(SamplerKind kind, Schedule schedule);
+  virtual ~Sampler() = default;
+  Sampler() = default;
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
 
-  const Schedule& schedule() const { return schedule_; }
+  /// How often the model is called: once a step. May be more than the steps that were asked for.
+  virtual int calls() const = 0;
+  /// What the model is called with in step i.
+  virtual double timestep(int i) const = 0;
 
-  /// Noise boxes that step i draws: none with DDIM; with DPM one on the first and the last step and
-  /// two on all others, where the reference draws one and throws it away.
-  int draws(int i) const;
-
-  /// x: the box of the latent after i steps, float32, replaced by that after i + 1. v: the model's
-  /// prediction (guided) for it, on the same device. Steps are made in order; step 0 starts a new
-  /// clip, on the device of x. All devices give the bits of the host.
-  void step(int i, const Tensor& v, const Tensor& x, const DrawNoise& draw);
-
- private:
-  SamplerKind kind_;
-  Schedule schedule_;
-  int next_ = 0;
-  Tensor clean_;  // DPM: clean latent predicted on the last step
-  Tensor noise_;  // on the host
+  /// x: this rank's box of the latents after i steps, float32, replaced by that after i + 1.
+  /// prediction: the model's (guided) for it, float32, on the same device. history: tensors like x
+  /// that this step leaves for the next; none before step 0. All devices give the bits of the host,
+  /// except where the derived class says otherwise.
+  virtual void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
+                    const DrawNoise& draw) const = 0;
 };
 
 }  // namespace reelmesh

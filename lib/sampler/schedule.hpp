@@ -45,6 +45,9 @@ class Schedule {
   /// The model is called once for each; may be one longer than steps().
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
   int calls() const { return static_cast<int>(timesteps_.size()); }
+  double timestep(int i) const {
+    return static_cast<double>(timesteps_.at(static_cast<std::size_t>(i)));
+  }
 
   double alpha_bar(std::int64_t timestep) const;  ///< -1 counts from the end, as in Python
   /// The timestep that step `i` leads to, negative at the end. Not the next entry of timesteps().

@@ -47,7 +47,7 @@ DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
   return c;
 }
 
-void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
+void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x) {
   expect(v.numel() == x.numel(), "DDIM step of {} values with {} predictions", x.numel(),
          v.numel());
   if constexpr (cuda_built) {
@@ -58,8 +58,8 @@ void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = ddim_next(c, from[i], to[i]);
 }
 
-void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
-              const Tensor& x) {
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
+              Tensor& x) {
   expect(v.numel() == x.numel() && noise.numel() == x.numel() && clean.numel() == x.numel(),
          "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.numel(),
          v.numel(), noise.numel(), clean.numel());

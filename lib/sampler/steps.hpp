@@ -28,11 +28,11 @@ DpmCoefficients dpm_coefficients(const Schedule& schedule, int i);
 // that device.
 
 /// x: latent, replaced by the next one. v: what the model predicted.
-void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x);
+void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x);
 
 /// clean: x0 of the last step (not read on the first), replaced by that of this one. noise:
 /// standard normal numbers.
-void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
-              const Tensor& x);
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
+              Tensor& x);
 
 }  // namespace reelmesh

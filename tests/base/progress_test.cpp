@@ -54,6 +54,22 @@ TEST(Progress, RewritesOneLineOfATerminal) {
                                 "decode: 10 frames in 0.50 s, 20.00 frames/s\n"));
 }
 
+TEST(Progress, DoesNotCountPauses) {
+  Bench bench;
+  Progress progress("denoise", 2, "step", bench.output(false));
+  progress.pause();
+  bench.now += 100;  // prompts are encoded
+  progress.resume();
+  bench.now += 20;
+  progress.advance();
+  EXPECT_EQ(bench.out.str(), "denoise: 1 of 2 steps (50 %), 20.00 s/step, 20.00 s left\n");
+  progress.pause();
+  bench.now += 300;  // a clip is decoded
+  progress.finish();
+  EXPECT_TRUE(bench.out.str().ends_with("denoise: 1 step in 20.00 s, 20.00 s/step\n"))
+      << bench.out.str();
+}
+
 TEST(Progress, IsSilentWhereItDoesNotSpeak) {
   testing::internal::CaptureStderr();
   Progress progress("denoise", 2, "step", Progress::standard_error(false));

@@ -1,6 +1,6 @@
 #pragma once
 // Layers of both autoencoders of Open-Sora, on parts of images.
-#include "models/autoencoder/image_part.hpp"
+#include "models/common/image_part.hpp"
 #include "ops/linear.hpp"
 
 namespace reelmesh {

@@ -68,7 +68,7 @@ std::int64_t image_bytes(const ImageAutoencoderConfig& c, const ImageShare& shar
 std::int64_t temporal_bytes(const TemporalAutoencoderConfig& c, const ImageShare& share,
                             const Precision& precision) {
   constexpr std::int64_t earlier = 2;
-  Walk at(c.micro_latents(), share.rows * share.columns, precision);
+  Walk at(c.micro_latents(), share.group_pixels, precision);
   std::int64_t channels = c.level_channels(c.multipliers.size() - 1);
   for (std::size_t level = c.multipliers.size(); level-- > 0;) {
     const std::int64_t out = c.level_channels(level);

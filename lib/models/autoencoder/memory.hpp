@@ -10,6 +10,7 @@ struct ImageShare {
   std::int64_t frames = 0;             ///< of the video
   std::int64_t rows = 0, columns = 0;  ///< of latents, of each frame
   std::int64_t pixels_of_image = 0;    ///< latents of a whole frame: all ranks
+  std::int64_t group_pixels = 0;       ///< latents of a frame while groups of frames are decoded
 };
 
 /// The largest moment of decoding one clip beside the weights, with the video that comes of it as

@@ -1,10 +1,8 @@
 #include "models/cogvideox/decoder.hpp"
 
 #include <cmath>
-#include <map>
 
 #include "base/trace.hpp"
-#include "layout/halo.hpp"
 #include "models/common/channels_last.hpp"
 #include "ops/group_norm.hpp"
 #include "ops/pointwise.hpp"
@@ -27,17 +25,9 @@ std::int64_t decoded_frames(std::int64_t latent_frames) {
 
 // What a decode of one clip carries from layer to layer and from batch to batch.
 struct CogVideoXDecoder::State {
-  comm::Group group;
-  Layout pixels;           ///< [row, column] of the current resolution
-  std::int64_t scale = 1;  ///< pixels of a latent along each axis
-  Tensor latents;          ///< this batch's, [frame, row, column, channel] of the decoder's type
+  ImagePart image;  ///< of the current resolution
+  Tensor latents;   ///< this batch's, [frame, row, column, channel] of the decoder's type
   std::vector<ops::Image> previous;  ///< the last two input frames of each causal convolution
-  std::map<Shape, Halo> halos;       ///< by the extents of the whole image
-
-  Halo::Running begin_halo(const Tensor& x) {
-    const Layout image = pixels.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
-    return halos.try_emplace(image.global(), group, image).first->second.begin(x);
-  }
 };
 
 CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config,
@@ -138,7 +128,7 @@ ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
 }  // namespace
 
 Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor& x) const {
-  Halo::Running running = state.begin_halo(x);
+  Halo::Running running = state.image.begin(x);
   ops::Image& previous = state.previous[causal.index];
   Tensor out = convolve(causal.convolution, running, previous);
   previous = last_two_frames(previous, running.image);
@@ -148,15 +138,9 @@ Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor&
 // Spatial norm and the activation that always follows it.
 void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
                              const Tensor& out) const {
-  const std::int64_t frames = x.shape(0), channels = x.shape(3);
-  std::vector<ops::ExactSum> sums = ops::group_sums(x, config_.groups, state.scale);
-  add_up(state.group, sums);
-  const double count = static_cast<double>(frames) *
-                       static_cast<double>(numel(state.pixels.global())) *
-                       static_cast<double>(channels / config_.groups);
-
+  const std::int64_t frames = x.shape(0);
   ops::SpatialNorm spatial;
-  spatial.statistics = ops::group_statistics(sums, count, config_.norm_eps);
+  spatial.statistics = state.image.statistics(x, config_.groups, config_.norm_eps);
   spatial.weight = norm.affine.weight;
   spatial.bias = norm.affine.bias;
   spatial.scale = norm.scale(state.latents);
@@ -183,10 +167,8 @@ Tensor CogVideoXDecoder::apply(const Residual& residual, State& state, const Ten
 }
 
 Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) const {
-  Halo::Running running = state.begin_halo(x);
-  const Tensor frames = convolve(up.upsample, running, {}, 2);
-  state.pixels = state.pixels.scaled(0, 2).scaled(1, 2);
-  state.scale *= 2;
+  const Tensor frames = state.image.convolve(up.upsample, x, 2);
+  state.image = state.image.enlarged();
   const std::int64_t count = frames.shape(0);
   if (!up.doubles_frames || count == 1) return frames;
   // Frames are repeated before the convolution, which sees one frame at a time: the same as after.
@@ -199,43 +181,19 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
   return doubled;
 }
 
-namespace {
-
-// [row, column] of latents [frame, channel, row, column].
-Layout pixels_of(const Layout& latents) {
-  const Shape& global = latents.global();
-  std::vector<Box> boxes;
-  for (int r = 0; r < latents.ranks(); ++r) {
-    const Box& box = latents.box(r);
-    expect(box.empty() || (box.extent[0] == global[0] && box.extent[1] == global[1]),
-           "decoding needs whole frames and channels, rank {} has {}", r, to_string(box));
-    boxes.push_back(box.empty()
-                        ? Box{{0, 0}, {0, 0}}
-                        : Box{{box.offset[2], box.offset[3]}, {box.extent[2], box.extent[3]}});
-  }
-  return {{global[2], global[3]}, std::move(boxes)};
-}
-
-}  // namespace
-
 void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) const {
-  State state;
-  state.group = latents.group;
-  state.previous.resize(causal_count_);
-  const Layout pixels = pixels_of(latents.layout);
+  std::optional<ImagePart> image = ImagePart::of(latents.group, latents.layout.without_axis(1));
+  if (!image) return;
+  expect(latents.local.shape(0) == latents.layout.global()[0], "decoding needs all frames, not {}",
+         to_string(latents.box()));
+  State state{*image, {}, std::vector<ops::Image>(causal_count_)};
   std::int64_t done = 0;
-  for (const auto& [first, count] : decode_batches(latents.layout.global()[0])) {
+  for (const auto& [first, count] : decode_batches(latents.local.shape(0))) {
     const trace::Scope scope("decode_batch", trace::Level::layers);
-    state.pixels = pixels;
-    state.scale = 1;
-    // A rank without pixels takes part in the sums all the same.
-    const Tensor mine =
-        latents.local.empty()
-            ? Tensor::empty({count, latents.layout.global()[1], 0, 0}, DType::float32)
-            : latents.local.rows(first, count);
-    state.latents =
-        channels_last(mine.on({}), static_cast<float>(1.0 / config_.scaling_factor), dtype_)
-            .on(device_);
+    state.image = *image;
+    state.latents = channels_last(latents.local.rows(first, count).on({}),
+                                  static_cast<float>(1.0 / config_.scaling_factor), dtype_)
+                        .on(device_);
     Tensor x = apply(conv_in_, state, state.latents);
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {
@@ -249,19 +207,12 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   }
 }
 
-Sharded CogVideoXDecoder::pixels(const Sharded& latents) const {
-  const Shape& global = latents.layout.global();
-  const Layout layout = pixels_of(latents.layout)
-                            .scaled(0, 8)
-                            .scaled(1, 8)
-                            .with_axis(0, decoded_frames(global[0]))
-                            .with_axis(3, 3);
-  Sharded video{Tensor::empty(own_box(layout, latents.group).extent, DType::uint8), layout,
+Sharded CogVideoXDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
+  const Layout cut = layout.images.scaled(1, 8).scaled(2, 8).with_axis(3, 3);
+  Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
                 latents.group};
   decode(latents, [&](std::int64_t first, const Tensor& frames) {
-    if (frames.empty()) return;
-    const Tensor pixels = ops::to_pixels(frames);
-    video.local.rows(first, frames.shape(0)).copy_from(pixels);
+    video.local.rows(first, frames.shape(0)).copy_from(ops::to_pixels(frames));
   });
   return video;
 }

@@ -4,9 +4,9 @@
 // norms.
 #include <functional>
 
-#include "layout/sharded.hpp"
 #include "models/cogvideox/config.hpp"
-#include "models/common/layers.hpp"
+#include "models/common/decoder.hpp"
+#include "models/common/image_part.hpp"
 #include "ops/convolution.hpp"
 #include "ops/norm.hpp"
 
@@ -19,7 +19,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> decode_batches(std::int64_t l
 /// Frames of video that come of so many frames of latents: 4(n − 1) + 1 for odd n, 4n for even n.
 std::int64_t decoded_frames(std::int64_t latent_frames);
 
-class CogVideoXDecoder {
+class CogVideoXDecoder final : public Decoder {
  public:
   /// Decodes on the device to which the weights are loaded.
   CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config, DType dtype);
@@ -29,12 +29,11 @@ class CogVideoXDecoder {
   using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
 
   /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
-  /// device, a partition with frames and channels whole. Collective over the group.
+  /// device, a partition with frames and channels whole. Collective over the group; a rank without
+  /// pixels gets no frames.
   void decode(const Sharded& latents, const Consume& consume) const;
 
-  /// The same as pixels: uint8 [frame, row, column, 3], on the host, cut as the latents are,
-  /// times 8.
-  Sharded pixels(const Sharded& latents) const;
+  Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
   std::int64_t bytes() const;
 

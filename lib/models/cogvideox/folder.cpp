@@ -27,7 +27,7 @@ SchedulerConfig read_scheduler(const Config& config) {
 }  // namespace
 
 CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
-  check_folders(paths);
+  paths.check();
   CogVideoXFolder f;
   f.paths = paths;
   f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
@@ -50,20 +50,10 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   return f;
 }
 
-Checkpoint CogVideoXFolder::transformer_weights() const {
-  return Checkpoint::open(paths.transformer, "diffusion_pytorch_model");
-}
-Checkpoint CogVideoXFolder::vae_weights() const {
-  return Checkpoint::open(paths.vae, "diffusion_pytorch_model");
-}
-Checkpoint CogVideoXFolder::text_encoder_weights() const {
-  return Checkpoint::open(paths.text_encoder, "model");
-}
-
 void CogVideoXFolder::check_weights() const {
-  text_encoder_weights().check(t5_tensors(text_encoder));
-  transformer_weights().check(cogvideox_tensors(transformer));
-  vae_weights().check(cogvideox_decoder_tensors(vae));
+  paths.open_text_encoder().check(t5_tensors(text_encoder));
+  paths.open_transformer().check(cogvideox_tensors(transformer));
+  paths.open_vae().check(cogvideox_decoder_tensors(vae));
 }
 
 double CogVideoXFolder::default_fps() const { return transformer.linear_patch ? 16 : 8; }

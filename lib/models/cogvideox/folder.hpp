@@ -1,9 +1,9 @@
 #pragma once
 // A CogVideoX model as the Hugging Face hub holds it: model_index.json and a folder for each part.
 #include "models/cogvideox/config.hpp"
-#include "models/common/paths.hpp"
+#include "weights/model_paths.hpp"
 #include "models/t5/t5.hpp"
-#include "sampler/sampler.hpp"
+#include "sampler/cogvideox.hpp"
 
 namespace reelmesh {
 
@@ -22,9 +22,6 @@ struct CogVideoXFolder {
   /// text-to-video and for parts that do not fit together.
   static CogVideoXFolder open(const ModelPaths& paths);
 
-  Checkpoint transformer_weights() const;
-  Checkpoint vae_weights() const;
-  Checkpoint text_encoder_weights() const;
   /// Headers of all weights: every tensor that a run needs is there, in its shape. Error(data).
   void check_weights() const;
 

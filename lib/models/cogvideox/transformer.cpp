@@ -6,13 +6,6 @@
 
 namespace reelmesh {
 
-Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t channels) {
-  return grid.scaled(0, patch.frames)
-      .scaled(1, patch.rows)
-      .scaled(2, patch.columns)
-      .with_axis(1, channels);
-}
-
 CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
                                        const Layout& grid, const Layout& text, std::int64_t batch,
                                        int ring, Device device)
@@ -132,8 +125,40 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
   add_gated(z, block.down(hidden), table, placement);
 }
 
-Tensor CogVideoXTransformer::embed(std::int64_t timestep) const {
-  return timestep_embedding(timestep, config_).to(dtype_).on(device_);
+Tensor CogVideoXTransformer::embed(double timestep) const {
+  return timestep_embedding(static_cast<std::int64_t>(timestep), config_).to(dtype_).on(device_);
+}
+
+namespace {
+
+class PlacedTransformer final : public Denoiser::Placed {
+ public:
+  PlacedTransformer(const CogVideoXTransformer& transformer, const DenoiseTask& task,
+                    std::span<const Conditioning> conditioning)
+      : transformer_(transformer),
+        placement_(transformer.config(), task.group, task.layout.tokens, task.layout.text,
+                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring,
+                   transformer.device()) {
+    std::vector<Tensor> texts;
+    for (const Conditioning& clip : conditioning) texts.push_back(clip.text);
+    context_ = ops::join_batches(texts).on(transformer.device());
+  }
+
+  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time) const override {
+    return transformer_(placement_, latents, context_, time);
+  }
+
+ private:
+  const CogVideoXTransformer& transformer_;
+  CogVideoXPlacement placement_;
+  Tensor context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Denoiser::Placed> CogVideoXTransformer::place(
+    const DenoiseTask& task, std::span<const Conditioning> conditioning) const {
+  return std::make_unique<PlacedTransformer>(*this, task, conditioning);
 }
 
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,

@@ -5,13 +5,11 @@
 #include "layout/attend.hpp"
 #include "layout/sharded.hpp"
 #include "models/cogvideox/positions.hpp"
+#include "models/common/denoiser.hpp"
 #include "models/common/layers.hpp"
 #include "ops/norm.hpp"
 
 namespace reelmesh {
-
-/// The latents [frame, channel, row, column] of a grid of tokens, cut as the grid is.
-Layout latent_layout(const Layout& grid, const ops::Patch& patch, std::int64_t channels);
 
 /// How a clip, or several of one size that go through the transformer together, lies over a group:
 /// set up once, used in every call.
@@ -37,16 +35,16 @@ class CogVideoXPlacement {
   RotaryTables rotary_;  ///< of this rank's video tokens, or empty
 };
 
-class CogVideoXTransformer {
+class CogVideoXTransformer final : public Denoiser {
  public:
   CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype);
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
-  Device device() const { return device_; }
-
-  /// A timestep as the transformer takes it, on its device.
-  Tensor embed(std::int64_t timestep) const;
+  Device device() const override { return device_; }
+  Tensor embed(double timestep) const override;
+  std::unique_ptr<Placed> place(const DenoiseTask& task,
+                                std::span<const Conditioning> conditioning) const override;
 
   /// latents: of each clip this rank's box, float32 [frame, channel, row, column]; context: this
   /// rank's text tokens, [token, batch, text channel] of dtype(), where the batch has all branches
@@ -60,7 +58,7 @@ class CogVideoXTransformer {
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
                                  std::int64_t timestep) const {
-    return (*this)(placement, latents, context, embed(timestep));
+    return (*this)(placement, latents, context, embed(static_cast<double>(timestep)));
   }
 
   std::int64_t bytes() const;

@@ -31,7 +31,7 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& conf
 }  // namespace
 
 OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
-  check_folders(paths);
+  paths.check();
   OpenSoraFolder f;
   f.paths = paths;
   f.transformer = STDiTConfig::read(Config::read(paths.transformer / "config.json"));
@@ -49,20 +49,10 @@ OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
   return f;
 }
 
-Checkpoint OpenSoraFolder::transformer_weights() const {
-  return Checkpoint::open(paths.transformer, "diffusion_pytorch_model");
-}
-Checkpoint OpenSoraFolder::vae_weights() const {
-  return Checkpoint::open(paths.vae, "diffusion_pytorch_model");
-}
-Checkpoint OpenSoraFolder::text_encoder_weights() const {
-  return Checkpoint::open(paths.text_encoder, "model");
-}
-
 void OpenSoraFolder::check_weights() const {
-  text_encoder_weights().check(t5_tensors(text_encoder));
-  transformer_weights().check(stdit_tensors(transformer));
-  vae_weights().check(open_sora_decoder_tensors(vae));
+  paths.open_text_encoder().check(t5_tensors(text_encoder));
+  paths.open_transformer().check(stdit_tensors(transformer));
+  paths.open_vae().check(open_sora_decoder_tensors(vae));
 }
 
 const char* OpenSoraFolder::scheduler_name() const {

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "models/autoencoder/config.hpp"
-#include "models/common/paths.hpp"
+#include "weights/model_paths.hpp"
 #include "models/opensora/config.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/iddpm.hpp"
@@ -26,9 +26,6 @@ struct OpenSoraFolder {
   /// do not fit together.
   static OpenSoraFolder open(const ModelPaths& paths);
 
-  Checkpoint transformer_weights() const;
-  Checkpoint vae_weights() const;
-  Checkpoint text_encoder_weights() const;
   /// Headers of all weights: every tensor that a run needs is there, in its shape. Error(data).
   void check_weights() const;
 

@@ -50,19 +50,4 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   return std::max({held + spatial, exchange, temporal, feed_forward, cross});
 }
 
-double stdit_step_flops(const STDiTConfig& c, const STDiTSizes& s) {
-  const auto number = [](std::int64_t n) { return static_cast<double>(n); };
-  const double d = number(c.hidden), branches = number(s.branches);
-  const double in_frames = number(numel(s.frames)), in_places = number(numel(s.places));
-  const bool v3 = c.kind == STDiTConfig::Kind::v3;
-  // Queries, keys, values and output of either attention; of the text's, queries and output.
-  const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(c.mlp_hidden);
-  const double products =
-      2 * (in_frames * attention + in_places * (attention + (v3 ? 2 : 1) * (text + mlp)));
-  const double scores = 4 * d *
-                        (in_frames * number(s.places_of_frame) + in_places * number(s.places[0]) +
-                         (v3 ? 2 : 1) * in_places * number(s.text_tokens));
-  return number(c.layers) * branches * (products + scores);
-}
-
 }  // namespace reelmesh

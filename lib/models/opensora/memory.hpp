@@ -20,7 +20,4 @@ struct STDiTSizes {
 std::int64_t stdit_working_bytes(const STDiTConfig& config, const STDiTSizes& sizes,
                                  const Precision& precision);
 
-/// Operations of a step on these tokens: products and attention of all pairs.
-double stdit_step_flops(const STDiTConfig& config, const STDiTSizes& sizes);
-
 }  // namespace reelmesh

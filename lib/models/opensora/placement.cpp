@@ -12,20 +12,27 @@ Shape STDiTClip::tokens(const ops::Patch& patch) const {
           (latents.at(2) + patch.columns - 1) / patch.columns};
 }
 
-STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& group,
-                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips,
-                               Device device)
+STDiTClip stdit_clip(const DenoiseTask& task) {
+  constexpr double fps_of_images = 120;
+  return {task.latents, task.size.height, task.size.width,
+          task.size.frames > 1 ? task.fps : fps_of_images};
+}
+
+STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
+                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips)
     : group_(group),
       layouts_(layouts),
       clip_(clip),
       clips_(clips),
-      patch_(config.patch),
-      in_frames_(own_box(layouts.frames, group).extent),
-      in_places_(own_box(layouts.places, group).extent),
-      heads_(config.heads) {
-  expect(layouts.grid.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
-         to_string(layouts.grid.global()), to_string(clip.tokens(patch_)));
-  positions_ = place_positions(config, layouts.grid.global(), own_box(layouts.grid, group),
+      patch_(model.config().patch),
+      in_frames_(own_box(layouts.spatial, group).extent),
+      in_places_(own_box(layouts.temporal, group).extent),
+      heads_(model.config().heads) {
+  const STDiTConfig& config = model.config();
+  const Device device = model.device();
+  expect(layouts.tokens.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
+         to_string(layouts.tokens.global()), to_string(clip.tokens(patch_)));
+  positions_ = place_positions(config, layouts.tokens.global(), own_box(layouts.tokens, group),
                                clip.height, clip.width)
                    .reshape({places(), config.hidden})
                    .on(device);
@@ -33,12 +40,14 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
     times_ = time_positions(config, clip.latents[0]).on(device);
   } else {
     fps_ = number_embedding(clip.fps).on(device);
+    rotation_ = time_rotation(model.frequencies(), clip.latents[0]);
+    rotation_ = {rotation_.cosines.on(device), rotation_.sines.on(device)};
   }
   if (group.size() == 1) return;
 
   constexpr std::int64_t branches = STDiT::branches;
-  const Layout frames = layouts.frames.with_axis(2, branches * config.hidden);
-  const Layout places = layouts.places.with_axis(2, branches * config.hidden);
+  const Layout frames = layouts.spatial.with_axis(2, branches * config.hidden);
+  const Layout places = layouts.temporal.with_axis(2, branches * config.hidden);
   const auto count = static_cast<std::size_t>(clips);
   to_places_.emplace(group, std::vector<Move>(count, {frames, places}));
   to_frames_.emplace(group, std::vector<Move>(count, {places, frames}));
@@ -48,36 +57,13 @@ STDiTPlacement::STDiTPlacement(const STDiTConfig& config, const comm::Group& gro
   const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
     return layout.with_axis(2, branches).with_axis(3, parts).with_axis(5, config.head_channels());
   };
-  const Layout tokens = layouts.frames_with_heads(config.heads),
-               heads = layouts.heads(config.heads);
+  const auto& [tokens, heads] = *layouts.by_heads;
   in_heads_ = own_box(heads, group).extent;
   std::vector<Move> queries_and_keys(count, {with_parts(tokens, 1), with_parts(heads, 1)});
   queries_and_keys.resize(2 * count, {with_parts(tokens, 2), with_parts(heads, 2)});
   to_heads_.emplace(group, std::move(queries_and_keys));
   to_tokens_.emplace(group,
                      std::vector<Move>(count, {with_parts(heads, 1), with_parts(tokens, 1)}));
-}
-
-Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
-                      std::int64_t channels) {
-  const Shape& global = clip.latents;
-  const Shape size{1, patch.rows, patch.columns};
-  std::vector<Box> boxes;
-  for (int r = 0; r < layouts.grid.ranks(); ++r) {
-    const Box& box = layouts.grid.box(r);
-    Box latents{Shape(3), Shape(3)};
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-      latents.offset[axis] = std::min(global[axis], box.offset[axis] * size[axis]);
-      latents.extent[axis] =
-          std::min(global[axis], box.end(axis) * size[axis]) - latents.offset[axis];
-    }
-    boxes.push_back(std::move(latents));
-  }
-  return Layout(global, std::move(boxes)).with_axis(1, channels);
-}
-
-Layout STDiTPlacement::latents(std::int64_t channels) const {
-  return latents_layout(layouts_, clip_, patch_, channels);
 }
 
 std::int64_t STDiTPlacement::sent_elements() const {

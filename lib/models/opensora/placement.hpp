@@ -3,10 +3,12 @@
 #include <optional>
 
 #include "layout/relayout.hpp"
-#include "layout/space_time.hpp"
+#include "models/common/denoiser.hpp"
 #include "models/opensora/positions.hpp"
 
 namespace reelmesh {
+
+class STDiT;
 
 /// What a clip looks like to the transformer.
 struct STDiTClip {
@@ -18,24 +20,20 @@ struct STDiTClip {
   Shape tokens(const ops::Patch& patch) const;
 };
 
-/// Boxes of latents [frame, channel, row, column] that the tokens of layouts.grid stand for; edges
-/// end where the latents do.
-Layout latents_layout(const SpaceTime& layouts, const STDiTClip& clip, const ops::Patch& patch,
-                      std::int64_t channels);
+/// The clips of a task. Release 1.2 was told in its training that images have 120 frames a second.
+STDiTClip stdit_clip(const DenoiseTask& task);
 
 /// Set up once for a clip, or for several alike that go through the transformer together; used in
 /// every call. All lie in the same way.
 class STDiTPlacement {
  public:
-  /// layouts: of clip.tokens() over the group. device: where the transformer's weights are.
-  STDiTPlacement(const STDiTConfig& config, const comm::Group& group, const SpaceTime& layouts,
-                 const STDiTClip& clip, std::int64_t clips = 1, Device device = {});
+  /// layouts: of clip.tokens() over the group. On the device where the model's weights are.
+  STDiTPlacement(const STDiT& model, const comm::Group& group, const SpaceTime& layouts,
+                 const STDiTClip& clip, std::int64_t clips = 1);
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
   std::int64_t clips() const { return clips_; }
-  /// Of a clip's latents [frame, channel, row, column].
-  Layout latents(std::int64_t channels) const;
   /// Elements of all clips that this rank sends in a pair of spatial and temporal attention.
   std::int64_t sent_elements() const;
 
@@ -63,6 +61,7 @@ class STDiTPlacement {
   Tensor positions_;             ///< [place, channels] of this rank where frames are cut
   Tensor times_;                 ///< [frame, channels] of all frames; v1
   Tensor fps_;                   ///< number_embedding of the clip's frames a second; v3
+  TimeRotation rotation_;        ///< of all frames; v3
   // Of all clips together: one message to each rank.
   std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything
   std::optional<Exchange> to_heads_, to_tokens_;   ///< none where frames are whole

@@ -80,15 +80,6 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
-const TimeRotation& STDiT::rotation_of(std::int64_t frames) const {
-  TimeRotation& rotation = rotations_[frames];
-  if (rotation.cosines.empty()) {
-    rotation = time_rotation(frequencies_, frames);
-    rotation = {rotation.cosines.on(device_), rotation.sines.on(device_)};
-  }
-  return rotation;
-}
-
 // x: [clip · token, branch, channel], places cut → the same. Every place is a sequence of its own.
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
@@ -98,10 +89,10 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   const Tensor q = heads_of(layer.query, x.reshape(sequences));
   const Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    const TimeRotation& rotation = rotation_of(mine[0]);
     const auto rotate = [&](const Tensor& all, const ops::HeadNorm& norm) {
       for (const Tensor& clip : row_parts(all, clips)) {
-        ops::normalise_and_rotate(clip, norm, rotation.cosines, rotation.sines);
+        ops::normalise_and_rotate(clip, norm, placement.rotation_.cosines,
+                                  placement.rotation_.sines);
       }
     };
     rotate(q, layer.query_norm);
@@ -178,6 +169,41 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, const
 
 Tensor STDiT::embed(double timestep) const {
   return number_embedding(timestep).to(dtype_).on(device_);
+}
+
+namespace {
+
+class PlacedSTDiT final : public Denoiser::Placed {
+ public:
+  PlacedSTDiT(const STDiT& model, const DenoiseTask& task,
+              std::span<const Conditioning> conditioning)
+      : model_(model),
+        placement_(model, task.group, task.layout.space_time.value(), stdit_clip(task),
+                   std::ssize(conditioning)) {
+    for (const Conditioning& clip : conditioning) {
+      texts_.push_back(model.read(clip.text.reshape({clip.text.shape(0), clip.text.shape(2)})));
+    }
+  }
+
+  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time) const override {
+    std::vector<Tensor> all;
+    for (const auto& predictions : model_(placement_, latents, texts_, time)) {
+      all.insert(all.end(), predictions.begin(), predictions.end());
+    }
+    return all;
+  }
+
+ private:
+  const STDiT& model_;
+  STDiTPlacement placement_;
+  std::vector<STDiTContext> texts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Denoiser::Placed> STDiT::place(const DenoiseTask& task,
+                                               std::span<const Conditioning> conditioning) const {
+  return std::make_unique<PlacedSTDiT>(*this, task, conditioning);
 }
 
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,

@@ -2,7 +2,6 @@
 // Open-Sora's diffusion transformers with spatial and temporal attention in turn: STDiT of release
 // 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
 #include <array>
-#include <map>
 #include <span>
 
 #include "models/common/layers.hpp"
@@ -18,7 +17,7 @@ struct STDiTContext {
   std::vector<Tensor> keys_values;
 };
 
-class STDiT {
+class STDiT final : public Denoiser {
  public:
   /// Of guidance: 0 unconditional, 1 the prompt.
   static constexpr std::int64_t branches = 2;
@@ -28,7 +27,9 @@ class STDiT {
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
-  Device device() const { return device_; }
+  /// v3: of the rotation by time, float32 [half of a head's channels], on the host.
+  const Tensor& frequencies() const { return frequencies_; }
+  Device device() const override { return device_; }
 
   /// text: embeddings of the prompt's tokens without padding, [token, text channel] of dtype(), at
   /// least one and at most max_text_tokens, on the host or on device(). The unconditional branch
@@ -39,8 +40,10 @@ class STDiT {
   /// The predictions for a clip, float32 [frame, out channel, row, column], of both branches.
   using Predictions = std::array<Tensor, branches>;
 
-  /// A timestep as the transformer takes it, on its device.
-  Tensor embed(double timestep) const;
+  Tensor embed(double timestep) const override;
+  /// The conditioning's text has one branch, the prompt.
+  std::unique_ptr<Placed> place(const DenoiseTask& task,
+                                std::span<const Conditioning> conditioning) const override;
 
   /// latents: of each of the placement's clips this rank's box, float32 [frame, channel, row,
   /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → of each clip. A
@@ -83,7 +86,6 @@ class STDiT {
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
   Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
-  const TimeRotation& rotation_of(std::int64_t frames) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
@@ -100,9 +102,8 @@ class STDiT {
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
-  Tensor frequencies_;   ///< v3: of the rotation by time, float32, on the host
-  mutable std::map<std::int64_t, TimeRotation> rotations_;  ///< by frames, made when first needed
-  Tensor out_table_;                                        ///< [2, channels]: shift, scale
+  Tensor frequencies_;
+  Tensor out_table_;     ///< [2, channels]: shift, scale
   std::vector<Pair> pairs_;
 };
 

@@ -97,13 +97,7 @@ std::int64_t frame_of(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shap
 
 }  // namespace
 
-void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out) {
-  expect(uncond.numel() == out.numel() && cond.numel() == out.numel(),
-         "guidance of {} and {} values into {}", uncond.numel(), cond.numel(), out.numel());
-  map<float>("combine_guidance", out, Guide{static_cast<float>(scale)}, uncond, cond);
-}
-
-void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond) {
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond) {
   const Device device = cond.device();
   const std::int64_t count = channels * cond.shape(2) * cond.shape(3);
   const GuideChannels f{{static_cast<float>(scale)},
@@ -116,14 +110,14 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, c
                    {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
 }
 
-void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x) {
+void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x) {
   expect(v.numel() == x.numel(), "DDIM step of {} values with {} predictions", x.numel(),
          v.numel());
   map<float>("ddim_step", x, Ddim{c}, v, x);
 }
 
-void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
-              const Tensor& x) {
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
+              Tensor& x) {
   expect(v.numel() == x.numel() && noise.numel() == x.numel() && clean.numel() == x.numel(),
          "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.numel(),
          v.numel(), noise.numel(), clean.numel());
@@ -134,7 +128,7 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, co
 }
 
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
-                const Tensor& noise, const Tensor& x) {
+                const Tensor& noise, Tensor& x) {
   const Device device = x.device();
   const std::int64_t frame = frame_of(x);
   const Diffuse f{c,
@@ -146,7 +140,7 @@ void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
   for_packs<float>("iddpm_step", device, x.numel(), frame, {f.prediction, f.noise, f.x}, f);
 }
 
-void flow_step(float stride, const Tensor& prediction, const Tensor& x) {
+void flow_step(float stride, const Tensor& prediction, Tensor& x) {
   const Device device = x.device();
   const std::int64_t frame = frame_of(x);
   const Flow f{stride, address<float>(prediction, device), address<float>(x, device),

@@ -7,19 +7,17 @@
 
 namespace reelmesh::gpu {
 
-/// As reelmesh::combine_guidance.
-void combine_guidance(double scale, const Tensor& uncond, const Tensor& cond, const Tensor& out);
 /// As reelmesh::guide_channels.
-void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, const Tensor& cond);
+void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond);
 /// As reelmesh::ddim_step.
-void ddim_step(const DdimCoefficients& c, const Tensor& v, const Tensor& x);
+void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x);
 /// As reelmesh::dpm_step.
-void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, const Tensor& clean,
-              const Tensor& x);
+void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
+              Tensor& x);
 /// As Iddpm::step; the noise is not read on the last one.
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
-                const Tensor& noise, const Tensor& x);
+                const Tensor& noise, Tensor& x);
 /// As RectifiedFlow::step.
-void flow_step(float stride, const Tensor& prediction, const Tensor& x);
+void flow_step(float stride, const Tensor& prediction, Tensor& x);
 
 }  // namespace reelmesh::gpu

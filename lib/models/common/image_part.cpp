@@ -1,12 +1,27 @@
-#include "models/autoencoder/image_part.hpp"
+#include "models/common/image_part.hpp"
 
 #include <cmath>
 
-#include "layout/items.hpp"
 #include "ops/attention.hpp"
 #include "ops/norm.hpp"
 
 namespace reelmesh {
+
+ImagePart::ImagePart(const comm::Group& group, Layout pixels)
+    : group_(group), pixels_(std::move(pixels)), halos_(std::make_shared<Halos>()) {}
+
+std::optional<ImagePart> ImagePart::of(const comm::Group& group, const Layout& images) {
+  const Box& mine = own_box(images, group);
+  const comm::Group together = group.split(mine.empty() ? -1 : static_cast<int>(mine.offset[0]));
+  if (mine.empty()) return std::nullopt;
+  std::vector<Box> pixels;
+  for (int r = 0; r < images.ranks(); ++r) {
+    const Box& box = images.box(r);
+    if (box.empty() || box.offset[0] != mine.offset[0]) continue;
+    pixels.push_back({{box.offset[1], box.offset[2]}, {box.extent[1], box.extent[2]}});
+  }
+  return ImagePart(together, Layout({images.global()[1], images.global()[2]}, std::move(pixels)));
+}
 
 ImagePart ImagePart::enlarged() const {
   ImagePart part = *this;
@@ -19,11 +34,14 @@ Layout ImagePart::layout_of(const Tensor& x) const {
   return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
 }
 
+Halo::Running ImagePart::begin(const Tensor& x) const {
+  const Layout image = layout_of(x);
+  return halos_->try_emplace(image.global(), group_, image).first->second.begin(x);
+}
+
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
                            std::int64_t enlarged) const {
-  const Layout image = layout_of(x);
-  const Halo& halo = halos_->try_emplace(image.global(), group_, image).first->second;
-  Halo::Running running = halo.begin(x);
+  Halo::Running running = begin(x);
   ops::Image before;  // frames of zeros, where the convolution looks at earlier frames
   if (convolution.frames() > 1) {
     before = running.image;
@@ -36,14 +54,18 @@ Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
   return reelmesh::convolve(convolution, running, before, enlarged);
 }
 
-Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t groups, double eps,
-                             bool with_silu) const {
+ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups,
+                                           double eps) const {
   std::vector<ops::ExactSum> sums = ops::group_sums(x, groups, scale_);
-  add_up(group_, pixels_, sums);
+  add_up(group_, sums);
   const double count = static_cast<double>(x.shape(0) * (x.shape(3) / groups)) *
                        static_cast<double>(numel(pixels_.global()));
-  return ops::group_norm(x, ops::group_statistics(sums, count, eps), affine.weight, affine.bias,
-                         with_silu);
+  return ops::group_statistics(sums, count, eps);
+}
+
+Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t groups, double eps,
+                             bool with_silu) const {
+  return ops::group_norm(x, statistics(x, groups, eps), affine.weight, affine.bias, with_silu);
 }
 
 Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value) const {

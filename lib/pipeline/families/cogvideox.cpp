@@ -1,0 +1,128 @@
+#include "pipeline/families/cogvideox.hpp"
+
+#include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/memory.hpp"
+#include "models/cogvideox/transformer.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+constexpr std::int64_t pixels_per_latent = 8;
+
+}  // namespace
+
+ClipDefaults CogVideoX::defaults() const {
+  const CogVideoXConfig& c = folder_.transformer;
+  return {.size = {c.sample_height * pixels_per_latent, c.sample_width * pixels_per_latent,
+                   c.sample_frames},
+          .fps = folder_.default_fps(),
+          .steps = 50,
+          .guidance = 6};
+}
+
+void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
+                         const Tokenizer& tokenizer) const {
+  const CogVideoXConfig& c = folder_.transformer;
+  ClipRecord& record = clip.record;
+  const auto& [height, width, frames] = clip.format.size;
+  check_size("sample.height", clip.index(), height, pixels_per_latent * c.patch.rows,
+             pixels_per_latent);
+  check_size("sample.width", clip.index(), width, pixels_per_latent * c.patch.columns,
+             pixels_per_latent);
+  const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
+  require(!c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
+                              columns / c.patch.columns <= c.sample_width / c.patch.columns),
+          Status::usage,
+          "sample.height, sample.width: clip {} has {} x {} pixels, and this checkpoint's positions "
+          "end at {} x {}",
+          clip.index(), height, width, c.sample_height * pixels_per_latent,
+          c.sample_width * pixels_per_latent);
+
+  const std::int64_t kept = (frames - 1) / c.temporal_compression + 1;
+  const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
+  clip.latents = {denoised, rows, columns};
+  clip.dropped_frames = denoised - kept;
+  clip.latent_channels = c.in_channels;
+  clip.video = {decoded_frames(kept), height, width};
+
+  const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
+  clip.sampling = {
+      .sampler = make_sampler(kind, Schedule(folder_.scheduler, record.steps)),
+      .guidance = {record.guidance, job.dynamic_guidance, record.steps, c.out_channels},
+      .noise = {.initial = job.dtype, .in_step = job.dtype}};
+  record.scheduler = std::string(class_of(kind));
+
+  record.token_ids =
+      encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip.index()).ids;
+  if (record.guidance > 1) {  // guidance of at most 1 needs no unconditional branch
+    clip.texts.push_back(encode_text(tokenizer, request.negative_prompt, c.max_text_tokens,
+                                     clip.index(), "negative prompt")
+                             .ids);
+  }
+  clip.texts.push_back(record.token_ids);
+  clip.format.branches = std::ssize(clip.texts);
+}
+
+ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                                 const Precision& precision) const {
+  const CogVideoXConfig& c = folder_.transformer;
+  ClipWorkload workload;
+  workload.denoise = {.attention = AttentionKind::joint,
+                      .latents = clip.latents,
+                      .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
+                      .dropped_frames = clip.dropped_frames,
+                      .latent_channels = c.in_channels,
+                      .predicted_channels = c.out_channels,
+                      .text_tokens = text_tokens,
+                      .branches = clip.format.branches,
+                      .layers = c.layers,
+                      .heads = c.heads,
+                      .head_channels = c.head_channels,
+                      .mlp_channels = 4 * c.channels(),
+                      .mlps = 1,
+                      .element_bytes = precision.size(),
+                      .memory = {}};
+  workload.denoise.memory = [c, precision, together, branches = clip.format.branches,
+                             held = memory_of_weights(cogvideox_tensors(c), precision)](
+                                const DenoiseLayout& layout, int rank) {
+    const AttentionMesh& attention = *layout.attention;
+    const int own = layout.branch_rank(rank);
+    const CogVideoXSizes share{.batch = together * branches / layout.mesh.cfg,
+                               .text_tokens = layout.text.box(own).numel(),
+                               .video_tokens = layout.tokens.box(own).numel(),
+                               .row_tokens = attention.row_tokens(own),
+                               .heads = attention.heads(own),
+                               .all_tokens = attention.all_tokens(),
+                               .alone = attention.ranks() == 1,
+                               .shares_heads = attention.ulysses() > 1};
+    return with_working(held, cogvideox_working_bytes(c, share, precision));
+  };
+  const std::int64_t kept = clip.latents[0] - clip.dropped_frames;
+  // Batches of frames follow one another, so all of a clip's are one group.
+  workload.decode = {.latents = {kept, clip.latents[1], clip.latents[2]},
+                     .frames = clip.video[0],
+                     .group_latents = kept,
+                     .group_frames = clip.video[0],
+                     .single_images = false,
+                     .memory = {}};
+  workload.decode.memory = [vae = folder_.vae, precision,
+                            held = memory_of_weights(cogvideox_decoder_tensors(folder_.vae),
+                                                     precision)](const DecodeLayout& layout,
+                                                                 int rank) {
+    return with_working(held,
+                        cogvideox_decode_bytes(vae, layout.latents.box(rank).extent, precision));
+  };
+  return workload;
+}
+
+std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device) const {
+  return std::make_unique<CogVideoXTransformer>(folder_.paths.open_transformer().on(device),
+                                                folder_.transformer, dtype);
+}
+
+std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device) const {
+  return std::make_unique<CogVideoXDecoder>(folder_.paths.open_vae().on(device), folder_.vae,
+                                            dtype);
+}
+
+}  // namespace reelmesh::pipeline

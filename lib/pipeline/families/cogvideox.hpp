@@ -1,0 +1,28 @@
+#pragma once
+#include "models/cogvideox/folder.hpp"
+#include "pipeline/family.hpp"
+
+namespace reelmesh::pipeline {
+
+/// CogVideoX 2b, 5b and 1.5.
+class CogVideoX final : public Family {
+ public:
+  explicit CogVideoX(const ModelPaths& paths) : folder_(CogVideoXFolder::open(paths)) {}
+
+  const ModelPaths& paths() const override { return folder_.paths; }
+  void check_weights() const override { folder_.check_weights(); }
+  const T5Config& text_encoder() const override { return folder_.text_encoder; }
+  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                        const Precision& precision) const override;
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device) const override;
+  std::unique_ptr<const Decoder> decoder(DType dtype, Device device) const override;
+
+ private:
+  ClipDefaults defaults() const override;
+  void complete(Clip& clip, const Job& job, const ClipRequest& request,
+                const Tokenizer& tokenizer) const override;
+
+  CogVideoXFolder folder_;
+};
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,158 @@
+#include "pipeline/families/opensora.hpp"
+
+#include "models/autoencoder/decoder.hpp"
+#include "models/autoencoder/memory.hpp"
+#include "models/opensora/memory.hpp"
+#include "models/opensora/transformer.hpp"
+#include "text/clean.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiTConfig::Kind::v3; }
+
+// Release 1.2 was trained with scores behind its captions; its authors' script adds this one. What
+// is not to be cleaned is taken as it is.
+std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRequest& request) {
+  const std::string& prompt = request.prompt;
+  if (!request.clean.value_or(job.clean_prompts) || !request.token_ids.empty()) return prompt;
+  const bool scored = prompt.find("aesthetic score:") != std::string::npos;
+  return clean_caption(is_v3(model) && !scored ? prompt + " aesthetic score: 6.5." : prompt);
+}
+
+}  // namespace
+
+void OpenSora::check_options(const Job& job) const {
+  require(!job.scheduler, Status::usage,
+          "sample.scheduler: {} is given, and this checkpoint's own is expected, which is {}",
+          job.scheduler.value_or(""), folder_.scheduler_name());
+  require(!job.dynamic_guidance, Status::usage,
+          "sample.dynamic-guidance: yes is given, and Open-Sora's samplers have none");
+  const auto only_one = [](const char* option, const std::optional<int>& ranks) {
+    require(ranks.value_or(1) == 1, Status::usage,
+            "{}: {} is given, and 1 is expected: the ranks that denoise one of Open-Sora's clips "
+            "divide its frames and places (parallel.ulysses says how many ranks they are)",
+            option, ranks.value_or(1));
+  };
+  only_one("parallel.cfg", job.parallel.cfg);
+  only_one("parallel.ring", job.parallel.ring);
+}
+
+ClipDefaults OpenSora::defaults() const {
+  return {.size = folder_.default_size(),
+          .fps = folder_.default_fps(),
+          .steps = static_cast<int>(folder_.default_steps()),
+          .guidance = folder_.default_guidance()};
+}
+
+SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
+  const ClipRecord& record = clip.record;
+  SamplingRecipe recipe;
+  recipe.guidance = {record.guidance, false, record.steps, folder_.transformer.in_channels};
+  // Both branches draw in a step of release 1.0. Release 1.2 draws in the type that it computes in.
+  recipe.noise = {.channels_first = true,
+                  .arrays_in_step = 2,
+                  .initial = is_v3(folder_) ? job.dtype : DType::float32,
+                  .in_step = DType::float32};
+  if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
+    recipe.guidance.channels = config->guided_channels;
+    recipe.sampler = std::make_shared<Iddpm>(*config, record.steps);
+  } else {
+    recipe.sampler = std::make_shared<RectifiedFlow>(
+        std::get<RectifiedFlowConfig>(folder_.scheduler), record.steps, clip.format.size);
+  }
+  return recipe;
+}
+
+void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
+                        const Tokenizer& tokenizer) const {
+  const STDiTConfig& c = folder_.transformer;
+  const std::int64_t pixels = folder_.vae.image.compression();
+  require(request.negative_prompt.empty(), Status::usage,
+          "prompt.negative: clip {} has '{}', and none is expected: Open-Sora's guidance is "
+          "against a caption that the checkpoint holds",
+          clip.index(), request.negative_prompt);
+  const auto& [height, width, frames] = clip.format.size;
+  // STDiT3 fills up patches at the edges, and pixels that make no latent are not made.
+  check_size("sample.height", clip.index(), height, is_v3(folder_) ? 1 : pixels * c.patch.rows,
+             pixels);
+  check_size("sample.width", clip.index(), width, is_v3(folder_) ? 1 : pixels * c.patch.columns,
+             pixels);
+  clip.latents = {folder_.vae.latent_frames(frames), height / pixels, width / pixels};
+  clip.latent_channels = c.in_channels;
+  clip.video = {frames, clip.latents[1] * pixels, clip.latents[2] * pixels};
+  clip.format.branches = STDiT::branches;
+  clip.record.scheduler = folder_.scheduler_name();
+  Encoded text = encode_prompt(tokenizer, request, caption_of(folder_, job, request),
+                               c.max_text_tokens, clip.index());
+  text.ids.resize(static_cast<std::size_t>(text.kept));
+  clip.record.token_ids = text.ids;
+  clip.texts.push_back(std::move(text.ids));
+  clip.sampling = sampling(clip, job);
+}
+
+ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                                const Precision& precision) const {
+  const STDiTConfig& c = folder_.transformer;
+  const OpenSoraVaeConfig& vae = folder_.vae;
+  ClipWorkload workload;
+  workload.denoise = {.attention = AttentionKind::space_time,
+                      .latents = clip.latents,
+                      .patch = {1, c.patch.rows, c.patch.columns},
+                      .dropped_frames = 0,
+                      .latent_channels = c.in_channels,
+                      .predicted_channels = c.out_channels(),
+                      .text_tokens = text_tokens,
+                      .branches = STDiT::branches,
+                      .layers = c.layers,
+                      .heads = c.heads,
+                      .head_channels = c.head_channels(),
+                      .mlp_channels = c.mlp_hidden,
+                      .mlps = is_v3(folder_) ? 2 : 1,
+                      .element_bytes = precision.size(),
+                      .memory = {}};
+  workload.denoise.memory = [c, precision, together, text_tokens,
+                             held = memory_of_weights(stdit_tensors(c), precision)](
+                                const DenoiseLayout& layout, int rank) {
+    const SpaceTime& l = *layout.space_time;
+    const STDiTSizes share{
+        .branches = together * STDiT::branches,
+        .text_tokens = text_tokens,
+        .frames = l.spatial.box(rank).extent,
+        .places = l.temporal.box(rank).extent,
+        .places_of_frame = l.spatial.global()[1],
+        .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
+        .alone = layout.mesh.ranks() == 1};
+    return with_working(held, stdit_working_bytes(c, share, precision));
+  };
+  const auto& temporal = vae.temporal;
+  workload.decode = {.latents = clip.latents,
+                     .frames = clip.video[0],
+                     .group_latents = temporal ? temporal->micro_latents() : 1,
+                     .group_frames = temporal ? temporal->micro_frames : 1,
+                     .single_images = temporal.has_value(),
+                     .memory = {}};
+  workload.decode.memory = [vae, precision,
+                            held = memory_of_weights(open_sora_decoder_tensors(vae), precision)](
+                               const DecodeLayout& layout, int rank) {
+    const Shape &frames = layout.frames.box(rank).extent, &images = layout.images.box(rank).extent;
+    const ImageShare share{.frames = images[0],
+                           .rows = images[1],
+                           .columns = images[2],
+                           .pixels_of_image = layout.images.global()[1] * layout.images.global()[2],
+                           .group_pixels = frames[1] * frames[2]};
+    return with_working(held, open_sora_decode_bytes(vae, share, precision));
+  };
+  return workload;
+}
+
+std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device) const {
+  return std::make_unique<STDiT>(folder_.paths.open_transformer().on(device), folder_.transformer,
+                                 dtype);
+}
+
+std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device) const {
+  return std::make_unique<OpenSoraDecoder>(folder_.paths.open_vae().on(device), folder_.vae, dtype);
+}
+
+}  // namespace reelmesh::pipeline

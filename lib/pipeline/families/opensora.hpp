@@ -1,0 +1,32 @@
+#pragma once
+#include "models/opensora/folder.hpp"
+#include "pipeline/family.hpp"
+
+namespace reelmesh::pipeline {
+
+/// Open-Sora 1.0 (STDiT, IDDPM) and 1.2 (STDiT3, rectified flow). A clip has one text, its prompt:
+/// the unconditional branch is the transformer's own null caption. Prompts are cleaned first, as in
+/// the training, and the text encoder gets them without padding, which the reference masks.
+class OpenSora final : public Family {
+ public:
+  explicit OpenSora(const ModelPaths& paths) : folder_(OpenSoraFolder::open(paths)) {}
+
+  const ModelPaths& paths() const override { return folder_.paths; }
+  void check_weights() const override { folder_.check_weights(); }
+  const T5Config& text_encoder() const override { return folder_.text_encoder; }
+  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                        const Precision& precision) const override;
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device) const override;
+  std::unique_ptr<const Decoder> decoder(DType dtype, Device device) const override;
+
+ private:
+  ClipDefaults defaults() const override;
+  void check_options(const Job& job) const override;
+  void complete(Clip& clip, const Job& job, const ClipRequest& request,
+                const Tokenizer& tokenizer) const override;
+  SamplingRecipe sampling(const Clip& clip, const Job& job) const;
+
+  OpenSoraFolder folder_;
+};
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,39 @@
+#pragma once
+// Where a clip's arrays go between the stages: from the ranks and layouts of one to those of the
+// next, as the plan says.
+#include "layout/relayout.hpp"
+#include "pipeline/clip.hpp"
+#include "plan/plan.hpp"
+
+namespace reelmesh::pipeline {
+
+/// Embeddings [token, text, channel] from the rank where they were encoded to a denoising group.
+inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std::size_t replica,
+                                    const Clip& clip, std::int64_t channels) {
+  const std::int64_t texts = std::ssize(clip.texts);
+  return {Layout::replicated({clip.tokens(), texts, channels}, 1),
+          size.denoise.at(replica).conditioning(clip.tokens(), texts, channels),
+          plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
+}
+
+/// Latents [frame, channel, row, column] from a denoising group, where the halves of cfg 2 have the
+/// same, to the decoding group. Frames that only filled a patch stay behind.
+inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::size_t replica,
+                                const Clip& clip) {
+  return {size.denoise.at(replica)
+              .latents.cropped(0, clip.dropped_frames, clip.latents[0])
+              .with_axis(1, clip.latent_channels),
+          size.decode.latents.with_axis(1, clip.latent_channels),
+          plan.roles.denoise.at(replica).first, plan.roles.decode.first};
+}
+
+/// Embeddings from a denoising group to the decoding group, which writes them: cut by tokens.
+inline Move embeddings_to_writing(const Plan& plan, const ClipPlan& size, std::size_t replica,
+                                  const Clip& clip, std::int64_t channels) {
+  const std::int64_t texts = std::ssize(clip.texts);
+  return {size.denoise.at(replica).conditioning(clip.tokens(), texts, channels),
+          Layout::cut({clip.tokens(), texts, channels}, 0, plan.roles.decode.count),
+          plan.roles.denoise.at(replica).first, plan.roles.decode.first};
+}
+
+}  // namespace reelmesh::pipeline

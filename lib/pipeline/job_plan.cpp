@@ -1,0 +1,176 @@
+#include "pipeline/job_plan.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "models/t5/memory.hpp"
+#include "ops/onednn.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+// The types that the job computes in.
+Precision precision_of(const Job& job, const Conditions& conditions) {
+  if (conditions.on_gpu) return {job.dtype, job.dtype, true};
+  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products};
+}
+
+TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
+                           const Precision& precision) {
+  const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
+  return {config.num_layers,
+          t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
+          t5_weight_bytes(config, {0, 0, true, false}, precision),
+          [=](const DeviceMap::Stage& stage) {
+            const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
+            return StageMemory{t5_weight_bytes(config, part, precision),
+                               t5_working_bytes(config, tokens, precision),
+                               thread_bytes(t5_tensors(config, part), precision)};
+          }};
+}
+
+// The index of this format, or the number of formats.
+std::size_t index_of(const std::vector<ClipFormat>& formats, const ClipFormat& format) {
+  return static_cast<std::size_t>(std::ranges::find(formats, format) - formats.begin());
+}
+
+std::vector<ClipFormat> formats_of(const std::vector<Clip>& clips) {
+  std::vector<ClipFormat> formats;
+  for (const Clip& clip : clips) {
+    if (index_of(formats, clip.format) == formats.size()) formats.push_back(clip.format);
+  }
+  return formats;
+}
+
+Workload workload_of(const Job& job, const Family& family, const std::vector<Clip>& clips,
+                     const std::vector<ClipFormat>& formats, const Precision& precision) {
+  Workload workload;
+  std::vector<const Clip*> first(formats.size());
+  std::vector<std::int64_t> tokens(formats.size(), 1);
+  for (const Clip& clip : clips) {
+    const std::size_t size = index_of(formats, clip.format);
+    if (first[size] == nullptr) first[size] = &clip;
+    tokens[size] = std::max(tokens[size], clip.tokens());
+    std::int64_t bytes = 0;
+    for (const auto& ids : clip.texts) {
+      bytes += std::ssize(ids) * family.text_encoder().d_model * precision.size();
+    }
+    workload.embedding_bytes += bytes;
+    workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, bytes);
+  }
+  const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
+  for (std::size_t size = 0; size < formats.size(); ++size) {
+    workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
+    if (!job.keep_video) {  // the decoder's weights are resident; nothing is computed
+      workload.sizes.back().decode.memory =
+          [decode = workload.sizes.back().decode.memory](const DecodeLayout& layout, int rank) {
+            StageMemory memory = decode(layout, rank);
+            memory.working = 0;
+            return memory;
+          };
+    }
+  }
+  workload.text = text_workload(family.text_encoder(), std::ranges::max(tokens), precision);
+  return workload;
+}
+
+Plan plan_clips(const Job& job, const Family& family, const std::vector<Clip>& clips,
+                const std::vector<ClipFormat>& formats, const Conditions& conditions) {
+  const std::string& map = job.parallel.device_map;
+  const std::string file = map.ends_with(".json") ? read_text(map, 1 << 24) : std::string();
+  return make_plan(
+      workload_of(job, family, clips, formats, precision_of(job, conditions)), conditions.machine,
+      job.parallel, file);
+}
+
+}  // namespace
+
+Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int> node_of,
+                         DType products, bool on_gpu) {
+  const auto count = static_cast<std::size_t>(ranks);
+  Conditions conditions;
+  conditions.products = products;
+  conditions.on_gpu = on_gpu;
+  PlanMachine& machine = conditions.machine;
+  machine.ranks = ranks;
+  machine.threads = threads;
+  machine.node_of = std::move(node_of);
+  machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
+  machine.embeddings_on_host = !on_gpu;
+  require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
+          "device.speeds: {} speeds are given, and the job has {} ranks", job.speeds.size(), ranks);
+  machine.rank_weights.values = job.speeds;
+  machine.memory_limits.values = job.memory_limits.size() == 1
+                                     ? std::vector<std::int64_t>(count, job.memory_limits.front())
+                                     : job.memory_limits;
+  require(job.memory_limits.size() <= 1 || job.memory_limits.size() == count, Status::unavailable,
+          "device.memory-limit: {} sizes are given, and the job has {} ranks",
+          job.memory_limits.size(), ranks);
+  return conditions;
+}
+
+std::size_t JobPlan::size_of(const Clip& clip) const {
+  const std::size_t size = index_of(formats, clip.format);
+  expect(size < formats.size(), "clip {} is of no planned format", clip.index());
+  return size;
+}
+
+JobPlan plan_job(const Job& job, const Conditions& conditions) {
+  JobPlan planned;
+  planned.family = Family::open(job.model);
+  const Family& family = *planned.family;
+  planned.clips = family.clips(job, Tokenizer::open(family.paths().tokenizer));
+  planned.formats = formats_of(planned.clips);
+  planned.plan = plan_clips(job, family, planned.clips, planned.formats, conditions);
+  return planned;
+}
+
+void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {
+  const MemoryPlan& memory = planned.plan.memory;
+  const std::string over = what_is_over(memory);
+  if (over.empty()) return;
+  const auto fits = [&](const Job& other, const Conditions& there) {
+    try {
+      return plan_clips(other, *planned.family, planned.clips, planned.formats, there)
+          .memory.fits();
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  std::string help;
+  const auto add = [&](const std::string& what) { help += (help.empty() ? "" : " or ") + what; };
+  // Ranks of the same kind; where they differ, nobody knows what more of them would be like.
+  constexpr int most = 64;
+  const PlanMachine& machine = conditions.machine;
+  for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= most; ++ranks) {
+    Job alike = job;
+    alike.speeds = {};
+    const Conditions there = conditions_of(alike, ranks, machine.threads, {}, conditions.products,
+                                           conditions.on_gpu);
+    if (!fits(alike, there)) continue;
+    add(fmt::format("{} ranks", ranks));
+    break;
+  }
+  if (job.dtype == DType::float32) {
+    Job half = job;
+    half.dtype = DType::bfloat16;
+    Conditions there = conditions;
+    there.products = ops::compute_dtype(half.dtype);
+    if (fits(half, there)) add("numerics.dtype = bfloat16");
+  }
+  std::int64_t needed = 0;
+  for (int r = 0; r < static_cast<int>(memory.ranks.size()); ++r) {
+    if (!memory.fits(r)) needed = std::max(needed, memory.peak(r));
+  }
+  // Rounded, it is still enough.
+  add(fmt::format("a limit of {}", format_bytes(1.005 * static_cast<double>(needed))));
+  fail(Status::unavailable, "{}; what would help: {}", over, help);
+}
+
+std::string describe(const JobPlan& planned) {
+  return reelmesh::describe(planned.plan, planned.size_of(planned.clips.front())) +
+         reelmesh::describe(planned.plan.memory);
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,195 @@
+#include "pipeline/make_clips.hpp"
+
+#include <utility>
+
+#include "base/progress.hpp"
+#include "base/trace.hpp"
+#include "pipeline/hand_overs.hpp"
+#include "pipeline/stages.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+// One text's embedding out of [token, text, channel], as float32 [token, channel].
+Tensor text_of(const Tensor& embeddings, std::int64_t text) {
+  const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
+  const std::int64_t channels = embeddings.shape(2);
+  const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
+  const Tensor out = Tensor::empty({tokens, channels}, DType::float32);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    out.rows(t, 1).copy_from(values.rows(t * texts + text, 1));
+  }
+  return out;
+}
+
+// A batch on its way through the stages, with what this rank holds of each of its clips.
+struct BatchInWork {
+  Batch clips;
+  std::size_t replica = 0;
+  std::vector<Tensor> embeddings;  // after encoding
+  std::vector<Conditioning> conditioning;
+  std::vector<Tensor> latents;  // after denoising
+};
+
+// Consecutive parts of so many elements; the last one may be shorter.
+template <class T>
+std::vector<std::span<T>> in_parts(std::span<T> all, std::size_t size) {
+  std::vector<std::span<T>> parts;
+  for (; !all.empty(); all = all.subspan(parts.back().size())) {
+    parts.push_back(all.first(std::min(size, all.size())));
+  }
+  return parts;
+}
+
+class ClipMaker {
+ public:
+  ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device)
+      : job_(job),
+        planned_(planned),
+        world_(world),
+        device_(device),
+        channels_(planned.family->text_encoder().d_model),
+        stages_(world, planned, job.dtype, device) {}
+
+  void run(std::vector<BatchInWork>& batches);
+
+ private:
+  void encode(BatchInWork& batch);
+  void condition(BatchInWork& batch);
+  void denoise(BatchInWork& batch, Progress& progress);
+  void decode(BatchInWork& batch);
+  Tensor move(const Tensor& x, const Move& move, DType dtype, Device device) const;
+  void write(const Clip& clip, const Sharded& latents, const Sharded& video,
+             const Tensor& embeddings);
+
+  const Job& job_;
+  const JobPlan& planned_;
+  comm::Group world_;
+  Device device_;
+  std::int64_t channels_;  // of embeddings
+  Stages stages_;
+  std::int64_t last_written_ = trace::now_ns();
+};
+
+// prompts → embeddings → latents → video → files, the same code on every rank. In split mode a round
+// is one batch, so that clips stream through the stages; in phased mode it is all batches, encoded
+// before any is denoised. Replicas denoise batches side by side; then their clips are decoded one
+// after the other.
+void ClipMaker::run(std::vector<BatchInWork>& batches) {
+  const Roles& roles = planned_.plan.roles;
+  const std::size_t replicas = roles.denoise.size();
+  std::int64_t steps = 0;  // of the first replica, which tells how far the job is
+  for (std::size_t i = 0; i < batches.size(); i += replicas) steps += steps_of(batches[i].clips);
+  Progress progress("denoising", steps, "step",
+                    Progress::standard_error(world_.rank() == roles.denoise.front().first));
+  progress.pause();
+
+  const std::size_t round_size = roles.mode == Mode::split ? 1 : batches.size();
+  for (const auto round : in_parts(std::span(batches), round_size)) {
+    stages_.enter(Stages::text);
+    for (BatchInWork& batch : round) encode(batch);
+    stages_.enter(Stages::denoise);
+    for (BatchInWork& batch : round) condition(batch);
+    for (const auto wave : in_parts(round, replicas)) {
+      stages_.enter(Stages::denoise);
+      progress.resume();
+      for (BatchInWork& batch : wave) denoise(batch, progress);
+      progress.pause();
+      stages_.enter(Stages::decode);
+      for (BatchInWork& batch : wave) {
+        decode(batch);
+        batch = {};
+      }
+    }
+  }
+  progress.finish();
+}
+
+void ClipMaker::encode(BatchInWork& batch) {
+  for (const Clip& clip : batch.clips) {
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    batch.embeddings.push_back(stages_.encode(clip));
+  }
+}
+
+Tensor ClipMaker::move(const Tensor& x, const Move& move, DType dtype, Device device) const {
+  const trace::Scope scope("handover", trace::Level::stages, "exchange");
+  return hand_over(world_, x, move, dtype, device);
+}
+
+void ClipMaker::condition(BatchInWork& batch) {
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const Tensor encoded = std::exchange(batch.embeddings[i], {});
+    batch.conditioning.push_back(
+        {move(encoded,
+              embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), batch.replica, clip,
+                                      channels_),
+              job_.dtype, device_)});
+  }
+}
+
+void ClipMaker::denoise(BatchInWork& batch, Progress& progress) {
+  const trace::Mark mark(&trace::Recorder::clip, batch.clips.front().index());
+  batch.latents = stages_.denoise_batch(batch.clips, batch.replica, batch.conditioning,
+                                        [&] { progress.advance(std::ssize(batch.clips)); });
+}
+
+void ClipMaker::decode(BatchInWork& batch) {
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
+    const ClipPlan& size = planned_.plan_of(clip);
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const Move from_denoising = latents_to_decoding(planned_.plan, size, batch.replica, clip);
+    const Sharded latents{move(batch.latents[i], from_denoising, DType::float32, {}),
+                          from_denoising.to, stages_.decode_clip.group()};
+    Tensor embeddings;
+    if (job_.keep_embeddings) {
+      embeddings = move(
+          batch.conditioning[i].text,
+          embeddings_to_writing(planned_.plan, size, batch.replica, clip, channels_), job_.dtype,
+          device_);
+    }
+    if (!stages_.decode_clip.group().member()) continue;
+    write(clip, latents, job_.keep_video ? stages_.decode_clip(clip, latents.local) : Sharded{},
+          embeddings);
+  }
+}
+
+// On the ranks of the decoding group. A clip's file says how long the job worked on it.
+void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& video,
+                      const Tensor& embeddings) {
+  const trace::Scope scope("write", trace::Level::stages, "file");
+  const comm::Group& group = stages_.decode_clip.group();
+  ClipRecord record = clip.record;
+  record.layout = describe(planned_.plan, planned_.size_of(clip));
+  const std::int64_t now = trace::now_ns();
+  record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
+  last_written_ = now;
+  std::vector<Sharded> texts;  // the prompt, then the negative prompt
+  if (job_.keep_embeddings) {
+    const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
+    for (std::int64_t text = std::ssize(clip.texts) - 1; text >= 0; --text) {
+      texts.push_back({text_of(embeddings.on({}), text), layout, group});
+    }
+  }
+  write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
+             job_.keep_latents ? &latents : nullptr, texts.empty() ? nullptr : &texts.front(),
+             texts.size() > 1 ? &texts.back() : nullptr, job_.if_exists != IfExists::fail);
+}
+
+}  // namespace
+
+void make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
+                std::vector<Clip> clips, Device device) {
+  if (clips.empty()) return;
+  std::vector<BatchInWork> batches;
+  const std::size_t replicas = planned.plan.roles.denoise.size();
+  for (Batch& batch : batches_of(std::move(clips), job.batch)) {
+    batches.push_back({.clips = std::move(batch), .replica = batches.size() % replicas});
+  }
+  ClipMaker(job, planned, world, device).run(batches);
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,67 @@
+#include <fmt/ranges.h>
+
+#include "base/units.hpp"
+#include "plan/plan.hpp"
+
+namespace reelmesh {
+namespace {
+
+// The first boxes of many are enough to read.
+std::string shown(const Layout& layout) {
+  constexpr int most = 32;
+  if (layout.ranks() <= most) return to_string(layout);
+  std::vector<int> first;
+  for (int rank = 0; rank < most; ++rank) first.push_back(rank);
+  return fmt::format("{} and {} more (plan --json has all)", to_string(layout.of_ranks(first)),
+                     layout.ranks() - most);
+}
+
+}  // namespace
+
+std::string describe(const Plan& plan) {
+  const Roles& roles = plan.roles;
+  std::string text = fmt::format(
+      "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
+      roles.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
+  text += fmt::format("text: {}, layers {}\n", to_string(roles.text), to_string(plan.device_map));
+  const std::size_t replicas = roles.denoise.size();
+  if (replicas == 1) {
+    text += fmt::format("denoise: {}\n", to_string(roles.denoise.front()));
+  } else if (replicas <= 16) {
+    for (std::size_t i = 0; i < replicas; ++i) {
+      text += fmt::format("denoise replica {}: {}\n", i, to_string(roles.denoise[i]));
+    }
+  } else {
+    text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
+                        roles.denoise.front().count, to_string(roles.denoise.front()));
+  }
+  text += fmt::format("decode: {}\n", to_string(roles.decode));
+  return text;
+}
+
+std::string describe(const Plan& plan, std::size_t size) {
+  const ClipPlan& clip = plan.sizes.at(size);
+  const DenoiseLayout& layout = clip.denoise.front();
+  std::string text = describe(plan);
+  if (layout.attention_kind == AttentionKind::joint) {
+    text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), clip.why);
+    text += fmt::format("tokens [frame, row, column] {}\n", shown(layout.tokens));
+    text += fmt::format("text tokens {}\n", shown(layout.text));
+  } else {
+    text += fmt::format("tokens for spatial attention [frame, row, column] {}\n",
+                        shown(layout.tokens));
+    text += fmt::format("tokens for temporal attention [frame, place] {}\n",
+                        shown(layout.space_time->temporal));
+  }
+  for (const StepExchange& exchange : clip.exchanges) {
+    text += fmt::format("{}: {} times a step, at most {} from a rank each time\n", exchange.name,
+                        exchange.times,
+                        format_bytes(static_cast<double>(exchange.largest_bytes)));
+  }
+  if (!plan.rank_weights.empty()) {
+    text += fmt::format("speeds: {}\n", fmt::join(plan.rank_weights, ", "));
+  }
+  return text;
+}
+
+}  // namespace reelmesh

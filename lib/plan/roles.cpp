@@ -1,0 +1,92 @@
+#include "plan/roles.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+namespace {
+
+int at_least_one(const std::optional<int>& value) { return value.value_or(1); }
+
+std::vector<RankRange> replicas_of(int first, int count, std::int64_t size) {
+  std::vector<RankRange> replicas;
+  for (int i = 0; i < count; ++i) {
+    replicas.push_back({first + i * static_cast<int>(size), static_cast<int>(size)});
+  }
+  return replicas;
+}
+
+Roles split(const ParallelRequest& request, int ranks) {
+  require(ranks >= 3, Status::unavailable,
+          "parallel.mode = split needs at least 3 ranks, for text, denoising and decoding; the job "
+          "has {}",
+          ranks);
+  const int text = at_least_one(request.text), decode = at_least_one(request.decode);
+  const int replicas = at_least_one(request.replicas);
+  const std::int64_t size = group_size({request.cfg, request.ulysses, request.ring},
+                                       std::max(1, (ranks - text - decode) / replicas));
+  const std::int64_t all = text + replicas * size + decode;
+  require(all == ranks, Status::unavailable,
+          "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {}, and the job "
+          "has {} ranks",
+          text, replicas, size, decode, all, ranks);
+  return {Mode::split, {0, text}, replicas_of(text, replicas, size), {ranks - decode, decode}};
+}
+
+Roles phased(const ParallelRequest& request, int ranks) {
+  const int replicas = at_least_one(request.replicas);
+  const int text = request.text.value_or(ranks), decode = request.decode.value_or(ranks);
+  const std::int64_t size = group_size({request.cfg, request.ulysses, request.ring},
+                                       std::max(1, ranks / replicas));
+  const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});
+  require(needed <= ranks, Status::unavailable,
+          "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
+          "ranks, and the job has {}",
+          text, replicas, size, decode, needed, ranks);
+  return {Mode::phased, {0, text}, replicas_of(0, replicas, size), {0, decode}};
+}
+
+}  // namespace
+
+std::string to_string(const RankRange& ranks) {
+  return ranks.count == 1
+             ? fmt::format("rank {}", ranks.first)
+             : fmt::format("ranks {}-{}", ranks.first, ranks.first + ranks.count - 1);
+}
+
+std::int64_t MeshRequest::product() const {
+  return std::int64_t{1} * cfg.value_or(1) * ulysses.value_or(1) * ring.value_or(1);
+}
+
+std::int64_t group_size(const MeshRequest& request, int available) {
+  const std::int64_t given = request.product();
+  if (request.cfg && request.ulysses && request.ring) return given;
+  return std::max(given, available / given * given);
+}
+
+std::string Roles::of(int rank) const {
+  std::string role;
+  const auto add = [&](bool has, const char* name) {
+    if (has) role += fmt::format("{}{}", role.empty() ? "" : "+", name);
+  };
+  add(text.contains(rank), "text");
+  add(std::ranges::any_of(denoise, [&](const RankRange& range) { return range.contains(rank); }),
+      "denoise");
+  add(decode.contains(rank), "decode");
+  return role.empty() ? "idle" : role;
+}
+
+Roles assign_roles(const ParallelRequest& request, int ranks) {
+  Mode mode = request.mode;
+  if (mode == Mode::automatic) {
+    // In phased mode no rank waits for another stage. Who names text or decode ranks that leave
+    // some for denoising wants the stages apart.
+    const bool named = request.text.has_value() || request.decode.has_value();
+    const bool apart = at_least_one(request.text) + at_least_one(request.decode) < ranks;
+    mode = named && apart ? Mode::split : Mode::phased;
+  }
+  return mode == Mode::split ? split(request, ranks) : phased(request, ranks);
+}
+
+}  // namespace reelmesh

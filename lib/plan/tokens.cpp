@@ -1,0 +1,128 @@
+#include "plan/tokens.hpp"
+
+#include <algorithm>
+#include <queue>
+
+#include "plan/bisect.hpp"
+
+namespace reelmesh {
+namespace {
+
+double weight_of(const RankWeights& weights, int rank) {
+  return weights.empty() ? 1.0 : weights.at(static_cast<std::size_t>(rank));
+}
+
+struct Evenness {
+  double makespan = 0;
+  std::int64_t smallest = 0;  // box
+  bool better_than(const Evenness& other) const {
+    return makespan != other.makespan ? makespan < other.makespan : smallest > other.smallest;
+  }
+};
+
+Evenness evenness_of(const Layout& layout, const RankWeights& weights) {
+  Evenness found{makespan(layout, weights), numel(layout.global())};
+  for (int r = 0; r < layout.ranks(); ++r) {
+    found.smallest = std::min(found.smallest, layout.box(r).numel());
+  }
+  return found;
+}
+
+// Of a grid of equal ranks, without its boxes.
+Evenness evenness_of(const Shape& grid, const std::vector<int>& parts) {
+  Evenness found{1, 1};
+  for (std::size_t axis = 0; axis < grid.size(); ++axis) {
+    found.makespan *= static_cast<double>((grid[axis] + parts[axis] - 1) / parts[axis]);
+    found.smallest *= grid[axis] / parts[axis];
+  }
+  return found;
+}
+
+std::vector<int> divisors(int n) {
+  std::vector<int> all;
+  for (int i = 1; i <= n; ++i) {
+    if (n % i == 0) all.push_back(i);
+  }
+  return all;
+}
+
+}  // namespace
+
+double makespan(const Layout& layout, const RankWeights& weights,
+                const std::function<double(const Box&)>& cost) {
+  double longest = 0;
+  for (int r = 0; r < layout.ranks(); ++r) {
+    longest = std::max(longest, cost(layout.box(r)) / weight_of(weights, r));
+  }
+  return longest;
+}
+
+double makespan(const Layout& layout, const RankWeights& weights) {
+  return makespan(layout, weights, [](const Box& box) { return static_cast<double>(box.numel()); });
+}
+
+Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights& weights) {
+  const std::vector<int> rows{1, ranks, 1}, frames{ranks, 1, 1};
+  if (shard == Shard::height) return Layout::grid(grid, rows, weights);
+  if (shard == Shard::frames) return Layout::grid(grid, frames, weights);
+  const bool alike = std::ranges::adjacent_find(weights, std::not_equal_to<>()) == weights.end();
+  const auto of_parts = [&](const std::vector<int>& parts) {
+    return alike ? evenness_of(grid, parts)
+                 : evenness_of(Layout::grid(grid, parts, weights), weights);
+  };
+  // Candidates, the preferred first: rows alone, then grids with few parts in time.
+  std::vector<int> best = rows;
+  Evenness evenness = of_parts(rows);
+  bool found = shard == Shard::automatic;
+  for (const int in_time : divisors(ranks)) {
+    for (const int columns : divisors(ranks / in_time)) {
+      const std::vector<int> parts{in_time, ranks / in_time / columns, columns};
+      const bool is_grid = std::ranges::count_if(parts, [](int n) { return n > 1; }) >= 2;
+      if (shard == Shard::grid && !is_grid) continue;
+      const Evenness candidate = of_parts(parts);
+      if (found && !candidate.better_than(evenness)) continue;
+      best = parts;
+      evenness = candidate;
+      found = true;
+    }
+  }
+  // A prime number of ranks has no grid: rows are cut.
+  Layout layout = Layout::grid(grid, best, alike ? RankWeights{} : weights);
+  if (shard != Shard::automatic) return layout;
+  std::vector<Layout> others{bisected(grid, ranks)};
+  if (!alike) others.push_back(bisected_by_weight(grid, weights));
+  for (const Layout& other : others) {
+    const RankWeights of_ranks = alike ? RankWeights{} : weights;
+    const Evenness candidate = evenness_of(other, of_ranks);
+    if (!candidate.better_than(evenness)) continue;
+    layout = other;
+    evenness = candidate;
+  }
+  return layout;
+}
+
+Layout text_layout(std::int64_t tokens, const Layout& video, const RankWeights& weights) {
+  std::vector<std::int64_t> share(static_cast<std::size_t>(video.ranks()), 0);
+  using Finish = std::pair<double, int>;  // of a rank with one token more
+  std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
+  const auto finish = [&](int rank) {
+    const std::int64_t held = video.box(rank).numel() + share[static_cast<std::size_t>(rank)];
+    return Finish{static_cast<double>(held + 1) / weight_of(weights, rank), rank};
+  };
+  for (int rank = 0; rank < video.ranks(); ++rank) next.push(finish(rank));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const int first = next.top().second;
+    next.pop();
+    ++share[static_cast<std::size_t>(first)];
+    next.push(finish(first));
+  }
+  std::vector<Box> boxes;
+  std::int64_t first = 0;
+  for (const std::int64_t count : share) {
+    boxes.push_back({{first}, {count}});
+    first += count;
+  }
+  return {{tokens}, std::move(boxes)};
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,18 @@
+#include "plan/workload.hpp"
+
+namespace reelmesh {
+
+std::int64_t StageMemory::total() const {
+  // Measured: blocks of unlike sizes leave up to a tenth of what is in use as holes.
+  return weights + working + working / 10;
+}
+
+Shape DenoiseWorkload::tokens() const {
+  Shape tokens;
+  for (std::size_t axis = 0; axis < latents.size(); ++axis) {
+    tokens.push_back((latents[axis] + patch.at(axis) - 1) / patch[axis]);
+  }
+  return tokens;
+}
+
+}  // namespace reelmesh

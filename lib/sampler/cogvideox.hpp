@@ -1,0 +1,53 @@
+#pragma once
+// CogVideoX's samplers, as diffusers has them.
+#include <memory>
+#include <string_view>
+
+#include "sampler/sampler.hpp"
+#include "sampler/schedule.hpp"
+
+namespace reelmesh {
+
+enum class SamplerKind {
+  ddim,  ///< CogVideoXDDIMScheduler: without noise
+  dpm,   ///< CogVideoXDPMScheduler: stochastic DPM-Solver++ (2M)
+};
+
+/// "CogVideoXDDIMScheduler" or "CogVideoXDPMScheduler", the _class_name of scheduler_config.json.
+/// Throws Error(data) for anything else.
+SamplerKind sampler_kind_of_class(std::string_view name);
+/// "ddim" or "dpm", the sample.scheduler of a job. Throws Error(usage) for anything else.
+SamplerKind sampler_kind_of_option(std::string_view name);
+std::string_view class_of(SamplerKind kind);  ///< the _class_name
+
+/// Draws no noise and keeps nothing between steps.
+class DdimSampler final : public Sampler {
+ public:
+  explicit DdimSampler(Schedule schedule) : schedule_(std::move(schedule)) {}
+  int calls() const override { return schedule_.calls(); }
+  double timestep(int i) const override { return schedule_.timestep(i); }
+  void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
+            const DrawNoise& draw) const override;
+
+ private:
+  Schedule schedule_;
+};
+
+/// Keeps the clean latents that the last step predicted. Draws noise once on the first and the last
+/// step and twice on all others, where the reference draws one and throws it away.
+class DpmSampler final : public Sampler {
+ public:
+  explicit DpmSampler(Schedule schedule) : schedule_(std::move(schedule)) {}
+  int calls() const override { return schedule_.calls(); }
+  double timestep(int i) const override { return schedule_.timestep(i); }
+  int draws(int i) const { return i == 0 || schedule_.target(i) < 0 ? 1 : 2; }
+  void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
+            const DrawNoise& draw) const override;
+
+ private:
+  Schedule schedule_;
+};
+
+std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, Schedule schedule);
+
+}  // namespace reelmesh

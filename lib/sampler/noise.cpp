@@ -1,0 +1,39 @@
+#include "sampler/noise.hpp"
+
+namespace reelmesh {
+namespace {
+
+void round_to(DType dtype, std::span<float> values) {
+  if (dtype == DType::float32) return;
+  visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (float& value : values) value = static_cast<float>(T(value));
+  });
+}
+
+void draw(const NoiseRule& rule, std::int64_t arrays, DType dtype, TorchGenerator& generator,
+          const Shape& global, const Shape& offset, const Shape& extent, std::span<float> out) {
+  expect(static_cast<std::int64_t>(out.size()) == numel(extent), "noise of {} for {} numbers",
+         to_string(extent), out.size());
+  if (rule.channels_first) {
+    fill_noise_by_channel(generator, global, offset, extent, arrays, out.data());
+  } else {
+    expect(arrays == 1, "{} arrays of noise in the order of the latents", arrays);
+    fill_noise(generator, global, offset, extent, out.data());
+  }
+  round_to(dtype, out);
+}
+
+}  // namespace
+
+void draw_initial_noise(const NoiseRule& rule, TorchGenerator& generator, const Shape& global,
+                        const Shape& offset, const Shape& extent, std::span<float> out) {
+  draw(rule, 1, rule.initial, generator, global, offset, extent, out);
+}
+
+void draw_step_noise(const NoiseRule& rule, TorchGenerator& generator, const Shape& global,
+                     const Shape& offset, const Shape& extent, std::span<float> out) {
+  draw(rule, rule.arrays_in_step, rule.in_step, generator, global, offset, extent, out);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,17 @@
+#pragma once
+#include <memory>
+
+#include "sampler/guidance.hpp"
+#include "sampler/noise.hpp"
+#include "sampler/sampler.hpp"
+
+namespace reelmesh {
+
+/// How a clip is sampled: what differs between pipelines beside the model itself.
+struct SamplingRecipe {
+  std::shared_ptr<const Sampler> sampler;
+  Guidance guidance;
+  NoiseRule noise;
+};
+
+}  // namespace reelmesh
