@@ -134,7 +134,7 @@ class LimitTest(PlanCase):
                 tight["device.memory-limit"] = max(r["memory"]["peak"] for r in other) - 1
             planned = self.planned(tight, "--ranks", ranks)
             self.assertTrue(planned["in_turn"])
-            self.assertIn("take turns", planned["description"])
+            self.assertIn("offloaded", planned["description"])
             self.make(tight, ranks)
             for i in range(2):
                 clip = read_clip(tight["output.path"], i)
