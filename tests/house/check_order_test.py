@@ -33,7 +33,8 @@ class Order(unittest.TestCase):
                  "lib/layout/move.hpp": '#include "layout/sharded.hpp"\n#include "plan/plan.hpp"',
                  "lib/layout/sharded.hpp": "#include <mpi.h>"}
         self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"mpi\.h")),
-                         [["plan/plan.hpp", "layout/move.hpp", "layout/sharded.hpp", "mpi.h"]])
+                         [["lib/plan/plan.hpp", "lib/layout/move.hpp", "lib/layout/sharded.hpp",
+                           "mpi.h"]])
         self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"comm/.*")), [])
 
 
