@@ -43,8 +43,8 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
   if constexpr (cuda_built) {
     if (bias.empty() && attends_at_once(queries.tensor, keys.count())) {
       const Shape& shape = queries.tensor.shape();
-      const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]},
-                                       queries.tensor.dtype(), queries.tensor.device());
+      Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]},
+                                 queries.tensor.dtype(), queries.tensor.device());
       if (out.empty()) return out;
       trace::recorder().flops += 4 * out.numel() * keys.count();
       gpu::fused_attention(queries, keys, values, scale, out);

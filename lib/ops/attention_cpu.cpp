@@ -162,7 +162,7 @@ class Streamed : public Attention::Work {
     expect(keys_ > 0 || numel(shape_) == 0, "attention without keys");
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     if (numel(shape_) == 0) return Tensor::empty(shape_, dtype_of<T>());
-    const Tensor out =
+    Tensor out =
         dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(shape_, dtype_of<T>());
     parallel_for(sequences * queries, 16, [&](std::int64_t row) {
       const std::int64_t sequence = row / queries, query = row % queries;

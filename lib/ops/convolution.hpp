@@ -57,7 +57,7 @@ class Convolution {
   /// both directions by repeating pixels; `want` counts pixels of the result. previous: the kt − 1
   /// frames before x in the same pieces, or no pieces: frame 0 of x stands for them.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
-           const Tensor& out, Tiles tiles) const;
+           Tensor& out, Tiles tiles) const;
 
   /// All columns of the rows `want` from one piece, x: [frame, row, column, in] holding window
   /// `have`; → [frame, row, column, out]. Enlarged where want.height is 2·have.height. previous:

@@ -58,8 +58,11 @@ void* scratch(std::size_t slot, std::int64_t elements, DType dtype) {
   return thread_scratch(slot, static_cast<std::size_t>(elements * size_of(dtype)));
 }
 
-std::byte* at(const Tensor& x, std::int64_t element) {
+std::byte* at(Tensor& x, std::int64_t element) {
   return static_cast<std::byte*>(x.raw()) + element * size_of(x.dtype());
+}
+const std::byte* at(const Tensor& x, std::int64_t element) {
+  return static_cast<const std::byte*>(x.raw()) + element * size_of(x.dtype());
 }
 
 // The same values in another type, converted by all threads.
@@ -76,7 +79,7 @@ Tensor as(DType dtype, const Tensor& x) {
 
 // The rows as one tensor on their device: all threads read some while others are on their way.
 Tensor on_device(const WeightRows& weight) {
-  const Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
+  Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
   if constexpr (cuda_built) {
     if (all.empty()) return all;
     const std::int64_t row_bytes = weight.in * size_of(weight.dtype);

@@ -137,7 +137,7 @@ Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor&
 
 // Spatial norm and the activation that always follows it.
 void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
-                             const Tensor& out) const {
+                             Tensor& out) const {
   const std::int64_t frames = x.shape(0);
   ops::SpatialNorm spatial;
   spatial.statistics = state.image.statistics(x, config_.groups, config_.norm_eps);

@@ -71,7 +71,7 @@ class CogVideoXTransformer final : public Denoiser {
     ops::HeadNorm query_norm, key_norm;
     ops::Linear up, down;
   };
-  void run_block(const Block& block, const CogVideoXPlacement& placement, const Tensor& z,
+  void run_block(const Block& block, const CogVideoXPlacement& placement, Tensor& z,
                  const Tensor& time) const;
 
   CogVideoXConfig config_;

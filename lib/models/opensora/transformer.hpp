@@ -90,9 +90,9 @@ class STDiT final : public Denoiser {
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
   void attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
-                      std::size_t keys_values, const Tensor& x) const;
-  void feed_forward(const Block& block, const Tensor& table, const Tensor& x) const;
-  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& x,
+                      std::size_t keys_values, Tensor& x) const;
+  void feed_forward(const Block& block, const Tensor& table, Tensor& x) const;
+  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                   std::span<const STDiTContext> contexts, const Tensor& time) const;
 
   STDiTConfig config_;

@@ -80,7 +80,7 @@ class Work final : public ops::Attention::Work {
 
   Tensor finish() override {
     expect(keys_ > 0 || total_.empty(), "attention without keys");
-    const Tensor out = Tensor::empty(total_.shape(), queries_.tensor.dtype(), device());
+    Tensor out = Tensor::empty(total_.shape(), queries_.tensor.dtype(), device());
     const std::int64_t channels = total_.shape(3);
     visit_float(out.dtype(), [&](auto type) {
       using T = decltype(type);

@@ -28,7 +28,7 @@ class WideWork final : public ops::Attention::Work {
     const Shape& shape = queries_.tensor.shape();
     const std::int64_t count = queries_.count(), channels = shape[4];
     const std::int64_t pairs = shape[1] * shape[3];  // of a sequence
-    const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
+    Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
                                      queries_.tensor.device());
     if (out.empty()) return out.to(queries_.tensor.dtype());
     expect(!keys_.empty(), "attention without keys");
@@ -37,7 +37,7 @@ class WideWork final : public ops::Attention::Work {
       const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
       for (std::int64_t first = 0; first < count; first += queries_at_once) {
         const std::int64_t some = std::min(queries_at_once, count - first);
-        const Tensor scores =
+        Tensor scores =
             linear(queries.rows(pair, 1).reshape({count, channels}).rows(first, some), keys, {},
                    ops::Activation::none);
         const Tensor bias =
@@ -62,7 +62,7 @@ class WideWork final : public ops::Attention::Work {
   static Tensor by_head(const ops::Rows& rows) {
     const Shape& s = rows.tensor.shape();
     const std::int64_t sequences = rows.sequences, count = rows.count();
-    const Tensor out = Tensor::empty({sequences * s[1] * s[3], count, s[4]}, rows.tensor.dtype(),
+    Tensor out = Tensor::empty({sequences * s[1] * s[3], count, s[4]}, rows.tensor.dtype(),
                                      rows.tensor.device());
     const std::int64_t token = s[1] * s[2] * s[3] * s[4], item = s[2] * s[3] * s[4];
     const std::int64_t head = count * s[4];  // of the result
@@ -85,7 +85,7 @@ class WideWork final : public ops::Attention::Work {
     const Tensor& first = additions.front();
     const std::int64_t channels = first.shape(2);
     const std::int64_t row = turned ? 1 : channels, channel = turned ? count : 1;
-    const Tensor out = Tensor::empty(turned ? Shape{channels, count} : Shape{count, channels},
+    Tensor out = Tensor::empty(turned ? Shape{channels, count} : Shape{count, channels},
                                      DType::float32, first.device());
     for (const Tensor& addition : additions) {
       const std::int64_t rows = addition.shape(1);

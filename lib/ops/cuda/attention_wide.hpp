@@ -10,6 +10,6 @@ std::unique_ptr<ops::Attention::Work> wide_attention_work(const ops::Rows& queri
 
 /// Rows of scores ← softmax(scale·row + bias). scores: float32 [row, key]; bias: as scores, or
 /// empty.
-void softmax_rows(const Tensor& scores, float scale, const Tensor& bias);
+void softmax_rows(Tensor& scores, float scale, const Tensor& bias);
 
 }  // namespace reelmesh::gpu

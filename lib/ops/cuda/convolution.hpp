@@ -15,7 +15,7 @@ class Convolution {
 
   /// As ops::Convolution::run, whose checks have been made.
   void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-           const ops::ImageBox& want, const Tensor& out, ops::Tiles which) const;
+           const ops::ImageBox& want, Tensor& out, ops::Tiles which) const;
 
   std::int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
 

@@ -121,7 +121,7 @@ class Convolutions {
  public:
   explicit Convolutions(Device device) : device_(device), library_(dnn::library(device)) {}
 
-  void run(const Tensor& x, const Tensor& w, const Tensor& y) {
+  void run(const Tensor& x, const Tensor& w, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     if (of_w[1] == 1) {  // of single frames: two spatial axes, all frames are items
       for (Shape* shape : {&of_x, &of_y}) {
@@ -153,7 +153,7 @@ class Convolutions {
 
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, const Tensor& y) {
+void convolve(const Tensor& x, const Tensor& w, Tensor& y) {
   cuda::one_of<Convolutions>(x.device()).run(x, w, y);
 }
 

@@ -7,6 +7,6 @@ namespace reelmesh::gpu {
 /// rounded once. x: [item, frame, row, column, in], w: [out, kt, 3, 3, in], y: [item, frames − kt +
 /// 1, rows − 2, columns − 2, out], of one floating type, channels in multiples of 8. One algorithm
 /// for the shapes, without a sum whose order is left to chance.
-void convolve(const Tensor& x, const Tensor& w, const Tensor& y);
+void convolve(const Tensor& x, const Tensor& w, Tensor& y);
 
 }  // namespace reelmesh::gpu

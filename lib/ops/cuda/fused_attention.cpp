@@ -247,16 +247,16 @@ bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, const Tensor& out) {
+                     float scale, Tensor& out) {
   const Device device = out.device();
   const std::int64_t batch = out.shape(1), heads = out.shape(2), channels = out.shape(3);
   const std::int64_t sequences = queries.sequences, count = queries.count();
   if (count < least_queries) {
     expect(sequences == 1, "{} sequences of {} queries", sequences, count);
     const Shape& own = queries.tensor.shape();
-    const Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
+    Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
                                       queries.tensor.dtype(), device);
-    const Tensor result =
+    Tensor result =
         Tensor::empty({least_queries, batch, heads, channels}, out.dtype(), device);
     more.rows(0, count).copy_from(queries.tensor);
     fused_attention({more, queries.part}, keys, values, scale, result);
