@@ -44,8 +44,8 @@ std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& 
 struct Heads {
   std::int64_t first, all;
 };
-void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to,
-                std::int64_t count, std::int64_t channels) {
+void copy_heads(const Tensor& source, Heads from, Tensor& target, Heads to, std::int64_t count,
+                std::int64_t channels) {
   if (source.empty() || target.empty()) return;
   const std::int64_t rows = source.numel() / (from.all * channels);
   // Both boxes begin at their heads' place in one global order, so that offsets agree.
@@ -56,7 +56,7 @@ void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to
 
 // Copies `source`, row after row, to the rows `places` of `target`, ascending: equally long runs of
 // them at equal distances, as tokens of a box in the global order are, go together.
-void place_rows(const Tensor& source, std::span<const std::int64_t> places, const Tensor& target) {
+void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tensor& target) {
   const std::size_t count = places.size();
   const auto run_at = [&](std::size_t i) {
     std::size_t length = 1;
@@ -75,8 +75,9 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, cons
     const std::int64_t keys = static_cast<std::int64_t>(length), first = places[begin];
     const std::int64_t row = target.numel() / target.shape(0);
     const Box box{{0, 0, 0}, {runs, keys, row}};
-    copy_box(box, source.rows(static_cast<std::int64_t>(begin), runs * keys), box,
-             target.rows(first, target.shape(0) - first), {{0, 0, 0}, {runs, distance, row}});
+    Tensor rows = target.rows(first, target.shape(0) - first);
+    copy_box(box, source.rows(static_cast<std::int64_t>(begin), runs * keys), box, rows,
+             {{0, 0, 0}, {runs, distance, row}});
   }
 }
 
@@ -154,7 +155,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
-    const Tensor place = queries.all.rows(row, mesh_.tokens(rank));
+    Tensor place = queries.all.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
     if (rank == me) {
       const std::int64_t count = mesh_.heads(me);

@@ -7,7 +7,7 @@ namespace reelmesh::pipeline {
 namespace {
 
 Tensor part_of(const Tensor& whole, const Box& box, Device device) {
-  const Tensor part = Tensor::empty(box.extent, whole.dtype());
+  Tensor part = Tensor::empty(box.extent, whole.dtype());
   copy_box(box, whole, whole_box(whole.shape()), part, box);
   return part.on(device);
 }

@@ -15,7 +15,7 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
   const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
   const std::int64_t channels = embeddings.shape(2);
   const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
-  const Tensor out = Tensor::empty({tokens, channels}, DType::float32);
+  Tensor out = Tensor::empty({tokens, channels}, DType::float32);
   for (std::int64_t t = 0; t < tokens; ++t) {
     out.rows(t, 1).copy_from(values.rows(t * texts + text, 1));
   }

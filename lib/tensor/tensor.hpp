@@ -76,7 +76,7 @@ class Tensor {
   Tensor on(Device device) const;
   Tensor clone() const;
   /// Takes the values of `other`, of the same shape and type, which may be on another device.
-  void copy_from(const Tensor& other) const;
+  void copy_from(const Tensor& other);
 
  private:
   [[noreturn]] void misplaced(Device device) const;

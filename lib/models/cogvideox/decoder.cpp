@@ -112,7 +112,7 @@ ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
     Shape shape = values.shape();
     const std::int64_t frames = shape[0];
     shape[0] = 2;
-    const Tensor two = Tensor::empty(shape, values.dtype(), values.device());
+    Tensor two = Tensor::empty(shape, values.dtype(), values.device());
     const auto keep = [&](std::int64_t place, const Tensor& frame) {
       two.rows(place, 1).copy_from(frame);
     };
