@@ -17,7 +17,7 @@ class HostJourney final : public Journey {
  public:
   HostJourney(MPI_Comm comm, std::span<const Message> sends, std::span<const Message> receives)
       : sends_(sends.begin(), sends.end()), receives_(receives.begin(), receives.end()) {
-    for (const Message& m : receives_) {
+    for (Message& m : receives_) {
       requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
     }
     for (const Message& m : sends_) {

@@ -105,11 +105,11 @@ class MpiJourney final : public Journey {
   struct Part {
     Message message;
     std::unique_ptr<PinnedBlock> block;
-    const Tensor& tensor() const { return message.tensor; }
-    void* address() const { return tensor().address_on(tensor().device()); }
+    Tensor& tensor() { return message.tensor; }
+    void* address() { return tensor().address_on(tensor().device()); }
   };
 
-  void copy(void* into, const void* from, const Part& part, cudaMemcpyKind kind) {
+  void copy(void* into, const void* from, Part& part, cudaMemcpyKind kind) {
     cuda::check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(part.tensor().bytes()), kind,
                                 road_->copies.get()),
                 "cudaMemcpyAsync");

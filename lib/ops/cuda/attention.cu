@@ -104,7 +104,7 @@ class Work final : public ops::Attention::Work {
            rows.part * part * size_of(rows.tensor.dtype());
   }
 
-  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) const {
+  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) {
     const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
     AttentionArguments p{};
     p.queries = first_of(queries_);
