@@ -16,20 +16,6 @@ Precision precision_of(const Job& job, const Conditions& conditions) {
   return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products};
 }
 
-TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
-                           const Precision& precision) {
-  const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
-  return {config.num_layers,
-          t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
-          t5_weight_bytes(config, {0, 0, true, false}, precision),
-          [=](const DeviceMap::Stage& stage) {
-            const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
-            return StageMemory{t5_weight_bytes(config, part, precision),
-                               t5_working_bytes(config, tokens, precision),
-                               thread_bytes(t5_tensors(config, part), precision)};
-          }};
-}
-
 // The index of this format, or the number of formats.
 std::size_t index_of(const std::vector<ClipFormat>& formats, const ClipFormat& format) {
   return static_cast<std::size_t>(std::ranges::find(formats, format) - formats.begin());
@@ -85,6 +71,20 @@ Plan plan_clips(const Job& job, const Family& family, const std::vector<Clip>& c
 }
 
 }  // namespace
+
+TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
+                           const Precision& precision) {
+  const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
+  return {config.num_layers,
+          t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
+          t5_weight_bytes(config, {0, 0, true, false}, precision),
+          [=](const DeviceMap::Stage& stage) {
+            const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
+            return StageMemory{t5_weight_bytes(config, part, precision),
+                               t5_working_bytes(config, tokens, precision),
+                               thread_bytes(t5_tensors(config, part), precision)};
+          }};
+}
 
 Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int> node_of,
                          DType products, bool on_gpu) {

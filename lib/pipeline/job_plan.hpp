@@ -6,6 +6,9 @@
 
 namespace reelmesh::pipeline {
 
+/// The text encoder for texts of at most so many tokens.
+TextWorkload text_workload(const T5Config& config, std::int64_t tokens, const Precision& precision);
+
 /// What a job is planned for, the same on all ranks.
 struct Conditions {
   PlanMachine machine;

@@ -13,7 +13,7 @@
 
 #include "base/trace.hpp"
 #include "models/cogvideox/decoder.hpp"
-#include "plan/decode.hpp"
+#include "models/decode_layouts.hpp"
 #include "tensor/memory.hpp"
 
 namespace {
@@ -72,9 +72,9 @@ int main(int argc, char** argv) {
   const auto config = CogVideoXVaeConfig::read(Config::read(folder / "config.json"));
   const CogVideoXDecoder decoder(Checkpoint::open(folder, "diffusion_pytorch_model"), config,
                                  dtype);
-  const Layout layout =
-      decode_layout(shape[2], shape[3], world.size()).with_axis(0, shape[1]).with_axis(0, shape[0]);
-  Sharded latents{Tensor::empty(own_box(layout, world).extent, DType::float32), layout, world};
+  const DecodeLayout layout = test::cogvideox_decode_layout(config, shape, world.size());
+  const Layout cut = layout.latents.with_axis(1, shape[1]);
+  Sharded latents{Tensor::empty(own_box(cut, world).extent, DType::float32), cut, world};
   std::mt19937 random(static_cast<unsigned>(world.rank()));
   std::normal_distribution<float> normal;
   for (float& x : latents.local.span<float>()) x = normal(random);
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     const std::int64_t start = trace::now_ns();
     const double processor = processor_seconds();
     waited = 0;
-    const Sharded video = decoder.pixels(latents);
+    const Sharded video = decoder.pixels(latents, layout);
     const double busy = processor_seconds() - processor - waited;
     world.barrier();
     const double seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;

@@ -13,7 +13,10 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "bench/bench_main.hpp"
+#include "models/cogvideox/transformer.hpp"
 #include "pipeline/denoise.hpp"
+#include "pipeline/families/cogvideox.hpp"
+#include "plan/denoise.hpp"
 #include "sampler/generator.hpp"
 
 namespace {
@@ -28,41 +31,51 @@ void bench(const std::vector<std::string>& words) {
                              root / "tokenizer", root / "scheduler"});
   const CogVideoXConfig& config = model.transformer;
   const DType dtype = words.at(3) == "bfloat16" ? DType::bfloat16 : DType::float32;
+  const int steps = std::stoi(words.at(2));
   pipeline::Clip clip;
-  clip.record.steps = std::stoi(words.at(2));
-  clip.record.guidance = 6;
-  clip.branches.resize(2, std::vector<std::int32_t>(std::size_t(config.max_text_tokens)));
-  clip.latent_frames =
-      (std::stoi(words.at(1)) - 1) / config.temporal_compression + config.patch.frames;
-  clip.latent_height = config.sample_height;
-  clip.latent_width = config.sample_width;
+  clip.record.steps = steps;
+  clip.texts.resize(2, std::vector<std::int32_t>(std::size_t(config.max_text_tokens)));
+  clip.format.branches = 2;
+  clip.latents = {(std::stoi(words.at(1)) - 1) / config.temporal_compression + config.patch.frames,
+                  config.sample_height, config.sample_width};
+  clip.latent_channels = config.in_channels;
+  clip.sampling = {.sampler = make_sampler(model.sampler, Schedule(model.scheduler, steps)),
+                   .guidance = {6, false, steps, config.out_channels},
+                   .noise = {.initial = dtype, .in_step = dtype}};
   MeshRequest request;
   if (words.size() > 4) {
     request = {std::stoi(words.at(4)), std::stoi(words.at(6)), std::stoi(words.at(5))};
   }
-  const DenoiseSizes sizes = clip.sizes(config, dtype);
-  const DenoiseLayout layout = denoise_layout(request, Shard::automatic, sizes, world.size());
-  const Layout text = pipeline::context_layout(layout, 2, config.text_channels);
+  const DenoiseWorkload workload =
+      pipeline::cogvideox_workload(config, model.vae, clip.latents, 0, 2, config.max_text_tokens, 1,
+                                   {dtype, dtype})
+          .denoise;
+  const ChosenLayout chosen = choose_layout(workload, request, Shard::automatic, world.size());
+  const Layout text =
+      chosen.layout.conditioning(config.max_text_tokens, 2, config.text_channels);
   const Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
   TorchGenerator generator(1);
   fill_noise(generator, text.global(), own_box(text, world).offset, own_box(text, world).extent,
              context.data<float>());
-  const CogVideoXTransformer transformer(model.transformer_weights(), config, dtype);
+  const CogVideoXTransformer transformer(model.paths.open_transformer(), config, dtype);
 
   double fastest = 1e300;
-  world.barrier();
-  std::int64_t since = trace::now_ns();
-  const Tensor own = context.to(dtype);
-  pipeline::denoise_batch({clip}, transformer, model.scheduler, world, layout, {&own, 1}, [&] {
+  const pipeline::Batch batch{clip};
+  const Conditioning conditioning{context.to(dtype)};
+  pipeline::Denoising denoising(world, chosen.layout, batch, {&conditioning, 1}, transformer);
+  while (!denoising.finished()) {
+    world.barrier();
+    const std::int64_t since = trace::now_ns();
+    denoising.step();
     const double seconds = world.max(static_cast<double>(trace::now_ns() - since) * 1e-9);
     fastest = std::min(fastest, seconds);
-    since = trace::now_ns();
-  });
+  }
   const double sent = world.sum(static_cast<double>(trace::recorder().bytes_sent));
   if (world.rank() != 0) return;
   fmt::print("{} ranks, {}, {} tokens: {:.3f} s a step, {} sent a step and rank ({})\n",
-             world.size(), to_string(layout.mesh), sizes.text_tokens + numel(sizes.grid), fastest,
-             format_bytes(sent / clip.record.steps / world.size()), layout.why);
+             world.size(), to_string(chosen.layout.mesh),
+             workload.text_tokens + numel(workload.tokens()), fastest,
+             format_bytes(sent / steps / world.size()), chosen.why);
 }
 
 }  // namespace

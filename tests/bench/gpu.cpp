@@ -125,16 +125,18 @@ void around(Bench& bench) {
     };
   });
   bench.add("step/guidance", 0, 3 * latent, [&] {
-    return [a = latents(), b = latents(), out = latents()] { combine_guidance(6, a, b, out); };
+    return [a = latents(), b = latents()]() mutable { guide_channels(6, b.shape(1), a, b); };
   });
   bench.add("step/ddim", 0, 3 * latent, [&] {
-    return [v = latents(), x = latents()] { ddim_step({0.5F, 0.5F, 0.5F, 0.5F}, v, x); };
+    return [v = latents(), x = latents()]() mutable {
+      ddim_step({0.5F, 0.5F, 0.5F, 0.5F}, v, x);
+    };
   });
   bench.add("step/dpm", 0, 6 * latent, [&] {
     DpmCoefficients c{};
     c.sample = 0.5F;
     c.second_order = true;
-    return [=, v = latents(), noise = latents(), clean = latents(), x = latents()] {
+    return [=, v = latents(), noise = latents(), clean = latents(), x = latents()]() mutable {
       dpm_step(c, v, noise, clean, x);
     };
   });

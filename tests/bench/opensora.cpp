@@ -16,7 +16,8 @@
 #include "bench/bench_main.hpp"
 #include "models/checkpoints/random_model.hpp"
 #include "models/opensora/transformer.hpp"
-#include "plan/space_time.hpp"
+#include "pipeline/families/opensora.hpp"
+#include "plan/denoise.hpp"
 
 namespace {
 
@@ -44,12 +45,16 @@ void bench(const std::vector<std::string>& words) {
                     dtype);
   const std::int64_t side = std::stoi(words.at(3));
   const STDiTClip clip{{std::stoi(words.at(2)), side / 8, side / 8}, side, side, 8};
-  const SpaceTime layouts =
-      space_time_layout(Shard::automatic, clip.tokens(config.patch), world.size());
+  const DenoiseWorkload workload =
+      pipeline::opensora_workload(config, {}, clip.latents, clip.latents[0], 20, 1, {dtype, dtype})
+          .denoise;
+  const DenoiseLayout layout =
+      choose_layout(workload, {}, Shard::automatic, world.size()).layout;
   const std::int64_t clips = words.size() > 6 ? std::stoi(words[6]) : 1;
-  const STDiTPlacement placement(config, world, layouts, clip, clips);
+  const STDiTPlacement placement(model, world, layout.space_time.value(), clip, clips);
   const Tensor latents =
-      Tensor::zeros(own_box(placement.latents(config.in_channels), world).extent, DType::float32);
+      Tensor::zeros(own_box(layout.latents.with_axis(1, config.in_channels), world).extent,
+                    DType::float32);
   for (std::int64_t i = 0; i < latents.numel(); ++i) {
     latents.data<float>()[i] = static_cast<float>(i % 13) / 6 - 1;
   }
@@ -73,7 +78,7 @@ void bench(const std::vector<std::string>& words) {
   std::cout << fmt::format(
       "{} ranks, {} x tokens {}, {} layers, {}: {:.3f} s a call, {:.3f} s of the processor, {:.3f} "
       "TFLOP, {} sent\n",
-      world.size(), clips, to_string(layouts.grid.global()), config.layers, name_of(dtype), fastest,
+      world.size(), clips, to_string(layout.tokens.global()), config.layers, name_of(dtype), fastest,
       processor, flops * 1e-12, format_bytes(sent));
 }
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/background.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -15,7 +16,7 @@ Tensor of(std::vector<int>& values) {
 }
 
 TEST(Group, RangesShareTheWorldOut) {
-  const Group world = Group::world();
+  const Group world = test::world();
   const Group first = world.range(0, 1);
   EXPECT_EQ(first.member(), world.rank() == 0);
   EXPECT_EQ(first.size(), world.rank() == 0 ? 1 : 0);
@@ -28,7 +29,7 @@ TEST(Group, RangesShareTheWorldOut) {
 }
 
 TEST(Group, StandsInAnotherOrder) {
-  const Group world = Group::world();
+  const Group world = test::world();
   std::vector<int> backwards;
   for (int r = world.size(); r-- > 0;) backwards.push_back(r);
   const Group group = world.in_order(backwards);
@@ -38,7 +39,7 @@ TEST(Group, StandsInAnotherOrder) {
 }
 
 TEST(Group, SumsIntegersInPlace) {
-  const Group world = Group::world();
+  const Group world = test::world();
   std::vector<std::int64_t> values{1, world.rank(), std::int64_t{1} << 60};
   world.sum(values);
   const std::int64_t n = world.size();
@@ -46,7 +47,7 @@ TEST(Group, SumsIntegersInPlace) {
 }
 
 TEST(Group, ReductionsAndBroadcast) {
-  const Group world = Group::world();
+  const Group world = test::world();
   EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);
   EXPECT_EQ(world.min(1.5 + world.rank()), 1.5);
   EXPECT_EQ(world.sum(2.0), 2.0 * world.size());
@@ -55,7 +56,7 @@ TEST(Group, ReductionsAndBroadcast) {
 }
 
 TEST(Group, GathersBlocksOfUnlikeSizes) {
-  const Group world = Group::world();
+  const Group world = test::world();
   const std::string mine(static_cast<std::size_t>(world.rank() * 3), 'a');
   const auto all = world.all_gather(mine);
   ASSERT_EQ(all.size(), std::size_t(world.size()));
@@ -69,7 +70,7 @@ TEST(Group, GathersBlocksOfUnlikeSizes) {
 }
 
 TEST(Group, ExchangesAroundARing) {
-  const Group world = Group::world();
+  const Group world = test::world();
   if (world.size() == 1) return;  // a ring of one has no messages
   std::vector<int> sent(1000, world.rank()), received(1000, -1);
   const int next = (world.rank() + 1) % world.size();
@@ -80,7 +81,7 @@ TEST(Group, ExchangesAroundARing) {
 }
 
 TEST(Group, TransfersMayBeUnderWayAtOnce) {
-  const Group world = Group::world();
+  const Group world = test::world();
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
   EXPECT_EQ(background_work, nullptr);
@@ -107,7 +108,7 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
 }
 
 TEST(Group, MeetsThoseThatAreLate) {
-  const Group world = Group::world();
+  const Group world = test::world();
   const bool late = world.rank() == 0;
   std::vector<int> peers;  // the late one meets all others
   for (int r = late ? 1 : 0; r < (late ? world.size() : 1); ++r) peers.push_back(r);

@@ -2,9 +2,10 @@
 // of which some are empty, decode to the bits of one rank.
 #include "models/cogvideox/decoder.hpp"
 
+#include "models/decode_layouts.hpp"
 #include "models/reference.hpp"
-#include "plan/decode.hpp"
 #include "support/numbered.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -14,11 +15,14 @@ using reelmesh::test::random_tensor;
 using reelmesh::test::Reference;
 using reelmesh::test::same_bits;
 
+// pixels: [row, column] of latents.
 Tensor decoded(const CogVideoXDecoder& decoder, const Tensor& latents, const Layout& pixels,
                const comm::Group& group) {
   const Layout all = Layout::replicated(latents.shape(), group.size());
-  const Layout cut = pixels.with_axis(0, latents.shape(1)).with_axis(0, latents.shape(0));
-  const Sharded video = decoder.pixels(relayout({latents, all, group}, cut));
+  const Layout frames = pixels.with_axis(0, decoded_frames(latents.shape(0)));
+  const DecodeLayout layout{pixels.with_axis(0, latents.shape(0)), frames, frames};
+  const Sharded video = decoder.pixels(
+      relayout({latents, all, group}, layout.latents.with_axis(1, latents.shape(1))), layout);
   return relayout(video, Layout::replicated(video.layout.global(), group.size())).local;
 }
 
@@ -28,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Decoder, ::testing::Values(DType::float32, DType
 
 TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
   const Reference reference("rotary");
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const CogVideoXDecoder decoder(
       Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model"), reference.vae,
       GetParam());
@@ -45,8 +49,9 @@ TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
       const Tensor one =
           decoded(decoder, latents, Layout::on_one_rank({rows, columns}, ranks, 0), group);
       EXPECT_TRUE(same_bits(decoded(decoder, latents, cut, group), one)) << to_string(cut);
-      EXPECT_TRUE(
-          same_bits(decoded(decoder, latents, decode_layout(rows, columns, ranks), group), one))
+      const Layout planned =
+          test::cogvideox_decode_layout(reference.vae, latents.shape(), ranks).latents;
+      EXPECT_TRUE(same_bits(decoded(decoder, latents, planned.without_axis(0), group), one))
           << ranks << " ranks, " << rows << " x " << columns;
     }
   }

@@ -64,7 +64,8 @@ TEST_P(MemoryOnGpu, OfTheTransformer) {
   const std::int64_t all = present();
   const CogVideoXPlacement placement(c, self, grid, text, 2, 1, device);
   const Tensor latents =
-      Tensor::zeros(latent_layout(grid, c.patch, c.in_channels).global(), DType::float32, device);
+      Tensor::zeros({3, c.in_channels, c.patch.rows * rows, c.patch.columns * columns},
+                    DType::float32, device);
   const Tensor context = Tensor::zeros({19, 2, c.text_channels}, GetParam(), device);
   const std::int64_t held = present() - all;
   const CogVideoXSizes sizes{2, 19, video, 19 + video, c.heads, 19 + video, true, false};
@@ -100,8 +101,8 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
     const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
     (void)transformer.read(text);  // the library takes what it wants
     const std::int64_t all = present();
-    const STDiTPlacement placement(c, self, SpaceTime(clip.tokens(c.patch), 1, 1), clip, clips,
-                                   device);
+    const STDiTPlacement placement(transformer, self,
+                                   SpaceTime(clip.tokens(c.patch), 1, 1, c.heads), clip, clips);
     const std::vector<Tensor> latents(
         clips, Tensor::zeros({4, c.in_channels, 8, 4}, DType::float32, device));
     const std::vector<STDiTContext> texts(clips, transformer.read(text));
@@ -126,7 +127,10 @@ TEST_P(MemoryOnGpu, OfTheDecoder) {
   const Sharded latents{Tensor::zeros(shape, DType::float32), Layout::cut(shape, 0, 1), self};
   // The emulated library takes nothing.
   const std::int64_t said = cogvideox_decode_bytes(c, {3, 14, 10}, precision());
-  expect_near(said - convolution_workspace_bytes, needed([&] { decoder.pixels(latents); }), "work");
+  const Layout frames = Layout::cut({decoded_frames(3), 14, 10}, 0, 1);
+  const DecodeLayout layout{Layout::cut({3, 14, 10}, 0, 1), frames, frames};
+  expect_near(said - convolution_workspace_bytes,
+              needed([&] { decoder.pixels(latents, layout); }), "work");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace reelmesh::test {
 
 struct AttendCase {
   std::vector<Layout> segments;
-  AttendGeometry geometry;
+  AttentionGeometry geometry;
   DType dtype = DType::float32;
 };
 

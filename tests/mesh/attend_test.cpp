@@ -1,5 +1,6 @@
 // Attention over every mesh of the ranks has the bits of one rank.
 #include "mesh/attend_case.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -9,11 +10,11 @@ using reelmesh::test::Dice;
 using reelmesh::test::random_partition;
 
 void check(const AttendCase& c, unsigned seed) {
-  test::check_attend(c, seed, comm::Group::world());
+  test::check_attend(c, seed, test::world());
 }
 
 TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   for (unsigned seed = 0; seed < 40; ++seed) {
     Dice dice(seed);
     const Shape video{dice.roll(1, 4), dice.roll(1, 9), dice.roll(1, 9)};
@@ -27,7 +28,7 @@ TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
 
 // More keys than one part, with a rest; parts cross boxes and the border of the segments.
 TEST(Attend, KeysInManyParts) {
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   for (unsigned seed = 100; seed < 102; ++seed) {
     Dice dice(seed);
     for (const int ring : test::divisors(ranks)) {
@@ -41,7 +42,7 @@ TEST(Attend, KeysInManyParts) {
 }
 
 TEST(Attend, OneRankMayHoldEverything) {
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   for (const int ring : test::divisors(ranks)) {
     for (int holder = 0; holder < ranks; ++holder) {
       check(
@@ -53,7 +54,7 @@ TEST(Attend, OneRankMayHoldEverything) {
 }
 
 TEST(Attend, WantsPartitionsAndRowsOfEqualLength) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Layout tokens = Layout::cut({9}, 0, world.size());
   EXPECT_THROW(Attend(world, {tokens}, {1, 2, 8, world.size() + 1}), Error);
   if (world.size() == 1) return;

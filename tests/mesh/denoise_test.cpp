@@ -1,11 +1,15 @@
-// Transformer, guidance and sampler together: any mesh and any cuts have the bits of one rank, for
-// clips alone and in batches.
+// The denoising loop with CogVideoX's transformer: any mesh and any cuts have the bits of one rank,
+// for clips alone and in batches, and with a state that was saved on other ranks.
 #include "pipeline/denoise.hpp"
 
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "mesh/random_mesh.hpp"
+#include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
+#include "pipeline/families/cogvideox.hpp"
+#include "plan/denoise.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -16,58 +20,97 @@ using reelmesh::test::random_tensor;
 using reelmesh::test::Reference;
 using reelmesh::test::same_bits;
 
-Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed) {
+constexpr int steps = 3;
+
+Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, DType dtype) {
+  const SamplerKind kind = dice.roll(0, 1) == 1 ? SamplerKind::ddim : SamplerKind::dpm;
   Clip clip;
   clip.record.seed = seed;
-  clip.record.steps = 2;
-  clip.record.guidance = 5;
-  clip.dynamic_guidance = dice.roll(0, 1) == 1;
-  clip.sampler = dice.roll(0, 1) == 1 ? SamplerKind::ddim : SamplerKind::dpm;
+  clip.record.steps = steps;
+  clip.sampling = {.sampler = make_sampler(kind, Schedule({}, steps)),
+                   .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
+                   .noise = {.initial = dtype, .in_step = dtype}};
   const auto tokens = std::size_t(dice.roll(1, 20));
-  clip.branches.resize(std::size_t(dice.roll(1, 2)), std::vector<std::int32_t>(tokens));
-  clip.latent_frames = config.patch.frames * dice.roll(1, 3);
-  clip.latent_height = config.patch.rows * dice.roll(1, 5);
-  clip.latent_width = config.patch.columns * dice.roll(1, 5);
+  clip.texts.resize(std::size_t(dice.roll(1, 2)), std::vector<std::int32_t>(tokens));
+  clip.format.branches = std::ssize(clip.texts);
+  clip.latent_channels = config.in_channels;
+  clip.latents = {config.patch.frames * dice.roll(1, 3), config.patch.rows * dice.roll(1, 5),
+                  config.patch.columns * dice.roll(1, 5)};
   return clip;
 }
 
-// Latents of each clip as one array on every rank, in this layout.
-std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& transformer,
-                             const SchedulerConfig& scheduler, const comm::Group& group,
-                             const DenoiseLayout& layout) {
-  const CogVideoXConfig& config = transformer.config();
-  const auto branches = std::int64_t(batch.front().branches.size());
-  const Layout over = context_layout(layout, branches, config.text_channels);
-  std::vector<Tensor> contexts;
+DenoiseWorkload workload_of(const Clip& clip, const CogVideoXConfig& config, DType dtype) {
+  return cogvideox_workload(config, {}, clip.latents, 0, clip.format.branches, clip.tokens(), 1,
+                            {dtype, dtype})
+      .denoise;
+}
+
+DenoiseLayout planned_layout(const DenoiseWorkload& workload, int ranks) {
+  return choose_layout(workload, {}, Shard::automatic, ranks).layout;
+}
+
+// Another one than the plan would take.
+DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
+  DenoiseLayout layout;
+  layout.mesh.cfg = w.branches == 2 && ranks % 2 == 0 ? int(dice.roll(1, 2)) : 1;
+  const int of_branch = ranks / layout.mesh.cfg;
+  layout.mesh.ring = dice.one_of(test::divisors(of_branch));
+  layout.mesh.ulysses = of_branch / layout.mesh.ring;
+  layout.tokens = random_partition(dice, w.tokens(), of_branch);
+  layout.text = random_partition(dice, {w.text_tokens}, of_branch);
+  layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
+  layout.attention.emplace(std::vector{layout.text, layout.tokens},
+                           AttentionGeometry{w.branches / layout.mesh.cfg, w.heads,
+                                             w.head_channels, layout.mesh.ring});
+  return layout;
+}
+
+// This rank's part of embeddings at random, which follow from the clip's seed.
+std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group& group,
+                                          const DenoiseLayout& layout,
+                                          const CogVideoXTransformer& transformer) {
+  const std::int64_t channels = transformer.config().text_channels;
+  std::vector<Conditioning> all;
   for (const Clip& clip : batch) {
-    const Tensor context = random_tensor(over.global(), unsigned(clip.record.seed));
-    const Sharded mine =
-        relayout({context, Layout::replicated(over.global(), group.size()), group}, over);
-    contexts.push_back(mine.local.to(transformer.dtype()));
+    const Layout to = layout.conditioning(clip.tokens(), std::ssize(clip.texts), channels);
+    const Tensor whole = random_tensor(to.global(), unsigned(clip.record.seed));
+    const Layout everywhere = Layout::replicated(to.global(), group.size());
+    all.push_back({relayout({whole, everywhere, group}, to).local.to(transformer.dtype())});
   }
+  return all;
+}
+
+// Latents of each clip as one array on every rank. The halves of cfg 2 must agree.
+std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& group,
+                             const DenoiseLayout& layout) {
+  std::vector<Tensor> all;
+  for (const SavedState& state : denoising.save()) {
+    const Tensor& latents = state.arrays.front().second;
+    const Layout mine = Layout::on_one_rank(latents.shape(), group.size(), group.size() - 1);
+    const Tensor of_last =
+        relayout({group.rank() + 1 == group.size()
+                      ? latents
+                      : Tensor::empty(Shape(latents.shape().size(), 0), DType::float32),
+                  mine, group},
+                 Layout::replicated(latents.shape(), group.size()))
+            .local;
+    EXPECT_TRUE(same_bits(latents, of_last)) << to_string(layout.mesh);
+    all.push_back(latents);
+  }
+  return all;
+}
+
+std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& transformer,
+                             const comm::Group& group, const DenoiseLayout& layout,
+                             const DenoiseWorkload& workload) {
+  const std::vector<Conditioning> conditioning =
+      conditioning_of(batch, group, layout, transformer);
+  Denoising denoising(group, layout, batch, conditioning, transformer);
   const std::int64_t before = trace::recorder().bytes_sent;
-  std::vector<Tensor> latents =
-      denoise_batch(batch, transformer, scheduler, group, layout, contexts, [] {});
-  const DenoiseSizes sizes = batch.front().sizes(config, transformer.dtype());
+  while (!denoising.finished()) denoising.step();
   EXPECT_EQ(trace::recorder().bytes_sent - before,
-            steps_of(batch) * layout.step_bytes(sizes, group.rank()));
-  // Both halves of cfg 2 have the same boxes: gather those of each half, and both must agree.
-  const Layout boxes = latent_layout(layout.grid, config.patch, config.in_channels);
-  for (Tensor& local : latents) {
-    std::vector<Tensor> halves;
-    for (int half = 0; half < layout.mesh.cfg; ++half) {
-      const Layout embedded = boxes.embed(half * layout.mesh.branch_ranks(), group.size());
-      const bool inside = group.rank() / layout.mesh.branch_ranks() == half;
-      const Tensor held =
-          inside ? local : Tensor::empty(own_box(embedded, group).extent, DType::float32);
-      halves.push_back(
-          relayout({held, embedded, group}, Layout::replicated(embedded.global(), group.size()))
-              .local);
-    }
-    EXPECT_TRUE(same_bits(halves.front(), halves.back()));
-    local = halves.front();
-  }
-  return latents;
+            steps_of(batch) * step_cost(workload, layout, group.rank()).sent_bytes);
+  return gathered(denoising, group, layout);
 }
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
@@ -79,41 +122,94 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
   const CogVideoXConfig& config = reference.transformer;
   const auto weights =
       Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
-  const SchedulerConfig scheduler;
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const comm::Group first = world.range(0, 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const CogVideoXTransformer transformer(weights, config, dtype);
     for (unsigned seed = 0; seed < 12; ++seed) {
       Dice dice(seed);
-      const Clip clip = random_clip(dice, config, seed);
-      const DenoiseSizes sizes = clip.sizes(config, dtype);
-      DenoiseLayout layout = denoise_layout({}, Shard::automatic, sizes, world.size());
-      if (seed > 0) {  // others than the plan would take
-        layout.mesh.cfg =
-            clip.branches.size() == 2 && world.size() % 2 == 0 ? int(dice.roll(1, 2)) : 1;
-        const int ranks = world.size() / layout.mesh.cfg;
-        layout.mesh.ring = dice.one_of(test::divisors(ranks));
-        layout.mesh.ulysses = ranks / layout.mesh.ring;
-        layout.grid = random_partition(dice, sizes.grid, ranks);
-        layout.text = random_partition(dice, {sizes.text_tokens}, ranks);
-      }
+      const Clip clip = random_clip(dice, config, seed, dtype);
+      const DenoiseWorkload workload = workload_of(clip, config, dtype);
+      const DenoiseLayout layout = seed == 0 ? planned_layout(workload, world.size())
+                                             : random_layout(dice, workload, world.size());
       Batch batch(std::size_t(dice.roll(1, 3)), clip);
-      for (Clip& one : batch) one.record.seed = dice.roll(0, 1 << 20);
-      const std::vector<Tensor> spread = denoised(batch, transformer, scheduler, world, layout);
+      for (Clip& one : batch) one.record.seed = std::uint64_t(dice.roll(0, 1 << 20));
+      const std::vector<Tensor> spread = denoised(batch, transformer, world, layout, workload);
       for (std::size_t i = 0; first.member() && i < batch.size(); ++i) {
-        const Tensor alone = denoised({batch[i]}, transformer, scheduler, first,
-                                      denoise_layout({}, Shard::automatic, sizes, 1))
+        const Tensor alone = denoised({batch[i]}, transformer, first, planned_layout(workload, 1),
+                                      workload)
                                  .front();
         EXPECT_TRUE(same_bits(spread[i], alone))
             << GetParam() << " seed " << seed << ", clip " << i << " of " << batch.size() << ": "
-            << to_string(layout.mesh) << ", " << to_string(layout.grid);
+            << to_string(layout.mesh) << ", " << to_string(layout.tokens);
         double sum = 0;
         for (const float x : alone.span<float>()) sum += std::abs(double(x));
         EXPECT_TRUE(std::isfinite(sum) && sum > 0);
       }
     }
   }
+}
+
+// After every step the states are saved, and another number of ranks in another layout goes on.
+TEST_P(Kinds, StatesGoOnOnOtherRanks) {
+  const Reference reference(GetParam());
+  const CogVideoXConfig& config = reference.transformer;
+  const CogVideoXTransformer transformer(
+      Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"), config,
+      DType::bfloat16);
+  const auto world = test::world();
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    Dice dice(100 + seed);
+    const Clip clip = random_clip(dice, config, seed, DType::bfloat16);
+    const DenoiseWorkload workload = workload_of(clip, config, DType::bfloat16);
+    Batch batch(2, clip);
+    batch[1].record.seed += 7;
+    const std::vector<Tensor> expected = denoised(
+        batch, transformer, world, planned_layout(workload, world.size()), workload);
+    std::vector<SavedState> saved;
+    for (int step = 0; step < batch.front().sampling.sampler->calls(); ++step) {
+      const int ranks = int(dice.roll(1, world.size()));
+      const comm::Group some = world.range(0, ranks);
+      const DenoiseLayout layout = random_layout(dice, workload, ranks);
+      if (some.member()) {
+        const auto conditioning = conditioning_of(batch, some, layout, transformer);
+        Denoising denoising(some, layout, batch, conditioning, transformer, saved);
+        EXPECT_EQ(denoising.states().front().step, step);
+        denoising.step();
+        saved = denoising.save();
+      }
+      // What the first rank has of it goes to all, as through a file.
+      saved.resize(batch.size());
+      for (SavedState& state : saved) {
+        state.step = step + 1;
+        state.generator = world.broadcast(state.generator, 0);
+        const auto count = std::stoul(world.broadcast(std::to_string(state.arrays.size()), 0));
+        state.arrays.resize(count);
+        for (auto& [name, array] : state.arrays) {
+          name = world.broadcast(name, 0);
+          const Shape shape = clip.latent_shape();
+          if (!some.member()) array = Tensor::empty(shape, DType::float32);
+          const Tensor whole =
+              relayout({world.rank() == 0 ? array : Tensor::empty({0, 0, 0, 0}, DType::float32),
+                        Layout::on_one_rank(shape, world.size(), 0), world},
+                       Layout::replicated(shape, world.size()))
+                  .local;
+          array = whole;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      EXPECT_TRUE(same_bits(saved[i].arrays.front().second, expected[i]))
+          << GetParam() << " seed " << seed << ", clip " << i;
+    }
+  }
+}
+
+TEST(SavedState, IsRefusedWhereItIsDamaged) {
+  TorchGenerator generator(5);
+  EXPECT_NO_THROW(TorchGenerator::restored(generator.saved()));
+  EXPECT_THROW(TorchGenerator::restored(generator.saved() + " 1"), Error);
+  EXPECT_THROW(TorchGenerator::restored("mt19937 3"), Error);
 }
 
 }  // namespace

@@ -4,14 +4,17 @@
 
 #include "layout/relayout.hpp"
 #include "models/autoencoder/decoder.hpp"
+#include "models/decode_layouts.hpp"
 #include "ops/pointwise.hpp"
 #include "support/expect_error.hpp"
 #include "support/random_tensor.hpp"
+#include "support/ranks.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
 
+using reelmesh::test::opensora_decode_layout;
 using reelmesh::test::random_tensor;
 using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
@@ -60,7 +63,7 @@ Tensor channels_first(const Tensor& video, const std::vector<float>& indices) {
 }
 
 Sharded spread(const Tensor& whole, const Layout& layout) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
 }
 
@@ -68,15 +71,20 @@ Tensor gathered(const Sharded& x) {
   return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
 }
 
-// A group of this rank alone, which decodes everything itself.
-Sharded alone(const Tensor& latents, const OpenSoraVaeConfig& config) {
-  const auto world = comm::Group::world();
-  comm::Group me;
-  for (int r = 0; r < world.size(); ++r) {
-    const comm::Group one = world.range(r, 1);
-    if (one.member()) me = one;
-  }
-  return {latents, OpenSoraDecoder::layout(config, latents.shape(), 1), me};
+// This rank's part of latents [frame, channel, row, column] as the decoder takes them.
+Sharded placed(const Tensor& latents, const DecodeLayout& layout) {
+  return spread(latents, layout.latents.with_axis(1, latents.shape(1)));
+}
+
+// What a rank by itself makes of them.
+Tensor decoded_alone(const OpenSoraDecoder& decoder, const Tensor& latents,
+                     const OpenSoraVaeConfig& config, std::int64_t frames) {
+  const auto world = test::world();
+  const DecodeLayout layout = opensora_decode_layout(config, latents.shape(), frames, 1);
+  return decoder
+      .video({latents, layout.latents.with_axis(1, latents.shape(1)), world.split(world.rank())},
+             layout)
+      .local;
 }
 
 std::vector<float> values_of(const Tensor& x) {
@@ -106,10 +114,29 @@ TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
   const Reference reference("v1_0");
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
   const Tensor latents = swapped(reference.get("vae.latents"));
-  const Layout layout =
-      OpenSoraDecoder::layout(reference.config, latents.shape(), comm::Group::world().size());
-  const Tensor video = gathered(decoder.video(spread(latents, layout), latents.shape(0)));
+  const DecodeLayout layout = opensora_decode_layout(reference.config, latents.shape(),
+                                                     latents.shape(0), test::world().size());
+  const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
   EXPECT_LT(relative_error(channels_first(video, {0, 1}), reference.get("vae.decoded")), 2e-5);
+}
+
+// Two images, so that with three or more ranks some share one and some do not.
+TEST(ImagePart, TakesStatisticsOfItsOwnImagesOnly) {
+  const auto world = test::world();
+  const Layout images = opensora_decode_layout({}, {2, 4, 6, 3}, 2, world.size()).images;
+  const Tensor x = random_tensor({2, 6, 3, 8}, 3);
+  const Sharded mine = spread(x, images.with_axis(3, 8));
+  const std::optional<ImagePart> part = ImagePart::of(world, images);
+  ASSERT_EQ(part.has_value(), !mine.local.empty());
+  const comm::Group me = world.split(world.rank());
+  for (std::int64_t i = 0; part && i < mine.local.shape(0); ++i) {
+    const std::int64_t image = mine.box().offset[0] + i;
+    const auto here = part->statistics(mine.local.rows(i, 1), 2, 1e-6);
+    const auto whole = ImagePart::of(me, Layout::replicated({1, 6, 3}, 1))
+                           ->statistics(x.rows(image, 1), 2, 1e-6);
+    EXPECT_EQ(here.mean, whole.mean) << image;
+    EXPECT_EQ(here.rstd, whole.rstd) << image;
+  }
 }
 
 TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
@@ -122,13 +149,15 @@ TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     x.data<float>()[i] = latents.data<float>()[i % 4 * all + i / 4];
   }
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Layout pixels = Layout::cut({3, 5}, 0, world.size());
   const Layout cut = pixels.with_axis(0, 5).with_axis(3, 4);
   const Sharded mine = spread(x, cut);
   // With four ranks the last one has no rows.
-  const Tensor frames = mine.local.empty() ? Tensor::empty({17, 0, 5, 4}, DType::float32)
-                                           : decoder({world, pixels}, mine.local, 17);
+  const std::optional<ImagePart> part = ImagePart::of(world, pixels.with_axis(0, 5));
+  EXPECT_EQ(part.has_value(), !mine.local.empty());
+  const Tensor frames =
+      part ? decoder(*part, mine.local, 17) : Tensor::empty({17, 0, 5, 4}, DType::float32);
   const Tensor whole = gathered({frames, pixels.with_axis(0, 17).with_axis(3, 4), world});
   std::vector<float> indices;
   for (int i = 0; i < 17; ++i) indices.push_back(float(i));
@@ -138,14 +167,15 @@ TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
 
 TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
   const Reference reference("v1_2");
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
   for (const int frames : {1, 25, 26}) {
     const std::string name = "vae" + std::to_string(frames);
     const Tensor latents = swapped(reference.get(name + ".latents"));
     ASSERT_EQ(reference.config.latent_frames(frames), latents.shape(0));
-    const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
-    const Tensor video = gathered(decoder.video(spread(latents, layout), frames));
+    const DecodeLayout layout =
+        opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
+    const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
     const auto indices = values_of(reference.get(name + ".frames"));
     EXPECT_LT(relative_error(channels_first(video, indices), reference.get(name + ".decoded")),
               2e-5)
@@ -171,9 +201,9 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
   const std::int64_t frames = reference.config.temporal ? 26 : 2;
   const Tensor latents = swapped(reference.get(name + ".latents"));
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::bfloat16);
-  const Layout layout =
-      OpenSoraDecoder::layout(reference.config, latents.shape(), comm::Group::world().size());
-  const Tensor video = gathered(decoder.video(spread(latents, layout), frames));
+  const DecodeLayout layout = opensora_decode_layout(reference.config, latents.shape(), frames,
+                                                     test::world().size());
+  const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
   const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
                                                  : std::vector<float>{0, 1};
   EXPECT_LT(rms_error(channels_first(video, indices), reference.get(name + ".decoded")),
@@ -183,15 +213,16 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
 // The whole clip as bytes: Open-Sora rounds halves up, we to even.
 TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const std::int64_t frames = reference.config.temporal ? 51 : 16;
   const Tensor latents = swapped(reference.get("clip0.latents"));
   const auto indices = values_of(reference.get("clip0.video_frames"));
   const Tensor expected = reference.get("clip0.video");
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
-    const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
-    const Tensor video = gathered(decoder.pixels(spread(latents, layout), frames));
+    const DecodeLayout layout =
+        opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
+    const Tensor video = gathered(decoder.pixels(placed(latents, layout), layout));
     ASSERT_EQ(video.shape(), (Shape{frames, expected.shape(1), expected.shape(2), 3}));
     int largest = 0, differ = 0;
     double sum = 0;
@@ -217,7 +248,7 @@ TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
 
 TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
     // One image (rows are cut), fewer and more items than ranks, and a group that is not whole.
@@ -226,33 +257,33 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
                                          : std::vector<std::int64_t>{1, 2, 3, 5}) {
       const Tensor latents =
           random_tensor({reference.config.latent_frames(frames), 4, 5, 3}, unsigned(frames));
-      const Layout layout = OpenSoraDecoder::layout(reference.config, latents.shape(), ranks);
-      const Tensor spread_out = gathered(decoder.video(spread(latents, layout), frames));
-      const Tensor by_myself = decoder.video(alone(latents, reference.config), frames).local;
+      const DecodeLayout layout =
+          opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
+      const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
+      const Tensor by_myself = decoded_alone(decoder, latents, reference.config, frames);
       EXPECT_TRUE(same_bits(spread_out, by_myself)) << frames << " frames, " << name_of(dtype);
     }
   }
 }
 
-// Parts in proportion to random speeds, some of them so slow that they have nothing.
-TEST_P(AutoencoderKinds, RanksOfAnySpeedsGiveTheBitsOfOne) {
+// Parts in proportion to random weights, some of them so small that they have nothing.
+TEST_P(AutoencoderKinds, RanksOfAnyWeightsGiveTheBitsOfOne) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   std::mt19937 random(3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const OpenSoraDecoder one(reference.weights(), reference.config, dtype);
+    const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
     for (const std::int64_t frames : {1, 5, 26}) {
-      std::vector<double> speeds;
-      for (int r = 0; r < ranks; ++r) speeds.push_back(std::pow(2.0, double(random() % 6)));
-      const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype, speeds);
+      RankWeights weights;
+      for (int r = 0; r < ranks; ++r) weights.push_back(std::pow(2.0, double(random() % 6)));
       const Tensor latents =
           random_tensor({reference.config.latent_frames(frames), 4, 7, 3}, unsigned(frames));
-      const Layout layout =
-          OpenSoraDecoder::layout(reference.config, latents.shape(), ranks, speeds);
-      const Tensor spread_out = gathered(decoder.video(spread(latents, layout), frames));
-      const Tensor by_myself = one.video(alone(latents, reference.config), frames).local;
+      const DecodeLayout layout =
+          opensora_decode_layout(reference.config, latents.shape(), frames, ranks, weights);
+      const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
+      const Tensor by_myself = decoded_alone(decoder, latents, reference.config, frames);
       EXPECT_TRUE(same_bits(spread_out, by_myself))
-          << frames << " frames, " << name_of(dtype) << ", " << to_string(layout);
+          << frames << " frames, " << name_of(dtype) << ", " << to_string(layout.images);
     }
   }
 }

@@ -124,7 +124,6 @@ TEST(Working, FollowsTheSharesOfARank) {
   EXPECT_LT(stdit_working_bytes({}, half, bf16), all);
   EXPECT_GT(2 * stdit_working_bytes({}, half, bf16), all);
   EXPECT_GT(stdit_working_bytes({}, whole, in_float32), all);
-  EXPECT_EQ(stdit_step_flops({}, half) / stdit_step_flops({}, whole), 0.5);
   const std::int64_t image = open_sora_decode_bytes({}, {16, 32, 32, 1024}, bf16);
   EXPECT_LT(open_sora_decode_bytes({}, {16, 16, 32, 1024}, bf16), image);
   EXPECT_LT(open_sora_decode_bytes({}, {8, 32, 32, 1024}, bf16), image);

@@ -3,6 +3,7 @@
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -12,7 +13,7 @@ using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
 
 Sharded spread(const Tensor& whole, const Layout& layout) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
 }
 
@@ -92,7 +93,7 @@ TEST(T5, BucketsFollowTheTable) {
 // Both branches of the stored calls, on this layout; text tokens are cut as well.
 std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTransformer& model,
                                 const Layout& grid, int ring = 1) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const auto& c = reference.transformer;
   const Layout text = Layout::cut({reference.get("text.tokens").shape(1)}, 0, world.size());
   const CogVideoXPlacement placement(c, world, grid, text, 2, ring);
@@ -113,8 +114,11 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < 2; ++call) {
     const Shape shape(latents.shape().begin() + 1, latents.shape().end());
-    const Sharded box =
-        spread(latents.rows(call, 1).reshape(shape), latent_layout(grid, c.patch, shape[1]));
+    const Sharded box = spread(
+        latents.rows(call, 1).reshape(shape),
+        latents_of_tokens(grid, {c.patch.frames, c.patch.rows, c.patch.columns},
+                          {shape[0], shape[2], shape[3]})
+            .with_axis(1, shape[1]));
     for (const Tensor& prediction : model(placement, {&box.local, 1}, mine.local.to(model.dtype()),
                                           std::int64_t(timesteps.data<float>()[call]))) {
       results.push_back(gathered({prediction, box.layout, world}));
@@ -133,7 +137,7 @@ Layout grid_layout(const Reference& reference, const std::vector<int>& parts) {
 
 TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const auto weights =
       Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
   const CogVideoXTransformer model(weights, reference.transformer, DType::float32);
@@ -164,7 +168,7 @@ TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
 
 TEST_P(Kinds, TransformerInBfloat16IsAsAccurateAsPyTorch) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const auto weights =
       Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
   const CogVideoXTransformer model(weights, reference.transformer, DType::bfloat16);
@@ -185,7 +189,7 @@ TEST_P(Kinds, TransformerInBfloat16IsAsAccurateAsPyTorch) {
 // the autoencoder's scale, rows cut over all ranks.
 Tensor decoded(const Reference& reference, const CogVideoXDecoder& decoder, const Tensor& latents,
                const Layout& rows) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const std::int64_t channels = latents.shape(0), frames = latents.shape(1);
   const std::int64_t pixels = latents.shape(2) * latents.shape(3);
   Tensor sampler =
@@ -229,7 +233,7 @@ double error_against(const Tensor& video, const Tensor& expected, const Tensor& 
 
 TEST_P(Kinds, DecoderEqualsTheReferenceOnEveryLayout) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const auto weights = Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model");
   const CogVideoXDecoder decoder(weights, reference.vae, DType::float32);
   for (const int frames : {1, 2, 3, 5}) {
@@ -248,7 +252,7 @@ TEST_P(Kinds, DecoderEqualsTheReferenceOnEveryLayout) {
 
 TEST_P(Kinds, DecoderInBfloat16IsAsAccurateAsPyTorch) {
   const Reference reference(GetParam());
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const auto weights = Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model");
   const CogVideoXDecoder decoder(weights, reference.vae, DType::bfloat16);
   for (const int frames : {1, 2, 3, 5}) {

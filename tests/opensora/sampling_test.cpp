@@ -1,12 +1,13 @@
 // All steps of a clip against Open-Sora's own code: transformer, guidance, sampler and noise.
+#include "models/opensora/placement.hpp"
 #include "opensora/reference.hpp"
-#include "pipeline/opensora_stages.hpp"
-#include "sampler/generator.hpp"
+#include "pipeline/denoise.hpp"
+#include "pipeline/job_plan.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
 
-using pipeline::OpenSoraSampler;
 using reelmesh::test::frame_first;
 using reelmesh::test::frames_of;
 using reelmesh::test::OpenSoraReference;
@@ -18,46 +19,46 @@ INSTANTIATE_TEST_SUITE_P(OpenSora, Clips, ::testing::Values("v1_0", "v1_2"),
 
 TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   const OpenSoraReference reference(GetParam());
-  const auto world = comm::Group::world();
-  const auto folder = OpenSoraFolder::open({.root = reference.folder,
-                                            .transformer = reference.folder / "transformer",
-                                            .vae = reference.folder / "vae",
-                                            .text_encoder = reference.folder / "text_encoder",
-                                            .tokenizer = reference.folder / "tokenizer",
-                                            .scheduler = reference.folder / "scheduler"});
-  const STDiT model(folder.transformer_weights(), folder.transformer, DType::float32);
+  const auto world = test::world();
   const auto& facts = reference.facts["clips"][0];
+  const auto row = facts["prompt"].get<std::int64_t>();
   const Tensor z = frame_first(reference.get("clip0.noise"));
-  const VideoSize size{104, 72, folder.vae.temporal ? 51 : z.shape(0)};
-  const STDiTClip clip{{z.shape(0), z.shape(2), z.shape(3)}, size.height, size.width, 24};
-  const SpaceTime layouts =
-      space_time_layout(Shard::automatic, clip.tokens(folder.transformer.patch), world.size());
-  const STDiTPlacement placement(folder.transformer, world, layouts, clip);
-  const Layout boxes = placement.latents(4);
-  const Box& box = own_box(boxes, world);
-
-  TorchGenerator generator(facts["seed"].get<std::uint64_t>());
-  Sharded x{Tensor::empty(box.extent, DType::float32), boxes, world};
-  fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 1,
-                        x.local.data<float>());
-  const auto whole = [&] {
-    return relayout(x, Layout::replicated(boxes.global(), world.size())).local;
-  };
+  Job job;
+  job.model = {.root = reference.folder,
+               .transformer = reference.folder / "transformer",
+               .vae = reference.folder / "vae",
+               .text_encoder = reference.folder / "text_encoder",
+               .tokenizer = reference.folder / "tokenizer",
+               .scheduler = reference.folder / "scheduler"};
+  job.clips.resize(1);
+  ClipRequest& request = job.clips.front();
+  request.prompt = reference.facts["texts"][std::size_t(row)];
+  request.seed = facts["seed"].get<std::uint64_t>();
+  request.steps = facts["steps"].get<int>();
+  request.guidance = reference.facts["guidance"].get<double>();
+  if (reference.transformer.kind == STDiTConfig::Kind::v3) {
+    request.height = 104;
+    request.width = 72;
+    request.frames = 51;
+    request.fps = 24;
+  }
+  const pipeline::JobPlan planned = pipeline::plan_job(
+      job, pipeline::conditions_of(job, world.size(), 1, {}, DType::float32, false));
+  const pipeline::Batch batch{planned.clips.front()};
+  ASSERT_EQ(batch.front().latent_shape(), z.shape());
+  const DenoiseLayout& layout = planned.plan_of(batch.front()).denoise.front();
+  const auto model = planned.family->denoiser(DType::float32, {});
+  const Tensor text = reference.text(row);
+  const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
+  pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);
+  const auto whole = [&] { return denoising.save().front().arrays.front().second; };
   EXPECT_LT(relative_error(whole(), z), 1e-6);
 
-  const STDiTContext context = model.read(reference.text(facts["prompt"].get<std::int64_t>()));
-  const OpenSoraSampler sampler(folder, facts["steps"].get<int>(), size);
   const Tensor timesteps = reference.get("clip0.timesteps");
-  ASSERT_EQ(sampler.calls(), timesteps.numel());
-  for (int i = 0; i < sampler.calls(); ++i) {
-    EXPECT_NEAR(sampler.timestep(i), timesteps.data<float>()[i], 1e-3);
-    const auto predicted =
-        model(placement, {&x.local, 1}, {&context, 1}, sampler.timestep(i)).front();
-    sampler.step(i, reference.facts["guidance"].get<double>(), predicted[0], predicted[1], x.local,
-                 [&](std::span<float> noise) {
-                   fill_noise_by_channel(generator, boxes.global(), box.offset, box.extent, 2,
-                                         noise.data());
-                 });
+  ASSERT_EQ(batch.front().sampling.sampler->calls(), timesteps.numel());
+  for (int i = 0; !denoising.finished(); ++i) {
+    EXPECT_NEAR(batch.front().sampling.sampler->timestep(i), timesteps.data<float>()[i], 1e-3);
+    denoising.step();
     const Tensor expected = frame_first(reference.get("clip0.latents_after_step", i));
     EXPECT_LT(relative_error(frames_of(whole(), reference.get("clip0.latents_frames")), expected),
               1e-3)
@@ -66,16 +67,14 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
 }
 
 TEST(STDiTClip, TellsOfAnImageAsTheTrainingDid) {
-  pipeline::Clip clip;
-  clip.latent_frames = 5;
-  clip.latent_height = 30;
-  clip.latent_width = 53;
-  clip.size = {240, 426, 17};
-  clip.record.fps = 24;
-  EXPECT_EQ(pipeline::stdit_clip(clip).fps, 24);
-  EXPECT_EQ(pipeline::stdit_clip(clip).tokens({1, 2, 2}), (Shape{5, 15, 27}));
-  clip.size.frames = 1;
-  EXPECT_EQ(pipeline::stdit_clip(clip).fps, 120);
+  DenoiseTask task;
+  task.latents = {5, 30, 53};
+  task.size = {240, 426, 17};
+  task.fps = 24;
+  EXPECT_EQ(stdit_clip(task).fps, 24);
+  EXPECT_EQ(stdit_clip(task).tokens({1, 2, 2}), (Shape{5, 15, 27}));
+  task.size.frames = 1;
+  EXPECT_EQ(stdit_clip(task).fps, 120);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/trace.hpp"
 #include "opensora/reference.hpp"
 #include "sampler/generator.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -52,14 +53,19 @@ Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t 
   return c;
 }
 
+// Latents [frame, channel, row, column] of the tokens, of which all configurations have 2 x 2 each.
+Layout latents_of(const SpaceTime& layouts, const STDiTClip& clip, std::int64_t channels) {
+  return latents_of_tokens(layouts.tokens, {1, 2, 2}, clip.latents).with_axis(1, channels);
+}
+
 // Predictions of both branches for clips that go together, each whole on every rank of the group.
 std::vector<STDiT::Predictions> predictions(const STDiT& model, const comm::Group& group,
                                             const SpaceTime& layouts,
                                             const std::vector<Case>& cases) {
-  const STDiTPlacement placement(model.config(), group, layouts, cases.front().clip,
-                                 std::ssize(cases));
-  const Layout layout = placement.latents(model.config().in_channels);
-  const Layout out = placement.latents(model.config().out_channels());
+  const STDiTClip& clip = cases.front().clip;
+  const STDiTPlacement placement(model, group, layouts, clip, std::ssize(cases));
+  const Layout layout = latents_of(layouts, clip, model.config().in_channels);
+  const Layout out = latents_of(layouts, clip, model.config().out_channels());
   std::vector<Tensor> boxes;
   std::vector<STDiTContext> texts;
   for (const Case& c : cases) {
@@ -82,10 +88,10 @@ STDiT::Predictions predictions(const STDiT& model, const comm::Group& group,
 }
 
 // Frames × rows for all ranks, and all grids of them.
-std::vector<SpaceTime> all_layouts(const Shape& tokens, int ranks) {
+std::vector<SpaceTime> all_layouts(const Shape& tokens, std::int64_t heads, int ranks) {
   std::vector<SpaceTime> layouts;
   for (int frames = 1; frames <= ranks; ++frames) {
-    if (ranks % frames == 0) layouts.emplace_back(tokens, frames, ranks / frames);
+    if (ranks % frames == 0) layouts.emplace_back(tokens, frames, ranks / frames, heads);
   }
   return layouts;
 }
@@ -98,13 +104,14 @@ STDiT model_of(const OpenSoraReference& reference, DType dtype) {
 TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
   const OpenSoraReference reference(GetParam().kind);
   const STDiT model = model_of(reference, DType::float32);
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const std::string name = GetParam().name;
   const std::int64_t items = reference.get(name + ".latents").shape(0);
   for (std::int64_t item = 0; item < items; ++item) {
     const Case c = case_of(reference, GetParam(), item);
     for (const SpaceTime& layouts :
-         all_layouts(c.clip.tokens(reference.transformer.patch), world.size())) {
+         all_layouts(c.clip.tokens(reference.transformer.patch),
+                     reference.transformer.heads, world.size())) {
       const auto mine = predictions(model, world, layouts, c);
       // The reference has the prompts first, then the unconditional branches.
       const std::array rows{items + item, item};
@@ -122,14 +129,14 @@ TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
 
 TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
   const OpenSoraReference reference(GetParam().kind);
-  const auto world = comm::Group::world(), first = world.range(0, 1);
+  const auto world = test::world(), first = world.range(0, 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const STDiT model = model_of(reference, dtype);
     const Case c = case_of(reference, GetParam(), 0);
     const Shape tokens = c.clip.tokens(reference.transformer.patch);
     STDiT::Predictions alone;
-    if (first.member()) alone = predictions(model, first, SpaceTime(tokens, 1, 1), c);
-    for (const SpaceTime& layouts : all_layouts(tokens, world.size())) {
+    if (first.member()) alone = predictions(model, first, SpaceTime(tokens, 1, 1, model.config().heads), c);
+    for (const SpaceTime& layouts : all_layouts(tokens, model.config().heads, world.size())) {
       const auto together = predictions(model, world, layouts, c);
       for (std::size_t branch = 0; first.member() && branch < alone.size(); ++branch) {
         EXPECT_TRUE(same_bits(together[branch], alone[branch]))
@@ -143,7 +150,7 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
 // Texts of unlike lengths among them.
 TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
   const OpenSoraReference reference(GetParam().kind);
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const STDiT model = model_of(reference, dtype);
     std::vector<Case> cases(3, case_of(reference, GetParam(), 0));
@@ -152,7 +159,8 @@ TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
     cases[2].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 2);
     cases[2].text = reference.text(1);
     for (const SpaceTime& layouts :
-         all_layouts(cases[0].clip.tokens(reference.transformer.patch), world.size())) {
+         all_layouts(cases[0].clip.tokens(reference.transformer.patch),
+                     reference.transformer.heads, world.size())) {
       const auto together = predictions(model, world, layouts, cases);
       for (std::size_t clip = 0; clip < cases.size(); ++clip) {
         const auto alone = predictions(model, world, layouts, cases[clip]);
@@ -188,9 +196,9 @@ TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
   for (const float one : mask.span<float>()) kept += std::int64_t(one);
   c.text = get("embeddings").rows(0, kept);
   c.timestep = get("timestep").data<float>()[0];
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Tensor output = get("output");
-  for (const SpaceTime& layouts : all_layouts({16, 16, 16}, world.size())) {
+  for (const SpaceTime& layouts : all_layouts({16, 16, 16}, model.config().heads, world.size())) {
     const auto mine = predictions(model, world, layouts, c);
     for (std::int64_t branch = 0; branch < 2; ++branch) {
       const Tensor expected = output.rows(1 - branch, 1).reshape({8, 1, 32, 32});
@@ -206,10 +214,10 @@ TEST(STDiT, InBfloat16IsNearTheReference) {
   for (const char* kind : {"v1_0", "v1_2"}) {
     const OpenSoraReference reference(kind);
     const STDiT model = model_of(reference, DType::bfloat16);
-    const auto world = comm::Group::world();
+    const auto world = test::world();
     const Case c = case_of(reference, {kind, "batch", 104, 72}, 0);
     const auto mine = predictions(
-        model, world, SpaceTime(c.clip.tokens(reference.transformer.patch), world.size(), 1), c);
+        model, world, SpaceTime(c.clip.tokens(reference.transformer.patch), world.size(), 1, model.config().heads), c);
     EXPECT_LT(relative_error(frames_of(mine[1], reference.get("batch.frames")),
                              frame_first(reference.get("batch.output", 0))),
               4e-2)
@@ -219,20 +227,21 @@ TEST(STDiT, InBfloat16IsNearTheReference) {
 
 TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   const OpenSoraReference reference("v1_0");
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const auto& c = reference.transformer;
   const STDiTClip clip{{16, 14, 10}, 112, 80, 8};
-  const SpaceTime layouts(clip.tokens(c.patch), world.size(), 1);
-  const STDiTPlacement placement(c, world, layouts, clip);
-  const std::int64_t before = trace::recorder().bytes_sent;
+  const SpaceTime layouts(clip.tokens(c.patch), world.size(), 1, c.heads);
   const STDiT model = model_of(reference, DType::float32);
+  const STDiTPlacement placement(model, world, layouts, clip);
+  const std::int64_t before = trace::recorder().bytes_sent;
   const Tensor latents =
-      Tensor::zeros(own_box(placement.latents(c.in_channels), world).extent, DType::float32);
+      Tensor::zeros(own_box(latents_of(layouts, clip, c.in_channels), world).extent,
+                    DType::float32);
   const STDiTContext text = model.read(reference.text(0));
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // What is in another rank's cut, once each way, for both branches.
-  const Box& frames = own_box(layouts.frames, world);
-  const Box& places = own_box(layouts.places, world);
+  const Box& frames = own_box(layouts.spatial, world);
+  const Box& places = own_box(layouts.temporal, world);
   const std::int64_t kept = intersect(frames, places).numel();
   const std::int64_t a_pair =
       (frames.numel() - kept + places.numel() - kept) * STDiT::branches * c.hidden;

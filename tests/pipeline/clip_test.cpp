@@ -1,4 +1,4 @@
-#include "pipeline/batch.hpp"
+#include "pipeline/clip.hpp"
 
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ Clip clip(int index) {
   clip.record.steps = 4;
   clip.record.guidance = 7;
   clip.record.fps = 8;
-  clip.size = {64, 96, 16};
+  clip.format = {{64, 96, 16}, 2};
   return clip;
 }
 
@@ -41,13 +41,14 @@ TEST(Batches, HaveAtMostSoManyClips) {
 }
 
 TEST(Batches, HaveClipsOfOneSize) {
-  std::vector<Clip> clips(7, clip(0));
-  clips[1].size.height = 128;
-  clips[2].size.width = 128;
-  clips[3].size.frames = 17;
+  std::vector<Clip> clips(8, clip(0));
+  clips[1].format.size.height = 128;
+  clips[2].format.size.width = 128;
+  clips[3].format.size.frames = 17;
   clips[4].record.fps = 24;
   clips[5].record.steps = 5;
   clips[6].record.guidance = 6;
+  clips[7].format.branches = 1;
   EXPECT_EQ(batches_of(clips, 9).size(), clips.size());
 }
 
@@ -55,7 +56,7 @@ TEST(Batches, TakeClipsFromBehindOthers) {
   std::vector<Clip> clips;
   for (int i = 0; i < 6; ++i) {
     clips.push_back(clip(i));
-    if (i % 2 == 1) clips.back().size.frames = 5;
+    if (i % 2 == 1) clips.back().format.size.frames = 5;
   }
   EXPECT_THAT(indices(batches_of(clips, 2)),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4), ElementsAre(5)));

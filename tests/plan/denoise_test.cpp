@@ -3,18 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "plan/bisect.hpp"
-#include "plan/speeds.hpp"
+#include "plan/tokens.hpp"
+#include "plan/workloads.hpp"
 
 namespace reelmesh {
 namespace {
 
-const std::vector<int> rank_counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32};
+using test::cogvideox_2b;
 
-// 480 x 720 x 49 of CogVideoX-2b: 13 x 30 x 45 tokens and 30 heads, on which peers stop at rank
-// counts that divide neither.
-DenoiseSizes clip_2b(std::int64_t branches) {
-  return {{13, 30, 45}, 226, branches, 30, 64, 30, 2, 64};
-}
+const std::vector<int> rank_counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32};
 
 struct Extremes {
   std::int64_t largest = 0, smallest = 0;
@@ -57,18 +54,18 @@ TEST(TokenLayout, IsEvenForAnyNumberOfRanks) {
   }
 }
 
-TEST(TokenLayout, FollowsTheSpeeds) {
+TEST(TokenLayout, FollowsTheWeights) {
   const Shape grid{13, 30, 45};
   EXPECT_EQ(token_layout(Shard::height, grid, 3, {1, 1, 4}),
             Layout::grid(grid, {1, 3, 1}, {1, 1, 4}));
   for (int ranks = 1; ranks <= 32; ++ranks) {
-    std::vector<double> speeds;
-    for (int r = 0; r < ranks; ++r) speeds.push_back(r % 3 == 0 ? 1.0 : 2.5);
-    const Layout layout = token_layout(Shard::automatic, grid, ranks, speeds);
+    RankWeights weights;
+    for (int r = 0; r < ranks; ++r) weights.push_back(r % 3 == 0 ? 1.0 : 2.5);
+    const Layout layout = token_layout(Shard::automatic, grid, ranks, weights);
     EXPECT_TRUE(layout.is_partition()) << ranks;
     const Layout even = token_layout(Shard::automatic, grid, ranks);
-    EXPECT_LE(longest(layout, speeds), longest(even, speeds)) << ranks;
-    EXPECT_EQ(token_layout(Shard::automatic, grid, ranks, std::vector<double>(speeds.size(), 2.0)),
+    EXPECT_LE(makespan(layout, weights), makespan(even, weights)) << ranks;
+    EXPECT_EQ(token_layout(Shard::automatic, grid, ranks, RankWeights(weights.size(), 2.0)),
               even);
   }
 }
@@ -94,59 +91,63 @@ TEST(TextLayout, FillsUpThoseThatHaveLess) {
   EXPECT_EQ(to_string(text_layout(1, Layout::cut({1, 2, 1}, 1, 4))), "[1]: [] [] [0:1] []");
 }
 
-TEST(DenoiseLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
+ChosenLayout choose(const MeshRequest& request, int ranks, const DenoiseWorkload& workload,
+                    const RankWeights& weights = {}, Shard shard = Shard::automatic) {
+  return choose_layout(workload, request, shard, ranks, weights);
+}
+
+TEST(JointLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
   for (const std::int64_t branches : {1, 2}) {
-    const DenoiseSizes sizes = clip_2b(branches);
+    const DenoiseWorkload workload = cogvideox_2b(branches);
+    const double alone = step_cost(workload, choose({}, 1, workload).layout, 0).flops;
     for (const int ranks : rank_counts) {
-      const DenoiseLayout layout = denoise_layout({}, Shard::automatic, sizes, ranks);
-      EXPECT_EQ(layout.mesh.ranks(), ranks);
-      EXPECT_EQ(layout.mesh.cfg, branches == 2 && ranks % 2 == 0 ? 2 : 1);
-      double most = 0, least = layout.step_flops(sizes, 0), all = 0;
+      const ChosenLayout chosen = choose({}, ranks, workload);
+      EXPECT_EQ(chosen.layout.mesh.ranks(), ranks);
+      EXPECT_EQ(chosen.layout.mesh.cfg, branches == 2 && ranks % 2 == 0 ? 2 : 1);
+      double most = 0, least = 1e300, all = 0;
       for (int r = 0; r < ranks; ++r) {
-        most = std::max(most, layout.step_flops(sizes, r));
-        least = std::min(least, layout.step_flops(sizes, r));
-        all += layout.step_flops(sizes, r);
+        const double flops = step_cost(workload, chosen.layout, r).flops;
+        most = std::max(most, flops);
+        least = std::min(least, flops);
+        all += flops;
       }
-      EXPECT_LE(most / least, 1.1) << ranks << " ranks: " << to_string(layout.mesh) << layout.why;
-      // All ranks together do what one does alone.
-      const double one = denoise_layout({}, Shard::automatic, sizes, 1).step_flops(sizes, 0);
-      EXPECT_NEAR(all / one, 1, 1e-12);
+      EXPECT_LE(most / least, 1.1) << ranks << " ranks: " << chosen.why;
+      EXPECT_NEAR(all / alone, 1, 1e-12) << "all ranks together do what one does alone";
     }
   }
 }
 
-TEST(DenoiseLayout, WorkFollowsTheSpeeds) {
-  const DenoiseSizes sizes = clip_2b(2);
-  // The halves have the same boxes: the slower rank of two counts.
-  const std::vector<double> speeds{1, 2, 1, 3, 1, 4, 1, 2};
-  const std::vector<double> slower{1, 2, 1, 2};
-  const DenoiseLayout layout = denoise_layout({}, Shard::automatic, sizes, 8, speeds);
+TEST(JointLayout, WorkFollowsTheWeights) {
+  const DenoiseWorkload workload = cogvideox_2b();
+  // The halves have the same boxes: the smaller weight of two counts.
+  const RankWeights weights{1, 2, 1, 3, 1, 4, 1, 2}, smaller{1, 2, 1, 2};
+  const DenoiseLayout layout = choose({}, 8, workload, weights).layout;
   EXPECT_EQ(layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
   double most = 0, least = 1e300;
   for (int r = 0; r < 4; ++r) {
-    const double time = layout.step_flops(sizes, r) / slower[std::size_t(r)];
+    const double time = step_cost(workload, layout, r).flops / smaller[std::size_t(r)];
     most = std::max(most, time);
     least = std::min(least, time);
   }
   EXPECT_LE(most / least, 1.1);
-  EXPECT_EQ(denoise_layout({}, Shard::automatic, sizes, 7, std::vector<double>(7, 3)).grid,
-            denoise_layout({}, Shard::automatic, sizes, 7).grid);
-  EXPECT_TRUE(bisected_by_speed({1, 2, 1}, {1, 2, 3, 4}).is_partition());
-  EXPECT_EQ(to_string(bisected_by_speed({1, 6, 1}, {1, 1, 4})),
+  EXPECT_EQ(choose({}, 7, workload, RankWeights(7, 3)).layout.tokens,
+            choose({}, 7, workload).layout.tokens);
+  EXPECT_TRUE(bisected_by_weight({1, 2, 1}, {1, 2, 3, 4}).is_partition());
+  EXPECT_EQ(to_string(bisected_by_weight({1, 6, 1}, {1, 1, 4})),
             "[1, 6, 1]: [0:1, 0:1, 0:1] [0:1, 1:2, 0:1] [0:1, 2:6, 0:1]");
 }
 
 // What a rank sends, by its boxes: queries to those who share its row, keys and values to all who
 // attend, results back.
-std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseSizes& sizes, int rank) {
+std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseWorkload& w, int rank) {
   const Mesh& mesh = layout.mesh;
-  const std::int64_t channels = sizes.head_channels * sizes.branches / mesh.cfg;
+  const std::int64_t channels = w.head_channels * w.branches / mesh.cfg;
   const auto tokens = [&](int r) {
-    return layout.grid.box(r).numel() + layout.text.box(r).numel();
+    return layout.tokens.box(r).numel() + layout.text.box(r).numel();
   };
   const auto heads = [&](int r) {
     const int column = r % mesh.ulysses;
-    return sizes.heads / mesh.ulysses + (column < sizes.heads % mesh.ulysses ? 1 : 0);
+    return w.heads / mesh.ulysses + (column < w.heads % mesh.ulysses ? 1 : 0);
   };
   const int me = rank % mesh.branch_ranks();
   std::int64_t elements = 0;
@@ -156,40 +157,43 @@ std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseSizes& siz
     if (other / mesh.ulysses != me / mesh.ulysses) continue;
     elements += tokens(me) * heads(other) + tokens(other) * heads(me);
   }
-  const std::int64_t prediction = mesh.cfg == 2 ? 4 * 64 * layout.grid.box(me).numel() : 0;
-  return sizes.layers * elements * channels * sizes.element_bytes + prediction;
+  const std::int64_t prediction = mesh.cfg == 2 ? 4 * 64 * layout.tokens.box(me).numel() : 0;
+  return w.layers * elements * channels * w.element_bytes + prediction;
 }
 
-TEST(DenoiseLayout, BytesAreThoseOfTheBoxes) {
+TEST(JointLayout, BytesAreThoseOfTheBoxes) {
   for (const std::int64_t branches : {1, 2}) {
-    const DenoiseSizes sizes = clip_2b(branches);
+    const DenoiseWorkload workload = cogvideox_2b(branches);
     for (const int ranks : rank_counts) {
-      const DenoiseLayout layout = denoise_layout({}, Shard::automatic, sizes, ranks);
+      const DenoiseLayout layout = choose({}, ranks, workload).layout;
       for (int r = 0; r < ranks; ++r) {
-        EXPECT_EQ(layout.step_bytes(sizes, r), bytes_by_boxes(layout, sizes, r))
+        EXPECT_EQ(step_cost(workload, layout, r).sent_bytes, bytes_by_boxes(layout, workload, r))
             << to_string(layout.mesh) << " rank " << r;
       }
     }
   }
 }
 
-TEST(DenoiseLayout, BytesOfEvenBoxesAreThoseOfTheFormula) {
+TEST(JointLayout, BytesOfEvenBoxesAreThoseOfTheFormula) {
   // 16 x 30 x 40 tokens and 30 heads of 64 channels, without text: S = 19200, D = 1920.
-  const DenoiseSizes sizes{{16, 30, 40}, 0, 1, 30, 64, 1, 2, 64};
+  DenoiseWorkload workload = cogvideox_2b(1);
+  workload.latents = {16, 60, 80};
+  workload.text_tokens = 0;
+  workload.layers = 1;
   constexpr std::int64_t all = std::int64_t{19200} * 1920 * 2;
   for (const int ranks : {2, 3, 5, 6, 10}) {
     const auto bytes = [&](const MeshRequest& request) {
-      return denoise_layout(request, Shard::height, sizes, ranks).step_bytes(sizes, ranks - 1);
+      const ChosenLayout chosen = choose(request, ranks, workload, {}, Shard::height);
+      return step_cost(workload, chosen.layout, ranks - 1).sent_bytes;
     };
     EXPECT_EQ(bytes({1, ranks, 1}), 4 * all / ranks * (ranks - 1) / ranks) << "Ulysses";
     EXPECT_EQ(bytes({1, 1, ranks}), 2 * all * (ranks - 1) / ranks) << "ring";
   }
 }
 
-TEST(DenoiseLayout, TakesWhatIsAskedAndChoosesTheRest) {
-  const DenoiseSizes sizes = clip_2b(2);
+TEST(JointLayout, TakesWhatIsAskedAndChoosesTheRest) {
   const auto mesh = [&](const MeshRequest& request, int ranks, std::int64_t branches = 2) {
-    return denoise_layout(request, Shard::automatic, clip_2b(branches), ranks).mesh;
+    return choose(request, ranks, cogvideox_2b(branches)).layout.mesh;
   };
   EXPECT_EQ(mesh({}, 1), (Mesh{1, 1, 1}));
   EXPECT_EQ(mesh({}, 2), (Mesh{2, 1, 1}));
@@ -206,26 +210,39 @@ TEST(DenoiseLayout, TakesWhatIsAskedAndChoosesTheRest) {
   EXPECT_EQ(mesh({}, 6, 1), (Mesh{1, 1, 6}));
 }
 
-TEST(DenoiseLayout, SaysWhy) {
-  const auto why = [&](const MeshRequest& request, int ranks, std::int64_t branches) {
-    return denoise_layout(request, Shard::automatic, clip_2b(branches), ranks).why;
-  };
-  EXPECT_EQ(why({}, 4, 2),
-            "cfg takes the first factor of 2, the cheapest of 2: the fullest rank has 1.00 times "
-            "the work of the emptiest, a rank sends up to 1.91 GiB a step");
-  EXPECT_EQ(why({2, 2, 1}, 4, 1).find("one branch leaves cfg to the ring, the only one: "), 0U);
-  EXPECT_EQ(why({1, 1, 1}, 1, 2).find("the only one: "), 0U);
-  const DenoiseSizes small{{1, 1, 1}, 1, 1, 1, 8, 1, 4, 64};
-  EXPECT_NE(denoise_layout({}, Shard::automatic, small, 5).why.find("some ranks have no work"),
-            std::string::npos);
+TEST(JointLayout, LatentsAreThoseOfTheTokens) {
+  const DenoiseLayout layout = choose({}, 6, cogvideox_2b()).layout;
+  EXPECT_EQ(layout.latents, Layout::cut({13, 30, 45}, 1, 3).scaled(1, 2).scaled(2, 2));
+  EXPECT_EQ(layout.text.ranks(), 3);
+  ASSERT_TRUE(layout.attention.has_value());
+  EXPECT_EQ(layout.attention->all_tokens(), 13 * 30 * 45 + 226);
 }
 
-TEST(GroupSize, IsAMultipleOfWhatIsGiven) {
-  EXPECT_EQ(group_size({}, 7), 7);
-  EXPECT_EQ(group_size({{}, 3, {}}, 7), 6);
-  EXPECT_EQ(group_size({{}, 3, {}}, 2), 3);
-  EXPECT_EQ(group_size({1, 3, 1}, 7), 3);
-  EXPECT_EQ(group_size({2, {}, {}}, 7), 6);
+TEST(JointLayout, SaysWhy) {
+  const auto why = [&](const MeshRequest& request, int ranks, std::int64_t branches) {
+    return choose(request, ranks, cogvideox_2b(branches)).why;
+  };
+  EXPECT_EQ(why({}, 4, 2),
+            "even number of ranks, so cfg is 2, the cheapest of 2: the busiest rank has 1.00 times "
+            "the work of the least busy, a rank sends up to 1.91 GiB a step");
+  EXPECT_EQ(why({2, 2, 1}, 4, 1).find("one branch, so cfg goes to the ring, the only one: "), 0U);
+  EXPECT_EQ(why({1, 1, 1}, 1, 2).find("the only one: "), 0U);
+  DenoiseWorkload small = cogvideox_2b(1);
+  small.latents = {1, 2, 2};
+  small.text_tokens = small.heads = 1;
+  EXPECT_NE(choose({}, 5, small).why.find("some ranks have no work"), std::string::npos);
+}
+
+// The layouts of thousands of ranks are found, are partitions, and are even as far as tokens go.
+TEST(JointLayout, ThousandsOfRanks) {
+  const DenoiseWorkload workload = cogvideox_2b();
+  for (const int ranks : {1024, 4096, 4099}) {
+    const DenoiseLayout layout = choose({}, ranks, workload).layout;
+    EXPECT_EQ(layout.mesh.ranks(), ranks);
+    EXPECT_TRUE(layout.tokens.is_partition());
+    EXPECT_TRUE(layout.text.is_partition());
+    EXPECT_LE(extremes(layout.tokens).largest, ranks == 1024 ? 40 : 14) << ranks;
+  }
 }
 
 }  // namespace

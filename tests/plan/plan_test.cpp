@@ -2,40 +2,43 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
+#include <random>
 
-#include "plan/decode.hpp"
 #include "plan/nodes.hpp"
-#include "plan/speeds.hpp"
+#include "plan/workloads.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh {
 namespace {
 
-using reelmesh::test::expect_error;
-
-const TextEncoderSizes t5_xxl{24, 385'892'352, 263'192'576};
+using test::cogvideox_2b;
+using test::expect_error;
+using test::stdit_xl;
+using test::t5_xxl;
+using test::workload_of;
 
 TEST(Roles, AnyRankCountFrom1To64) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
-    const Plan together = make_plan({}, t5_xxl, ranks);
+    const Roles together = assign_roles({}, ranks);
     EXPECT_EQ(together.mode, Mode::phased);
-    EXPECT_EQ(together.role(ranks - 1), "text+denoise+decode");
+    EXPECT_EQ(together.of(ranks - 1), "text+denoise+decode");
     EXPECT_EQ(together.denoise, (std::vector<RankRange>{{0, ranks}}));
 
     ParallelRequest request;
     request.mode = Mode::split;
     if (ranks < 3) {
       expect_error(
-          Status::unavailable, [&] { make_plan(request, t5_xxl, ranks); }, "at least 3");
+          Status::unavailable, [&] { assign_roles(request, ranks); }, "at least 3");
       continue;
     }
-    const Plan apart = make_plan(request, t5_xxl, ranks);
+    const Roles apart = assign_roles(request, ranks);
     EXPECT_EQ(apart.text, (RankRange{0, 1}));
     EXPECT_EQ(apart.denoise, (std::vector<RankRange>{{1, ranks - 2}}));
     EXPECT_EQ(apart.decode, (RankRange{ranks - 1, 1}));
     for (int r = 0; r < ranks; ++r) {
-      EXPECT_EQ(apart.role(r), r == 0 ? "text" : r == ranks - 1 ? "decode" : "denoise");
+      EXPECT_EQ(apart.of(r), r == 0 ? "text" : r == ranks - 1 ? "decode" : "denoise");
     }
   }
 }
@@ -47,13 +50,13 @@ TEST(Roles, NumbersMustAddUp) {
   request.replicas = 2;
   request.ulysses = 2;
   request.decode = 1;
-  EXPECT_EQ(make_plan(request, t5_xxl, 7).denoise, (std::vector<RankRange>{{2, 2}, {4, 2}}));
+  EXPECT_EQ(assign_roles(request, 7).denoise, (std::vector<RankRange>{{2, 2}, {4, 2}}));
   expect_error(
-      Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "the job has 8 ranks");
+      Status::unavailable, [&] { assign_roles(request, 8); }, "the job has 8 ranks");
   request.ulysses.reset();
-  EXPECT_EQ(make_plan(request, t5_xxl, 9).denoise, (std::vector<RankRange>{{2, 3}, {5, 3}}));
+  EXPECT_EQ(assign_roles(request, 9).denoise, (std::vector<RankRange>{{2, 3}, {5, 3}}));
   expect_error(
-      Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "replicas");
+      Status::unavailable, [&] { assign_roles(request, 8); }, "replicas");
 }
 
 TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
@@ -62,15 +65,15 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   request.text = 2;
   request.ulysses = 3;
   request.decode = 1;
-  const Plan plan = make_plan(request, t5_xxl, 4);
-  EXPECT_EQ(plan.role(0), "text+denoise+decode");
-  EXPECT_EQ(plan.role(1), "text+denoise");
-  EXPECT_EQ(plan.role(3), "idle");
+  const Roles roles = assign_roles(request, 4);
+  EXPECT_EQ(roles.of(0), "text+denoise+decode");
+  EXPECT_EQ(roles.of(1), "text+denoise");
+  EXPECT_EQ(roles.of(3), "idle");
   // What is not given is chosen: three more ranks are a second half or a second row.
-  EXPECT_EQ(make_plan(request, t5_xxl, 8).denoise, (std::vector<RankRange>{{0, 6}}));
+  EXPECT_EQ(assign_roles(request, 8).denoise, (std::vector<RankRange>{{0, 6}}));
   request.ulysses = 5;
   expect_error(
-      Status::unavailable, [&] { make_plan(request, t5_xxl, 4); }, "need 5 ranks");
+      Status::unavailable, [&] { assign_roles(request, 4); }, "need 5 ranks");
 }
 
 TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
@@ -80,30 +83,39 @@ TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
   for (const Mode mode : {Mode::phased, Mode::split}) {
     request.mode = mode;
     expect_error(
-        Status::unavailable, [&] { make_plan(request, t5_xxl, 8); }, "8589934592 denoising");
+        Status::unavailable, [&] { assign_roles(request, 8); }, "8589934592 denoising");
   }
 }
 
 TEST(Roles, AutoGoesByTheNumbersThatAreNamed) {
   ParallelRequest request;
   request.decode = 2;
-  EXPECT_EQ(make_plan(request, t5_xxl, 8).mode, Mode::split);
-  EXPECT_EQ(make_plan(request, t5_xxl, 3).mode, Mode::phased);
+  EXPECT_EQ(assign_roles(request, 8).mode, Mode::split);
+  EXPECT_EQ(assign_roles(request, 3).mode, Mode::phased);
+}
+
+TEST(GroupSize, IsAMultipleOfWhatIsGiven) {
+  EXPECT_EQ(group_size({}, 7), 7);
+  EXPECT_EQ(group_size({{}, 3, {}}, 7), 6);
+  EXPECT_EQ(group_size({{}, 3, {}}, 2), 3);
+  EXPECT_EQ(group_size({1, 3, 1}, 7), 3);
+  EXPECT_EQ(group_size({2, {}, {}}, 7), 6);
 }
 
 TEST(DeviceMap, BalancesBytesForAnyRankCount) {
+  const TextWorkload t5 = t5_xxl();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     const DeviceMap map =
-        balanced_device_map(t5_xxl.layers, t5_xxl.layer_bytes, t5_xxl.embedding_bytes, ranks);
+        balanced_device_map(t5.layers, t5.layer_bytes, t5.embedding_bytes, ranks);
     ASSERT_EQ(map.layer_rank.size(), 24U);
     EXPECT_TRUE(std::is_sorted(map.layer_rank.begin(), map.layer_rank.end()));
     EXPECT_LT(map.layer_rank.back(), ranks);
     std::vector<std::int64_t> bytes(std::size_t(ranks), 0);
-    bytes[0] = t5_xxl.embedding_bytes;
-    for (const int rank : map.layer_rank) bytes[std::size_t(rank)] += t5_xxl.layer_bytes;
+    bytes[0] = t5.embedding_bytes;
+    for (const int rank : map.layer_rank) bytes[std::size_t(rank)] += t5.layer_bytes;
     // No more than the even share and one layer.
-    const std::int64_t all = t5_xxl.embedding_bytes + 24 * t5_xxl.layer_bytes;
-    EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / ranks + t5_xxl.layer_bytes);
+    const std::int64_t all = t5.embedding_bytes + 24 * t5.layer_bytes;
+    EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / ranks + t5.layer_bytes);
   }
   EXPECT_EQ(to_string(balanced_device_map(24, 100, 70, 4)), "0-5:0,6-11:1,12-17:2,18-23:3");
   // An embedding as large as three layers moves layers to the second rank.
@@ -154,28 +166,24 @@ TEST(DeviceMap, ReadsWhatAccelerateWrites) {
       Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
 }
 
-// 480 x 720: 60 x 90 latents.
-TEST(DecodeLayout, CutsRowsAndThenColumns) {
-  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 10, 12, 15, 16, 20, 30, 60}) {
-    EXPECT_EQ(decode_layout(60, 90, ranks), Layout::grid({60, 90}, {ranks, 1})) << ranks;
-  }
-  EXPECT_EQ(decode_layout(60, 90, 8), Layout::grid({60, 90}, {4, 2})) << "8 rows at most, or 15/2";
-  EXPECT_EQ(decode_layout(60, 90, 40), Layout::grid({60, 90}, {20, 2}));
-  EXPECT_EQ(decode_layout(60, 90, 120), Layout::grid({60, 90}, {60, 2}));
-  EXPECT_EQ(decode_layout(60, 90, 128), Layout::grid({60, 90}, {64, 2}));
-  EXPECT_EQ(decode_layout(2, 90, 8), Layout::grid({2, 90}, {2, 4}));
-  EXPECT_EQ(decode_layout(1, 1, 8), Layout::grid({1, 1}, {8, 1}));
-  for (int ranks = 1; ranks <= 200; ++ranks) {
-    const Layout layout = decode_layout(60, 90, ranks);
-    EXPECT_TRUE(layout.is_partition()) << ranks;
-    EXPECT_EQ(layout.ranks(), ranks);
-  }
+TEST(DeviceMap, RanksWithoutRoomGetNoLayers) {
+  DeviceMap map = balanced_device_map(10, 100, 70, 3, {-5, 700, 500});
+  EXPECT_EQ(map.embedding_rank, 1);
+  EXPECT_EQ(to_string(map), "0-5:1,6-9:2");
+  map = balanced_device_map(10, 100, 70, 3, {400, 0, 800});
+  EXPECT_EQ(map.embedding_rank, 0);
+  EXPECT_EQ(to_string(map), "0-2:0,3-9:2");
+  // Too little everywhere: spread as if there were no limits, to be refused with the numbers.
+  EXPECT_EQ(to_string(balanced_device_map(4, 100, 70, 2, {10, 20})), "0-1:0,2-3:1");
 }
 
-TEST(DecodeLayout, FollowsTheSpeeds) {
-  const Layout layout = decode_layout(60, 90, 3, {1, 1, 4});
-  EXPECT_EQ(layout.box(0), (Box{{0, 0}, {10, 90}}));
-  EXPECT_EQ(layout.box(2), (Box{{20, 0}, {40, 90}}));
+TEST(DeviceMap, EqualRoomsChangeNothing) {
+  for (int ranks = 1; ranks <= 40; ++ranks) {
+    const std::vector<std::int64_t> rooms(std::size_t(ranks), std::int64_t{1} << 30);
+    EXPECT_EQ(to_string(balanced_device_map(24, 385'892'352, 263'192'576, ranks)),
+              to_string(balanced_device_map(24, 385'892'352, 263'192'576, ranks, rooms)))
+        << ranks;
+  }
 }
 
 TEST(OrderByNode, KeepsThoseWhoTalkMostTogether) {
@@ -228,7 +236,7 @@ TEST(OrderByNode, GivesEveryRankOnePlace) {
       for (int r = 0; r < ranks; ++r) node_of.push_back(r * 7 % nodes);
       ParallelRequest request;
       request.replicas = 1 + ranks / 5;
-      std::vector<int> order = order_by_node(node_of, make_plan(request, t5_xxl, ranks).denoise);
+      std::vector<int> order = order_by_node(node_of, assign_roles(request, ranks).denoise);
       std::sort(order.begin(), order.end());
       std::vector<int> all(std::size_t(ranks), 0);
       std::iota(all.begin(), all.end(), 0);
@@ -237,15 +245,177 @@ TEST(OrderByNode, GivesEveryRankOnePlace) {
   }
 }
 
-TEST(Describe, NamesSpeeds) {
+PlanMachine machine_of(int ranks) {
+  PlanMachine machine;
+  machine.ranks = ranks;
+  return machine;
+}
+
+TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
+  ParallelRequest request;
+  request.replicas = 2;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.sizes.push_back(test::clip_of(stdit_xl()));
+  const Plan plan = make_plan(workload, machine_of(8), request);
+  ASSERT_EQ(plan.sizes.size(), 2U);
+  ASSERT_EQ(plan.sizes[0].denoise.size(), 2U);
+  EXPECT_EQ(plan.sizes[0].denoise[0].mesh, (Mesh{2, 1, 2}));
+  EXPECT_EQ(plan.sizes[0].denoise[1].tokens, plan.sizes[0].denoise[0].tokens);
+  EXPECT_EQ(plan.sizes[1].denoise[1].attention_kind, AttentionKind::space_time);
+  EXPECT_EQ(plan.sizes[0].decode.latents.ranks(), 8);
+  // Boxes by place: rank 5 is the second of the second replica, and of its first half.
+  EXPECT_EQ(plan.tokens(0, 5), plan.sizes[0].denoise[1].tokens.box(1));
+  EXPECT_EQ(plan.tokens(0, 7), plan.tokens(0, 5)) << "the other half has the same boxes";
+  EXPECT_EQ(plan.text_tokens(1, 3), (Box{{0}, {120}})) << "cross-attention wants the whole text";
+  EXPECT_GT(plan.sizes[0].ranks[7].step.flops, 0);
+}
+
+TEST(Plan, SaysNothingOfStagesThatARankHasNoPartIn) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine_of(5), request);
+  EXPECT_TRUE(plan.tokens(0, 0).empty());
+  EXPECT_TRUE(plan.text_tokens(0, 4).empty());
+  EXPECT_TRUE(plan.images(0, 3).empty());
+  EXPECT_FALSE(plan.images(0, 4).empty());
+  EXPECT_EQ(plan.embeddings_rank(), 0);
+  EXPECT_EQ(plan.sizes[0].ranks[0].step.flops, 0);
+}
+
+TEST(Plan, SharesLayoutsOfReplicasOfEqualWeights) {
+  ParallelRequest request;
+  request.replicas = 2;
+  PlanMachine machine = machine_of(8);
+  machine.rank_weights.values = {1, 2, 1, 2, 1, 1, 1, 1};
+  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
+  EXPECT_NE(plan.sizes[0].denoise[0].tokens, plan.sizes[0].denoise[1].tokens);
+  EXPECT_EQ(plan.sizes[0].denoise[1].tokens, Layout::cut({13, 30, 45}, 1, 2));
+}
+
+// The order of ranks follows the mesh that the weights lead to: with these the group is a ring of 4,
+// whose ranks need not be neighbours, and not Ulysses 4.
+TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
+  PlanMachine machine = machine_of(8);
+  machine.node_of = {0, 1, 2, 3, 0, 1, 2, 3};  // nodes of two ranks
+  machine.rank_weights.values = {1, 2, 1, 2, 1, 2, 1, 2};
+  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, {});
+  const Mesh& mesh = plan.sizes[0].denoise[0].mesh;
+  EXPECT_EQ(mesh, (Mesh{2, 4, 1}));
+  EXPECT_EQ(plan.launched,
+            order_by_node(machine.node_of, close_ranks(plan.roles.denoise,
+                                                       {mesh.branch_ranks(), mesh.ulysses},
+                                                       machine.node_of)));
+  EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
+}
+
+// Measured weights belong to launched ranks, and go with them to their places.
+TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 50; ++i) {
+    const int ranks = 1 + int(random() % 12);
+    PlanMachine machine = machine_of(ranks);
+    machine.rank_weights.by_place = machine.memory_limits.by_place = false;
+    for (int r = 0; r < ranks; ++r) {
+      machine.node_of.push_back(int(random() % 3));
+      machine.rank_weights.values.push_back(double(1 + random() % 2));
+      machine.memory_limits.values.push_back((std::int64_t{100} << 30) + r);
+    }
+    ParallelRequest request;
+    request.replicas = ranks % 2 == 0 ? 2 : 1;
+    const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
+    for (int place = 0; place < ranks; ++place) {
+      const auto at = std::size_t(place);
+      const auto launched = std::size_t(plan.launched[at]);
+      EXPECT_EQ(plan.rank_weights[at], machine.rank_weights.values[launched]);
+      EXPECT_EQ(plan.memory.limits[at], machine.memory_limits.values[launched]);
+      EXPECT_EQ(plan.node[at], machine.node_of[launched]);
+    }
+    std::vector<int> sorted = plan.launched;
+    std::ranges::sort(sorted);
+    for (int r = 0; r < ranks; ++r) EXPECT_EQ(sorted[std::size_t(r)], r);
+  }
+}
+
+TEST(Plan, KeepsTheLaunchersOrderWhereAsked) {
+  PlanMachine machine = machine_of(4);
+  machine.node_of = {0, 1, 0, 1};
+  ParallelRequest request;
+  EXPECT_EQ(make_plan(workload_of(cogvideox_2b()), machine, request).launched,
+            (std::vector<int>{0, 2, 1, 3}));
+  request.order = Order::rank;
+  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
+  EXPECT_EQ(plan.launched, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(plan.node, machine.node_of);
+}
+
+TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
+    return StageMemory{2 * gib, gib, 0};
+  };
+  workload.sizes[0].decode.memory = [](const DecodeLayout& layout, int rank) {
+    return StageMemory{gib, 12 * gib * layout.latents.box(rank).numel() / (13 * 60 * 90), 0};
+  };
+  PlanMachine machine = machine_of(16);
+  machine.memory_limits.values.assign(16, 5 * gib);
+  ParallelRequest request;
+  request.mode = Mode::split;
+  const Plan plan = make_plan(workload, machine, request);
+  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  EXPECT_GE(plan.roles.text.count, 2);
+  EXPECT_GE(plan.roles.decode.count, 4);
+  request.decode = 1;  // as asked, though it does not fit
+  EXPECT_FALSE(make_plan(workload, machine, request).memory.fits());
+}
+
+TEST(Plan, CountsEmbeddingsThatWait) {
+  constexpr std::int64_t mib = 1 << 20;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.embedding_bytes = 40 * mib;
+  workload.largest_embedding_bytes = 4 * mib;
+  PlanMachine machine = machine_of(4);
+  EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 40 * mib);
+  ParallelRequest split;
+  split.mode = Mode::split;
+  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 4 * mib);
+  machine.embeddings_on_host = false;
+  EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 0);
+}
+
+TEST(Plan, OfThousandsOfRanksAndManySizes) {
+  Workload workload = workload_of(cogvideox_2b());
+  for (const std::int64_t frames : {5, 21}) {
+    workload.sizes.push_back(workload.sizes.front());
+    workload.sizes.back().denoise.latents[0] = workload.sizes.back().decode.latents[0] = frames;
+    workload.sizes.back().decode.group_latents = frames;
+  }
+  PlanMachine machine = machine_of(4096);
+  for (int r = 0; r < machine.ranks; ++r) machine.node_of.push_back(r / 8);
+  ParallelRequest request;
+  request.replicas = 16;
+  const Plan plan = make_plan(workload, machine, request);
+  EXPECT_EQ(plan.roles.denoise.size(), 16U);
+  for (const ClipPlan& size : plan.sizes) {
+    EXPECT_TRUE(size.denoise[15].tokens.is_partition());
+    EXPECT_TRUE(size.decode.latents.is_partition());
+  }
+  const std::string text = describe(plan, 0);
+  EXPECT_LT(text.size(), 3000U) << "a person can read it";
+  EXPECT_NE(text.find("more (plan --json has all)"), std::string::npos) << text;
+}
+
+TEST(Describe, NamesWeights) {
   ParallelRequest request;
   request.cfg = 1;
-  Plan plan = make_plan(request, t5_xxl, 2);
-  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
-  EXPECT_EQ(describe(plan, sizes).find("speeds"), std::string::npos);
-  plan.speeds = {1, 3};
-  EXPECT_EQ(plan.speeds_of({1, 1}), (std::vector<double>{3}));
-  const std::string text = describe(plan, sizes);
+  DenoiseWorkload small = cogvideox_2b();
+  small.latents = {2, 8, 10};
+  small.text_tokens = 7;
+  PlanMachine machine = machine_of(2);
+  const Plan equal = make_plan(workload_of(small), machine, request);
+  EXPECT_EQ(describe(equal, 0).find("speeds"), std::string::npos);
+  machine.rank_weights.values = {1, 3};
+  const std::string text = describe(make_plan(workload_of(small), machine, request), 0);
   EXPECT_NE(text.find("speeds: 1, 3"), std::string::npos) << text;
   EXPECT_NE(text.find("[0:2, 1:4, 0:5]"), std::string::npos) << text;
 }
@@ -254,14 +424,27 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   ParallelRequest request;
   request.mode = Mode::split;
   request.cfg = 1;
-  const DenoiseSizes sizes{{2, 4, 5}, 7, 2, 4, 8, 1, 4, 64};
-  const std::string text = describe(make_plan(request, t5_xxl, 4), sizes);
+  DenoiseWorkload small = cogvideox_2b();
+  small.latents = {2, 8, 10};
+  small.text_tokens = 7;
+  const std::string text = describe(make_plan(workload_of(small), machine_of(4), request), 0);
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
   EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (the cheapest of 2: "), std::string::npos)
       << text;
   EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
   EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
+}
+
+TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
+  const std::string text = describe(make_plan(workload_of(stdit_xl()), machine_of(4), {}), 0);
+  for (const char* part :
+       {"4 ranks", "denoise: ranks 0-3", "[12:16, 0:16, 0:16]", "[0:16, 192:256]",
+        "frames -> places: 28 times a step, at most 6.75 MiB", "places -> frames"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  const std::string alone = describe(make_plan(workload_of(stdit_xl()), machine_of(1), {}), 0);
+  EXPECT_EQ(alone.find("->"), std::string::npos);
 }
 
 }  // namespace

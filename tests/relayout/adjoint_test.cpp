@@ -2,6 +2,7 @@
 // ranks. Values are small whole numbers, so that both sides are exact.
 #include "layout/halo.hpp"
 #include "support/numbered.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -19,11 +20,11 @@ double dot(const Tensor& a, const Tensor& b) {
   for (std::int64_t i = 0; i < a.numel(); ++i) {
     sum += double(a.data<float>()[i]) * b.data<float>()[i];
   }
-  return comm::Group::world().sum(sum);
+  return test::world().sum(sum);
 }
 
 void expect_adjoint(const Layout& from, const Layout& to, std::mt19937& values) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Exchange exchange(world, {{from, to}});
   const Tensor x = whole_numbers(from.box(world.rank()).extent, values);
   const Tensor y = whole_numbers(to.box(world.rank()).extent, values);
@@ -35,7 +36,7 @@ void expect_adjoint(const Layout& from, const Layout& to, std::mt19937& values) 
 }
 
 TEST(Adjoint, OfRelayoutGatherAndOverlap) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 random(3), values(unsigned(world.rank()) + 1);
   for (int i = 0; i < 20; ++i) {
     const Shape shape{std::int64_t(random() % 5 + 1), std::int64_t(random() % 9 + 1),
@@ -49,7 +50,7 @@ TEST(Adjoint, OfRelayoutGatherAndOverlap) {
 }
 
 TEST(Adjoint, OfSeveralMovesTogether) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 values(unsigned(world.rank()) + 1);
   const Layout a = Layout::cut({4, 6}, 0, world.size()), b = Layout::cut({4, 6}, 1, world.size());
   const Exchange exchange(world, {{a, b}, {b, a}});
@@ -66,7 +67,7 @@ TEST(Adjoint, OfSeveralMovesTogether) {
 }
 
 TEST(Adjoint, OfHalo) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 random(5), values(unsigned(world.rank()) + 1);
   for (int i = 0; i < 20; ++i) {
     const Layout pixels = random_partition(
@@ -94,7 +95,7 @@ TEST(Adjoint, OfHalo) {
 
 // What all ranks add up is theirs alike: a sum over ranks is its own adjoint.
 TEST(Adjoint, OfSums) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 values(unsigned(world.rank()) + 1);
   const Tensor x = whole_numbers({7}, values), y = whole_numbers({7}, values);
   const auto summed = [&](const Tensor& terms) {

@@ -3,6 +3,7 @@
 #include "ops/norm.hpp"
 #include "support/numbered.hpp"
 #include "support/random_tensor.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -17,7 +18,7 @@ Layout image_of(const Layout& pixels, std::int64_t frames, std::int64_t channels
 }
 
 TEST(Halo, BringsThePixelsAroundEveryRectangle) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 random(1);
   for (int i = 0; i < 20; ++i) {
     const Layout pixels = random_partition(
@@ -42,7 +43,7 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
 // Random shapes and cuts, empty parts among them: the convolution of the parts is that of the
 // whole.
 TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 random(2);
   for (int i = 0; i < 12; ++i) {
     const DType dtype = i % 2 == 0 ? DType::float32 : DType::bfloat16;
@@ -68,7 +69,7 @@ TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
 }
 
 TEST(Sums, OverCutImagesAreThoseOfTheWhole) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   std::mt19937 random(3);
   for (int i = 0; i < 12; ++i) {
     const std::int64_t cell = i % 3 + 1;

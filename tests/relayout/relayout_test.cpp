@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/numbered.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -20,7 +21,7 @@ void expect_numbered(const Sharded& x) {
 }
 
 TEST(Relayout, EveryPairOfLayouts) {
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   const Shape shape{3, 7, 5, 4};
   std::vector<Layout> layouts{Layout::replicated(shape, ranks)};
   for (std::size_t axis = 0; axis < 4; ++axis) layouts.push_back(Layout::cut(shape, axis, ranks));
@@ -35,7 +36,7 @@ TEST(Relayout, EveryPairOfLayouts) {
 }
 
 TEST(Relayout, RandomUnevenPartitions) {
-  const int ranks = comm::Group::world().size();
+  const int ranks = test::world().size();
   std::mt19937 random(7);  // the same on all ranks
   for (int i = 0; i < 50; ++i) {
     const Shape shape{std::int64_t(random() % 5 + 1), std::int64_t(random() % 9 + 1),
@@ -46,7 +47,7 @@ TEST(Relayout, RandomUnevenPartitions) {
 }
 
 TEST(Exchange, SeveralMovesTravelTogetherAndAreCounted) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const int ranks = world.size();
   const Layout text = Layout::cut({11, 6}, 0, ranks), text_heads = Layout::cut({11, 6}, 1, ranks);
   const Layout video = Layout::cut({3, 4, 6}, 1, ranks);
@@ -66,7 +67,7 @@ TEST(Exchange, SeveralMovesTravelTogetherAndAreCounted) {
 }
 
 TEST(Exchange, BetweenEqualLayoutsSendsNothing) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Layout layout = Layout::cut({5, 6}, 0, world.size());
   EXPECT_EQ(Exchange(world, {{layout, layout}}).sent_elements(), 0);
   EXPECT_EQ(Exchange(world, {{Layout::replicated({5, 6}, world.size()), layout}}).sent_elements(),

@@ -1,4 +1,4 @@
-#include "sampler/generator.hpp"
+#include "sampler/noise.hpp"
 
 #include <gtest/gtest.h>
 
@@ -124,6 +124,47 @@ TEST(FillNoise, RefusesABoxOutsideTheArray) {
   EXPECT_THROW(fill_noise(generator, {4, 4}, {0, 2}, {4, 3}, box.data()), Error);
   EXPECT_THROW(fill_noise(generator, {4, 4}, {0, -1}, {4, 3}, box.data()), Error);
   EXPECT_THROW(fill_noise(generator, {4, 4}, {0}, {4}, box.data()), Error);
+}
+
+// Anywhere in the stream, also where the second number of a pair waits.
+TEST(TorchGenerator, GoesOnFromItsSavedState) {
+  TorchGenerator generator(11);
+  for (const std::int64_t count : {1, 1, 3, 17, 300, 5, 1000, 16}) {
+    TorchGenerator other = TorchGenerator::restored(generator.saved());
+    TorchGenerator again = TorchGenerator::restored(other.saved());
+    EXPECT_EQ(other.saved(), generator.saved());
+    const std::vector<float> expected = randn(generator, count);
+    EXPECT_EQ(randn(other, count), expected) << count;
+    EXPECT_EQ(randn(again, count), expected) << count;
+  }
+}
+
+TEST(Noise, FollowsTheRule) {
+  const Shape global{3, 2, 4, 5}, offset{1, 0, 1, 0}, extent{2, 2, 2, 5};
+  std::vector<float> box(40), expected(40);
+  const auto drawn = [&](const NoiseRule& rule, auto draw) {
+    TorchGenerator generator(4);
+    draw(rule, generator, global, offset, extent, std::span<float>(box));
+    return randn(generator, 20);
+  };
+  TorchGenerator plain(4);
+  fill_noise(plain, global, offset, extent, expected.data());
+  EXPECT_EQ(drawn({}, draw_initial_noise), randn(plain, 20));
+  EXPECT_EQ(box, expected);
+  for (float& value : expected) value = static_cast<float>(BFloat16(value));
+  drawn({.in_step = DType::bfloat16}, draw_step_noise);
+  EXPECT_EQ(box, expected);
+  // Open-Sora 1.0: the first of two arrays, channels before frames.
+  TorchGenerator by_channel(4);
+  fill_noise_by_channel(by_channel, global, offset, extent, 2, expected.data());
+  EXPECT_EQ(drawn({.channels_first = true, .arrays_in_step = 2}, draw_step_noise),
+            randn(by_channel, 20));
+  EXPECT_EQ(box, expected);
+  TorchGenerator one_array(4);  // at the start
+  fill_noise_by_channel(one_array, global, offset, extent, 1, expected.data());
+  EXPECT_EQ(drawn({.channels_first = true, .arrays_in_step = 2}, draw_initial_noise),
+            randn(one_array, 20));
+  EXPECT_EQ(box, expected);
 }
 
 }  // namespace

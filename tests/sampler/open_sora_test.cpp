@@ -34,7 +34,7 @@ Tensor predicted(TorchGenerator& generator, std::int64_t guided_channels) {
   const Tensor both =
       Tensor::empty({2 * answer[1], answer[0], answer[2], answer[3]}, DType::float32);
   fill_noise(generator, both.shape(), none, both.shape(), both.data<float>());
-  const Tensor cond = Tensor::empty(answer, DType::float32);
+  Tensor cond = Tensor::empty(answer, DType::float32);
   const Tensor null = Tensor::empty(answer, DType::float32);
   const std::int64_t pixels = answer[2] * answer[3], channels = answer[1];
   for (std::int64_t i = 0; i < cond.numel(); ++i) {
@@ -94,13 +94,14 @@ TEST(OpenSoraSamplers, TakeTheStepsOfTheReference) {
     int steps = 0, calls = 0;
     in >> kind >> steps >> calls;
     TorchGenerator generator(3), answers(7);
-    const Tensor x = drawn(generator, latent, 1);
+    Tensor x = drawn(generator, latent, 1);
+    std::vector<Tensor> history;
     if (kind == "iddpm") {
       const Iddpm sampler({}, steps);
       ASSERT_EQ(sampler.calls(), calls);
       EXPECT_EQ(sampler.timesteps(), numbers<std::int64_t>(lines.at(at++)));
       follow(lines, at, calls, x, [&](int i) {
-        sampler.step(i, predicted(answers, 3), x, [&](std::span<float> box) {
+        sampler.step(i, predicted(answers, 3), x, history, [&](std::span<float> box) {
           fill_noise_by_channel(generator, latent, none, latent, 2, box.data());
         });
       });
@@ -116,7 +117,7 @@ TEST(OpenSoraSamplers, TakeTheStepsOfTheReference) {
       for (std::size_t i = 0; i < timesteps.size(); ++i) {
         EXPECT_NEAR(sampler.timesteps().at(i), timesteps[i], 1e-6F * timesteps[i]) << i;
       }
-      follow(lines, at, calls, x, [&](int i) { sampler.step(i, predicted(answers, 4), x); });
+      follow(lines, at, calls, x, [&](int i) { sampler.step(i, predicted(answers, 4), x, history, {}); });
     }
   }
   EXPECT_EQ(runs, 10);
@@ -127,12 +128,13 @@ TEST(OpenSoraSamplers, GiveABoxTheBitsOfTheWhole) {
   const auto run = [](const Shape& offset, const Shape& extent) {
     const Iddpm sampler({}, 5);
     TorchGenerator generator(3);
-    const Tensor x = Tensor::empty(extent, DType::float32);
+    Tensor x = Tensor::empty(extent, DType::float32);
+    std::vector<Tensor> history;
     fill_noise_by_channel(generator, latent, offset, extent, 1, x.data<float>());
     for (int i = 0; i < sampler.calls(); ++i) {
       Tensor prediction = Tensor::empty({extent[0], 8, extent[2], extent[3]}, DType::float32);
       for (float& value : prediction.span<float>()) value = 0.25F;
-      sampler.step(i, prediction, x, [&](std::span<float> box) {
+      sampler.step(i, prediction, x, history, [&](std::span<float> box) {
         fill_noise_by_channel(generator, latent, offset, extent, 2, box.data());
       });
     }
@@ -150,7 +152,7 @@ TEST(OpenSoraSamplers, GiveABoxTheBitsOfTheWhole) {
 
 TEST(GuideChannels, LeavesTheOthersToThePrompt) {
   const Tensor uncond = Tensor::of({1.0F, 2.0F, 3.0F, 4.0F}, {2, 2, 1, 1});
-  const Tensor cond = Tensor::of({2.0F, 5.0F, 5.0F, 7.0F}, {2, 2, 1, 1});
+  Tensor cond = Tensor::of({2.0F, 5.0F, 5.0F, 7.0F}, {2, 2, 1, 1});
   guide_channels(7.0, 1, uncond, cond);
   EXPECT_THAT(cond.span<float>(), testing::ElementsAre(8.0F, 5.0F, 17.0F, 7.0F));
   EXPECT_THROW(guide_channels(7.0, 3, uncond, cond), Error);
@@ -181,9 +183,11 @@ TEST(OpenSoraSamplers, RefuseWhatTheyCannotDo) {
                 },
                 "17"),
             Status::usage);
-  const Tensor x = Tensor::zeros(latent, DType::float32);
-  EXPECT_THROW(Iddpm({}, 4).step(0, x, x, [](std::span<float>) {}), Error);
-  EXPECT_THROW(RectifiedFlow({}, 4, size).step(0, Tensor::zeros({3, 3, 2, 5}, DType::float32), x),
+  Tensor x = Tensor::zeros(latent, DType::float32);
+  std::vector<Tensor> history;
+  EXPECT_THROW(Iddpm({}, 4).step(0, x, x, history, [](std::span<float>) {}), Error);
+  EXPECT_THROW(RectifiedFlow({}, 4, size)
+                   .step(0, Tensor::zeros({3, 3, 2, 5}, DType::float32), x, history, {}),
                Error);
 }
 

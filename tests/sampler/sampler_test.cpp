@@ -1,4 +1,4 @@
-#include "sampler/sampler.hpp"
+#include "sampler/cogvideox.hpp"
 
 #include <gtest/gtest.h>
 
@@ -41,14 +41,15 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
     in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
         config.rescale_betas_zero_snr >> config.set_alpha_to_one >> calls;
     ASSERT_TRUE(in);
-    Sampler sampler(sampler_kind_of_option(kind), Schedule(config, steps));
-    ASSERT_EQ(sampler.schedule().calls(), calls);
+    const auto sampler = make_sampler(sampler_kind_of_option(kind), Schedule(config, steps));
+    ASSERT_EQ(sampler->calls(), calls);
 
     TorchGenerator generator(3);
     TorchGenerator predictions(7);
-    const Tensor x = draw(generator);
+    Tensor x = draw(generator);
+    std::vector<Tensor> history;
     for (int i = 0; i < calls; ++i) {
-      sampler.step(i, draw(predictions), x, [&](std::span<float> box) {
+      sampler->step(i, draw(predictions), x, history, [&](std::span<float> box) {
         fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, box.data());
       });
       if (i < 3 || i + 1 == calls) {
@@ -63,51 +64,56 @@ TEST(Sampler, DrawsAsOftenAsTheReference) {
   const Schedule schedule({}, 50);
   int drawn = 0;
   int promised = 0;
-  const Tensor x = filled({3}, 1.0F), v = filled({3}, 0.5F);
-  Sampler dpm(SamplerKind::dpm, schedule);
+  Tensor x = filled({3}, 1.0F);
+  const Tensor v = filled({3}, 0.5F);
+  std::vector<Tensor> history;
+  const DpmSampler dpm(schedule);
   for (int i = 0; i < 50; ++i) {
     promised += dpm.draws(i);
-    dpm.step(i, v, x, [&](std::span<float> box) {
+    dpm.step(i, v, x, history, [&](std::span<float> box) {
       ++drawn;
       for (float& n : box) n = 0.25F;
     });
   }
   EXPECT_EQ(drawn, 98);
   EXPECT_EQ(promised, 98);
-  Sampler ddim(SamplerKind::ddim, schedule);
-  ddim.step(0, v, x, [](std::span<float>) { ADD_FAILURE() << "DDIM draws nothing"; });
+  const DdimSampler ddim(schedule);
+  ddim.step(0, v, x, history, [](std::span<float>) { ADD_FAILURE() << "DDIM draws nothing"; });
 }
 
 TEST(Sampler, StartsAnewForTheNextClip) {
-  const Schedule schedule({}, 4);
-  const auto run = [](Sampler& sampler) {
+  const DpmSampler sampler(Schedule({}, 4));
+  const auto run = [&](std::vector<Tensor>& history) {
     TorchGenerator generator(1);
-    const Tensor x = draw(generator);
+    Tensor x = draw(generator);
     for (int i = 0; i < 4; ++i) {
-      sampler.step(i, filled({numel_of_case}, 0.5F), x, [&](std::span<float> box) {
+      sampler.step(i, filled({numel_of_case}, 0.5F), x, history, [&](std::span<float> box) {
         fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, box.data());
       });
     }
     return x;
   };
-  Sampler used(SamplerKind::dpm, schedule);
-  Sampler fresh(SamplerKind::dpm, schedule);
+  std::vector<Tensor> used, fresh;
   run(used);
   EXPECT_EQ(bits(run(used).span<float>()), bits(run(fresh).span<float>()));
 }
 
 TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
-  Sampler sampler(SamplerKind::dpm, Schedule({}, 4));
-  const Tensor x = filled({3}, 0);
+  const DpmSampler sampler(Schedule({}, 4));
+  Tensor x = filled({3}, 0);
+  std::vector<Tensor> history;
   const auto none = [](std::span<float>) {};
-  EXPECT_THROW(sampler.step(1, x, x, none), Error);
-  EXPECT_THROW(sampler.step(0, filled({2}, 0), x, none), Error);
+  EXPECT_THROW(sampler.step(1, x, x, history, none), Error) << "without what step 0 leaves";
+  EXPECT_THROW(sampler.step(0, filled({2}, 0), x, history, none), Error);
 }
 
 TEST(Sampler, WorksOnAnEmptyBox) {
-  Sampler sampler(SamplerKind::dpm, Schedule({}, 4));
-  const Tensor x = Tensor::empty({2, 0, 3}, DType::float32);
-  for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(sampler.step(i, x, x, [](std::span<float>) {}));
+  const DpmSampler sampler(Schedule({}, 4));
+  Tensor x = Tensor::empty({2, 0, 3}, DType::float32);
+  std::vector<Tensor> history;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NO_THROW(sampler.step(i, x, x, history, [](std::span<float>) {}));
+  }
 }
 
 TEST(SamplerKind, IsKnownByItsNames) {
@@ -115,6 +121,7 @@ TEST(SamplerKind, IsKnownByItsNames) {
   EXPECT_EQ(sampler_kind_of_class("CogVideoXDPMScheduler"), SamplerKind::dpm);
   EXPECT_THROW(sampler_kind_of_class("EulerDiscreteScheduler"), Error);
   EXPECT_THROW(sampler_kind_of_option("euler"), Error);
+  EXPECT_EQ(class_of(SamplerKind::dpm), "CogVideoXDPMScheduler");
 }
 
 TEST(GuidanceScale, FollowsTheReferenceSequence) {
@@ -130,20 +137,25 @@ TEST(GuidanceScale, FollowsTheReferenceSequence) {
   }
 }
 
-TEST(CombineGuidance, RoundsEachOperation) {
-  const Tensor uncond = Tensor::of({0.1F, -2.0F, 3.3333333F, 0.0F}, {4});
-  const Tensor cond = Tensor::of({0.7F, 1.5F, 3.3333335F, -0.0F}, {4});
-  const Tensor out = filled({4}, 0);
-  combine_guidance(6.0, uncond, cond, out);
+TEST(Guidance, RoundsEachOperation) {
+  const Tensor uncond = Tensor::of({0.1F, -2.0F, 3.3333333F, 0.0F}, {1, 4, 1, 1});
+  Tensor cond = Tensor::of({0.7F, 1.5F, 3.3333335F, -0.0F}, {1, 4, 1, 1});
+  const Tensor before = cond.clone();
+  guide_channels(6.0, 4, uncond, cond);
   for (std::size_t i = 0; i < 4; ++i) {
-    const float difference = cond.span<float>()[i] - uncond.span<float>()[i];
+    const float difference = before.span<float>()[i] - uncond.span<float>()[i];
     const float scaled = 6.0F * difference;
-    EXPECT_EQ(out.span<float>()[i], uncond.span<float>()[i] + scaled);
+    EXPECT_EQ(cond.span<float>()[i], uncond.span<float>()[i] + scaled);
   }
-  const Tensor in_place = cond.clone();
-  combine_guidance(6.0, uncond, in_place, in_place);
-  EXPECT_EQ(bits(in_place.span<float>()), bits(out.span<float>()));
-  EXPECT_THROW(combine_guidance(6.0, uncond, cond, out.rows(0, 2)), Error);
+}
+
+TEST(Guidance, HasTheScaleOfItsTimestep) {
+  const Tensor uncond = filled({1, 2, 1, 1}, 1);
+  const Guidance guidance{6, true, 50, 1};
+  Tensor cond = filled({1, 2, 1, 1}, 2);
+  guidance.apply(40, uncond, cond);
+  EXPECT_EQ(cond.span<float>()[0], 1 + float(guidance_scale(6, true, 50, 40)));
+  EXPECT_EQ(cond.span<float>()[1], 2) << "it acts on the first channel only";
 }
 
 // Steps on boxes of any kind are the steps on the whole: random shapes, kinds and boxes, some
@@ -162,10 +174,11 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
         fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };
-      Sampler sampler(kind, Schedule({}, steps));
-      const Tensor x = drawn(generator);
-      for (int step = 0; step < sampler.schedule().calls(); ++step) {
-        sampler.step(step, drawn(predictions), x, [&](std::span<float> box) {
+      const auto sampler = make_sampler(kind, Schedule({}, steps));
+      Tensor x = drawn(generator);
+      std::vector<Tensor> history;
+      for (int step = 0; step < sampler->calls(); ++step) {
+        sampler->step(step, drawn(predictions), x, history, [&](std::span<float> box) {
           fill_noise(generator, global, offset, extent, box.data());
         });
       }

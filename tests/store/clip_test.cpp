@@ -7,6 +7,7 @@
 
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -73,7 +74,7 @@ class Clip : public testing::Test {
 
   std::filesystem::path file() const { return clip_path(folder.path(), 3); }
 
-  comm::Group world = comm::Group::world();
+  comm::Group world = test::world();
   TestFolder folder;
 };
 

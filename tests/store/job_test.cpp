@@ -11,6 +11,7 @@
 #include "store/file.hpp"
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -30,7 +31,7 @@ class JobFile : public testing::Test {
     std::ofstream(path) << "x";
   }
 
-  comm::Group world = comm::Group::world();
+  comm::Group world = test::world();
   TestFolder folder;
 };
 

@@ -7,6 +7,7 @@
 
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
@@ -24,7 +25,7 @@ class Trace : public testing::Test {
     return {"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096, 8192};
   }
 
-  comm::Group world = comm::Group::world();
+  comm::Group world = test::world();
   TestFolder folder;
 };
 

@@ -1,50 +1,135 @@
-// The main of test programs that run under mpirun. A failure on any rank is printed by that rank at
-// once and fails the test on all ranks; the program's result is the same everywhere.
+// The main of test programs that run under mpirun, several groups of ranks in one launch:
+//
+//   mpirun -n 8 test_mesh --ranks=1,2,3,4,5,6,7,8 [arguments of GoogleTest]
+//
+// runs all tests on groups of 1 to 8 ranks (without --ranks: on all), several groups side by side
+// where they fit. A failure on any rank is printed by that rank at once and fails the test on its
+// group; the program's result is the same on all ranks.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <iostream>
+#include <unistd.h>
 
-#include "comm/group.hpp"
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+comm::Group group;
+
+}  // namespace
+
+const comm::Group& world() { return group; }
+
+}  // namespace reelmesh::test
 
 namespace {
 
-class RankPrinter : public testing::EmptyTestEventListener {
- public:
-  explicit RankPrinter(int rank) : rank_(rank) {}
+using reelmesh::comm::Group;
+using reelmesh::test::group;
 
- private:
+std::string who() {
+  return fmt::format("rank {} of {}", group.rank(), group.size());
+}
+
+class RankPrinter : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::cerr << "rank " << rank_ << ": " << (result.file_name() ? result.file_name() : "?") << ":"
+    std::cerr << who() << ": " << (result.file_name() ? result.file_name() : "?") << ":"
               << result.line_number() << ": " << result.summary() << std::endl;
   }
-  int rank_;
 };
 
 // A failure on one rank only would leave the others waiting in the next collective: after each test
-// the ranks agree on its outcome.
+// the ranks of the group agree on its outcome.
 class Agreement : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& info) override {
     const bool failed = info.result()->Failed();
-    const auto anywhere = reelmesh::comm::Group::world().max(std::int64_t{failed});
-    if (anywhere != 0) any_failed = true;
+    if (group.max(std::int64_t{failed}) == 0) return;
+    any_failed = true;
+    if (group.rank() == 0) {
+      std::cerr << "FAILED on " << group.size() << " ranks: " << info.test_suite_name() << "."
+                << info.name() << std::endl;
+    }
   }
 
  public:
   static inline bool any_failed = false;
 };
 
+// "--ranks=1,2,4" out of the arguments.
+std::vector<int> counts_of(int& argc, char** argv, int all) {
+  std::vector<int> counts;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!word.starts_with("--ranks=")) continue;
+    std::istringstream list(word.substr(word.find('=') + 1));
+    for (std::string count; std::getline(list, count, ',');) counts.push_back(std::stoi(count));
+    std::copy(argv + i + 1, argv + argc, argv + i);
+    --argc;
+    break;
+  }
+  if (counts.empty()) counts.push_back(all);
+  return counts;
+}
+
+// Groups that run side by side, the largest first: each round has as many as fit.
+std::vector<std::vector<int>> rounds_of(std::vector<int> counts, int all) {
+  std::ranges::sort(counts, std::greater());
+  std::vector<std::vector<int>> rounds;
+  std::vector<int> room;
+  for (const int count : counts) {
+    const auto place = std::ranges::find_if(room, [&](int left) { return left >= count; });
+    if (place == room.end()) {
+      rounds.push_back({count});
+      room.push_back(all - count);
+    } else {
+      rounds[std::size_t(place - room.begin())].push_back(count);
+      *place -= count;
+    }
+  }
+  return rounds;
+}
+
+// Returns when all ranks have come here; until then it sleeps and leaves the cores to others.
+void wait_for_all(const Group& launch) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(launch.handle(), &request);
+  for (int done = 0; done == 0; usleep(2000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const reelmesh::comm::Environment mpi;
+  const Group launch = Group::world();
+  const std::vector<int> counts = counts_of(argc, argv, launch.size());
+  if (std::ranges::max(counts) > launch.size()) {
+    std::cerr << "--ranks names more ranks than the " << launch.size() << " of the launch\n";
+    return 64;
+  }
   testing::InitGoogleTest(&argc, argv);
-  const auto world = reelmesh::comm::Group::world();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (world.rank() != 0) delete listeners.Release(listeners.default_result_printer());
-  if (world.size() > 1) listeners.Append(new RankPrinter(world.rank()));
+  // One rank shows the tests that it runs; failures are shown by all.
+  if (launch.rank() != 0) delete listeners.Release(listeners.default_result_printer());
+  if (launch.size() > 1) listeners.Append(new RankPrinter);
   listeners.Append(new Agreement);
-  const int result = RUN_ALL_TESTS();
-  return Agreement::any_failed ? 1 : result;
+  bool failed = false;
+  for (const std::vector<int>& sizes : rounds_of(counts, launch.size())) {
+    int first = 0, color = -1;
+    for (std::size_t i = 0; i < sizes.size(); first += sizes[i++]) {
+      if (launch.rank() >= first && launch.rank() < first + sizes[i]) color = int(i);
+    }
+    group = launch.split(color);
+    if (group.member()) failed = RUN_ALL_TESTS() != 0 || failed;
+    group = {};
+    wait_for_all(launch);
+  }
+  failed = failed || Agreement::any_failed;
+  return launch.max(std::int64_t{failed}) != 0 ? 1 : 0;
 }

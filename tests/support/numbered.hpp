@@ -4,13 +4,14 @@
 #include <random>
 
 #include "layout/relayout.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh::test {
 
 /// This rank's part of an array whose elements are their own linear index, so that a wrong element
 /// shows itself.
 inline Sharded numbered(const Layout& layout) {
-  const auto world = comm::Group::world();
+  const auto world = test::world();
   const Box& box = layout.box(world.rank());
   Tensor whole = Tensor::empty(layout.global(), DType::float32);
   for (std::int64_t i = 0; i < whole.numel(); ++i) whole.data<float>()[i] = static_cast<float>(i);

@@ -63,18 +63,19 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.format.branches = std::ssize(clip.texts);
 }
 
-ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                                 const Precision& precision) const {
-  const CogVideoXConfig& c = folder_.transformer;
+ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConfig& vae,
+                                const Shape& latents, std::int64_t dropped_frames,
+                                std::int64_t branches, std::int64_t text_tokens,
+                                std::int64_t together, const Precision& precision) {
   ClipWorkload workload;
   workload.denoise = {.attention = AttentionKind::joint,
-                      .latents = clip.latents,
+                      .latents = latents,
                       .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
-                      .dropped_frames = clip.dropped_frames,
+                      .dropped_frames = dropped_frames,
                       .latent_channels = c.in_channels,
                       .predicted_channels = c.out_channels,
                       .text_tokens = text_tokens,
-                      .branches = clip.format.branches,
+                      .branches = branches,
                       .layers = c.layers,
                       .heads = c.heads,
                       .head_channels = c.head_channels,
@@ -82,7 +83,7 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std
                       .mlps = 1,
                       .element_bytes = precision.size(),
                       .memory = {}};
-  workload.denoise.memory = [c, precision, together, branches = clip.format.branches,
+  workload.denoise.memory = [c, precision, together, branches,
                              held = memory_of_weights(cogvideox_tensors(c), precision)](
                                 const DenoiseLayout& layout, int rank) {
     const AttentionMesh& attention = *layout.attention;
@@ -97,22 +98,28 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std
                                .shares_heads = attention.ulysses() > 1};
     return with_working(held, cogvideox_working_bytes(c, share, precision));
   };
-  const std::int64_t kept = clip.latents[0] - clip.dropped_frames;
+  const std::int64_t kept = latents.at(0) - dropped_frames, frames = decoded_frames(kept);
   // Batches of frames follow one another, so all of a clip's are one group.
-  workload.decode = {.latents = {kept, clip.latents[1], clip.latents[2]},
-                     .frames = clip.video[0],
+  workload.decode = {.latents = {kept, latents.at(1), latents.at(2)},
+                     .frames = frames,
                      .group_latents = kept,
-                     .group_frames = clip.video[0],
+                     .group_frames = frames,
                      .single_images = false,
                      .memory = {}};
-  workload.decode.memory = [vae = folder_.vae, precision,
-                            held = memory_of_weights(cogvideox_decoder_tensors(folder_.vae),
+  workload.decode.memory = [vae, precision,
+                            held = memory_of_weights(cogvideox_decoder_tensors(vae),
                                                      precision)](const DecodeLayout& layout,
                                                                  int rank) {
     return with_working(held,
                         cogvideox_decode_bytes(vae, layout.latents.box(rank).extent, precision));
   };
   return workload;
+}
+
+ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                                 const Precision& precision) const {
+  return cogvideox_workload(folder_.transformer, folder_.vae, clip.latents, clip.dropped_frames,
+                            clip.format.branches, text_tokens, together, precision);
 }
 
 std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device) const {

@@ -4,6 +4,13 @@
 
 namespace reelmesh::pipeline {
 
+/// What so many clips, denoised together, ask of the ranks. latents: [frame, row, column] that are
+/// denoised, of which the first `dropped_frames` are not decoded.
+ClipWorkload cogvideox_workload(const CogVideoXConfig& config, const CogVideoXVaeConfig& vae,
+                                const Shape& latents, std::int64_t dropped_frames,
+                                std::int64_t branches, std::int64_t text_tokens,
+                                std::int64_t together, const Precision& precision);
+
 /// CogVideoX 2b, 5b and 1.5.
 class CogVideoX final : public Family {
  public:

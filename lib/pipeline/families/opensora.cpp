@@ -91,13 +91,12 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.sampling = sampling(clip, job);
 }
 
-ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                                const Precision& precision) const {
-  const STDiTConfig& c = folder_.transformer;
-  const OpenSoraVaeConfig& vae = folder_.vae;
+ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& vae,
+                               const Shape& latents, std::int64_t frames, std::int64_t text_tokens,
+                               std::int64_t together, const Precision& precision) {
   ClipWorkload workload;
   workload.denoise = {.attention = AttentionKind::space_time,
-                      .latents = clip.latents,
+                      .latents = latents,
                       .patch = {1, c.patch.rows, c.patch.columns},
                       .dropped_frames = 0,
                       .latent_channels = c.in_channels,
@@ -108,7 +107,7 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std:
                       .heads = c.heads,
                       .head_channels = c.head_channels(),
                       .mlp_channels = c.mlp_hidden,
-                      .mlps = is_v3(folder_) ? 2 : 1,
+                      .mlps = c.kind == STDiTConfig::Kind::v3 ? 2 : 1,
                       .element_bytes = precision.size(),
                       .memory = {}};
   workload.denoise.memory = [c, precision, together, text_tokens,
@@ -126,8 +125,8 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std:
     return with_working(held, stdit_working_bytes(c, share, precision));
   };
   const auto& temporal = vae.temporal;
-  workload.decode = {.latents = clip.latents,
-                     .frames = clip.video[0],
+  workload.decode = {.latents = latents,
+                     .frames = frames,
                      .group_latents = temporal ? temporal->micro_latents() : 1,
                      .group_frames = temporal ? temporal->micro_frames : 1,
                      .single_images = temporal.has_value(),
@@ -135,15 +134,21 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std:
   workload.decode.memory = [vae, precision,
                             held = memory_of_weights(open_sora_decoder_tensors(vae), precision)](
                                const DecodeLayout& layout, int rank) {
-    const Shape &frames = layout.frames.box(rank).extent, &images = layout.images.box(rank).extent;
+    const Shape &group = layout.frames.box(rank).extent, &images = layout.images.box(rank).extent;
     const ImageShare share{.frames = images[0],
                            .rows = images[1],
                            .columns = images[2],
                            .pixels_of_image = layout.images.global()[1] * layout.images.global()[2],
-                           .group_pixels = frames[1] * frames[2]};
+                           .group_pixels = group[1] * group[2]};
     return with_working(held, open_sora_decode_bytes(vae, share, precision));
   };
   return workload;
+}
+
+ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
+                                const Precision& precision) const {
+  return opensora_workload(folder_.transformer, folder_.vae, clip.latents, clip.video[0],
+                           text_tokens, together, precision);
 }
 
 std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device) const {

@@ -1,0 +1,26 @@
+#pragma once
+// How the families' decoders lie over ranks, as the pipeline asks the plan for it.
+#include "pipeline/families/cogvideox.hpp"
+#include "pipeline/families/opensora.hpp"
+#include "plan/decode.hpp"
+
+namespace reelmesh::test {
+
+/// latents: [frame, channel, row, column]; frames: of the video.
+inline DecodeLayout opensora_decode_layout(const OpenSoraVaeConfig& config, const Shape& latents,
+                                           std::int64_t frames, int ranks,
+                                           const RankWeights& weights = {}) {
+  const ClipWorkload workload = pipeline::opensora_workload(
+      {}, config, {latents.at(0), latents.at(2), latents.at(3)}, frames, 1, 1, {});
+  return decode_layout(workload.decode, ranks, weights);
+}
+
+/// latents: [frame, channel, row, column].
+inline DecodeLayout cogvideox_decode_layout(const CogVideoXVaeConfig& config, const Shape& latents,
+                                            int ranks, const RankWeights& weights = {}) {
+  const ClipWorkload workload = pipeline::cogvideox_workload(
+      {}, config, {latents.at(0), latents.at(2), latents.at(3)}, 0, 1, 1, 1, {});
+  return decode_layout(workload.decode, ranks, weights);
+}
+
+}  // namespace reelmesh::test

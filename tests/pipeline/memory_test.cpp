@@ -1,0 +1,187 @@
+// Memory that the plan foresees for released models, by their configurations alone.
+#include <gmock/gmock.h>
+
+#include "pipeline/families/cogvideox.hpp"
+#include "pipeline/families/opensora.hpp"
+#include "pipeline/job_plan.hpp"
+#include "support/expect_error.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+using test::expect_error;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t gib = std::int64_t{1} << 30;
+const Precision bf16{DType::bfloat16, DType::bfloat16}, f32{DType::float32, DType::float32};
+
+T5Config t5_xxl() {
+  T5Config c;
+  c.d_model = 4096;
+  c.d_ff = 10240;
+  c.num_layers = 24;
+  c.num_heads = 64;
+  return c;
+}
+
+// T5-XXL, STDiT-XL/2 and the image autoencoder, 16 frames of 256 x 256. limits: none, one for all
+// ranks, or one for each.
+Plan open_sora(int ranks, std::vector<std::int64_t> limits, const Precision& precision,
+               const ParallelRequest& request = {}) {
+  constexpr std::int64_t tokens = 120;
+  PlanMachine machine;
+  machine.ranks = ranks;
+  if (limits.size() == 1) limits.assign(std::size_t(ranks), limits.front());
+  machine.memory_limits.values = std::move(limits);
+  return make_plan({text_workload(t5_xxl(), tokens, precision),
+                    {opensora_workload({}, {}, {16, 32, 32}, 16, tokens, 1, precision)}},
+                   machine, request);
+}
+
+TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
+  for (const Precision& precision : {bf16, f32}) {
+    const Plan plan = open_sora(4, {16 * gib}, precision);
+    const MemoryPlan& memory = plan.memory;
+    EXPECT_TRUE(memory.fits());
+    EXPECT_FALSE(memory.offloads);
+    EXPECT_EQ(to_string(plan.device_map), "0-5:0,6-11:1,12-17:2,18-23:3");
+    // The encoder has 4.76 thousand million parameters, the transformer 760 million.
+    std::int64_t text = 0;
+    for (const RankMemory& rank : memory.ranks) {
+      text += rank.text.weights;
+      EXPECT_NEAR(double(rank.denoise.weights), 760e6 * double(precision.size()), 20e6);
+      EXPECT_NEAR(double(rank.decode.weights), 49.5e6 * double(precision.size()), 2e6);
+    }
+    EXPECT_NEAR(double(text), 4762e6 * double(precision.size()), 20e6);
+    EXPECT_EQ(what_is_over(memory), "");
+    EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 1-3 "));
+    EXPECT_THAT(describe(memory), HasSubstr(" of 16.00 GiB (text "));
+  }
+}
+
+TEST(Memory, OneRankOf8GiBIsTooSmall) {
+  const MemoryPlan memory = open_sora(1, {8 * gib}, bf16).memory;
+  EXPECT_FALSE(memory.fits());
+  const std::string over = what_is_over(memory);
+  EXPECT_THAT(over, HasSubstr("rank 0 needs 8.9"));
+  EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
+  EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
+  EXPECT_TRUE(open_sora(2, {8 * gib}, bf16).memory.fits());
+  EXPECT_FALSE(open_sora(2, {8 * gib}, f32).memory.fits());
+  EXPECT_TRUE(open_sora(1, {9 * gib}, bf16).memory.fits());
+}
+
+// One GPU, 49 frames of 480 x 720, guidance, T5-XXL.
+MemoryPlan cogvideox_on_gpu(const CogVideoXConfig& config, const Precision& precision,
+                            std::int64_t limit) {
+  PlanMachine machine;
+  machine.program = program_bytes_on_gpu;
+  machine.embeddings_on_host = false;
+  machine.memory_limits.values = {limit};
+  return make_plan({text_workload(t5_xxl(), 226, precision),
+                    {cogvideox_workload(config, {}, {13, 60, 90}, 0, 2, 226, 1, precision)}},
+                   machine, {})
+      .memory;
+}
+
+TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
+  const Precision f16_gpu{DType::float16, DType::float16, true};
+  const Precision bf16_gpu{DType::bfloat16, DType::bfloat16, true};
+  CogVideoXConfig larger;  // CogVideoX-5b
+  larger.heads = 48;
+  larger.layers = 42;
+  larger.rotary = true;
+  const MemoryPlan small = cogvideox_on_gpu({}, f16_gpu, 16 * gib);
+  EXPECT_EQ(what_is_over(small), "") << describe(small);
+  const MemoryPlan large = cogvideox_on_gpu(larger, bf16_gpu, 24 * gib);
+  EXPECT_EQ(what_is_over(large), "") << describe(large);
+}
+
+TEST(Memory, WithoutALimitEverythingFits) {
+  const MemoryPlan memory = open_sora(1, {}, f32).memory;
+  EXPECT_TRUE(memory.fits());
+  EXPECT_FALSE(memory.offloads);
+  EXPECT_THAT(describe(memory), Not(HasSubstr("iB of ")));
+  EXPECT_EQ(to_string(open_sora(5, {12 * gib}, f32).device_map),
+            to_string(open_sora(5, {}, f32).device_map));
+}
+
+TEST(Memory, UnlikeLimitsGiveUnlikeShares) {
+  const std::vector<std::int64_t> limits{8 * gib, 4 * gib, 2 * gib, 4 * gib};
+  const Plan plan = open_sora(4, limits, bf16);
+  EXPECT_TRUE(plan.memory.fits());
+  std::vector<int> layers(4, 0);
+  for (const int rank : plan.device_map.layer_rank) ++layers[std::size_t(rank)];
+  EXPECT_GT(layers[0], layers[1]);
+  EXPECT_GT(layers[1], layers[2]);
+  EXPECT_NEAR(layers[1], layers[3], 1);
+  for (int r = 0; r < 4; ++r) EXPECT_LE(plan.memory.peak(r), limits[std::size_t(r)]);
+  Job job;
+  job.memory_limits = limits;
+  expect_error(
+      Status::unavailable, [&] { conditions_of(job, 3, 1, {}, DType::float32, false); },
+      "device.memory-limit: 4 sizes are given, and the job has 3 ranks");
+  job.memory_limits = {gib};
+  EXPECT_EQ(conditions_of(job, 3, 1, {}, DType::float32, false).machine.memory_limits.values,
+            (std::vector<std::int64_t>(3, gib)));
+}
+
+TEST(Memory, SplitStagesStandOnRanksOfTheirOwn) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  const MemoryPlan memory = open_sora(4, {}, bf16, request).memory;
+  EXPECT_GT(memory.ranks[0].text.weights, 8 * gib);
+  EXPECT_EQ(memory.ranks[0].denoise.weights + memory.ranks[0].decode.weights, 0);
+  EXPECT_EQ(memory.ranks[1].text.weights + memory.ranks[1].decode.weights, 0);
+  EXPECT_EQ(memory.ranks[1].denoise.weights, memory.ranks[2].denoise.weights);
+  EXPECT_EQ(memory.ranks[3].text.weights + memory.ranks[3].denoise.weights, 0);
+  EXPECT_GT(memory.ranks[3].decode.weights, 0);
+}
+
+TEST(Memory, WorkFallsWithTheNumberOfRanks) {
+  std::int64_t before = 0;
+  for (const int ranks : {16, 8, 4, 2, 1}) {
+    const MemoryPlan memory = open_sora(ranks, {}, bf16).memory;
+    EXPECT_GT(memory.ranks[0].denoise.working, before) << ranks;
+    before = memory.ranks[0].denoise.working;
+  }
+}
+
+TEST(Memory, MoreRanksThanFrames) {
+  const MemoryPlan memory = open_sora(32, {}, bf16).memory;
+  for (const RankMemory& rank : memory.ranks) EXPECT_GT(rank.denoise.working, 0);
+}
+
+TEST(Cost, CogVideoXByRanksAndBranches) {
+  CogVideoXConfig config;
+  config.heads = 48;
+  config.layers = 42;
+  for (const int ranks : {1, 2, 3, 7, 8}) {
+    PlanMachine machine;
+    machine.ranks = ranks;
+    const Plan plan =
+        make_plan({text_workload(t5_xxl(), 226, bf16),
+                   {cogvideox_workload(config, {}, {13, 60, 90}, 0, 2, 226, 1, bf16)}},
+                  machine, {});
+    const ClipPlan& size = plan.sizes.front();
+    ASSERT_EQ(size.ranks.size(), std::size_t(ranks));
+    std::int64_t pixels = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const ClipPlan::OfRank& rank = size.ranks[std::size_t(r)];
+      pixels += plan.images(0, r).numel() / 49;
+      EXPECT_GT(rank.denoise.working, 0);
+      EXPECT_GT(rank.step.flops, 0);
+      EXPECT_EQ(rank.step.sent_bytes > 0, ranks > 1);
+    }
+    EXPECT_EQ(pixels, 60 * 90);
+    if (ranks > 1) continue;
+    // 17,776 tokens of 3072 channels in two branches are 208 MiB; ten such beside one another.
+    EXPECT_NEAR(double(size.ranks[0].denoise.working), 10 * 2 * 17776.0 * 3072 * 2, 250e6);
+    // Eight frames of 480 x 720 pixels of 256 channels are 1.4 GB, and there are several.
+    EXPECT_GT(size.ranks[0].decode.working, 6 * gib);
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::pipeline
