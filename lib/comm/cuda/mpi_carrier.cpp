@@ -29,9 +29,9 @@ struct Road {
   PinnedPool pool;
 };
 
-// Messages wait for the device before MPI gets them, without the host waiting when it begins them:
-// they are posted by the next who needs them on their way, with the oldest first. So at most one
-// journey is not posted.
+// Messages are posted when the device is done with their tensors. The host does not wait for that
+// when a transfer begins: post_pending_messages() does, which Group calls before the next transfer
+// begins. So at most one transfer is not posted.
 class MpiJourney;
 MpiJourney* to_post = nullptr;
 void post_begun();
@@ -59,7 +59,7 @@ class MpiJourney final : public Journey {
       }
     }
     to_post = this;
-    before_waiting = post_begun;
+    post_begun_transfers = post_begun;
   }
 
   ~MpiJourney() override {
