@@ -106,10 +106,23 @@ struct Attend::Rows {
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
-               const AttentionGeometry& geometry)
-    : group_(group), mesh_(segments, geometry), numbers_(number_tokens(segments)) {
+               const AttentionGeometry& geometry, DType dtype, Device device,
+               const Numerics& numerics)
+    : group_(group),
+      mesh_(segments, geometry),
+      numbers_(number_tokens(segments)),
+      dtype_(dtype),
+      device_(device),
+      numerics_(numerics),
+      at_once_(device.is_cuda() &&
+               ops::may_attend_at_once(dtype, mesh_.all_tokens(), geometry.channels)) {
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());
+  if (!at_once_) return;
+  // A library may be missing on one of the ranks, and messages have to agree.
+  const bool here =
+      ops::attends_at_once(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
+  at_once_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
 }
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
@@ -265,15 +278,6 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   return out;
 }
 
-// Whether all ranks do: a library may be missing on one of them, and messages have to agree.
-bool Attend::all_attend_at_once(const Tensor& queries) const {
-  if (!at_once_) {
-    const bool here = ops::attends_at_once(queries, mesh_.all_tokens());
-    at_once_ = group_.max(std::int64_t{here ? 0 : 1}) == 0;
-  }
-  return *at_once_;
-}
-
 // To all keys, for some heads at a time, while the keys for the next ones travel.
 Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
@@ -292,7 +296,7 @@ Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) con
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, part_at(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
-    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale);
+    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);
@@ -302,20 +306,19 @@ Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) con
 
 Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_values,
                           float scale) const {
+  expect(q.dtype() == dtype_ && q.device() == device_, "attention of {} on {} set up for {} on {}",
+         name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
   Rows queries = send_queries(q);
   const Tensor mine = keys_values();
-  const bool on_gpu = q.device().is_cuda();
+  if (at_once_) return return_results(attend_at_once(std::move(queries), mine, scale), q);
+  const bool on_gpu = device_.is_cuda();
   const std::int64_t all = mesh_.all_tokens();
-  if (on_gpu && ops::may_attend_at_once(q.dtype(), all, mesh_.geometry().channels) &&
-      all_attend_at_once(queries.all)) {
-    return return_results(attend_at_once(std::move(queries), mine, scale), q);
-  }
-  // Keys that need not travel come in one part to a GPU; the CPU wants them near.
+  // On a GPU, keys that need no exchange come in one part; on the CPU parts stay in its caches.
   const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
   const auto part_at = [&](std::int64_t first) { return Part{first, std::min(most, all - first)}; };
   Rows next = send_part(mine, part_at(0));
   queries.transfer.finish();
-  ops::Attention attention(queries.all, scale);
+  ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += most) {
     const Tensor part = receive_part(std::move(next), part_at(first));
     if (first + most < all) next = send_part(mine, part_at(first + most));

@@ -20,7 +20,7 @@ std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
 }  // namespace
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
@@ -34,7 +34,8 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
          "convolution: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
   if constexpr (cuda_built) {
     if (weight.device().is_cuda()) {
-      on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()));
+      on_device_ =
+          std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()), numerics);
       return;
     }
   }

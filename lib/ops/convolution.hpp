@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "ops/onednn.hpp"
+#include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
@@ -49,7 +50,7 @@ class Convolution {
   Convolution() = default;
   /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1), on the device that computes; bias:
   /// [out].
-  Convolution(const Tensor& weight, const Tensor& bias);
+  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics = {});
 
   /// Computes `want` of the result into out [frame, row, column, out], those tiles only. x must
   /// have the pixels of `want` and one more on each side within the image; with Tiles::inner only

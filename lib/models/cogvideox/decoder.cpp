@@ -56,7 +56,7 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
     if (up.enlarges) {
       up.upsample = ops::Convolution(
           weights.load(name + "upsamplers.0.conv.weight", {channels, channels, 3, 3}, dtype),
-          weights.load(name + "upsamplers.0.conv.bias", {channels}, dtype));
+          weights.load(name + "upsamplers.0.conv.bias", {channels}, dtype), weights.numerics());
     }
     ups_.push_back(std::move(up));
   }
@@ -72,7 +72,7 @@ CogVideoXDecoder::Norm CogVideoXDecoder::load_norm(const Checkpoint& weights,
     return ops::Linear(
         weights.load(name + part + ".conv.weight", {channels, latent, 1, 1, 1}, dtype_)
             .reshape({channels, latent}),
-        weights.load(name + part + ".conv.bias", {channels}, dtype_));
+        weights.load(name + part + ".conv.bias", {channels}, dtype_), weights.numerics());
   };
   return {load_affine(weights, name + ".norm_layer", channels, dtype_), pointwise(".conv_y"),
           pointwise(".conv_b")};
@@ -82,7 +82,7 @@ CogVideoXDecoder::Causal CogVideoXDecoder::load_causal(const Checkpoint& weights
                                                        const std::string& name, std::int64_t in,
                                                        std::int64_t out) {
   return {ops::Convolution(weights.load(name + ".conv.weight", {out, in, 3, 3, 3}, dtype_),
-                           weights.load(name + ".conv.bias", {out}, dtype_)),
+                           weights.load(name + ".conv.bias", {out}, dtype_), weights.numerics()),
           causal_count_++};
 }
 
@@ -97,7 +97,7 @@ CogVideoXDecoder::Residual CogVideoXDecoder::load_residual(const Checkpoint& wei
   if (in != out) {
     residual.shortcut = ops::Linear(
         weights.load(name + ".conv_shortcut.weight", {out, in, 1, 1, 1}, dtype_).reshape({out, in}),
-        weights.load(name + ".conv_shortcut.bias", {out}, dtype_));
+        weights.load(name + ".conv_shortcut.bias", {out}, dtype_), weights.numerics());
   }
   return residual;
 }

@@ -6,14 +6,18 @@
 
 namespace reelmesh {
 
-CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
-                                       const Layout& grid, const Layout& text, std::int64_t batch,
-                                       int ring, Device device)
+CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
+                                       const comm::Group& group, const Layout& grid,
+                                       const Layout& text, std::int64_t batch, int ring)
     : group_(group),
       grid_(grid),
       text_(text),
       batch_(batch),
-      attend_(group, {text, grid}, {batch, config.heads, config.head_channels, ring}) {
+      attend_(group, {text, grid},
+              {batch, transformer.config().heads, transformer.config().head_channels, ring},
+              transformer.dtype(), transformer.device(), transformer.numerics()) {
+  const CogVideoXConfig& config = transformer.config();
+  const Device device = transformer.device();
   const Box& box = own_box(grid, group);
   if (config.rotary) {
     rotary_ = rotary_positions(config, grid.global(), box);
@@ -25,13 +29,13 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype)
-    : config_(c), dtype_(dtype), device_(weights.device()) {
+    : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
   Shape patch_shape{d, features};
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("patch_embed.proj.weight", patch_shape, dtype).reshape({d, features}),
-      weights.load("patch_embed.proj.bias", {d}, dtype));
+      weights.load("patch_embed.proj.bias", {d}, dtype), numerics_);
   text_ = load_linear(weights, "patch_embed.text_proj", c.text_channels, d, dtype);
   time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
   time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
@@ -138,9 +142,8 @@ class PlacedTransformer final : public Denoiser::Placed {
   PlacedTransformer(const CogVideoXTransformer& transformer, const DenoiseTask& task,
                     std::span<const Conditioning> conditioning)
       : transformer_(transformer),
-        placement_(transformer.config(), task.group, task.layout.tokens, task.layout.text,
-                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring,
-                   transformer.device()) {
+        placement_(transformer, task.group, task.layout.tokens, task.layout.text,
+                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring) {
     std::vector<Tensor> texts;
     for (const Conditioning& clip : conditioning) texts.push_back(clip.text);
     context_ = ops::join_batches(texts).on(transformer.device());

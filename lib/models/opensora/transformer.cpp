@@ -76,7 +76,7 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   const Shape& s = queries.shape();
   const Tensor attended =
       ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
-                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0]);
+                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0], numerics_);
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
@@ -100,7 +100,7 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   }
   const Tensor queries =
       q.reshape({sequences[0], sequences[1], config_.heads, config_.head_channels()});
-  return layer.out(ops::attend(queries, kv, scale_, clips).reshape(x.shape()));
+  return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()));
 }
 
 // keys_values: which of the contexts'. Every clip has a text of its own length.
@@ -110,7 +110,7 @@ void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> con
       block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
   const std::vector<Tensor> clips = row_parts(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {
-    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_);
+    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
   };
   Tensor all;
   if (clips.size() == 1) {

@@ -98,12 +98,13 @@ class STDiT final : public Denoiser {
   STDiTConfig config_;
   DType dtype_;
   Device device_;
+  Numerics numerics_;
   float scale_;          ///< of q·k
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
   Tensor frequencies_;
-  Tensor out_table_;     ///< [2, channels]: shift, scale
+  Tensor out_table_;  ///< [2, channels]: shift, scale
   std::vector<Pair> pairs_;
 };
 

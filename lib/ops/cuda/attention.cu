@@ -147,8 +147,10 @@ class Work final : public ops::Attention::Work {
 }  // namespace
 
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias) {
-  if (queries.tensor.shape(4) > widest) return wide_attention_work(queries, scale, bias);
+                                                     const Tensor& bias, const Numerics& numerics) {
+  if (queries.tensor.shape(4) > widest) {
+    return wide_attention_work(queries, scale, bias, numerics);
+  }
   return std::make_unique<Work>(queries, scale, bias);
 }
 

@@ -71,12 +71,13 @@ Tensor table_of(const std::vector<ops::ConvolutionTile>& tiles, Device device) {
 
 }  // namespace
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
       weight_(channels_last(weight, 9 * kt_)),
-      bias_(bias) {}
+      bias_(bias),
+      numerics_(numerics) {}
 
 void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
                       const ops::ImageBox& want, Tensor& out, ops::Tiles which) const {
@@ -95,11 +96,11 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
       Tensor::empty({batch, frames + kt_ - 1, tile_rows + 2, tile_columns + 2, weight_.shape(4)},
                     out.dtype(), device);
   Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
-                                      out.dtype(), device);
+                                out.dtype(), device);
   for (std::int64_t first = 0; first < table.shape(0); first += batch) {
     const Tensor some = table.rows(first, std::min(batch, table.shape(0) - first));
     gather_tiles(image, some, in_, source);
-    convolve(source, weight_, result);
+    convolve(source, weight_, numerics_.tf32, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);
   }
 }

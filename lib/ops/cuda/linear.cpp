@@ -11,7 +11,6 @@
 #include "ops/cuda/ops.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -240,7 +239,7 @@ class Products {
   }
 
   void run(const Tensor& x, const Tensor& weight, const Tensor& bias, Epilogue epilogue,
-           Tensor& y) {
+           const Numerics& numerics, Tensor& y) {
     const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
     const bool tf32 =
         numerics.tf32 && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
@@ -280,8 +279,8 @@ class Products {
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              ops::Activation activation) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
+              const Numerics& numerics) {
   const Device device = x.device();
   Shape shape = x.shape();
   shape.back() = weight.shape(0);
@@ -289,7 +288,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   if (out.empty()) return out;
   trace::recorder().flops += 2 * x.numel() * weight.shape(0);
   cuda::one_of<Products>(device).run(
-      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, out);
+      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, numerics, out);
   return activation == ops::Activation::silu ? silu(out) : out;
 }
 

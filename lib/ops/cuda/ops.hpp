@@ -44,8 +44,9 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
                   const Tensor& bias, bool with_silu);
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
 
-/// bias: float32 [head, query, key] or empty.
+/// bias: float32 [head, query, key] or empty. Heads of more than 128 channels need products, for
+/// which numerics are.
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias);
+                                                     const Tensor& bias, const Numerics& numerics);
 
 }  // namespace reelmesh::gpu
