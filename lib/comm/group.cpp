@@ -17,7 +17,7 @@ class HostJourney final : public Journey {
  public:
   HostJourney(MPI_Comm comm, std::span<const Message> sends, std::span<const Message> receives)
       : sends_(sends.begin(), sends.end()), receives_(receives.begin(), receives.end()) {
-    for (const Message& m : receives_) {
+    for (Message& m : receives_) {
       requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
     }
     for (const Message& m : sends_) {
@@ -25,7 +25,7 @@ class HostJourney final : public Journey {
     }
   }
   void finish() override {
-    if (before_waiting != nullptr) before_waiting();
+    post_pending_messages();
     requests_.wait();
   }
 
@@ -102,7 +102,6 @@ Group Group::world() { return Group(MPI_COMM_WORLD, false); }
 
 MPI_Comm Group::handle() const {
   expect(member(), "a rank that is not in a group used its communicator");
-  if (before_waiting != nullptr) before_waiting();
   return *static_cast<MPI_Comm*>(comm_.get());
 }
 
@@ -130,6 +129,7 @@ bool Group::capturable() const { return size_ == 1 || transport() == Transport::
 
 Group Group::on_this_host() const {
   MPI_Comm comm = MPI_COMM_NULL;
+  post_pending_messages();
   check(MPI_Comm_split_type(handle(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
         "MPI_Comm_split_type");
   return Group(comm, true, this);
@@ -143,6 +143,7 @@ Group Group::range(int first, int count) const {
 
 Group Group::split(int color) const {
   MPI_Comm comm = MPI_COMM_NULL;
+  post_pending_messages();
   check(MPI_Comm_split(handle(), color < 0 ? MPI_UNDEFINED : color, rank_, &comm),
         "MPI_Comm_split");
   return color < 0 ? Group() : Group(comm, true, this);
@@ -153,18 +154,23 @@ Group Group::in_order(const std::vector<int>& order) const {
   expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),
          "an order of {} ranks for a group of {}", order.size(), size_);
   MPI_Comm comm = MPI_COMM_NULL;
+  post_pending_messages();
   check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
         "MPI_Comm_split");
   return Group(comm, true, this);
 }
 
-void Group::barrier() const { check(MPI_Barrier(handle()), "MPI_Barrier"); }
+void Group::barrier() const {
+  post_pending_messages();
+  check(MPI_Barrier(handle()), "MPI_Barrier");
+}
 
 namespace {
 
 template <class T>
 T reduce(const Group& group, T value, MPI_Datatype type, MPI_Op op) {
   T result{};
+  post_pending_messages();
   check(MPI_Allreduce(&value, &result, 1, type, op, group.handle()), "MPI_Allreduce");
   return result;
 }
@@ -180,6 +186,7 @@ double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, 
 
 void Group::sum(std::span<std::int64_t> values) const {
   if (size_ == 1) return;
+  post_pending_messages();
   check(MPI_Allreduce(MPI_IN_PLACE, values.data(), to_int(values.size(), "MPI_Allreduce"),
                       MPI_INT64_T, MPI_SUM, handle()),
         "MPI_Allreduce");
@@ -187,6 +194,7 @@ void Group::sum(std::span<std::int64_t> values) const {
 
 std::string Group::broadcast(std::string text, int root) const {
   std::int64_t size = static_cast<std::int64_t>(text.size());
+  post_pending_messages();
   check(MPI_Bcast(&size, 1, MPI_INT64_T, root, handle()), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(size));
   check(MPI_Bcast(text.data(), to_int(text.size(), "MPI_Bcast"), MPI_BYTE, root, handle()),
@@ -224,6 +232,7 @@ struct Blocks {
 std::vector<std::string> Group::all_gather(const std::string& block) const {
   const int mine = to_int(block.size(), "MPI_Allgatherv");
   std::vector<int> sizes(static_cast<std::size_t>(size_));
+  post_pending_messages();
   check(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, handle()), "MPI_Allgather");
   Blocks all(std::move(sizes));
   check(MPI_Allgatherv(block.data(), mine, MPI_BYTE, all.bytes.data(), all.sizes.data(),
@@ -235,6 +244,7 @@ std::vector<std::string> Group::all_gather(const std::string& block) const {
 std::vector<std::string> Group::gather(const std::string& block, int root) const {
   const int mine = to_int(block.size(), "MPI_Gatherv");
   std::vector<int> sizes(rank_ == root ? static_cast<std::size_t>(size_) : 0);
+  post_pending_messages();
   check(MPI_Gather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, root, handle()), "MPI_Gather");
   Blocks all(std::move(sizes));
   check(MPI_Gatherv(block.data(), mine, MPI_BYTE, all.bytes.data(), all.sizes.data(),
@@ -250,6 +260,7 @@ Transfer Group::begin_exchange(std::span<const Message> sends,
   const std::vector<Message> out = with_elements(sends, device);
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
+  post_pending_messages();
   if (!device->is_cuda()) return Transfer(std::make_unique<HostJourney>(handle(), out, in));
   expect(carrier_ != nullptr, "an exchange of tensors on {} in a group without a device",
          to_string(*device));
@@ -261,6 +272,7 @@ void Group::exchange(std::span<const Message> sends, std::span<const Message> re
 }
 
 void Group::meet(std::span<const int> peers) const {
+  post_pending_messages();
   Requests requests;
   std::vector<std::byte> words(peers.size() + 1);
   for (std::size_t i = 0; i < peers.size(); ++i) {

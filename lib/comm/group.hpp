@@ -64,6 +64,8 @@ class Group {
   bool member() const { return comm_ != nullptr; }
   int rank() const { return rank_; }  ///< −1 where this rank is not a member
   int size() const { return size_; }  ///< 0 where this rank is not a member
+  /// The communicator, for libraries that take one. Call post_pending_messages() before a library
+  /// waits for other ranks with it. Error(internal) where this rank is not a member.
   MPI_Comm handle() const;
 
   void barrier() const;
@@ -87,9 +89,9 @@ class Group {
   Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// The same, finished. Ranks with no message return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
-  /// Returns when this rank and each of `peers`, who name it, have come here. For exchanges before
-  /// which some ranks may be far behind: the host waits for them, as long as it takes, and not the
-  /// device, whose time is limited.
+  /// Returns when this rank and each of `peers`, which name this rank, have called it. Precedes
+  /// exchanges for which some ranks may come much later: the host waits for them without a limit,
+  /// where the device would wait for device.timeout at most.
   void meet(std::span<const int> peers) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Messages between ranks, and the ways on which they travel.
+// Messages between ranks, and the transports that carry them.
 #include <mpi.h>
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace reelmesh::comm {
 
-/// A tensor that goes to, or comes from, one rank of a group, on the host or on a device.
+/// A tensor that is sent to, or received from, one rank of a group, on the host or on a device.
 struct Message {
   int peer = 0;
   Tensor tensor;
 };
 
-/// What one way has under way of one exchange. Its destructor waits as long as the memory of the
-/// messages is in use, and says nothing of errors.
+/// A pending transfer of one transport. Its destructor waits as long as the memory of the messages
+/// is in use, and reports no errors.
 class Journey {
  public:
   Journey() = default;
@@ -43,7 +43,8 @@ class Transfer {
   std::unique_ptr<Journey> journey_;
 };
 
-/// The way of a rank's device tensors to the ranks of one group, and of all groups made from it.
+/// The transport of a rank's device tensors to the ranks of one group and of all groups made from
+/// it.
 class Carrier {
  public:
   Carrier() = default;
@@ -58,8 +59,14 @@ class Carrier {
                                          std::span<const Message> receives) = 0;
 };
 
-/// Called before this rank waits for others by MPI: they may wait for messages that it has begun to
-/// send, but not given to MPI yet. Set by the carrier that has such.
-inline void (*before_waiting)() = nullptr;
+/// Posts the messages of transfers that have begun without posting them; set by the transport that
+/// has such transfers.
+inline void (*post_begun_transfers)() = nullptr;
+/// Calls it where it is set. To be called before this rank waits for others by MPI, because they
+/// may wait for these messages, and before it posts messages of a later transfer, because two ranks
+/// match their messages in the order of the transfers.
+inline void post_pending_messages() {
+  if (post_begun_transfers != nullptr) post_begun_transfers();
+}
 
 }  // namespace reelmesh::comm

@@ -44,8 +44,8 @@ std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& 
 struct Heads {
   std::int64_t first, all;
 };
-void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to,
-                std::int64_t count, std::int64_t channels) {
+void copy_heads(const Tensor& source, Heads from, Tensor& target, Heads to, std::int64_t count,
+                std::int64_t channels) {
   if (source.empty() || target.empty()) return;
   const std::int64_t rows = source.numel() / (from.all * channels);
   // Both boxes begin at their heads' place in one global order, so that offsets agree.
@@ -56,7 +56,7 @@ void copy_heads(const Tensor& source, Heads from, const Tensor& target, Heads to
 
 // Copies `source`, row after row, to the rows `places` of `target`, ascending: equally long runs of
 // them at equal distances, as tokens of a box in the global order are, go together.
-void place_rows(const Tensor& source, std::span<const std::int64_t> places, const Tensor& target) {
+void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tensor& target) {
   const std::size_t count = places.size();
   const auto run_at = [&](std::size_t i) {
     std::size_t length = 1;
@@ -75,8 +75,9 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, cons
     const std::int64_t keys = static_cast<std::int64_t>(length), first = places[begin];
     const std::int64_t row = target.numel() / target.shape(0);
     const Box box{{0, 0, 0}, {runs, keys, row}};
-    copy_box(box, source.rows(static_cast<std::int64_t>(begin), runs * keys), box,
-             target.rows(first, target.shape(0) - first), {{0, 0, 0}, {runs, distance, row}});
+    Tensor rows = target.rows(first, target.shape(0) - first);
+    copy_box(box, source.rows(static_cast<std::int64_t>(begin), runs * keys), box, rows,
+             {{0, 0, 0}, {runs, distance, row}});
   }
 }
 
@@ -105,10 +106,23 @@ struct Attend::Rows {
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
-               const AttentionGeometry& geometry)
-    : group_(group), mesh_(segments, geometry), numbers_(number_tokens(segments)) {
+               const AttentionGeometry& geometry, DType dtype, Device device,
+               const Numerics& numerics)
+    : group_(group),
+      mesh_(segments, geometry),
+      numbers_(number_tokens(segments)),
+      dtype_(dtype),
+      device_(device),
+      numerics_(numerics),
+      at_once_(device.is_cuda() &&
+               ops::may_attend_at_once(dtype, mesh_.all_tokens(), geometry.channels)) {
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());
+  if (!at_once_) return;
+  // A library may be missing on one of the ranks, and messages have to agree.
+  const bool here =
+      ops::attends_at_once(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
+  at_once_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
 }
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
@@ -154,7 +168,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
-    const Tensor place = queries.all.rows(row, mesh_.tokens(rank));
+    Tensor place = queries.all.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
     if (rank == me) {
       const std::int64_t count = mesh_.heads(me);
@@ -264,15 +278,6 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   return out;
 }
 
-// Whether all ranks do: a library may be missing on one of them, and messages have to agree.
-bool Attend::all_attend_at_once(const Tensor& queries) const {
-  if (!at_once_) {
-    const bool here = ops::attends_at_once(queries, mesh_.all_tokens());
-    at_once_ = group_.max(std::int64_t{here ? 0 : 1}) == 0;
-  }
-  return *at_once_;
-}
-
 // To all keys, for some heads at a time, while the keys for the next ones travel.
 Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
@@ -291,7 +296,7 @@ Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) con
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, part_at(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
-    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale);
+    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);
@@ -301,20 +306,19 @@ Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) con
 
 Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_values,
                           float scale) const {
+  expect(q.dtype() == dtype_ && q.device() == device_, "attention of {} on {} set up for {} on {}",
+         name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
   Rows queries = send_queries(q);
   const Tensor mine = keys_values();
-  const bool on_gpu = q.device().is_cuda();
+  if (at_once_) return return_results(attend_at_once(std::move(queries), mine, scale), q);
+  const bool on_gpu = device_.is_cuda();
   const std::int64_t all = mesh_.all_tokens();
-  if (on_gpu && ops::may_attend_at_once(q.dtype(), all, mesh_.geometry().channels) &&
-      all_attend_at_once(queries.all)) {
-    return return_results(attend_at_once(std::move(queries), mine, scale), q);
-  }
-  // Keys that need not travel come in one part to a GPU; the CPU wants them near.
+  // On a GPU, keys that need no exchange come in one part; on the CPU parts stay in its caches.
   const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
   const auto part_at = [&](std::int64_t first) { return Part{first, std::min(most, all - first)}; };
   Rows next = send_part(mine, part_at(0));
   queries.transfer.finish();
-  ops::Attention attention(queries.all, scale);
+  ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += most) {
     const Tensor part = receive_part(std::move(next), part_at(first));
     if (first + most < all) next = send_part(mine, part_at(first + most));

@@ -1,10 +1,10 @@
 #pragma once
 #include <algorithm>
 #include <functional>
-#include <optional>
 
 #include "layout/mesh.hpp"
 #include "layout/sharded.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh {
 
@@ -15,7 +15,7 @@ namespace reelmesh {
 /// come in parts of the global order, the same part to all ranks at a time, each from the ranks
 /// that hold it, with the next part on its way while this one is worked on; so the bits do not
 /// depend on layout and mesh, and a rank has two parts of the keys in memory, not all. Where a
-/// device wants all keys at once (ops::attends_at_once), parts are of heads instead.
+/// kernel needs all keys at once (ops::attends_at_once), parts are of heads instead.
 class Attend {
  public:
   /// Keys of a part. A GPU wants more to do at a time, and has the sums in memory between parts.
@@ -27,8 +27,11 @@ class Attend {
   }
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
+  /// dtype, device: of the tensors to come. On devices the constructor is collective over the
+  /// group: the ranks agree on the kernel.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,
-         const AttentionGeometry& geometry);
+         const AttentionGeometry& geometry, DType dtype, Device device,
+         const Numerics& numerics = {});
 
   const AttentionMesh& mesh() const { return mesh_; }
 
@@ -39,7 +42,7 @@ class Attend {
   Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:
-  struct Rows;   // tensors and messages of this rank under way
+  struct Rows;   // tensors and pending messages of this rank
   struct Range;  // some of a rank's tokens, or of all heads
   struct Part;   // some keys of all
   Range heads_in(int rank) const;
@@ -49,14 +52,16 @@ class Attend {
   Rows send_part(const Tensor& keys_values, const Part& keys) const;
   Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
-  bool all_attend_at_once(const Tensor& queries) const;
   Tensor attend_at_once(Rows queries, const Tensor& mine, float scale) const;
   static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
   AttentionMesh mesh_;
   std::vector<std::vector<std::int64_t>> numbers_;  ///< of each rank's tokens in global order
-  mutable std::optional<bool> at_once_;             ///< agreed on by the first call
+  DType dtype_;
+  Device device_;
+  Numerics numerics_;
+  bool at_once_;  ///< whether all ranks attend to all keys at once
 };
 
 }  // namespace reelmesh

@@ -28,10 +28,11 @@ class Halo {
   /// is until the end.
   Running begin(const Tensor& x) const;
 
-  /// The adjoint, for derivatives: adds those of the pieces around this rank's rectangle (above,
-  /// below, left, right; empty ones too) to x of the ranks that hold these pixels. float32.
-  void add_back(const std::vector<Tensor>& strips, const Tensor& x) const {
-    exchange_.add_back(strips, std::vector<Tensor>(strips.size(), x));
+  /// The adjoint, for derivatives: adds the pieces around this rank's rectangle (above, below,
+  /// left, right; empty ones too) to x on the ranks that hold these pixels. float32.
+  void add_back(const std::vector<Tensor>& strips, Tensor& x) const {
+    std::vector<Tensor> sources(strips.size(), x);  // of each strip, all in the memory of x
+    exchange_.add_back(strips, sources);
   }
   const std::vector<Box>& strips() const { return strips_; }
 

@@ -47,7 +47,7 @@ void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
 
 }  // namespace
 
-void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
+void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to) {
   if (box.empty()) return;
   if constexpr (cuda_built) {
@@ -150,13 +150,13 @@ void Exchange::meet() const {
   group_.meet(std::vector<int>(peers.begin(), peers.end()));
 }
 
-void Exchange::run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const {
+void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   begin(sources, targets).finish();
 }
 
 Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
-                                  const std::vector<Tensor>& targets) const {
+                                  std::span<Tensor> targets) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   for (std::size_t m = 0; m < own_.size(); ++m) {
@@ -167,7 +167,7 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   }
   Running running;
   running.exchange_ = this;
-  running.targets_ = targets;
+  running.targets_.assign(targets.begin(), targets.end());
   if (own_.empty()) return running;
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
@@ -175,11 +175,11 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   // Pack: a piece travels as a dense block of its own.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
-    const Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
+    Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
-      copy_box(piece.box, sources[piece.move], own_[piece.move].given,
-               buffer.rows(done, piece.box.numel()), piece.box);
+      Tensor block = buffer.rows(done, piece.box.numel());
+      copy_box(piece.box, sources[piece.move], own_[piece.move].given, block, piece.box);
       done += piece.box.numel();
     }
     send_messages.push_back({peer.rank, buffer});
@@ -210,23 +210,23 @@ void Exchange::Running::finish() {
 }
 
 void Exchange::add_back(const std::vector<Tensor>& targets,
-                        const std::vector<Tensor>& sources) const {
+                        std::span<Tensor> sources) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   const int me = group_.rank();
   // What run() receives goes back, and what it sends comes back.
   std::map<int, Tensor> sent, received;
   std::vector<comm::Message> send_messages, receive_messages;
-  const auto pack = [&](const std::vector<Piece>& pieces, const Tensor& buffer) {
+  const auto pack = [&](const std::vector<Piece>& pieces, Tensor& buffer) {
     std::int64_t done = 0;
     for (const Piece& piece : pieces) {
-      copy_box(piece.box, targets[piece.move], own_[piece.move].taken,
-               buffer.rows(done, piece.box.numel()), piece.box);
+      Tensor block = buffer.rows(done, piece.box.numel());
+      copy_box(piece.box, targets[piece.move], own_[piece.move].taken, block, piece.box);
       done += piece.box.numel();
     }
   };
   for (const Peer& peer : receives_) {
-    const Tensor& buffer =
+    Tensor& buffer =
         sent.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32)).first->second;
     pack(peer.pieces, buffer);
     send_messages.push_back({peer.rank, buffer});
@@ -262,7 +262,7 @@ Sharded relayout(const Sharded& x, const Layout& to) {
   if (x.layout == to) return x;
   Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype(), x.local.device()),
                  to, x.group};
-  Exchange(x.group, {{x.layout, to}}).run({x.local}, {result.local});
+  Exchange(x.group, {{x.layout, to}}).run({x.local}, {&result.local, 1});
   return result;
 }
 
@@ -272,10 +272,10 @@ Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DT
   if (given.empty() && taken.empty()) return Tensor::empty(taken.extent, dtype, device);
   if (move.from == move.to && move.from_first == move.to_first) return x;
   const Tensor source = given.empty() ? Tensor::empty(given.extent, dtype, device) : x;
-  const Tensor target = Tensor::empty(taken.extent, dtype, device);
+  Tensor target = Tensor::empty(taken.extent, dtype, device);
   const Exchange exchange(group, {move});
   if (device.is_cuda()) exchange.meet();  // devices wait for each other for a limited time only
-  exchange.run({source}, {target});
+  exchange.run({source}, {&target, 1});
   return target;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // Moving a sharded array from one layout to another by intersecting boxes.
+#include <span>
 #include <vector>
 
 #include "layout/sharded.hpp"
@@ -36,9 +37,9 @@ class Exchange {
   /// moves[i].taken(rank); same dtype in all. Source and target do not overlap. Collective only over
   /// the ranks that have something to send to or to receive from each other. All are on the host, or
   /// on every rank on its device, those without elements too.
-  void run(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
+  void run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
-  /// Messages that are on their way. The exchange that began it lives longer.
+  /// A run that has begun. The exchange outlives it.
   class Running {
    public:
     /// Returns when the targets are complete. Once only.
@@ -50,18 +51,19 @@ class Exchange {
     std::vector<Tensor> targets_, received_;
     comm::Transfer transfer_;
   };
-  /// The same as run() in two halves. When begin() returns, sources may change, and what a rank
-  /// gives itself has arrived; the rest of the targets has after finish().
-  Running begin(const std::vector<Tensor>& sources, const std::vector<Tensor>& targets) const;
+  /// The first half of run(), which Running::finish() completes. When begin() returns, sources may
+  /// change, and the targets have what this rank gives itself; the rest arrives by finish(). Until
+  /// then the result shares the targets' memory, and nobody else uses it.
+  Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// Returns when the ranks that this one exchanges something with have come here too: before run()
   /// where they may be far behind (comm::Group::meet).
   void meet() const;
 
-  /// The adjoint of run(), for derivatives: adds every element of the targets to the element of a
-  /// source that run() would take it from. float32, on the host; contributions are added in the
+  /// The adjoint of run(), for derivatives: adds every element of the targets to the element of
+  /// `sources` that run() would copy it from. float32, on the host; contributions are added in the
   /// order of ranks.
-  void add_back(const std::vector<Tensor>& targets, const std::vector<Tensor>& sources) const;
+  void add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const;
 
   /// Elements that this rank sends to others.
   std::int64_t sent_elements() const;
@@ -99,7 +101,7 @@ Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DT
 
 /// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
 /// coordinates, row-major), where they are: on the host or on one device.
-void copy_box(const Box& box, const Tensor& source, const Box& from, const Tensor& target,
+void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to);
 
 /// The same as a kernel takes it. The box is not empty.

@@ -4,15 +4,17 @@
 #include "ops/attention_work.hpp"
 #include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/ops.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::ops {
 namespace {
 
-std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias) {
+std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias,
+                                         const Numerics& numerics) {
   expect(scale > 0, "attention with a scale of {}", scale);
   if constexpr (cuda_built) {
-    if (queries.tensor.device().is_cuda()) return gpu::attention_work(queries, scale, bias);
+    if (queries.tensor.device().is_cuda()) {
+      return gpu::attention_work(queries, scale, bias, numerics);
+    }
   }
   return cpu_attention_work(queries, scale, bias);
 }
@@ -39,26 +41,28 @@ Rows rows_of(const Tensor& keys_values, std::int64_t part, std::int64_t sequence
 }
 
 Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, float scale,
-                   const Tensor& bias) {
+                   const Tensor& bias, const Numerics& numerics) {
   if constexpr (cuda_built) {
-    if (bias.empty() && attends_at_once(queries.tensor, keys.count())) {
-      const Shape& shape = queries.tensor.shape();
-      const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]},
-                                       queries.tensor.dtype(), queries.tensor.device());
+    const Tensor& q = queries.tensor;
+    if (bias.empty() &&
+        attends_at_once(q.device(), q.dtype(), keys.count(), q.shape().back(), numerics)) {
+      const Shape& shape = q.shape();
+      Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, q.dtype(), q.device());
       if (out.empty()) return out;
       trace::recorder().flops += 4 * out.numel() * keys.count();
       gpu::fused_attention(queries, keys, values, scale, out);
       return out;
     }
   }
-  return work_on(queries, scale, bias)->attend(keys, values);
+  return work_on(queries, scale, bias, numerics)->attend(keys, values);
 }
 
 }  // namespace
 
-Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences)
+Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences,
+                     const Numerics& numerics)
     : sequences_(sequences) {
-  work_ = work_on(queries_in(queries, sequences), scale, {});
+  work_ = work_on(queries_in(queries, sequences), scale, {}, numerics);
 }
 
 Attention::~Attention() = default;
@@ -74,28 +78,28 @@ bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels) {
          channels <= 128;
 }
 
-bool attends_at_once(const Tensor& queries, std::int64_t keys) {
+bool attends_at_once(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                     const Numerics& numerics) {
   if constexpr (cuda_built) {
-    const std::int64_t channels = queries.shape().back();
-    return queries.device().is_cuda() && !numerics.own_attention &&
-           may_attend_at_once(queries.dtype(), keys, channels) &&
-           gpu::has_fused_attention(queries.device(), queries.dtype(), keys, channels);
+    return device.is_cuda() && !numerics.own_attention &&
+           may_attend_at_once(dtype, keys, channels) &&
+           gpu::has_fused_attention(device, dtype, keys, channels);
   }
   return false;
 }
 
-Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,
-              std::int64_t sequences) {
+Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale, std::int64_t sequences,
+              const Numerics& numerics) {
   return attend_rows(queries_in(queries, sequences), rows_of(keys_values, 0, sequences),
-                     rows_of(keys_values, 1, sequences), scale, {});
+                     rows_of(keys_values, 1, sequences), scale, {}, numerics);
 }
 
-Tensor attention(const Tensor& qkv, float scale, const Tensor& bias) {
+Tensor attention(const Tensor& qkv, float scale, const Tensor& bias, const Numerics& numerics) {
   expect(qkv.shape().size() == 5 && qkv.shape(2) == 3, "attention of {}", to_string(qkv.shape()));
   const std::int64_t tokens = qkv.shape(0), heads = qkv.shape(3);
   expect(bias.empty() || bias.shape() == Shape{heads, tokens, tokens},
          "attention of {} with a bias {}", to_string(qkv.shape()), to_string(bias.shape()));
-  return attend_rows({qkv, 0}, {qkv, 1}, {qkv, 2}, scale, bias);
+  return attend_rows({qkv, 0}, {qkv, 1}, {qkv, 2}, scale, bias, numerics);
 }
 
 }  // namespace reelmesh::ops

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -25,7 +26,8 @@ class Attention {
   /// Sequences side by side, equally long; the queries of each attend to its own keys only.
   /// queries: [sequence · query, batch, head, channel], not to be changed before the end.
   /// Sequences, queries and heads may be none.
-  Attention(const Tensor& queries, float scale, std::int64_t sequences = 1);
+  Attention(const Tensor& queries, float scale, std::int64_t sequences = 1,
+            const Numerics& numerics = {});
   ~Attention();
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
@@ -43,21 +45,24 @@ class Attention {
   std::unique_ptr<Work> work_;
 };
 
-/// Whether a GPU may have another kernel for attention to all keys at once, given 16-bit numbers.
+/// Whether cuDNN can have a kernel for attention to all keys at once, given its limits: 16-bit
+/// numbers, so many keys (of a sequence) and channels (of a head).
 bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels);
 
-/// Whether attend() to so many keys (of a sequence) goes by another kernel than Attention, with
-/// other bits: then all keys have to be there at once. True of all ranks or of none, where their
-/// devices are of one kind.
-bool attends_at_once(const Tensor& queries, std::int64_t keys);
+/// Whether attend() uses another kernel on this device than Attention, which needs all keys at
+/// once; results are not bitwise equal. Equal on all ranks with the same kind of device and the
+/// same libraries.
+bool attends_at_once(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                     const Numerics& numerics);
 
 /// Attention to all keys at once; arguments and result as Attention has them.
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,
-              std::int64_t sequences = 1);
+              std::int64_t sequences = 1, const Numerics& numerics = {});
 
 /// The same over all tokens at once, with softmax(scale·q·kᵀ + bias). qkv: [token, batch, 3, head,
 /// channel]; bias: float32 [head, token, token] (query, key) or empty. → [token, batch, head,
 /// channel] of the same type. Heads may be none.
-Tensor attention(const Tensor& qkv, float scale, const Tensor& bias = {});
+Tensor attention(const Tensor& qkv, float scale, const Tensor& bias = {},
+                 const Numerics& numerics = {});
 
 }  // namespace reelmesh::ops

@@ -162,8 +162,7 @@ class Streamed : public Attention::Work {
     expect(keys_ > 0 || numel(shape_) == 0, "attention without keys");
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     if (numel(shape_) == 0) return Tensor::empty(shape_, dtype_of<T>());
-    const Tensor out =
-        dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(shape_, dtype_of<T>());
+    Tensor out = dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(shape_, dtype_of<T>());
     parallel_for(sequences * queries, 16, [&](std::int64_t row) {
       const std::int64_t sequence = row / queries, query = row % queries;
       for (std::int64_t pair = 0; pair < batch * heads; ++pair) {
@@ -271,8 +270,7 @@ class Streamed : public Attention::Work {
 
   // One tile of queries meets the keys packed from here on; what it has so far is kept from
   // addition to addition.
-  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys,
-                   const C* packed) const {
+  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys, const C* packed) {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
     const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
@@ -292,7 +290,7 @@ class Streamed : public Attention::Work {
     const std::int64_t place =
         ((sequence * queries + first) * batch * heads + pair % (batch * heads)) * channels;
     const std::int64_t row = batch * heads * channels;
-    const auto kept = [&](const Tensor& of_queries) {
+    const auto kept = [&](Tensor& of_queries) {
       return of_queries.data<float>() + pair * queries + first;
     };
     float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];

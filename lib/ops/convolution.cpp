@@ -20,7 +20,7 @@ std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
 }  // namespace
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
@@ -34,7 +34,8 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
          "convolution: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
   if constexpr (cuda_built) {
     if (weight.device().is_cuda()) {
-      on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()));
+      on_device_ =
+          std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()), numerics);
       return;
     }
   }
@@ -64,7 +65,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias)
                   {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}});
   }
   const Tensor dense = weight.to(compute_);
-  const Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute_);
+  Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute_);
   const auto line = static_cast<std::size_t>(in_ * taps * size_of(compute_));
   for (std::int64_t o = 0; o < out_; ++o) {
     std::copy_n(static_cast<const std::byte*>(dense.raw()) + static_cast<std::size_t>(o) * line,
@@ -122,7 +123,7 @@ const void* Convolution::gather(const Image& x, const Image& previous, std::int6
 }
 
 void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarged,
-                      const ImageBox& want, const Tensor& out, Tiles which) const {
+                      const ImageBox& want, Tensor& out, Tiles which) const {
   const std::int64_t frames = out.shape(0);
   expect(out.shape() == Shape{frames, want.rows, want.columns, out_} && out.dtype() == dtype_ &&
              (enlarged == 1 || enlarged == 2),
@@ -190,7 +191,7 @@ Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const Row
   const std::int64_t columns = x.shape(2) * enlarged;
   expect(have.height * enlarged == want.height, "convolution of {} rows to {}", have.height,
          want.height);
-  const Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_, x.device());
+  Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_, x.device());
   if (out.empty()) return out;
   const ImageBox box{have.first, have.count, 0, x.shape(2)};
   const Image image{have.height, x.shape(2), {{box, x}}};

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "ops/onednn.hpp"
+#include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
@@ -49,7 +50,7 @@ class Convolution {
   Convolution() = default;
   /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1), on the device that computes; bias:
   /// [out].
-  Convolution(const Tensor& weight, const Tensor& bias);
+  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics = {});
 
   /// Computes `want` of the result into out [frame, row, column, out], those tiles only. x must
   /// have the pixels of `want` and one more on each side within the image; with Tiles::inner only
@@ -57,7 +58,7 @@ class Convolution {
   /// both directions by repeating pixels; `want` counts pixels of the result. previous: the kt − 1
   /// frames before x in the same pieces, or no pieces: frame 0 of x stands for them.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
-           const Tensor& out, Tiles tiles) const;
+           Tensor& out, Tiles tiles) const;
 
   /// All columns of the rows `want` from one piece, x: [frame, row, column, in] holding window
   /// `have`; → [frame, row, column, out]. Enlarged where want.height is 2·have.height. previous:

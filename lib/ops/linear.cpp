@@ -32,10 +32,12 @@ REELMESH_CLONES void add_bias_and_activate(float* tile, std::int64_t rows, std::
   }
 }
 
-WeightRows rows_of(const Tensor& weight) {
+WeightRows rows_of(const Tensor& weight, const Numerics& numerics) {
   expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
   const std::int64_t in = weight.shape(1);
-  return {in, weight.shape(0), weight.dtype(),
+  return {in,
+          weight.shape(0),
+          weight.dtype(),
           [weight, in](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
             const auto size = static_cast<std::size_t>(size_of(weight.dtype()));
             for (std::int64_t r = 0; r < count; ++r) {
@@ -43,7 +45,9 @@ WeightRows rows_of(const Tensor& weight) {
                   static_cast<std::byte*>(into) + static_cast<std::size_t>(r * stride) * size,
                   weight.rows(first + r, 1).raw(), static_cast<std::size_t>(in) * size);
             }
-          }};
+          },
+          {},
+          numerics};
 }
 
 // At least `in` elements, and an odd number of cache lines: rows at powers of two would meet in few
@@ -58,8 +62,11 @@ void* scratch(std::size_t slot, std::int64_t elements, DType dtype) {
   return thread_scratch(slot, static_cast<std::size_t>(elements * size_of(dtype)));
 }
 
-std::byte* at(const Tensor& x, std::int64_t element) {
+std::byte* at(Tensor& x, std::int64_t element) {
   return static_cast<std::byte*>(x.raw()) + element * size_of(x.dtype());
+}
+const std::byte* at(const Tensor& x, std::int64_t element) {
+  return static_cast<const std::byte*>(x.raw()) + element * size_of(x.dtype());
 }
 
 // The same values in another type, converted by all threads.
@@ -76,7 +83,7 @@ Tensor as(DType dtype, const Tensor& x) {
 
 // The rows as one tensor on their device: all threads read some while others are on their way.
 Tensor on_device(const WeightRows& weight) {
-  const Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
+  Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
   if constexpr (cuda_built) {
     if (all.empty()) return all;
     const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
@@ -96,9 +103,9 @@ Tensor on_device(const WeightRows& weight) {
 
 }  // namespace
 
-Linear::Linear(const Tensor& weight, const Tensor& bias) {
+Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numerics) {
   if (!weight.device().is_cuda()) {
-    *this = Linear(rows_of(weight), bias);
+    *this = Linear(rows_of(weight, numerics), bias);
     return;
   }
   expect(weight.shape().size() == 2 && (bias.empty() || bias.shape() == Shape{weight.shape(0)}),
@@ -106,6 +113,7 @@ Linear::Linear(const Tensor& weight, const Tensor& bias) {
   in_ = weight.shape(1);
   out_ = weight.shape(0);
   dtype_ = weight.dtype();
+  numerics_ = numerics;
   packed_ = weight;
   bias_ = bias.on(weight.device()).to(dtype_);
 }
@@ -114,11 +122,12 @@ Linear::Linear(const WeightRows& weight, const Tensor& bias)
     : in_(weight.in),
       out_(weight.out),
       dtype_(weight.dtype),
-      compute_(compute_dtype(weight.dtype)) {
+      compute_(compute_dtype(weight.dtype)),
+      numerics_(weight.numerics) {
   expect(bias.empty() || bias.shape() == Shape{out_}, "linear: {} outputs and bias {}", out_,
          to_string(bias.shape()));
   if (weight.device.is_cuda()) {
-    *this = Linear(on_device(weight), bias);
+    *this = Linear(on_device(weight), bias, weight.numerics);
     return;
   }
   if (!bias.empty()) bias_ = bias.to(DType::float32);
@@ -164,7 +173,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
          "linear of {} inputs in {} given {} in {}", in_, name_of(dtype_), to_string(x.shape()),
          name_of(x.dtype()));
   if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::linear(x, packed_, bias_, activation);
+    if (x.device().is_cuda()) return gpu::linear(x, packed_, bias_, activation, numerics_);
   }
   Shape shape = x.shape();
   shape.back() = out_;

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "ops/onednn.hpp"
+#include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -16,6 +17,7 @@ struct WeightRows {
   /// from several threads at once.
   std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
   Device device;  ///< where the products are to be computed
+  Numerics numerics;
 };
 
 /// y = activation(x·Wᵀ + b). The weights are packed once, here, in their own type; where products
@@ -27,7 +29,7 @@ class Linear {
   Linear() = default;
   /// weight: [out, in]; bias: [out], or empty for none. Floating types; the weight's type is the
   /// type of the products, and its device theirs.
-  explicit Linear(const Tensor& weight, const Tensor& bias = {});
+  explicit Linear(const Tensor& weight, const Tensor& bias = {}, const Numerics& numerics = {});
   /// Each row is read once, and packed while it is near: there is no plain copy of the weight.
   explicit Linear(const WeightRows& weight, const Tensor& bias = {});
 
@@ -47,6 +49,7 @@ class Linear {
   };
   std::int64_t in_ = 0, out_ = 0;
   DType dtype_ = DType::float32, compute_ = DType::float32;
+  Numerics numerics_;
   Tensor bias_;    ///< float32 [out] or empty; on a device of the weight's type
   Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_; on a
                    ///< device the weight [out, in]

@@ -75,7 +75,7 @@ float* row_scratch(std::int64_t n) {
 
 // out[row] = f(row index, float row of x), rows along the last axis.
 template <class F>
-void for_each_row(const Tensor& x, const Tensor& out, F&& f) {
+void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   if (x.empty()) return;
   const std::int64_t n = x.shape().back();
   visit_float(x.dtype(), [&](auto type) {
@@ -124,7 +124,7 @@ REELMESH_CLONES void modulate(float* x, std::int64_t n, const float* scale, cons
 }  // namespace
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
-                          const Modulation& modulation, const Tensor& out) {
+                          const Modulation& modulation, Tensor& out) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
   expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
@@ -142,7 +142,7 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   });
 }
 
-void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
   if (x.empty()) return;
   if constexpr (cuda_built) {
     if (x.device().is_cuda()) return gpu::add_gated(x, y, table, gate);
@@ -163,7 +163,7 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) 
   });
 }
 
-void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
   if (x.empty()) return;
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
@@ -261,7 +261,7 @@ REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* f
 
 }  // namespace
 
-void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out) {
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
          to_string(out.shape()));
   if (x.empty()) return;

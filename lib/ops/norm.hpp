@@ -24,11 +24,11 @@ struct Modulation {
 
 /// x: [token, batch, channel], written to `out` of the same shape.
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
-                          const Modulation& modulation, const Tensor& out);
+                          const Modulation& modulation, Tensor& out);
 
 /// x += gate·y in place; x, y: [token, batch, channel]; gate: chunk of table [batch,
 /// chunks·channel].
-void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate);
 
 /// Layer norm over the channels of each head of q or of k, then rotation of adjacent pairs by angle
 /// where tables are given, in place on part 0 of x: [token, batch, part, head, channel]. weight,
@@ -39,7 +39,7 @@ struct HeadNorm {
   Tensor weight, bias;
   float eps = 1e-6F;
 };
-void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 
 /// Sums of x and x² of every group: `groups` sums, then as many of squares. x: [frame, row, column,
@@ -58,6 +58,6 @@ struct SpatialNorm {
   std::vector<std::int64_t> frame_of;
 };
 /// Written to `out`, of x's shape and type; it may be x.
-void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out);
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
 
 }  // namespace reelmesh::ops

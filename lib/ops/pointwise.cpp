@@ -23,7 +23,7 @@ void in_pieces(std::int64_t n, F&& f) {
 
 }  // namespace
 
-void add(const Tensor& x, const Tensor& y) {
+void add(Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
   if constexpr (cuda_built) {
     if (x.device().is_cuda()) return gpu::add(x, y);
@@ -92,7 +92,7 @@ Tensor scaled(const Tensor& x, float factor) {
   return out;
 }
 
-void add_table(const Tensor& x, const Tensor& table) {
+void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   expect(table.shape() == Shape{x.shape(0), n}, "table {} for {}", to_string(table.shape()),
          to_string(x.shape()));
@@ -112,7 +112,7 @@ void add_table(const Tensor& x, const Tensor& table) {
   });
 }
 
-void repeat_for_batch(const Tensor& x, const Tensor& out) {
+void repeat_for_batch(const Tensor& x, Tensor& out) {
   const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
   const std::int64_t copies = out.shape(1) / items;
   const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));

@@ -4,7 +4,7 @@
 namespace reelmesh::ops {
 
 /// x += y in place; same shape and type.
-void add(const Tensor& x, const Tensor& y);
+void add(Tensor& x, const Tensor& y);
 
 /// x·y as a new tensor; same shape and type.
 Tensor multiply(const Tensor& x, const Tensor& y);
@@ -16,11 +16,11 @@ Tensor scaled(const Tensor& x, float factor);
 
 /// Adds row t of table [token, channel] to every batch item of token t of x [token, batch,
 /// channel].
-void add_table(const Tensor& x, const Tensor& table);
+void add_table(Tensor& x, const Tensor& table);
 
 /// x: [token, channel] or [token, item, channel] → out: [token, batch, channel], every item as
 /// often as the batch has room for: first all of the first item.
-void repeat_for_batch(const Tensor& x, const Tensor& out);
+void repeat_for_batch(const Tensor& x, Tensor& out);
 
 /// Items of several batches, [token, batch, channel] each, as one batch: in the order of `parts`.
 Tensor join_batches(std::span<const Tensor> parts);

@@ -22,10 +22,10 @@ struct Clip {
   /// Token ids of the texts that it is denoised under: the negative prompt, where guidance needs
   /// one, then the prompt.
   std::vector<std::vector<std::int32_t>> texts;
-  Shape latents;                       ///< [frame, row, column] that are denoised
-  std::int64_t dropped_frames = 0;     ///< the first of them, which only fill a patch
+  Shape latents;                    ///< [frame, row, column] that are denoised
+  std::int64_t dropped_frames = 0;  ///< the first of them, which only fill a patch
   std::int64_t latent_channels = 4;
-  Shape video;                         ///< [frame, row, column] of pixels
+  Shape video;  ///< [frame, row, column] of pixels
   SamplingRecipe sampling;
 
   int index() const { return record.index; }
@@ -60,7 +60,8 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, int clip);
 
-/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option: "sample.height".
+/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option:
+/// "sample.height".
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
                 std::int64_t pixels_per_latent);
 

@@ -7,14 +7,14 @@ namespace reelmesh::pipeline {
 namespace {
 
 Tensor part_of(const Tensor& whole, const Box& box, Device device) {
-  const Tensor part = Tensor::empty(box.extent, whole.dtype());
+  Tensor part = Tensor::empty(box.extent, whole.dtype());
   copy_box(box, whole, whole_box(whole.shape()), part, box);
   return part.on(device);
 }
 
 DenoiseState initial_state(const Clip& clip, const Box& box, Device device) {
   TorchGenerator generator(clip.record.seed);
-  const Tensor noise = Tensor::empty(box.extent, DType::float32);
+  Tensor noise = Tensor::empty(box.extent, DType::float32);
   draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
                      noise.span<float>());
   return {0, noise.on(device), {}, generator};
@@ -42,7 +42,8 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                      std::span<const Conditioning> conditioning, const Denoiser& model,
                      std::span<const SavedState> saved)
     : group_(group),
-      branch_(layout.mesh.cfg == 1 ? group : group.split(group.rank() / layout.mesh.branch_ranks())),
+      branch_(layout.mesh.cfg == 1 ? group
+                                   : group.split(group.rank() / layout.mesh.branch_ranks())),
       layout_(layout),
       batch_(batch),
       model_(model),

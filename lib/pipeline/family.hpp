@@ -33,8 +33,8 @@ class Family {
   virtual void check_weights() const = 0;
   virtual const T5Config& text_encoder() const = 0;
 
-  /// The clips of a job. Warns of prompts that are cut. Error(usage) for what the model cannot make,
-  /// naming option, clip, what was found and what is expected.
+  /// The clips of a job. Warns of prompts that are cut. Error(usage) for what the model cannot
+  /// make, naming option, clip, what was found and what is expected.
   std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer) const;
 
   /// What so many clips like this one, denoised together, ask of the ranks. text_tokens: of the
@@ -42,9 +42,11 @@ class Family {
   virtual ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                                 const Precision& precision) const = 0;
 
-  /// The parts with their weights, on the device on which they then compute.
-  virtual std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device) const = 0;
-  virtual std::unique_ptr<const Decoder> decoder(DType dtype, Device device) const = 0;
+  /// The parts with their weights, on the device on which they then compute with these numerics.
+  virtual std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device,
+                                                   const Numerics& numerics) const = 0;
+  virtual std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
+                                                 const Numerics& numerics) const = 0;
 
  protected:
   virtual ClipDefaults defaults() const = 0;

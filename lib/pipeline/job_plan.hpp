@@ -1,6 +1,6 @@
 #pragma once
-// A job and a machine → clips and the plan that `run` follows and `plan` prints. Knows no MPI: every
-// rank comes to the same plan.
+// A job and a machine → clips and the plan that `run` follows and `plan` prints. Knows no MPI:
+// every rank comes to the same plan.
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
 

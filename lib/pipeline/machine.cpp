@@ -107,9 +107,10 @@ std::vector<int> nodes_of(const comm::Group& world) {
   return nodes;
 }
 
-std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device) {
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
+                                   const Numerics& numerics) {
   constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
-  const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {});
+  const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {}, numerics);
   const Tensor x = Tensor::zeros({tokens, channels}, dtype, device);
   product(x);  // threads start, memory is touched
   synchronize(device);

@@ -6,6 +6,7 @@
 #include "comm/group.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
+#include "tensor/numerics.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -39,7 +40,8 @@ std::vector<int> nodes_of(const comm::Group& world);
 /// Of every rank of the world: how many matrix products of `dtype` it does in the same time, all
 /// ranks at once for about a quarter of a second; the fastest has 1. To steps of 1/16, so that
 /// ranks alike are taken as such. Collective.
-std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device);
+std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
+                                   const Numerics& numerics);
 
 std::int64_t peak_memory_bytes();  ///< largest resident size so far
 

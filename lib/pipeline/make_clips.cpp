@@ -15,7 +15,7 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
   const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
   const std::int64_t channels = embeddings.shape(2);
   const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
-  const Tensor out = Tensor::empty({tokens, channels}, DType::float32);
+  Tensor out = Tensor::empty({tokens, channels}, DType::float32);
   for (std::int64_t t = 0; t < tokens; ++t) {
     out.rows(t, 1).copy_from(values.rows(t * texts + text, 1));
   }
@@ -49,7 +49,7 @@ class ClipMaker {
         world_(world),
         device_(device),
         channels_(planned.family->text_encoder().d_model),
-        stages_(world, planned, job.dtype, device) {}
+        stages_(world, job, planned, device) {}
 
   void run(std::vector<BatchInWork>& batches);
 
@@ -71,10 +71,10 @@ class ClipMaker {
   std::int64_t last_written_ = trace::now_ns();
 };
 
-// prompts → embeddings → latents → video → files, the same code on every rank. In split mode a round
-// is one batch, so that clips stream through the stages; in phased mode it is all batches, encoded
-// before any is denoised. Replicas denoise batches side by side; then their clips are decoded one
-// after the other.
+// prompts → embeddings → latents → video → files, the same code on every rank. In split mode a
+// round is one batch, so that clips stream through the stages; in phased mode it is all batches,
+// encoded before any is denoised. Replicas denoise batches side by side; then their clips are
+// decoded one after the other.
 void ClipMaker::run(std::vector<BatchInWork>& batches) {
   const Roles& roles = planned_.plan.roles;
   const std::size_t replicas = roles.denoise.size();
@@ -146,10 +146,9 @@ void ClipMaker::decode(BatchInWork& batch) {
                           from_denoising.to, stages_.decode_clip.group()};
     Tensor embeddings;
     if (job_.keep_embeddings) {
-      embeddings = move(
-          batch.conditioning[i].text,
-          embeddings_to_writing(planned_.plan, size, batch.replica, clip, channels_), job_.dtype,
-          device_);
+      embeddings = move(batch.conditioning[i].text,
+                        embeddings_to_writing(planned_.plan, size, batch.replica, clip, channels_),
+                        job_.dtype, device_);
     }
     if (!stages_.decode_clip.group().member()) continue;
     write(clip, latents, job_.keep_video ? stages_.decode_clip(clip, latents.local) : Sharded{},

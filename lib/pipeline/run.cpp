@@ -29,11 +29,12 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
                                Device device) {
   const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
   const bool wide = world.max(wider(ops::compute_dtype(job.dtype))) == wider(DType::float32);
-  Conditions conditions = conditions_of(
-      job, world.size(), static_cast<int>(world.max(std::int64_t{threads})), nodes_of(world),
-      wide ? DType::float32 : job.dtype, device.is_cuda());
+  Conditions conditions =
+      conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
+                    nodes_of(world), wide ? DType::float32 : job.dtype, device.is_cuda());
   if (job.measure_speeds) {
-    conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device), false};
+    conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device, job.numerics),
+                                       false};
   }
   if (job.memory_limits.empty()) {
     conditions.machine.memory_limits = {free_memory_of_ranks(world, device), false};
@@ -84,7 +85,6 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const Machine machine = find_machine(ranks);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(ranks, job.backend);
-  numerics = job.numerics;
   comm::Group world = ranks.use_device(device, job.transport, job.device_timeout);
   if (device.is_cuda() && world.size() > 1) {
     log::info("tensors travel between GPUs by {}", name_of(world.transport()));

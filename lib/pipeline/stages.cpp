@@ -25,9 +25,10 @@ void load_on(const comm::Group& group, Device device, const Read& read) {
 
 }  // namespace
 
-TextStage::TextStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device)
-    : planned_(planned),
-      dtype_(dtype),
+TextStage::TextStage(const comm::Group& world, const Job& job, const JobPlan& planned,
+                     Device device)
+    : job_(job),
+      planned_(planned),
       device_(device),
       group_(group_of(world, planned.plan.roles.text)),
       parts_(planned.plan.device_map.stages()),
@@ -35,12 +36,14 @@ TextStage::TextStage(const comm::Group& world, const JobPlan& planned, DType dty
 
 void TextStage::load() {
   load_on(group_, device_, [&] {
-    const Checkpoint weights = planned_.family->paths().open_text_encoder().on(device_);
+    const Checkpoint weights =
+        planned_.family->paths().open_text_encoder().on(device_, job_.numerics);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const DeviceMap::Stage& part = parts_[i];
       if (group_.rank() != part.rank) continue;
       layers_[i].emplace(weights, planned_.family->text_encoder(),
-                         T5Part{part.first, part.last, part.embedding, part.final_norm}, dtype_);
+                         T5Part{part.first, part.last, part.embedding, part.final_norm},
+                         job_.dtype);
     }
   });
 }
@@ -66,8 +69,8 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
         const comm::Message send{holder, x};
         group_.exchange({&send, 1}, {});
       } else if (me == holder) {
-        x = Tensor::empty({tokens, 1, planned_.family->text_encoder().d_model}, t5_stream(dtype_),
-                          device_);
+        x = Tensor::empty({tokens, 1, planned_.family->text_encoder().d_model},
+                          t5_stream(job_.dtype), device_);
         const comm::Message receive{before, x};
         group_.exchange({}, {&receive, 1});
       }
@@ -92,9 +95,9 @@ Tensor TextStage::operator()(const Clip& clip) {
   return ops::join_batches(all);
 }
 
-DenoiseStage::DenoiseStage(const comm::Group& world, const JobPlan& planned, DType dtype,
+DenoiseStage::DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned,
                            Device device)
-    : planned_(planned), dtype_(dtype), device_(device) {
+    : job_(job), planned_(planned), device_(device) {
   for (const RankRange& range : planned.plan.roles.denoise) {
     groups_.push_back(group_of(world, range));
   }
@@ -102,7 +105,8 @@ DenoiseStage::DenoiseStage(const comm::Group& world, const JobPlan& planned, DTy
 
 void DenoiseStage::load() {
   for (const comm::Group& group : groups_) {
-    load_on(group, device_, [&] { model_ = planned_.family->denoiser(dtype_, device_); });
+    load_on(group, device_,
+            [&] { model_ = planned_.family->denoiser(job_.dtype, device_, job_.numerics); });
   }
 }
 
@@ -127,15 +131,16 @@ std::vector<Tensor> DenoiseStage::operator()(const Batch& batch, std::size_t rep
   return made;
 }
 
-DecodeStage::DecodeStage(const comm::Group& world, const JobPlan& planned, DType dtype,
+DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned,
                          Device device)
-    : planned_(planned),
-      dtype_(dtype),
+    : job_(job),
+      planned_(planned),
       device_(device),
       group_(group_of(world, planned.plan.roles.decode)) {}
 
 void DecodeStage::load() {
-  load_on(group_, device_, [&] { decoder_ = planned_.family->decoder(dtype_, device_); });
+  load_on(group_, device_,
+          [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
 }
 
 Sharded DecodeStage::operator()(const Clip& clip, const Tensor& latents) const {
@@ -146,10 +151,10 @@ Sharded DecodeStage::operator()(const Clip& clip, const Tensor& latents) const {
                           layout);
 }
 
-Stages::Stages(const comm::Group& world, const JobPlan& planned, DType dtype, Device device)
-    : encode(world, planned, dtype, device),
-      denoise_batch(world, planned, dtype, device),
-      decode_clip(world, planned, dtype, device),
+Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)
+    : encode(world, job, planned, device),
+      denoise_batch(world, job, planned, device),
+      decode_clip(world, job, planned, device),
       plan_(planned.plan) {}
 
 bool Stages::together(Stage a, Stage b) const {

@@ -10,11 +10,11 @@
 
 namespace reelmesh::pipeline {
 
-/// T5, its layers on the ranks of the text group by the device map. Texts follow one another through
-/// the ranks, so that several ranks are busy at once.
+/// T5, its layers on the ranks of the text group by the device map. Texts follow one another
+/// through the ranks, so that several ranks are busy at once.
 class TextStage {
  public:
-  TextStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+  TextStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   void load();
   void release();
@@ -24,8 +24,8 @@ class TextStage {
  private:
   Tensor encode(const std::vector<std::int32_t>& ids);
 
+  const Job& job_;
   const JobPlan& planned_;
-  DType dtype_;
   Device device_;
   comm::Group group_;
   std::vector<DeviceMap::Stage> parts_;
@@ -38,7 +38,7 @@ class TextStage {
 /// A transformer and a sampler on the denoising groups, each of which holds all weights.
 class DenoiseStage {
  public:
-  DenoiseStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+  DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   void load();
   void release() { model_.reset(); }
@@ -50,8 +50,8 @@ class DenoiseStage {
                                  const std::function<void()>& on_step) const;
 
  private:
+  const Job& job_;
   const JobPlan& planned_;
-  DType dtype_;
   Device device_;
   std::vector<comm::Group> groups_;  ///< of each replica
   std::unique_ptr<const Denoiser> model_;
@@ -60,7 +60,7 @@ class DenoiseStage {
 /// An autoencoder's decoder on the decoding group.
 class DecodeStage {
  public:
-  DecodeStage(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+  DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   void load();
   void release() { decoder_.reset(); }
@@ -70,21 +70,21 @@ class DecodeStage {
   Sharded operator()(const Clip& clip, const Tensor& latents) const;
 
  private:
+  const Job& job_;
   const JobPlan& planned_;
-  DType dtype_;
   Device device_;
   comm::Group group_;
   std::unique_ptr<const Decoder> decoder_;
 };
 
 /// The stages of a job and which of them have their weights in memory: all in split mode, where a
-/// rank has one stage; in phased mode the text encoder alone, then transformer and decoder, one at a
-/// time where the plan offloads them.
+/// rank has one stage; in phased mode the text encoder alone, then transformer and decoder, one at
+/// a time where the plan offloads them.
 class Stages {
  public:
   enum Stage { text, denoise, decode };
 
-  Stages(const comm::Group& world, const JobPlan& planned, DType dtype, Device device);
+  Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   /// Releases the weights that are not resident together with this stage's, and loads those that
   /// are. Every rank calls it, in the order of the stages.

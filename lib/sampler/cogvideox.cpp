@@ -40,7 +40,7 @@ void DpmSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Te
   if (i == 0) history = {Tensor::zeros(x.shape(), DType::float32, x.device())};
   expect(history.size() == 1, "step {} of DPM with {} tensors of the step before", i,
          history.size());
-  const Tensor noise = Tensor::empty(x.shape(), DType::float32);
+  Tensor noise = Tensor::empty(x.shape(), DType::float32);
   for (int n = 0; n < draws(i); ++n) draw(noise.span<float>());  // the last one counts
   dpm_step(dpm_coefficients(schedule_, i), prediction, noise.on(x.device()), history.front(), x);
 }

@@ -100,7 +100,7 @@ void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>
       shape.size() == 4 && prediction.shape() == Shape{shape[0], 2 * shape[1], shape[2], shape[3]},
       "IDDPM step of {} with a prediction {}", to_string(shape), to_string(prediction.shape()));
   const IddpmCoefficients& c = coefficients_.at(static_cast<std::size_t>(i));
-  const Tensor drawn = Tensor::empty(shape, DType::float32);
+  Tensor drawn = Tensor::empty(shape, DType::float32);
   draw(drawn.span<float>());
   const bool last = i + 1 == calls();
   if constexpr (cuda_built) {

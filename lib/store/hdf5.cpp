@@ -109,6 +109,7 @@ File open_together(const comm::Group& group, const std::filesystem::path& path) 
   check(H5Pset_fapl_mpio(access.get(), group.handle(), MPI_INFO_NULL), path, "set up MPI-IO");
   check(H5Pset_all_coll_metadata_ops(access.get(), true), path, "set up MPI-IO");
   check(H5Pset_coll_metadata_write(access.get(), true), path, "set up MPI-IO");
+  comm::post_pending_messages();  // MPI-IO waits for the other ranks
   return File(
       check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file in parallel"));
 }

@@ -116,7 +116,7 @@ Tensor Tensor::clone() const {
   return out;
 }
 
-void Tensor::copy_from(const Tensor& other) const {
+void Tensor::copy_from(const Tensor& other) {
   expect(shape_ == other.shape_ && dtype_ == other.dtype_, "tensor {} of {} copied to {} of {}",
          reelmesh::to_string(other.shape_), name_of(other.dtype_), reelmesh::to_string(shape_),
          name_of(dtype_));

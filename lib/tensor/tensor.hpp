@@ -46,28 +46,45 @@ class Tensor {
   bool empty() const { return numel_ == 0; }
   Device device() const { return device_; }
 
+  // Addresses. A constant tensor gives read access only, so that what a function may write shows in
+  // its parameters. Copies and views are tensors of their own, which give write access to the
+  // shared memory.
+
   /// For the host. Throws Error(internal) when T is not the element type, or the memory a device's.
   template <class T>
-  T* data() const {
-    expect(dtype_of<T>() == dtype_, "tensor of {} read as {}", name_of(dtype_),
-           name_of(dtype_of<T>()));
+  T* data() {
+    check_type(dtype_of<T>());
     return static_cast<T*>(raw());
   }
   template <class T>
-  std::span<T> span() const {
+  const T* data() const {
+    check_type(dtype_of<T>());
+    return static_cast<const T*>(raw());
+  }
+  template <class T>
+  std::span<T> span() {
     return {data<T>(), static_cast<std::size_t>(numel_)};
   }
-  void* raw() const { return address_on({}); }
-  /// For kernels on `device`. Throws Error(internal) when the memory is elsewhere; no elements are
-  /// everywhere.
-  void* address_on(Device device) const {
-    if (device_ != device && numel_ > 0) misplaced(device);
+  template <class T>
+  std::span<const T> span() const {
+    return {data<T>(), static_cast<std::size_t>(numel_)};
+  }
+  void* raw() { return address_on({}); }
+  const void* raw() const { return address_on({}); }
+  /// For kernels on `device`. Throws Error(internal) when the memory is on another device; a tensor
+  /// without elements counts as being on every device.
+  void* address_on(Device device) {
+    check_device(device);
+    return data_;
+  }
+  const void* address_on(Device device) const {
+    check_device(device);
     return data_;
   }
 
-  /// Elements [begin, begin + count) of the leading axis; shares memory.
+  /// Elements [begin, begin + count) of the leading axis: a view.
   Tensor rows(std::int64_t begin, std::int64_t count) const;
-  /// The same elements in another shape; shares memory.
+  /// The same elements in another shape: a view.
   Tensor reshape(Shape shape) const;
   /// The same values in another type (a copy), or the tensor itself when the type is the same.
   /// Floating types only; rounds to nearest even.
@@ -76,9 +93,15 @@ class Tensor {
   Tensor on(Device device) const;
   Tensor clone() const;
   /// Takes the values of `other`, of the same shape and type, which may be on another device.
-  void copy_from(const Tensor& other) const;
+  void copy_from(const Tensor& other);
 
  private:
+  void check_type(DType dtype) const {
+    expect(dtype == dtype_, "tensor of {} read as {}", name_of(dtype_), name_of(dtype));
+  }
+  void check_device(Device device) const {
+    if (device_ != device && numel_ > 0) misplaced(device);
+  }
   [[noreturn]] void misplaced(Device device) const;
 
   std::shared_ptr<const void> owner_;

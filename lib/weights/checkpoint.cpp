@@ -84,8 +84,9 @@ Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
   return out;
 }
 
-Checkpoint Checkpoint::on(Device device) && {
+Checkpoint Checkpoint::on(Device device, const Numerics& numerics) && {
   device_ = device;
+  numerics_ = numerics;
   return std::move(*this);
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/safetensors.hpp"
 
@@ -36,9 +37,11 @@ class Checkpoint {
   /// a file that is not in the folder itself, or a tensor is not in the file that the index names.
   static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
 
-  /// The same tensors, loaded to this device (the host where none is named).
-  Checkpoint on(Device device) &&;
+  /// The same tensors, loaded to this device (the host where none is named), for layers that
+  /// compute with these numerics.
+  Checkpoint on(Device device, const Numerics& numerics = {}) &&;
   Device device() const { return device_; }
+  const Numerics& numerics() const { return numerics_; }
 
   const std::filesystem::path& folder() const { return folder_; }
   /// All tensors, by the names in the files.
@@ -73,6 +76,7 @@ class Checkpoint {
   std::map<std::filesystem::path, SafetensorsFile> files_;
   TensorInfos tensors_;
   Device device_;
+  Numerics numerics_;
 };
 
 }  // namespace reelmesh

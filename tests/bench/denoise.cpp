@@ -51,9 +51,8 @@ void bench(const std::vector<std::string>& words) {
                                    {dtype, dtype})
           .denoise;
   const ChosenLayout chosen = choose_layout(workload, request, Shard::automatic, world.size());
-  const Layout text =
-      chosen.layout.conditioning(config.max_text_tokens, 2, config.text_channels);
-  const Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
+  const Layout text = chosen.layout.conditioning(config.max_text_tokens, 2, config.text_channels);
+  Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
   TorchGenerator generator(1);
   fill_noise(generator, text.global(), own_box(text, world).offset, own_box(text, world).extent,
              context.data<float>());

@@ -16,7 +16,6 @@
 #include "ops/pointwise.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/steps.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::bench {
 namespace {
@@ -38,7 +37,8 @@ void machine(Bench& bench) {
   }
   bench.guarded("machine/copy", [&] {
     const std::int64_t bytes = bench.tiny() ? 1 << 16 : 1 << 30;
-    const Tensor x = bench.numbers({bytes / size_of(bench.dtype())}), y = x.clone();
+    const Tensor x = bench.numbers({bytes / size_of(bench.dtype())});
+    Tensor y = x.clone();
     const double seconds = bench.seconds_of([&] { y.copy_from(x); });
     bench.copy_is(2.0 * double(bytes) / seconds);
     bench.row(fmt::format("machine/copy_of_{}_MiB", bytes >> 20), seconds, 0, 2.0 * double(bytes));
@@ -79,9 +79,7 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
         fmt::format("{}/attention_{}{}x{}x{}x64", model, own ? "own_" : "", tokens, batch, heads),
         4 * pairs * 64, 0, [&, own] {
           return [own, qkv = bench.numbers({tokens, batch, 3, heads, 64})] {
-            numerics.own_attention = own;
-            ops::attention(qkv, 0.125F);
-            numerics.own_attention = false;
+            ops::attention(qkv, 0.125F, {}, {.own_attention = own});
           };
         });
   }
@@ -89,20 +87,21 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   bench.add(model + "/modulated_layer_norm", 0, 2 * bytes, [&] {
     const ops::Modulation modulation{bench.numbers({batch, 6 * d}), 0, 1};
     const Tensor w = bench.numbers({d}, DType::float32);
-    return [=, x = bench.numbers({tokens, batch, d}), y = bench.numbers({tokens, batch, d})] {
+    return [=, x = bench.numbers({tokens, batch, d}),
+            y = bench.numbers({tokens, batch, d})]() mutable {
       ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, y);
     };
   });
   bench.add(model + "/add_gated", 0, 3 * bytes, [&] {
     return [x = bench.numbers({tokens, batch, d}), y = bench.numbers({tokens, batch, d}, 1e-4F),
-            table = bench.numbers({batch, 6 * d})] { ops::add_gated(x, y, table, 2); };
+            table = bench.numbers({batch, 6 * d})]() mutable { ops::add_gated(x, y, table, 2); };
   });
   for (const bool rotate : {false, true}) {
     bench.add(model + (rotate ? "/head_norm_and_rotation" : "/head_norm"), 0, 2 * bytes, [&] {
       const ops::HeadNorm norm{bench.numbers({64}, DType::float32),
                                bench.numbers({64}, DType::float32)};
       const Tensor angles = rotate ? bench.numbers({tokens, 64}, DType::float32) : Tensor();
-      return [=, q = bench.numbers({tokens, batch, 1, heads, 64})] {
+      return [=, q = bench.numbers({tokens, batch, 1, heads, 64})]() mutable {
         ops::normalise_and_rotate(q, norm, angles, angles);
       };
     });
@@ -128,9 +127,7 @@ void around(Bench& bench) {
     return [a = latents(), b = latents()]() mutable { guide_channels(6, b.shape(1), a, b); };
   });
   bench.add("step/ddim", 0, 3 * latent, [&] {
-    return [v = latents(), x = latents()]() mutable {
-      ddim_step({0.5F, 0.5F, 0.5F, 0.5F}, v, x);
-    };
+    return [v = latents(), x = latents()]() mutable { ddim_step({0.5F, 0.5F, 0.5F, 0.5F}, v, x); };
   });
   bench.add("step/dpm", 0, 6 * latent, [&] {
     DpmCoefficients c{};
@@ -169,7 +166,7 @@ void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
     ops::SpatialNorm norm{
         {std::vector<float>(32, 0.0F), std::vector<float>(32, 1.0F)}, w, w, s, s, {}};
     for (std::int64_t t = 0; t < frames; ++t) norm.frame_of.push_back(t * latents / frames);
-    return [=, x = bench.numbers(shape), y = bench.numbers(shape)] {
+    return [=, x = bench.numbers(shape), y = bench.numbers(shape)]() mutable {
       ops::spatial_norm_silu(x, norm, y);
     };
   });
@@ -202,7 +199,9 @@ void upload(Bench& bench) {
     const Tensor from = test::random_tensor({64, in}, 1, bench.dtype());
     return [=, device = bench.device(), dtype = bench.dtype()] {
       const Linear uploaded(
-          {in, out, dtype,
+          {in,
+           out,
+           dtype,
            [=](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
              for (std::int64_t i = 0; i < count; ++i) {
                std::memcpy(static_cast<std::byte*>(into) + i * stride * size_of(dtype),
@@ -210,7 +209,8 @@ void upload(Bench& bench) {
                            static_cast<std::size_t>(row));
              }
            },
-           device});
+           device,
+           {}});
     };
   });
 }

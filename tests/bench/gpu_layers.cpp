@@ -42,7 +42,7 @@ Times time_call(const Bench& bench, const CogVideoXTransformer& transformer) {
                      columns = c.sample_width / c.patch.columns;
   const Layout grid = Layout::replicated({frames, rows, columns}, 1);
   const Layout text = Layout::replicated({c.max_text_tokens}, 1);
-  const CogVideoXPlacement placement(c, world, grid, text, 2, 1, bench.device());
+  const CogVideoXPlacement placement(transformer, world, grid, text, 2);
   const std::vector<Tensor> latents{bench.numbers(
       {frames, c.in_channels, rows * c.patch.rows, columns * c.patch.columns}, DType::float32)};
   const Tensor context = bench.numbers({c.max_text_tokens, 2, c.text_channels});

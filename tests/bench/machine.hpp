@@ -58,7 +58,8 @@ inline double product_rate(DType dtype) {
 /// Bytes per second, read and written, of a copy that no cache holds, by all threads together.
 inline double copy_rate() {
   constexpr std::int64_t bytes = std::int64_t{256} << 20, piece = 1 << 20;
-  const Tensor from = Tensor::zeros({bytes}, DType::uint8), into = from.clone();
+  const Tensor from = Tensor::zeros({bytes}, DType::uint8);
+  Tensor into = from.clone();
   const double time = shortest(5, [&] {
     ops::parallel_for(bytes / piece, 1, [&](std::int64_t i) {
       std::memcpy(into.data<std::uint8_t>() + i * piece, from.data<std::uint8_t>() + i * piece,

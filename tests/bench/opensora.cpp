@@ -48,13 +48,11 @@ void bench(const std::vector<std::string>& words) {
   const DenoiseWorkload workload =
       pipeline::opensora_workload(config, {}, clip.latents, clip.latents[0], 20, 1, {dtype, dtype})
           .denoise;
-  const DenoiseLayout layout =
-      choose_layout(workload, {}, Shard::automatic, world.size()).layout;
+  const DenoiseLayout layout = choose_layout(workload, {}, Shard::automatic, world.size()).layout;
   const std::int64_t clips = words.size() > 6 ? std::stoi(words[6]) : 1;
   const STDiTPlacement placement(model, world, layout.space_time.value(), clip, clips);
-  const Tensor latents =
-      Tensor::zeros(own_box(layout.latents.with_axis(1, config.in_channels), world).extent,
-                    DType::float32);
+  Tensor latents = Tensor::zeros(
+      own_box(layout.latents.with_axis(1, config.in_channels), world).extent, DType::float32);
   for (std::int64_t i = 0; i < latents.numel(); ++i) {
     latents.data<float>()[i] = static_cast<float>(i % 13) / 6 - 1;
   }
@@ -78,8 +76,8 @@ void bench(const std::vector<std::string>& words) {
   std::cout << fmt::format(
       "{} ranks, {} x tokens {}, {} layers, {}: {:.3f} s a call, {:.3f} s of the processor, {:.3f} "
       "TFLOP, {} sent\n",
-      world.size(), clips, to_string(layout.tokens.global()), config.layers, name_of(dtype), fastest,
-      processor, flops * 1e-12, format_bytes(sent));
+      world.size(), clips, to_string(layout.tokens.global()), config.layers, name_of(dtype),
+      fastest, processor, flops * 1e-12, format_bytes(sent));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using ops::Linear;
 
 // Numbers in −1…1 that cost little to make.
 Tensor numbers(const Shape& shape, DType dtype, float factor = 1.0F) {
-  const Tensor t = Tensor::empty(shape, DType::float32);
+  Tensor t = Tensor::empty(shape, DType::float32);
   std::uint32_t state = 1;
   for (float& x : t.span<float>()) {
     state = state * 1664525U + 1013904223U;
@@ -113,20 +113,20 @@ void transformer(const Model& m, DType t) {
   const auto ones = [](std::int64_t n) { return numbers({n}, DType::float32); };
   add(m.name, "modulated_layer_norm", t, {0, 2 * bytes}, [=] {
     const ops::Modulation modulation{numbers({1, 6 * d}, t), 0, 1};
-    return [=, x = numbers(shape, t), out = numbers(shape, t), w = ones(d)] {
+    return [=, x = numbers(shape, t), out = numbers(shape, t), w = ones(d)]() mutable {
       ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, out);
     };
   });
   add(m.name, "add_gated", t, {0, 3 * bytes}, [=] {
-    return [x = numbers(shape, t), y = numbers(shape, t, 1e-6F), table = numbers({1, 6 * d}, t)] {
-      ops::add_gated(x, y, table, 2);
-    };
+    return [x = numbers(shape, t), y = numbers(shape, t, 1e-6F),
+            table = numbers({1, 6 * d}, t)]() mutable { ops::add_gated(x, y, table, 2); };
   });
   add(m.name, "head_norm_and_rotation", t, {0, 2 * bytes}, [=] {
-    const Tensor q = numbers({m.tokens(), batch, 1, m.heads, m.channels}, t);
     const Tensor table = numbers({m.tokens(), m.channels}, DType::float32);
     const Tensor w = ones(m.channels);
-    return [=] { ops::normalise_and_rotate(q, {w, w, 1e-6F}, table, table); };
+    return [=, q = numbers({m.tokens(), batch, 1, m.heads, m.channels}, t)]() mutable {
+      ops::normalise_and_rotate(q, {w, w, 1e-6F}, table, table);
+    };
   });
   const Shape latents{m.frames, 16, 2 * m.rows, 2 * m.columns};
   add(m.name, "patchify", t, {0, double(numel(latents)) * double(4 + size_of(t))},
@@ -144,8 +144,9 @@ void text_encoder(const Model& m, DType t, std::int64_t heads, std::int64_t hidd
     return [x = numbers({tokens, 1, d}, t), w = numbers({d}, t)] { ops::rms_norm(x, w, 1e-6F); };
   });
   add(m.name, "t5_add", t, {0, 3 * bytes * double(d)}, [=] {
-    return
-        [x = numbers({tokens, 1, d}, t), y = numbers({tokens, 1, d}, t, 1e-6F)] { ops::add(x, y); };
+    return [x = numbers({tokens, 1, d}, t), y = numbers({tokens, 1, d}, t, 1e-6F)]() mutable {
+      ops::add(x, y);
+    };
   });
   add(m.name, "t5_multiply", t, {0, 3 * bytes * double(hidden)}, [=] {
     return [x = numbers({tokens, 1, hidden}, t), y = numbers({tokens, 1, hidden}, t)] {
@@ -209,7 +210,7 @@ void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t colu
   add(m.name, "spatial_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
     const Tensor latents = numbers({1, rows / 2, columns / 2, channels}, t);
     const ops::SpatialNorm norm{statistics, ones, ones, latents, latents, {0, 0}};
-    return [=, x = numbers(shape, t), out = numbers(shape, t)] {
+    return [=, x = numbers(shape, t), out = numbers(shape, t)]() mutable {
       ops::spatial_norm_silu(x, norm, out);
     };
   });

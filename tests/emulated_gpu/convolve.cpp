@@ -66,7 +66,7 @@ struct Problem {
 
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, const Tensor& y) {
+void convolve(const Tensor& x, const Tensor& w, bool /*tf32*/, Tensor& y) {
   const Device device = x.device();
   const Problem problem{x.dtype(),
                         x.shape(),

@@ -102,7 +102,7 @@ bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, const Tensor& out) {
+                     float scale, Tensor& out) {
   const Device device = out.device();
   expect(keys.count() > 0 && !out.empty(), "fused attention of nothing");
   const Problem problem{.dtype = out.dtype(),

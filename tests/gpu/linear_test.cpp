@@ -1,6 +1,5 @@
 // Products by cuBLASLt; the same through ops::Linear, which sends weights to the device.
 #include "ops/linear.hpp"
-#include "tensor/numerics.hpp"
 
 #include "kernels/place.hpp"
 
@@ -20,11 +19,9 @@ INSTANTIATE_TEST_SUITE_P(Types, LinearOnGpu, all_types, type_name);
 
 TEST_P(LinearOnGpu, MayTakeTf32) {
   const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
-  const Linear layer(w.on(place()));
+  const Linear layer(w.on(place())), rounding(w.on(place()), {}, {.tf32 = true});
   const Tensor exact = layer(x.on(place())).on({});
-  numerics.tf32 = true;
-  const Tensor rounded = layer(x.on(place())).on({});
-  numerics.tf32 = false;
+  const Tensor rounded = rounding(x.on(place())).on({});
   EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), exact));
   if (GetParam() != DType::float32) {
     EXPECT_TRUE(same_bits(rounded, exact));
@@ -36,11 +33,9 @@ TEST_P(LinearOnGpu, MayTakeTf32) {
 
 TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
   const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
-  const Linear layer(w.on(place()));
+  const Linear layer(w.on(place())), choosing(w.on(place()), {}, {.reproducible = false});
   const Tensor fixed = layer(x.on(place())).on({});
-  numerics.reproducible = false;
-  const Tensor chosen = layer(x.on(place())).on({});
-  numerics.reproducible = true;
+  const Tensor chosen = choosing(x.on(place())).on({});
   EXPECT_LT(relative_error(chosen, fixed), tolerance());
   if (size(0, 1) == 0 && GetParam() == DType::float32) {  // the emulated library adds up two halves
     EXPECT_FALSE(same_bits(chosen, fixed));
@@ -94,7 +89,9 @@ TEST_P(LinearOnGpu, RowsDoNotDependOnTheNumberOfRows) {
 TEST_P(LinearOnGpu, WeightsComeInPieces) {
   const Tensor w = random({700, 64}, 1, 0.05F), x = there(random({5, 64}, 2));
   const ops::WeightRows rows{
-      64, 700, GetParam(),
+      64,
+      700,
+      GetParam(),
       [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
         for (std::int64_t r = 0; r < count; ++r) {
           std::memcpy(static_cast<std::byte*>(into) + r * stride * size_of(w.dtype()),
@@ -102,7 +99,8 @@ TEST_P(LinearOnGpu, WeightsComeInPieces) {
                       static_cast<std::size_t>(64 * size_of(w.dtype())));
         }
       },
-      place()};
+      place(),
+      {}};
   EXPECT_TRUE(same_bits(back(Linear(rows)(x)), back(Linear(there(w))(x))));
 }
 

@@ -1,5 +1,5 @@
 // Whole runs of the samplers on a device: state is kept there, noise comes from the host.
-#include "sampler/sampler.hpp"
+#include "sampler/cogvideox.hpp"
 
 #include "kernels/place.hpp"
 #include "sampler/generator.hpp"
@@ -15,21 +15,22 @@ const Shape latent{3, 4, 6, 5};
 class SamplerOnGpu : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, SamplerOnGpu, testing::Values(DType::float32), type_name);
 
-// Calls step(i, v, x, draw) with predictions of these channels on the device, from a latent there.
+// Calls step(i, unconditional, prediction, x, draw), predictions with so many channels, from a
+// latent; all on the device.
 template <class F>
 Tensor run(Device device, int calls, std::int64_t channels, F&& step) {
   TorchGenerator generator(3);
   const auto draw = [&](std::span<float> box) {
     fill_noise(generator, latent, {0, 0, 0, 0}, latent, box.data());
   };
-  const Tensor first = Tensor::empty(latent, DType::float32);
+  Tensor first = Tensor::empty(latent, DType::float32);
   draw(first.span<float>());
-  const Tensor x = first.clone().on(device);
+  Tensor x = first.clone().on(device);
   for (int i = 0; i < calls; ++i) {
     const Shape shape{latent[0], channels, latent[2], latent[3]};
     const auto seed = static_cast<unsigned>(i);
-    step(i, random_tensor(shape, seed).on(device), random_tensor(shape, 90 + seed).on(device), x,
-         draw);
+    Tensor prediction = random_tensor(shape, 90 + seed).on(device);
+    step(i, random_tensor(shape, seed).on(device), prediction, x, draw);
   }
   return x.on({});
 }
@@ -37,11 +38,12 @@ Tensor run(Device device, int calls, std::int64_t channels, F&& step) {
 TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
   for (const SamplerKind kind : {SamplerKind::ddim, SamplerKind::dpm}) {
     const auto sampled = [&](Device device) {
-      Sampler sampler(kind, Schedule({}, 6));
+      const auto sampler = make_sampler(kind, Schedule({}, 6));
+      std::vector<Tensor> history;
       return run(device, 6, latent[1],
-                 [&](int i, const Tensor& a, const Tensor& b, const Tensor& x, const auto& draw) {
-                   combine_guidance(6.0, a, b, b);
-                   sampler.step(i, b, x, draw);
+                 [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {
+                   guide_channels(6.0, latent[1], a, b);
+                   sampler->step(i, b, x, history, draw);
                  });
     };
     EXPECT_TRUE(same_bits(sampled(place()), sampled({}))) << static_cast<int>(kind);
@@ -51,19 +53,21 @@ TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
 TEST_P(SamplerOnGpu, OpenSoraFollowsTheHost) {
   const auto diffused = [](Device device) {
     const Iddpm sampler({}, 6);
+    std::vector<Tensor> history;
     return run(device, 6, 2 * latent[1],
-               [&](int i, const Tensor& a, const Tensor& b, const Tensor& x, const auto& draw) {
+               [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {
                  guide_channels(7.0, 3, a, b);
-                 sampler.step(i, b, x, draw);
+                 sampler.step(i, b, x, history, draw);
                });
   };
   EXPECT_LT(relative_error(diffused(place()), diffused({})), 1e-6);
   const auto straight = [](Device device) {
     const RectifiedFlow sampler({}, 6, {64, 64, 17});
+    std::vector<Tensor> history;
     return run(device, 6, 2 * latent[1],
-               [&](int i, const Tensor& a, const Tensor& b, const Tensor& x, const auto&) {
+               [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {
                  guide_channels(7.0, 4, a, b);
-                 sampler.step(i, b, x);
+                 sampler.step(i, b, x, history, draw);
                });
   };
   EXPECT_TRUE(same_bits(straight(place()), straight({})));

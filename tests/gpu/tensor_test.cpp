@@ -55,7 +55,7 @@ TEST_P(TensorOnGpu, OutlivesNoGraphThatItComesFrom) {
       Status::internal, [&] { const cuda::Graph graph(place(), [&] { kept = ops::silu(x); }); },
       "work of a graph left");
   kept = {};
-  const Tensor y = Tensor::empty({40}, GetParam(), place());
+  Tensor y = Tensor::empty({40}, GetParam(), place());
   const cuda::Graph graph(place(), [&] { y.copy_from(ops::silu(x)); });
   graph.replay();
   EXPECT_TRUE(same_bits(back(y), back(ops::silu(x))));

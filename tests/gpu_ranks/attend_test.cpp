@@ -3,7 +3,6 @@
 
 #include "gpu_ranks/ranks.hpp"
 #include "mesh/attend_case.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -34,17 +33,16 @@ TEST_P(AttendOnGpu, ManyKeys) {
   };
   for (const By& by : {By{DType::float32, false, 1}, By{DType::bfloat16, true, 1},
                        By{DType::bfloat16, false, 3}}) {
-    numerics.own_attention = by.own;
     for (const int ring : std::set{1, ranks}) {
       Dice dice(100);
       check_attend(
           {{random_partition(dice, {26}, ranks), random_partition(dice, {2, 20, 27}, ranks)},
            {1, by.heads, 8, ring},
-           by.dtype},
+           by.dtype,
+           {.own_attention = by.own}},
           1, world, device);
     }
   }
-  numerics = {};
 }
 
 }  // namespace

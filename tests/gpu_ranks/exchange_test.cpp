@@ -87,7 +87,7 @@ TEST_P(ExchangeOnGpu, BesideOtherWork) {
 TEST_P(ExchangeOnGpu, InAGraph) {
   if (GetParam() == Transport::mpi) GTEST_SKIP() << "the host waits for messages of MPI";
   constexpr std::int64_t n = 1000;
-  const Tensor in = of(world.rank(), 0, n).on(device), out = fresh(n);
+  Tensor in = of(world.rank(), 0, n).on(device), out = fresh(n);
   const auto step = [&] {
     Tensor x = in;
     for (int turn = 0; turn < 3; ++turn) {

@@ -62,10 +62,9 @@ TEST_P(MemoryOnGpu, OfTheTransformer) {
   const Layout grid = Layout::cut({3, rows, columns}, 0, 1), text = Layout::cut({19}, 0, 1);
   const std::int64_t video = 3 * rows * columns;
   const std::int64_t all = present();
-  const CogVideoXPlacement placement(c, self, grid, text, 2, 1, device);
-  const Tensor latents =
-      Tensor::zeros({3, c.in_channels, c.patch.rows * rows, c.patch.columns * columns},
-                    DType::float32, device);
+  const CogVideoXPlacement placement(transformer, self, grid, text, 2);
+  const Tensor latents = Tensor::zeros(
+      {3, c.in_channels, c.patch.rows * rows, c.patch.columns * columns}, DType::float32, device);
   const Tensor context = Tensor::zeros({19, 2, c.text_channels}, GetParam(), device);
   const std::int64_t held = present() - all;
   const CogVideoXSizes sizes{2, 19, video, 19 + video, c.heads, 19 + video, true, false};
@@ -129,8 +128,8 @@ TEST_P(MemoryOnGpu, OfTheDecoder) {
   const std::int64_t said = cogvideox_decode_bytes(c, {3, 14, 10}, precision());
   const Layout frames = Layout::cut({decoded_frames(3), 14, 10}, 0, 1);
   const DecodeLayout layout{Layout::cut({3, 14, 10}, 0, 1), frames, frames};
-  expect_near(said - convolution_workspace_bytes,
-              needed([&] { decoder.pixels(latents, layout); }), "work");
+  expect_near(said - convolution_workspace_bytes, needed([&] { decoder.pixels(latents, layout); }),
+              "work");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
     x = Tensor::empty({64}, DType::float32, device);
   }
   // The results of several calls, each for another x.
-  void expect_squares(RepeatedCall& call) const {
+  void expect_squares(RepeatedCall& call) {
     for (unsigned seed = 1; seed <= 4; ++seed) {
       const Tensor values = random_tensor({64}, seed);
       x.copy_from(values);

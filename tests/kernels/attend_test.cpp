@@ -1,7 +1,6 @@
 // Attention to all keys at once, for which a library may have a kernel of its own.
 #include "kernels/place.hpp"
 #include "ops/attention.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -13,19 +12,22 @@ class AttendKernel : public KernelTest {
   void SetUp() override {
     KernelTest::SetUp();
     if (IsSkipped()) return;
-    const Tensor q = there(random({1, 1, 1, 64}, 1));
-    if (!ops::attends_at_once(q, 1024)) {
+    if (!at_once(1024, 64)) {
       GTEST_SKIP() << "cuDNN has no attention of " << name_of(GetParam()) << " on "
                    << to_string(place());
     }
   }
-  void TearDown() override { numerics = {}; }
 
+  // Whether the library has a kernel for so many keys of so many channels.
+  static bool at_once(std::int64_t keys, std::int64_t channels, const Numerics& numerics = {}) {
+    return ops::attends_at_once(place(), GetParam(), keys, channels, numerics);
+  }
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());
   }
-  static Tensor attend_there(const Tensor& q, const Tensor& kv, std::int64_t sequences = 1) {
-    return back(attend(there(q), there(kv), 0.1F, sequences));
+  static Tensor attend_there(const Tensor& q, const Tensor& kv, std::int64_t sequences = 1,
+                             const Numerics& numerics = {}) {
+    return back(attend(there(q), there(kv), 0.1F, sequences, numerics));
   }
   static Tensor on_cpu(const Tensor& q, const Tensor& kv) {
     return attend(q.to(DType::float32), kv.to(DType::float32), 0.1F);
@@ -41,7 +43,7 @@ TEST_P(AttendKernel, AgreesWithTheCpu) {
       for (const std::int64_t queries : {1, 5, 40}) {
         const Tensor q = random({queries, 2, 3, channels}, 1);
         const Tensor kv = random({keys, 2, 2, 3, channels}, 2);
-        ASSERT_TRUE(ops::attends_at_once(there(q), keys)) << keys << " keys of " << channels;
+        ASSERT_TRUE(at_once(keys, channels)) << keys << " keys of " << channels;
         EXPECT_LT(relative_error(attend_there(q, kv), on_cpu(q, kv)), tolerance())
             << queries << " queries, " << keys << " keys of " << channels << " channels";
       }
@@ -73,7 +75,7 @@ TEST_P(AttendKernel, HeadsAndItemsDoNotDependOnTheirNumber) {
   const auto alone = [&](const Tensor& x, std::int64_t parts, std::int64_t item,
                          std::int64_t head) {
     const std::int64_t rows = x.shape(0), bytes = channels * size_of(x.dtype());
-    const Tensor out = Tensor::empty({rows, 1, parts, 1, channels}, x.dtype());
+    Tensor out = Tensor::empty({rows, 1, parts, 1, channels}, x.dtype());
     for (std::int64_t i = 0; i < rows * parts; ++i) {
       const std::int64_t from = ((i / parts * items + item) * parts + i % parts) * heads + head;
       std::memcpy(static_cast<std::byte*>(out.raw()) + i * bytes,
@@ -116,17 +118,17 @@ TEST_P(AttendKernel, GoesByOurOwnKernelsWhereTheJobSaysSo) {
   own.add(there(kv));
   const Tensor expected = back(own.finish());
   EXPECT_FALSE(same_bits(attend_there(q, kv), expected));  // so that it can be told apart
-  numerics.own_attention = true;
-  EXPECT_FALSE(ops::attends_at_once(there(q), 600));
-  EXPECT_TRUE(same_bits(attend_there(q, kv), expected));
+  const Numerics by_own{.own_attention = true};
+  EXPECT_FALSE(at_once(600, 64, by_own));
+  EXPECT_TRUE(same_bits(attend_there(q, kv, 1, by_own), expected));
 }
 
 TEST_P(AttendKernel, FewKeysAndOddChannelsGoByOurOwnKernels) {
-  EXPECT_FALSE(ops::attends_at_once(there(random({1, 1, 1, 64}, 1)), 511));
-  EXPECT_FALSE(ops::attends_at_once(there(random({1, 1, 1, 68}, 1)), 1024));
-  EXPECT_FALSE(ops::attends_at_once(there(random({1, 1, 1, 136}, 1)), 1024));
-  EXPECT_FALSE(ops::attends_at_once(there(random_tensor({1, 1, 1, 64}, 1)), 1024));
-  EXPECT_FALSE(ops::attends_at_once(random({1, 1, 1, 64}, 1), 1024));  // on the CPU
+  EXPECT_FALSE(at_once(511, 64));
+  EXPECT_FALSE(at_once(1024, 68));
+  EXPECT_FALSE(at_once(1024, 136));
+  EXPECT_FALSE(ops::attends_at_once(place(), DType::float32, 1024, 64, {}));
+  EXPECT_FALSE(ops::attends_at_once({}, GetParam(), 1024, 64, {}));  // on the CPU
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class AttentionKernel : public KernelTest {
   // All queries and keys of qkv [token, batch, 3, head, channel] at once.
   static Tensor attend(const Tensor& qkv, float scale, const Tensor& bias = {}) {
     const Tensor x = there(qkv);
-    const auto work = gpu::attention_work({x, 0}, scale, there(bias));
+    const auto work = gpu::attention_work({x, 0}, scale, there(bias), {});
     work->add({x, 1}, {x, 2});
     return back(work->finish());
   }
@@ -22,7 +22,7 @@ class AttentionKernel : public KernelTest {
   static Tensor exact(const Tensor& qkv, float scale, const Tensor& bias = {}) {
     const Tensor x = qkv.to(DType::float32);
     const std::int64_t tokens = x.shape(0), batch = x.shape(1), heads = x.shape(3), n = x.shape(4);
-    const Tensor out = Tensor::empty({tokens, batch, heads, n}, DType::float32);
+    Tensor out = Tensor::empty({tokens, batch, heads, n}, DType::float32);
     const auto at = [&](std::int64_t token, std::int64_t b, std::int64_t part, std::int64_t h) {
       return x.data<float>() + (((token * batch + b) * 3 + part) * heads + h) * n;
     };
@@ -75,7 +75,7 @@ TEST_P(AttentionKernel, AddsTheBias) {
 TEST_P(AttentionKernel, KeysAreMaskedByAnInfiniteBias) {
   const std::int64_t tokens = 140;
   const Tensor qkv = random({tokens, 1, 3, 1, 64}, 1);
-  const Tensor bias = Tensor::zeros({1, tokens, tokens}, DType::float32);
+  Tensor bias = Tensor::zeros({1, tokens, tokens}, DType::float32);
   for (std::int64_t q = 0; q < tokens; ++q) {
     for (std::int64_t k = 0; k < tokens; ++k) {
       // The first tiles have no key for the last queries.
@@ -96,9 +96,9 @@ TEST_P(AttentionKernel, KeysMayComeInParts) {
     const Tensor q = random({19, 1, 1, 2, channels}, 1),
                  kv = random({tokens, 1, 2, 2, channels}, 2);
     const Tensor queries = there(q), keys = there(kv);
-    const auto once = gpu::attention_work({queries, 0}, 0.125F, {});
+    const auto once = gpu::attention_work({queries, 0}, 0.125F, {}, {});
     once->add({keys, 0}, {keys, 1});
-    const auto parts = gpu::attention_work({queries, 0}, 0.125F, {});
+    const auto parts = gpu::attention_work({queries, 0}, 0.125F, {}, {});
     for (std::int64_t first = 0; first < tokens; first += block) {
       const Tensor some = keys.rows(first, std::min(block, tokens - first));
       parts->add({some, 0}, {some, 1});
@@ -118,7 +118,7 @@ TEST_P(AttentionKernel, QueriesDoNotDependOnTheirNumber) {
     const Tensor kv = random({tokens, 1, 2, 2, channels}, 2);
     const Tensor queries = there(q), keys = there(kv);
     const auto attend_rows = [&](std::int64_t first, std::int64_t count) {
-      const auto work = gpu::attention_work({queries.rows(first, count), 0}, 0.125F, {});
+      const auto work = gpu::attention_work({queries.rows(first, count), 0}, 0.125F, {}, {});
       work->add({keys, 0}, {keys, 1});
       return back(work->finish());
     };
@@ -134,14 +134,14 @@ TEST_P(AttentionKernel, HeadsAndItemsDoNotDependOnTheirNumber) {
   const Tensor q = random({40, 3, 1, 4, 72}, 1), kv = random({40, 3, 2, 4, 72}, 2);
   const auto attend_all = [](const Tensor& a, const Tensor& b) {
     const Tensor x = there(a), y = there(b);
-    const auto work = gpu::attention_work({x, 0}, 0.1F, {});
+    const auto work = gpu::attention_work({x, 0}, 0.1F, {}, {});
     work->add({y, 0}, {y, 1});
     return back(work->finish());
   };
   // Item 1, heads 2 and 3.
   const auto some = [](const Tensor& x) {
     const std::int64_t parts = x.shape(2), n = x.shape(4) * size_of(x.dtype());
-    const Tensor y = Tensor::empty({40, 1, parts, 2, 72}, x.dtype());
+    Tensor y = Tensor::empty({40, 1, parts, 2, 72}, x.dtype());
     for (std::int64_t t = 0; t < 40; ++t) {
       for (std::int64_t p = 0; p < parts; ++p) {
         std::memcpy(

@@ -13,7 +13,8 @@ TEST_P(Convert, RoundsAsTheHostDoes) {
   for (const DType into : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const std::int64_t n : {64, 61}) {
       const Tensor x = random_tensor({n}, 1, GetParam()), expected = x.to(into);
-      const Tensor source = there(x), y = Tensor::zeros({n}, into, place());
+      const Tensor source = there(x);
+      Tensor y = Tensor::zeros({n}, into, place());
       cuda::convert(place(), source.address_on(place()), GetParam(), y.address_on(place()), into,
                     n);
       EXPECT_TRUE(same_bits(back(y), expected)) << name_of(into) << n;

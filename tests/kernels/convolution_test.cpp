@@ -28,7 +28,7 @@ class ConvolutionKernel : public KernelTest {
   // Rows [row, row + rows) and columns likewise of x, as a piece of an image.
   static Image::Piece piece(const Tensor& x, const ImageBox& box) {
     const std::int64_t pixel = x.shape(3) * size_of(x.dtype());
-    const Tensor part = Tensor::empty({x.shape(0), box.rows, box.columns, x.shape(3)}, x.dtype());
+    Tensor part = Tensor::empty({x.shape(0), box.rows, box.columns, x.shape(3)}, x.dtype());
     for (std::int64_t i = 0; i < x.shape(0) * box.rows; ++i) {
       const std::int64_t row = i / box.rows * x.shape(1) + box.row + i % box.rows;
       std::memcpy(static_cast<std::byte*>(part.raw()) + i * box.columns * pixel,
@@ -51,10 +51,10 @@ TEST_P(ConvolutionKernel, AgreesWithTheCpu) {
           Image before = whole(random({kt - 1, 9, 21, in}, 4));
           if (!earlier || kt == 1) before.pieces.clear();
           const ImageBox want{1, 9 * enlarged - 3, 2, 21 * enlarged - 2};
-          const Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
+          Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
           ops::Convolution(w, b).run(image, before, enlarged, want, expected, Tiles::all);
-          const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
-          gpu::Convolution(test::there(w), test::there(b.to(DType::float32)))
+          Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+          gpu::Convolution(test::there(w), test::there(b.to(DType::float32)), {})
               .run(there(image), there(before), enlarged, want, y, Tiles::all);
           EXPECT_LT(relative_error(back(y), expected), tolerance())
               << kt << " frames, enlarged " << enlarged << ", " << in << " channels";
@@ -68,8 +68,8 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   const std::int64_t rows = 37, columns = 70, in = 8, out = size(8, 128);
   const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);
   const Tensor x = random({1, rows, columns, in}, 3), earlier = random({2, rows, columns, in}, 4);
-  const gpu::Convolution convolution(test::there(w), test::there(b));
-  const Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
+  const gpu::Convolution convolution(test::there(w), test::there(b), {});
+  Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
   convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
                   Tiles::all);
   // Rows 18 to 30, with a row of neighbours above and below.
@@ -79,7 +79,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
     part.pieces.push_back(piece(x, box));
     before.pieces.push_back(piece(earlier, box));
   }
-  const Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), place());
+  Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), place());
   convolution.run(there(part), there(before), 1, own, y, Tiles::inner);
   convolution.run(there(part), there(before), 1, own, y, Tiles::outer);
   EXPECT_TRUE(same_bits(back(y), piece(back(all), own).values));
@@ -88,10 +88,10 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
 TEST_P(ConvolutionKernel, MoreTilesThanABatchHas) {
   const Tensor w = random({8, 8, 3, 3}, 1), b = random({8}, 2);
   const Tensor x = random({1, 70, 130, 8}, 3);  // 5 × 5 tiles, batches of 16
-  const Tensor expected = Tensor::empty({1, 70, 130, 8}, GetParam());
+  Tensor expected = Tensor::empty({1, 70, 130, 8}, GetParam());
   ops::Convolution(w, b).run(whole(x), {}, 1, {0, 70, 0, 130}, expected, Tiles::all);
-  const Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
-  gpu::Convolution(test::there(w), test::there(b.to(DType::float32)))
+  Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+  gpu::Convolution(test::there(w), test::there(b.to(DType::float32)), {})
       .run(there(whole(x)), {}, 1, {0, 70, 0, 130}, y, Tiles::all);
   EXPECT_LT(relative_error(back(y), expected), tolerance());
 }

@@ -44,8 +44,9 @@ TEST_P(Norm, ModulatedLayerNorm) {
   for (const std::int64_t n : widths()) {
     for (const std::int64_t rows : {1, 3}) {
       const Tensor x = random({4, 3, n}, 1), w = random({n}, 2), b = random({n}, 3);
-      const Tensor table = random({rows, 6 * n}, 4), out = Tensor::empty(x.shape(), GetParam());
-      const Tensor z = Tensor::zeros(x.shape(), GetParam(), place());
+      const Tensor table = random({rows, 6 * n}, 4);
+      Tensor out = Tensor::empty(x.shape(), GetParam());
+      Tensor z = Tensor::zeros(x.shape(), GetParam(), place());
       gpu::modulated_layer_norm(there(x), there(w), there(b), 1e-5F, {there(table), 3, 4}, z);
       ops::modulated_layer_norm(x, w, b, 1e-5F, {table, 3, 4}, out);
       EXPECT_LT(relative_error(back(z), out), tolerance()) << n;
@@ -63,8 +64,8 @@ TEST_P(Norm, RowsDoNotDependOnTheNumberOfRows) {
 
 TEST_P(Norm, AddGated) {
   for (const std::int64_t n : widths()) {
-    const Tensor x = random({4, 3, n}, 1), y = random({4, 3, n}, 2), table = random({3, 6 * n}, 3);
-    const Tensor z = there(x);
+    Tensor x = random({4, 3, n}, 1), z = there(x);
+    const Tensor y = random({4, 3, n}, 2), table = random({3, 6 * n}, 3);
     gpu::add_gated(z, there(y), there(table), 5);
     ops::add_gated(x, y, table, 5);
     EXPECT_TRUE(same_bits(back(z), x)) << n;
@@ -76,7 +77,7 @@ TEST_P(Norm, NormaliseAndRotate) {
     for (const bool rotate : {false, true}) {
       if (rotate && n % 2 != 0) continue;
       for (const bool centred : {false, true}) {
-        const Tensor x = random({5, 2, 3, 3, n}, 1), z = there(x);
+        Tensor x = random({5, 2, 3, 3, n}, 1), z = there(x);
         const ops::HeadNorm norm{random_tensor({n}, 2), centred ? random_tensor({n}, 3) : Tensor{},
                                  1e-6F};
         const Tensor c = rotate ? random_tensor({5, n}, 4) : Tensor{},
@@ -92,7 +93,8 @@ TEST_P(Norm, NormaliseAndRotate) {
 
 TEST_P(Norm, HeadsDoNotDependOnTheirNumber) {
   for (const std::int64_t n : {9, 64, 72}) {
-    const Tensor x = random({7, 2, 2, 3, n}, 1), all = there(x), some = there(x.rows(3, 2).clone());
+    const Tensor x = random({7, 2, 2, 3, n}, 1);
+    Tensor all = there(x), some = there(x.rows(3, 2).clone());
     const ops::HeadNorm norm{there(random_tensor({n}, 2)), there(random_tensor({n}, 3)), 1e-6F};
     gpu::normalise_and_rotate(all, norm, {}, {});
     gpu::normalise_and_rotate(some, norm, {}, {});
@@ -115,7 +117,7 @@ TEST_P(Norm, GroupSumsAreThoseOfTheCpu) {
 }
 
 TEST_P(Norm, GroupSumsCountWhatIsLost) {
-  const Tensor x = Tensor::zeros({1, 2, 2, 4}, DType::float32);
+  Tensor x = Tensor::zeros({1, 2, 2, 4}, DType::float32);
   x.data<float>()[5] = INFINITY;
   const auto sums = gpu::group_sums(there(x.to(GetParam())), 2, 1);
   EXPECT_EQ(sums[0].lost, 1);
@@ -137,12 +139,13 @@ TEST_P(Norm, GroupNorm) {
 
 TEST_P(Norm, SpatialNormSilu) {
   for (const std::int64_t n : {12, 32}) {
-    const Tensor x = random({5, 4, 6, n}, 1), out = Tensor::empty(x.shape(), GetParam());
+    const Tensor x = random({5, 4, 6, n}, 1);
+    Tensor out = Tensor::empty(x.shape(), GetParam());
     const ops::SpatialNorm norm{{{0.1F, -0.2F}, {1.1F, 0.9F}}, random_tensor({n}, 2),
                                 random_tensor({n}, 3),         random({2, 2, 3, n}, 4),
                                 random({2, 2, 3, n}, 5),       {0, 0, 1, 1, 1}};
     ops::spatial_norm_silu(x, norm, out);
-    const Tensor z = there(x);
+    Tensor z = there(x);
     gpu::spatial_norm_silu(z,
                            {norm.statistics, there(norm.weight), there(norm.bias),
                             there(norm.scale), there(norm.shift), norm.frame_of},

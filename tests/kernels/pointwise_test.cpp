@@ -17,7 +17,8 @@ INSTANTIATE_TEST_SUITE_P(Types, Pointwise, all_types, type_name);
 
 TEST_P(Pointwise, Add) {
   for (const std::int64_t n : widths()) {
-    const Tensor x = random({5, 2, n}, 1), y = random({5, 2, n}, 2), z = there(x);
+    Tensor x = random({5, 2, n}, 1), z = there(x);
+    const Tensor y = random({5, 2, n}, 2);
     gpu::add(z, there(y));
     ops::add(x, y);
     EXPECT_TRUE(same_bits(back(z), x)) << n;
@@ -50,7 +51,7 @@ TEST_P(Pointwise, ChannelsToFrames) {
 TEST_P(Pointwise, AddTableTakesBothTypes) {
   for (const std::int64_t n : widths()) {
     for (const DType of_table : {GetParam(), DType::float32}) {
-      const Tensor x = random({6, 3, n}, 1), z = there(x);
+      Tensor x = random({6, 3, n}, 1), z = there(x);
       const Tensor table = random_tensor({6, n}, 2, of_table);
       gpu::add_table(z, there(table));
       ops::add_table(x, table);
@@ -61,8 +62,9 @@ TEST_P(Pointwise, AddTableTakesBothTypes) {
 
 TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
   for (const std::int64_t n : widths()) {
-    const Tensor x = random({6, n}, 1), out = Tensor::zeros({6, 3, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    const Tensor x = random({6, n}, 1);
+    Tensor out = Tensor::zeros({6, 3, n}, GetParam());
+    Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
@@ -73,8 +75,9 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
 
 TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
   for (const std::int64_t n : widths()) {
-    const Tensor x = random({6, 2, n}, 1), out = Tensor::zeros({6, 6, n}, GetParam());
-    const Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    const Tensor x = random({6, 2, n}, 1);
+    Tensor out = Tensor::zeros({6, 6, n}, GetParam());
+    Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;

@@ -12,7 +12,7 @@ INSTANTIATE_TEST_SUITE_P(Types, StridedCopyTest,
 
 // A dense block with the bits of random numbers.
 Tensor numbered(const Shape& shape, DType dtype) {
-  const Tensor t = Tensor::empty(shape, dtype);
+  Tensor t = Tensor::empty(shape, dtype);
   auto* bytes = static_cast<std::uint8_t*>(t.raw());
   for (std::int64_t i = 0; i < t.bytes(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
@@ -27,8 +27,8 @@ TEST_P(StridedCopyTest, CopiesBoxes) {
                         Box{{1, 0, 2, 0}, {3, 4, 6, 16}}, Box{{0, 0, 0, 8}, {4, 4, 8, 8}}}) {
     const Box box = intersect(from, to);
     const Tensor source = numbered(from.extent, GetParam());
-    const Tensor target = Tensor::zeros(to.extent, GetParam());
-    const Tensor copied = Tensor::zeros(to.extent, GetParam(), place());
+    Tensor target = Tensor::zeros(to.extent, GetParam());
+    Tensor copied = Tensor::zeros(to.extent, GetParam(), place());
     copy_box(box, source, from, target, to);
     gpu::copy_strided(strided_copy(box, from, to), there(source), copied);
     EXPECT_TRUE(same_bits(back(copied), target)) << to_string(to.extent);

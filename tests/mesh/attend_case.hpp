@@ -15,6 +15,7 @@ struct AttendCase {
   std::vector<Layout> segments;
   AttentionGeometry geometry;
   DType dtype = DType::float32;
+  Numerics numerics;
 };
 
 inline std::string to_string(const AttendCase& c) {
@@ -44,7 +45,8 @@ inline Tensor part_of(const Tensor& qkv, const std::vector<Layout>& segments, in
     }
     from.offset[from.offset.size() - 3] = -part;
     from.extent[from.extent.size() - 3] = 3;
-    copy_box(to, qkv.rows(before, all), from, out.rows(done, segment.box(rank).numel()), to);
+    Tensor mine = out.rows(done, segment.box(rank).numel());
+    copy_box(to, qkv.rows(before, all), from, mine, to);
     before += all;
     done += segment.box(rank).numel();
   }
@@ -58,7 +60,7 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
   std::int64_t all = 0;
   for (const Layout& segment : c.segments) all += numel(segment.global());
   const Tensor qkv = random_tensor({all, batch, 3, heads, channels}, seed, c.dtype);
-  const Attend attend(world, c.segments, c.geometry);
+  const Attend attend(world, c.segments, c.geometry, c.dtype, device, c.numerics);
   const Tensor q = part_of(qkv, c.segments, world.rank(), 0, 1);
   const std::int64_t mine = q.shape(0), before = trace::recorder().bytes_sent;
   const Tensor out =
@@ -70,7 +72,7 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
             attend.mesh().sent_elements(world.rank()) * size_of(c.dtype))
       << to_string(c);
   // One rank alone, of which this rank's tokens are cut out.
-  const Tensor one = ops::attention(qkv.on(device), 0.3F).on({});
+  const Tensor one = ops::attention(qkv.on(device), 0.3F, {}, c.numerics).on({});
   Tensor thrice = Tensor::empty(qkv.shape(), qkv.dtype());
   for (std::int64_t i = 0; i < all * batch * 3; ++i) {
     const std::int64_t bytes = heads * channels * size_of(c.dtype);

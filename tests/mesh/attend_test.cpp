@@ -9,9 +9,7 @@ using reelmesh::test::AttendCase;
 using reelmesh::test::Dice;
 using reelmesh::test::random_partition;
 
-void check(const AttendCase& c, unsigned seed) {
-  test::check_attend(c, seed, test::world());
-}
+void check(const AttendCase& c, unsigned seed) { test::check_attend(c, seed, test::world()); }
 
 TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
   const int ranks = test::world().size();
@@ -56,9 +54,11 @@ TEST(Attend, OneRankMayHoldEverything) {
 TEST(Attend, WantsPartitionsAndRowsOfEqualLength) {
   const auto world = test::world();
   const Layout tokens = Layout::cut({9}, 0, world.size());
-  EXPECT_THROW(Attend(world, {tokens}, {1, 2, 8, world.size() + 1}), Error);
+  EXPECT_THROW(Attend(world, {tokens}, {1, 2, 8, world.size() + 1}, DType::float32, {}), Error);
   if (world.size() == 1) return;
-  EXPECT_THROW(Attend(world, {Layout::replicated({9}, world.size())}, {1, 2, 8, 1}), Error);
+  EXPECT_THROW(
+      Attend(world, {Layout::replicated({9}, world.size())}, {1, 2, 8, 1}, DType::float32, {}),
+      Error);
 }
 
 }  // namespace

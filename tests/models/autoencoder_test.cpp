@@ -36,7 +36,7 @@ struct Reference {
 
 // [a, b, row, column] → [b, a, row, column]; the reference has channels before frames.
 Tensor swapped(const Tensor& x) {
-  const Tensor y = Tensor::empty({x.shape(1), x.shape(0), x.shape(2), x.shape(3)}, x.dtype());
+  Tensor y = Tensor::empty({x.shape(1), x.shape(0), x.shape(2), x.shape(3)}, x.dtype());
   const std::int64_t pixels = x.shape(2) * x.shape(3);
   for (std::int64_t a = 0; a < x.shape(0); ++a) {
     for (std::int64_t b = 0; b < x.shape(1); ++b) {
@@ -52,8 +52,7 @@ Tensor channels_first(const Tensor& video, const std::vector<float>& indices) {
   const Tensor values = video.to(DType::float32);
   const auto frames = static_cast<std::int64_t>(indices.size());
   const std::int64_t pixels = video.shape(1) * video.shape(2), channels = video.shape(3);
-  const Tensor out =
-      Tensor::empty({channels, frames, video.shape(1), video.shape(2)}, DType::float32);
+  Tensor out = Tensor::empty({channels, frames, video.shape(1), video.shape(2)}, DType::float32);
   for (std::int64_t i = 0; i < out.numel(); ++i) {
     const auto frame = static_cast<std::int64_t>(indices[std::size_t(i / pixels % frames)]);
     out.data<float>()[i] =
@@ -132,8 +131,8 @@ TEST(ImagePart, TakesStatisticsOfItsOwnImagesOnly) {
   for (std::int64_t i = 0; part && i < mine.local.shape(0); ++i) {
     const std::int64_t image = mine.box().offset[0] + i;
     const auto here = part->statistics(mine.local.rows(i, 1), 2, 1e-6);
-    const auto whole = ImagePart::of(me, Layout::replicated({1, 6, 3}, 1))
-                           ->statistics(x.rows(image, 1), 2, 1e-6);
+    const auto whole =
+        ImagePart::of(me, Layout::replicated({1, 6, 3}, 1))->statistics(x.rows(image, 1), 2, 1e-6);
     EXPECT_EQ(here.mean, whole.mean) << image;
     EXPECT_EQ(here.rstd, whole.rstd) << image;
   }
@@ -145,7 +144,7 @@ TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
   // [latent frame, row, column, channel] of [channel, latent frame, row, column]
   const Tensor latents = reference.get("temporal.latents");
   const std::int64_t all = latents.numel() / latents.shape(0);
-  const Tensor x = Tensor::empty({5, 3, 5, 4}, DType::float32);
+  Tensor x = Tensor::empty({5, 3, 5, 4}, DType::float32);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     x.data<float>()[i] = latents.data<float>()[i % 4 * all + i / 4];
   }
@@ -201,8 +200,8 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
   const std::int64_t frames = reference.config.temporal ? 26 : 2;
   const Tensor latents = swapped(reference.get(name + ".latents"));
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::bfloat16);
-  const DecodeLayout layout = opensora_decode_layout(reference.config, latents.shape(), frames,
-                                                     test::world().size());
+  const DecodeLayout layout =
+      opensora_decode_layout(reference.config, latents.shape(), frames, test::world().size());
   const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
   const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
                                                  : std::vector<float>{0, 1};

@@ -96,7 +96,7 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
   const auto world = test::world();
   const auto& c = reference.transformer;
   const Layout text = Layout::cut({reference.get("text.tokens").shape(1)}, 0, world.size());
-  const CogVideoXPlacement placement(c, world, grid, text, 2, ring);
+  const CogVideoXPlacement placement(model, world, grid, text, 2, ring);
   const Tensor embeddings = reference.get("text.embeddings");
   const auto& clip = reference.facts["clips"][0];
   Tensor context = Tensor::empty({embeddings.shape(1), 2, c.text_channels}, DType::float32);
@@ -114,11 +114,11 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < 2; ++call) {
     const Shape shape(latents.shape().begin() + 1, latents.shape().end());
-    const Sharded box = spread(
-        latents.rows(call, 1).reshape(shape),
-        latents_of_tokens(grid, {c.patch.frames, c.patch.rows, c.patch.columns},
-                          {shape[0], shape[2], shape[3]})
-            .with_axis(1, shape[1]));
+    const Sharded box =
+        spread(latents.rows(call, 1).reshape(shape),
+               latents_of_tokens(grid, {c.patch.frames, c.patch.rows, c.patch.columns},
+                                 {shape[0], shape[2], shape[3]})
+                   .with_axis(1, shape[1]));
     for (const Tensor& prediction : model(placement, {&box.local, 1}, mine.local.to(model.dtype()),
                                           std::int64_t(timesteps.data<float>()[call]))) {
       results.push_back(gathered({prediction, box.layout, world}));

@@ -119,7 +119,7 @@ TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
   const auto part = [&](const Tensor& from, const ImageBox& box) {
     const Tensor rows = rows_of(from, box.row, box.rows);
     const std::int64_t channels = from.shape(3);
-    const Tensor to = Tensor::empty({2, box.rows, box.columns, channels}, DType::float32);
+    Tensor to = Tensor::empty({2, box.rows, box.columns, channels}, DType::float32);
     for (std::int64_t i = 0; i < 2 * box.rows; ++i) {
       std::copy_n(rows.data<float>() + (i * width + box.column) * channels, box.columns * channels,
                   to.data<float>() + i * box.columns * channels);
@@ -134,7 +134,7 @@ TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
     image.pieces.push_back({box, Tensor::empty({2, box.rows, box.columns, in}, DType::float32)});
     for (float& value : image.pieces.back().values.span<float>()) value = NAN;
   }
-  const Tensor out = Tensor::zeros({2, own.rows, own.columns, 4}, DType::float32);
+  Tensor out = Tensor::zeros({2, own.rows, own.columns, 4}, DType::float32);
   convolution.run(image, {}, 1, own, out, Tiles::inner);
   const Tensor expected = part(whole, own);
   std::int64_t done = 0;

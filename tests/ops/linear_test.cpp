@@ -116,8 +116,8 @@ TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
       const auto product = [&, x = random_tensor({64, inputs}, 1),
                             w = random_tensor({columns, inputs}, 2)](std::int64_t rows) {
         const TileProduct tile(rows, columns, inputs, DType::float32);
-        const Tensor packed = Tensor::zeros({tile.packed_elements()}, DType::float32);
-        const Tensor out = Tensor::zeros({rows, columns}, DType::float32);
+        Tensor packed = Tensor::zeros({tile.packed_elements()}, DType::float32);
+        Tensor out = Tensor::zeros({rows, columns}, DType::float32);
         tile.packing(true, inputs).run({w.raw(), packed.raw()});
         tile.run(x.raw(), packed.raw(), out.data<float>());
         return out;

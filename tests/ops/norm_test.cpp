@@ -51,8 +51,9 @@ TEST(ModulatedLayerNorm, ScalesAndShiftsEachBatchItemByItsOwnRow) {
 }
 
 TEST(AddGated, AddsTheChunkOfTheBatchItem) {
-  const Tensor x = random_tensor({3, 2, 8}, 1), y = random_tensor({3, 2, 8}, 2);
-  const Tensor table = random_tensor({2, 16}, 3), before = x.clone();
+  Tensor x = random_tensor({3, 2, 8}, 1);
+  const Tensor y = random_tensor({3, 2, 8}, 2), table = random_tensor({2, 16}, 3),
+               before = x.clone();
   add_gated(x, y, table, 1);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const float gate = table.data<float>()[i / 8 % 2 * 16 + 8 + i % 8];
@@ -61,7 +62,8 @@ TEST(AddGated, AddsTheChunkOfTheBatchItem) {
 }
 
 TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
-  const Tensor kv = random_tensor({3, 1, 2, 2, 8}, 1), before = kv.clone();
+  Tensor kv = random_tensor({3, 1, 2, 2, 8}, 1);
+  const Tensor before = kv.clone();
   const Tensor ones = Tensor::of<float>({1, 1, 1, 1, 1, 1, 1, 1}, {8});
   const Tensor zeros = Tensor::zeros({8}, DType::float32);
   Tensor cosines = Tensor::empty({3, 8}, DType::float32),
@@ -88,7 +90,8 @@ TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
 }
 
 TEST(HeadNorm, ByRootMeanSquareSubtractsNothing) {
-  const Tensor qkv = random_tensor({2, 1, 3, 2, 8}, 12), before = qkv.clone();
+  Tensor qkv = random_tensor({2, 1, 3, 2, 8}, 12);
+  const Tensor before = qkv.clone();
   const Tensor weight = random_tensor({8}, 13);
   normalise_and_rotate(qkv, {weight, {}}, {}, {});
   for (std::int64_t head = 0; head < 2 * 3 * 2; ++head) {
@@ -193,7 +196,7 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
   norm.shift = random_tensor({2, 2, 3, 4}, 5);
   norm.frame_of = {0, 1, 1};
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
   spatial_norm_silu(x, norm, y);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;

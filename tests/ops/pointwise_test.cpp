@@ -12,7 +12,7 @@ std::vector<float> values(const Tensor& x) {
 }
 
 TEST(RepeatForBatch, GivesEveryItemAsOftenAsThereIsRoom) {
-  const Tensor out = Tensor::empty({2, 4, 1}, DType::float32);
+  Tensor out = Tensor::empty({2, 4, 1}, DType::float32);
   repeat_for_batch(Tensor::of<float>({1, 2}, {2, 1}), out);
   EXPECT_THAT(values(out), testing::ElementsAre(1, 1, 1, 1, 2, 2, 2, 2));
   repeat_for_batch(Tensor::of<float>({1, 2, 3, 4}, {2, 2, 1}), out);

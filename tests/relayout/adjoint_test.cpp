@@ -10,7 +10,7 @@ namespace {
 using reelmesh::test::random_partition;
 
 Tensor whole_numbers(const Shape& shape, std::mt19937& random) {
-  const Tensor x = Tensor::empty(shape, DType::float32);
+  Tensor x = Tensor::empty(shape, DType::float32);
   for (float& value : x.span<float>()) value = static_cast<float>(random() % 9) - 4.0F;
   return x;
 }
@@ -28,10 +28,10 @@ void expect_adjoint(const Layout& from, const Layout& to, std::mt19937& values) 
   const Exchange exchange(world, {{from, to}});
   const Tensor x = whole_numbers(from.box(world.rank()).extent, values);
   const Tensor y = whole_numbers(to.box(world.rank()).extent, values);
-  const Tensor moved = Tensor::empty(y.shape(), DType::float32);
-  const Tensor back = Tensor::zeros(x.shape(), DType::float32);
-  exchange.run({x}, {moved});
-  exchange.add_back({y}, {back});
+  Tensor moved = Tensor::empty(y.shape(), DType::float32);
+  Tensor back = Tensor::zeros(x.shape(), DType::float32);
+  exchange.run({x}, {&moved, 1});
+  exchange.add_back({y}, {&back, 1});
   EXPECT_EQ(dot(moved, y), dot(x, back)) << to_string(from) << " to " << to_string(to);
 }
 
@@ -58,9 +58,9 @@ TEST(Adjoint, OfSeveralMovesTogether) {
     return whole_numbers(layout.box(world.rank()).extent, values);
   };
   const std::vector<Tensor> x{in(a), in(b)}, y{in(b), in(a)};
-  const std::vector<Tensor> moved{in(b), in(a)};
-  const std::vector<Tensor> back{Tensor::zeros(x[0].shape(), DType::float32),
-                                 Tensor::zeros(x[1].shape(), DType::float32)};
+  std::vector<Tensor> moved{in(b), in(a)};
+  std::vector<Tensor> back{Tensor::zeros(x[0].shape(), DType::float32),
+                           Tensor::zeros(x[1].shape(), DType::float32)};
   exchange.run(x, moved);
   exchange.add_back(y, back);
   EXPECT_EQ(dot(moved[0], y[0]) + dot(moved[1], y[1]), dot(x[0], back[0]) + dot(x[1], back[1]));
@@ -87,7 +87,7 @@ TEST(Adjoint, OfHalo) {
       const Tensor empty = Tensor::zeros({0}, DType::float32);
       left += dot(box.empty() ? empty : running.image.pieces[piece++].values, y.back());
     }
-    const Tensor back = Tensor::zeros(shape, DType::float32);
+    Tensor back = Tensor::zeros(shape, DType::float32);
     halo.add_back(y, back);
     EXPECT_EQ(left, dot(x, back)) << to_string(pixels);
   }
@@ -102,7 +102,7 @@ TEST(Adjoint, OfSums) {
     std::vector<ops::ExactSum> sums(7);
     for (std::size_t i = 0; i < 7; ++i) sums[i].add(terms.data<float>()[i]);
     add_up(world, sums);
-    const Tensor result = Tensor::empty({7}, DType::float32);
+    Tensor result = Tensor::empty({7}, DType::float32);
     for (std::size_t i = 0; i < 7; ++i) result.data<float>()[i] = float(sums[i].value());
     return result;
   };

@@ -31,7 +31,7 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
     std::int64_t found = 0;
     for (const auto& [box, values] : running.image.pieces) {
       const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
-      const Tensor expected = Tensor::empty(place.extent, DType::float32);
+      Tensor expected = Tensor::empty(place.extent, DType::float32);
       copy_box(place, around.local, around.box(), expected, place);
       EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(pixels);
       found += values.numel();

@@ -53,12 +53,11 @@ TEST(Exchange, SeveralMovesTravelTogetherAndAreCounted) {
   const Layout video = Layout::cut({3, 4, 6}, 1, ranks);
   const Layout video_heads = Layout::cut({3, 4, 6}, 2, ranks);
   const Exchange exchange(world, {{text, text_heads}, {video, video_heads}});
-  Sharded a{Tensor::empty(text_heads.box(world.rank()).extent, DType::float32), text_heads, world};
-  Sharded b{Tensor::empty(video_heads.box(world.rank()).extent, DType::float32), video_heads,
-            world};
-  exchange.run({numbered(text).local, numbered(video).local}, {a.local, b.local});
-  expect_numbered(a);
-  expect_numbered(b);
+  std::vector<Tensor> moved{Tensor::empty(text_heads.box(world.rank()).extent, DType::float32),
+                            Tensor::empty(video_heads.box(world.rank()).extent, DType::float32)};
+  exchange.run({numbered(text).local, numbered(video).local}, moved);
+  expect_numbered({moved[0], text_heads, world});
+  expect_numbered({moved[1], video_heads, world});
   // What leaves a rank is what it holds of other ranks' heads.
   const Box &t = text.box(world.rank()), &v = video.box(world.rank());
   const std::int64_t heads = text_heads.box(world.rank()).extent[1];

@@ -31,11 +31,10 @@ Tensor drawn(TorchGenerator& generator, const Shape& shape, std::int64_t copies)
 // The answer of the script's model: for the prompt, and for the null prompt that plus a tenth of
 // the second half of what it draws. Guided on so many channels.
 Tensor predicted(TorchGenerator& generator, std::int64_t guided_channels) {
-  const Tensor both =
-      Tensor::empty({2 * answer[1], answer[0], answer[2], answer[3]}, DType::float32);
+  Tensor both = Tensor::empty({2 * answer[1], answer[0], answer[2], answer[3]}, DType::float32);
   fill_noise(generator, both.shape(), none, both.shape(), both.data<float>());
   Tensor cond = Tensor::empty(answer, DType::float32);
-  const Tensor null = Tensor::empty(answer, DType::float32);
+  Tensor null = Tensor::empty(answer, DType::float32);
   const std::int64_t pixels = answer[2] * answer[3], channels = answer[1];
   for (std::int64_t i = 0; i < cond.numel(); ++i) {
     const std::int64_t frame = i / (channels * pixels), channel = i / pixels % channels;
@@ -117,7 +116,8 @@ TEST(OpenSoraSamplers, TakeTheStepsOfTheReference) {
       for (std::size_t i = 0; i < timesteps.size(); ++i) {
         EXPECT_NEAR(sampler.timesteps().at(i), timesteps[i], 1e-6F * timesteps[i]) << i;
       }
-      follow(lines, at, calls, x, [&](int i) { sampler.step(i, predicted(answers, 4), x, history, {}); });
+      follow(lines, at, calls, x,
+             [&](int i) { sampler.step(i, predicted(answers, 4), x, history, {}); });
     }
   }
   EXPECT_EQ(runs, 10);

@@ -17,13 +17,13 @@ namespace {
 constexpr std::int64_t numel_of_case = 20;
 
 Tensor draw(TorchGenerator& generator) {
-  const Tensor values = Tensor::empty({numel_of_case}, DType::float32);
+  Tensor values = Tensor::empty({numel_of_case}, DType::float32);
   fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, values.data<float>());
   return values;
 }
 
 Tensor filled(const Shape& shape, float value) {
-  const Tensor values = Tensor::empty(shape, DType::float32);
+  Tensor values = Tensor::empty(shape, DType::float32);
   for (float& x : values.span<float>()) x = value;
   return values;
 }
@@ -170,7 +170,7 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
     const auto run = [&](const Shape& offset, const Shape& extent) {
       TorchGenerator generator{unsigned(i)}, predictions{77};
       const auto drawn = [&](TorchGenerator& from) {
-        const Tensor box = Tensor::empty(extent, DType::float32);
+        Tensor box = Tensor::empty(extent, DType::float32);
         fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };

@@ -12,7 +12,7 @@ inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DTy
                             float scale = 1.0F) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal(0.0F, scale);
-  const Tensor t = Tensor::empty(shape, DType::float32);
+  Tensor t = Tensor::empty(shape, DType::float32);
   for (float& x : t.span<float>()) x = normal(engine);
   return t.to(dtype);
 }

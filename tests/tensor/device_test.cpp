@@ -43,8 +43,8 @@ TEST(Device, TensorsElsewhereAreAnErrorWithoutTheBackend) {
 }
 
 TEST(Device, CopiesTakeValuesOfTheSameShapeAndType) {
-  const Tensor x = Tensor::of<float>({1, 2, 3, 4}, {2, 2}),
-               y = Tensor::zeros({4, 2}, DType::float32);
+  const Tensor x = Tensor::of<float>({1, 2, 3, 4}, {2, 2});
+  Tensor y = Tensor::zeros({4, 2}, DType::float32);
   y.rows(1, 2).copy_from(x);
   EXPECT_EQ(y.data<float>()[2], 1);
   EXPECT_EQ(y.data<float>()[5], 4);

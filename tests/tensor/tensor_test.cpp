@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <concepts>
 #include <cstdint>
 
 #include "support/expect_error.hpp"
@@ -51,9 +52,17 @@ TEST(Tensor, ZerosAreZero) {
   EXPECT_THAT(Tensor::zeros({5, 7}, DType::float32).span<float>(), Each(0.0F));
 }
 
+template <class T>
+concept GivesWriteAccess = requires(T& tensor) {
+  { tensor.raw() } -> std::same_as<void*>;
+  { tensor.template data<float>() } -> std::same_as<float*>;
+  tensor.copy_from(tensor);
+};
+static_assert(GivesWriteAccess<Tensor> && !GivesWriteAccess<const Tensor>);
+
 TEST(Tensor, RowsShareMemory) {
   const Tensor t = count_up();
-  const Tensor middle = t.rows(1, 2);
+  Tensor middle = t.rows(1, 2);
   EXPECT_EQ(middle.shape(), (Shape{2, 2}));
   EXPECT_THAT(middle.span<float>(), ElementsAre(2, 3, 4, 5));
   middle.data<float>()[0] = 9;
@@ -76,7 +85,7 @@ TEST(Tensor, ReshapeKeepsTheElements) {
 }
 
 TEST(Tensor, CloneOwnsItsMemory) {
-  const Tensor t = count_up();
+  Tensor t = count_up();
   const Tensor copy = t.clone();
   t.data<float>()[0] = 9;
   EXPECT_THAT(copy.span<float>(), ElementsAre(0, 1, 2, 3, 4, 5));

@@ -29,9 +29,9 @@ struct Road {
   PinnedPool pool;
 };
 
-// Messages wait for the device before MPI gets them, without the host waiting when it begins them:
-// they are posted by the next who needs them on their way, with the oldest first. So at most one
-// journey is not posted.
+// Messages are posted when the device is done with their tensors. The host does not wait for that
+// when a transfer begins: post_pending_messages() does, which Group calls before the next transfer
+// begins. So at most one transfer is not posted.
 class MpiJourney;
 MpiJourney* to_post = nullptr;
 void post_begun();
@@ -59,7 +59,7 @@ class MpiJourney final : public Journey {
       }
     }
     to_post = this;
-    before_waiting = post_begun;
+    post_begun_transfers = post_begun;
   }
 
   ~MpiJourney() override {
@@ -105,11 +105,11 @@ class MpiJourney final : public Journey {
   struct Part {
     Message message;
     std::unique_ptr<PinnedBlock> block;
-    const Tensor& tensor() const { return message.tensor; }
-    void* address() const { return tensor().address_on(tensor().device()); }
+    Tensor& tensor() { return message.tensor; }
+    void* address() { return tensor().address_on(tensor().device()); }
   };
 
-  void copy(void* into, const void* from, const Part& part, cudaMemcpyKind kind) {
+  void copy(void* into, const void* from, Part& part, cudaMemcpyKind kind) {
     cuda::check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(part.tensor().bytes()), kind,
                                 road_->copies.get()),
                 "cudaMemcpyAsync");

@@ -82,7 +82,7 @@ class Link {
 
   // The moment after which all messages that were begun are over.
   std::size_t begin(std::span<const int> places, std::span<const Message> sends,
-                    std::span<const Message> receives);
+                    std::span<Message> receives);
   void join(std::size_t moment);
 
  private:
@@ -253,7 +253,7 @@ void Link::watch(double waited) {
 }
 
 std::size_t Link::begin(std::span<const int> places, std::span<const Message> sends,
-                        std::span<const Message> receives) {
+                        std::span<Message> receives) {
   check_health();
   const cudaStream_t compute = cuda::stream(device_);
   const bool captured = cuda::captures(compute);
@@ -270,7 +270,7 @@ std::size_t Link::begin(std::span<const int> places, std::span<const Message> se
                              stream_.get()),
           "ncclSend");
   }
-  for (const auto& [peer, tensor] : receives) {
+  for (auto& [peer, tensor] : receives) {
     check(library().ncclRecv(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
                              ncclUint8, places[static_cast<std::size_t>(peer)], comm_.get(),
                              stream_.get()),
@@ -296,7 +296,7 @@ class NcclJourney final : public Journey {
       : link_(std::move(link)),
         sends_(sends.begin(), sends.end()),
         receives_(receives.begin(), receives.end()),
-        moment_(link_->begin(places, sends, receives)) {}
+        moment_(link_->begin(places, sends_, receives_)) {}
   // Memory of the tensors goes back on the compute stream, which must not run ahead.
   ~NcclJourney() override {
     try {

@@ -12,7 +12,7 @@ constexpr double eps = 1e-6;  // of all group norms; no configuration has it
 
 ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConfig& config,
                            DType dtype)
-    : config_(config) {
+    : config_(config), numerics_(weights.numerics()) {
   const auto& widths = config.block_channels;
   const std::string& root = config.prefix;
   const ResidualKind kind{.groups = config.groups, .eps = eps};
@@ -56,7 +56,7 @@ ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConf
 
 Tensor ImageDecoder::attend(const ImagePart& image, const Tensor& x) const {
   const Tensor normed = image.group_norm(x, attention_norm_, config_.groups, eps, false);
-  Tensor out = attention_out_(image.attend(query_(normed), key_value_(normed)));
+  Tensor out = attention_out_(image.attend(query_(normed), key_value_(normed), numerics_));
   ops::add(out, x);
   return out;
 }

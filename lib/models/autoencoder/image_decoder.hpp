@@ -26,6 +26,7 @@ class ImageDecoder {
   Tensor attend(const ImagePart& image, const Tensor& x) const;
 
   ImageAutoencoderConfig config_;
+  Numerics numerics_;
   ops::Linear post_quant_;  ///< out_features() 0: none
   ops::Convolution conv_in_, conv_out_;
   std::vector<ResidualBlock> mid_;  ///< attention stands between the two

@@ -11,7 +11,8 @@ ops::Convolution load_convolution(const Checkpoint& weights, const std::string& 
   shape.insert(shape.end(), static_cast<std::size_t>(kernel_axes), 3);
   return {weights.load(name + ".weight", shape, dtype),
           bias ? weights.load(name + ".bias", {out}, dtype)
-               : Tensor::zeros({out}, dtype, weights.device())};
+               : Tensor::zeros({out}, dtype, weights.device()),
+          weights.numerics()};
 }
 
 ResidualBlock::ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,

@@ -56,7 +56,7 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
     if (up.enlarges) {
       up.upsample = ops::Convolution(
           weights.load(name + "upsamplers.0.conv.weight", {channels, channels, 3, 3}, dtype),
-          weights.load(name + "upsamplers.0.conv.bias", {channels}, dtype));
+          weights.load(name + "upsamplers.0.conv.bias", {channels}, dtype), weights.numerics());
     }
     ups_.push_back(std::move(up));
   }
@@ -72,7 +72,7 @@ CogVideoXDecoder::Norm CogVideoXDecoder::load_norm(const Checkpoint& weights,
     return ops::Linear(
         weights.load(name + part + ".conv.weight", {channels, latent, 1, 1, 1}, dtype_)
             .reshape({channels, latent}),
-        weights.load(name + part + ".conv.bias", {channels}, dtype_));
+        weights.load(name + part + ".conv.bias", {channels}, dtype_), weights.numerics());
   };
   return {load_affine(weights, name + ".norm_layer", channels, dtype_), pointwise(".conv_y"),
           pointwise(".conv_b")};
@@ -82,7 +82,7 @@ CogVideoXDecoder::Causal CogVideoXDecoder::load_causal(const Checkpoint& weights
                                                        const std::string& name, std::int64_t in,
                                                        std::int64_t out) {
   return {ops::Convolution(weights.load(name + ".conv.weight", {out, in, 3, 3, 3}, dtype_),
-                           weights.load(name + ".conv.bias", {out}, dtype_)),
+                           weights.load(name + ".conv.bias", {out}, dtype_), weights.numerics()),
           causal_count_++};
 }
 
@@ -97,7 +97,7 @@ CogVideoXDecoder::Residual CogVideoXDecoder::load_residual(const Checkpoint& wei
   if (in != out) {
     residual.shortcut = ops::Linear(
         weights.load(name + ".conv_shortcut.weight", {out, in, 1, 1, 1}, dtype_).reshape({out, in}),
-        weights.load(name + ".conv_shortcut.bias", {out}, dtype_));
+        weights.load(name + ".conv_shortcut.bias", {out}, dtype_), weights.numerics());
   }
   return residual;
 }
@@ -112,7 +112,7 @@ ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
     Shape shape = values.shape();
     const std::int64_t frames = shape[0];
     shape[0] = 2;
-    const Tensor two = Tensor::empty(shape, values.dtype(), values.device());
+    Tensor two = Tensor::empty(shape, values.dtype(), values.device());
     const auto keep = [&](std::int64_t place, const Tensor& frame) {
       two.rows(place, 1).copy_from(frame);
     };
@@ -137,7 +137,7 @@ Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor&
 
 // Spatial norm and the activation that always follows it.
 void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
-                             const Tensor& out) const {
+                             Tensor& out) const {
   const std::int64_t frames = x.shape(0);
   ops::SpatialNorm spatial;
   spatial.statistics = state.image.statistics(x, config_.groups, config_.norm_eps);

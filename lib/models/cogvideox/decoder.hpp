@@ -67,7 +67,7 @@ class CogVideoXDecoder final : public Decoder {
                          std::int64_t out);
 
   Tensor apply(const Causal& causal, State& state, const Tensor& x) const;
-  void apply(const Norm& norm, const State& state, const Tensor& x, const Tensor& out) const;
+  void apply(const Norm& norm, const State& state, const Tensor& x, Tensor& out) const;
   Tensor apply(const Residual& residual, State& state, const Tensor& x) const;
   Tensor enlarge(const Up& up, State& state, const Tensor& x) const;
 

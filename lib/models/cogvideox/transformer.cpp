@@ -6,14 +6,18 @@
 
 namespace reelmesh {
 
-CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group,
-                                       const Layout& grid, const Layout& text, std::int64_t batch,
-                                       int ring, Device device)
+CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
+                                       const comm::Group& group, const Layout& grid,
+                                       const Layout& text, std::int64_t batch, int ring)
     : group_(group),
       grid_(grid),
       text_(text),
       batch_(batch),
-      attend_(group, {text, grid}, {batch, config.heads, config.head_channels, ring}) {
+      attend_(group, {text, grid},
+              {batch, transformer.config().heads, transformer.config().head_channels, ring},
+              transformer.dtype(), transformer.device(), transformer.numerics()) {
+  const CogVideoXConfig& config = transformer.config();
+  const Device device = transformer.device();
   const Box& box = own_box(grid, group);
   if (config.rotary) {
     rotary_ = rotary_positions(config, grid.global(), box);
@@ -25,13 +29,13 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXConfig& config, const comm
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype)
-    : config_(c), dtype_(dtype), device_(weights.device()) {
+    : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
   Shape patch_shape{d, features};
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("patch_embed.proj.weight", patch_shape, dtype).reshape({d, features}),
-      weights.load("patch_embed.proj.bias", {d}, dtype));
+      weights.load("patch_embed.proj.bias", {d}, dtype), numerics_);
   text_ = load_linear(weights, "patch_embed.text_proj", c.text_channels, d, dtype);
   time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
   time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
@@ -61,7 +65,7 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
 
 namespace {
 
-// This rank's tokens: text, then video.
+// Views of this rank's tokens: text, then video.
 struct Segments {
   Tensor text, video;
 };
@@ -75,8 +79,9 @@ enum Chunk { video_shift, video_scale, video_gate, text_shift, text_scale, text_
 
 Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
                  const CogVideoXPlacement& placement) {
-  const Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());
-  const Segments from = split(z, placement), into = split(out, placement);
+  Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());
+  const Segments from = split(z, placement);
+  Segments into = split(out, placement);
   ops::modulated_layer_norm(from.text, norm.weight, norm.bias, eps, {table, text_shift, text_scale},
                             into.text);
   ops::modulated_layer_norm(from.video, norm.weight, norm.bias, eps,
@@ -84,9 +89,10 @@ Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& t
   return out;
 }
 
-void add_gated(const Tensor& z, const Tensor& change, const Tensor& table,
+void add_gated(Tensor& z, const Tensor& change, const Tensor& table,
                const CogVideoXPlacement& placement) {
-  const Segments into = split(z, placement), from = split(change, placement);
+  const Segments from = split(change, placement);
+  Segments into = split(z, placement);
   ops::add_gated(into.text, from.text, table, text_gate);
   ops::add_gated(into.video, from.video, table, video_gate);
 }
@@ -94,7 +100,7 @@ void add_gated(const Tensor& z, const Tensor& change, const Tensor& table,
 }  // namespace
 
 void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
-                                     const Tensor& z, const Tensor& time) const {
+                                     Tensor& z, const Tensor& time) const {
   const auto eps = static_cast<float>(config_.norm_eps);
   const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
 
@@ -103,7 +109,7 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
   const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
                             const ops::HeadNorm& norm) {
     Tensor heads = product(x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
-    const Segments segments = split(heads, placement);
+    Segments segments = split(heads, placement);
     ops::normalise_and_rotate(segments.text, norm, {}, {});
     ops::normalise_and_rotate(segments.video, norm, placement.rotary_.cosines,
                               placement.rotary_.sines);
@@ -136,9 +142,8 @@ class PlacedTransformer final : public Denoiser::Placed {
   PlacedTransformer(const CogVideoXTransformer& transformer, const DenoiseTask& task,
                     std::span<const Conditioning> conditioning)
       : transformer_(transformer),
-        placement_(transformer.config(), task.group, task.layout.tokens, task.layout.text,
-                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring,
-                   transformer.device()) {
+        placement_(transformer, task.group, task.layout.tokens, task.layout.text,
+                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring) {
     std::vector<Tensor> texts;
     for (const Conditioning& clip : conditioning) texts.push_back(clip.text);
     context_ = ops::join_batches(texts).on(transformer.device());
@@ -180,8 +185,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     of_clips.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
   }
   const Tensor patches = ops::join_batches(of_clips);
-  const Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
-  const Segments segments = split(z, placement);
+  Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
+  Segments segments = split(z, placement);
   const Tensor text = text_(context);
   segments.text.copy_from(text);
   ops::repeat_for_batch(patch_(patches), segments.video);
@@ -194,7 +199,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   }
 
   const auto eps = static_cast<float>(config_.norm_eps);
-  const Tensor video = ops::layer_norm(segments.video, norm_final_.weight, norm_final_.bias, eps);
+  Tensor video = ops::layer_norm(segments.video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_(time), 0, 1}, video);
   const Tensor features = out_(video);

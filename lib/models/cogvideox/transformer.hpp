@@ -11,15 +11,18 @@
 
 namespace reelmesh {
 
+class CogVideoXTransformer;
+
 /// How a clip, or several of one size that go through the transformer together, lies over a group:
 /// set up once, used in every call.
 class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
   /// group. batch: branches of guidance that the group works on, of all clips. ring: rows of the
-  /// group in attention (layout/mesh.hpp). device: where the transformer's weights are.
-  CogVideoXPlacement(const CogVideoXConfig& config, const comm::Group& group, const Layout& grid,
-                     const Layout& text, std::int64_t batch, int ring = 1, Device device = {});
+  /// group in attention (layout/mesh.hpp). Collective over the group where the transformer is on a
+  /// device, as Attend's constructor.
+  CogVideoXPlacement(const CogVideoXTransformer& transformer, const comm::Group& group,
+                     const Layout& grid, const Layout& text, std::int64_t batch, int ring = 1);
 
   const comm::Group& group() const { return group_; }
   const Layout& text() const { return text_; }
@@ -42,6 +45,7 @@ class CogVideoXTransformer final : public Denoiser {
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   Device device() const override { return device_; }
+  const Numerics& numerics() const { return numerics_; }
   Tensor embed(double timestep) const override;
   std::unique_ptr<Placed> place(const DenoiseTask& task,
                                 std::span<const Conditioning> conditioning) const override;
@@ -71,12 +75,13 @@ class CogVideoXTransformer final : public Denoiser {
     ops::HeadNorm query_norm, key_norm;
     ops::Linear up, down;
   };
-  void run_block(const Block& block, const CogVideoXPlacement& placement, const Tensor& z,
+  void run_block(const Block& block, const CogVideoXPlacement& placement, Tensor& z,
                  const Tensor& time) const;
 
   CogVideoXConfig config_;
   DType dtype_;
   Device device_;
+  Numerics numerics_;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;

@@ -5,7 +5,7 @@ namespace reelmesh {
 Tensor channels_last(const Tensor& latents, float factor, DType dtype) {
   const std::int64_t frames = latents.shape(0), channels = latents.shape(1);
   const std::int64_t pixels = latents.shape(2) * latents.shape(3);
-  const Tensor out =
+  Tensor out =
       Tensor::empty({frames, latents.shape(2), latents.shape(3), channels}, DType::float32);
   const Tensor rounded = latents.to(dtype).to(DType::float32);
   for (std::int64_t t = 0; t < frames; ++t) {

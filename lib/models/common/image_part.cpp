@@ -54,8 +54,7 @@ Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
   return reelmesh::convolve(convolution, running, before, enlarged);
 }
 
-ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups,
-                                           double eps) const {
+ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups, double eps) const {
   std::vector<ops::ExactSum> sums = ops::group_sums(x, groups, scale_);
   add_up(group_, sums);
   const double count = static_cast<double>(x.shape(0) * (x.shape(3) / groups)) *
@@ -68,14 +67,16 @@ Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t
   return ops::group_norm(x, statistics(x, groups, eps), affine.weight, affine.bias, with_silu);
 }
 
-Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value) const {
+Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value,
+                         const Numerics& numerics) const {
   const std::int64_t channels = query.shape(3), pixels = numel(pixels_.global());
   const Layout cut = layout_of(key_value);
   // As large as the image for each rank that works on it.
   const Layout whole = cut.grown(1, cut.global()[1]).grown(2, cut.global()[2]);
   const Tensor all = relayout({key_value, cut, group_}, whole).local;
   ops::Attention attention(query.reshape({query.numel() / channels, 1, 1, channels}),
-                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(channels))));
+                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(channels))), 1,
+                           numerics);
   attention.add(all.reshape({pixels, 1, 2, 1, channels}));
   return attention.finish().reshape(query.shape());
 }

@@ -14,8 +14,8 @@ namespace reelmesh {
 /// norms and attention take all pixels of, the ranks that have other rectangles of the same frames.
 class ImagePart {
  public:
-  /// images: [frame, row, column] over the group; ranks whose boxes begin at the same frame have the
-  /// same frames. Nothing where this rank's box is empty. Collective over the group.
+  /// images: [frame, row, column] over the group; ranks whose boxes begin at the same frame have
+  /// the same frames. Nothing where this rank's box is empty. Collective over the group.
   static std::optional<ImagePart> of(const comm::Group& group, const Layout& images);
 
   /// The same part of images that are twice as high and wide.
@@ -38,7 +38,7 @@ class ImagePart {
 
   /// Attention with one head of all channels, every pixel to all pixels of the image. query,
   /// key_value: [1, row, column, channel and 2·channel] → as query.
-  Tensor attend(const Tensor& query, const Tensor& key_value) const;
+  Tensor attend(const Tensor& query, const Tensor& key_value, const Numerics& numerics) const;
 
  private:
   using Halos = std::map<Shape, Halo>;  ///< by the extents of the whole image
@@ -46,8 +46,8 @@ class ImagePart {
   ImagePart(const comm::Group& group, Layout pixels);
   Layout layout_of(const Tensor& x) const;
 
-  comm::Group group_;  ///< the ranks that have parts of the same images
-  Layout pixels_;      ///< [row, column] over that group
+  comm::Group group_;       ///< the ranks that have parts of the same images
+  Layout pixels_;           ///< [row, column] over that group
   std::int64_t scale_ = 1;  ///< pixels along each axis for one of the images that it was made for
   std::shared_ptr<Halos> halos_;
 };

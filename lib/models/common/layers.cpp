@@ -33,7 +33,8 @@ ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::strin
       weights.read_rows(name, {out}, 0, out, dtype, biases.rows(i * out, out).raw(), 1);
     }
   }
-  return ops::Linear(ops::WeightRows{in, parts * out, dtype, read, weights.device()}, biases);
+  return ops::Linear(
+      ops::WeightRows{in, parts * out, dtype, read, weights.device(), weights.numerics()}, biases);
 }
 
 Affine load_affine(const Checkpoint& weights, const std::string& name, std::int64_t channels,

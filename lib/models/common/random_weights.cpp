@@ -40,7 +40,7 @@ REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::i
 
 }  // namespace
 
-void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, Spread spread) {
+void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread) {
   const std::uint64_t key = key_of(name, seed);
   const std::int64_t size = size_of(out.dtype());
   ops::parallel_for((out.numel() + piece - 1) / piece, 1, [&](std::int64_t p) {

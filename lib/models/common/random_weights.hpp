@@ -15,6 +15,6 @@ struct Spread {
 /// Fills a tensor of a floating type with nearly normal numbers: sums of four uniform ones, no
 /// further than 3.5 deviations from the mean. A number depends on the seed, the tensor's name and
 /// its own place alone, so that every machine and any number of threads gives the same bits.
-void fill_random(const Tensor& out, std::string_view name, std::uint64_t seed, Spread spread);
+void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread);
 
 }  // namespace reelmesh

@@ -89,7 +89,8 @@ namespace {
 Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
   Tensor out =
       Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());
-  exchange.run(row_parts(x, clips), row_parts(out, clips));
+  std::vector<Tensor> targets = row_parts(out, clips);
+  exchange.run(row_parts(x, clips), targets);
   return out;
 }
 
@@ -120,7 +121,8 @@ std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Te
     std::ranges::copy(row_parts(keys_values, clips_), std::back_inserter(all));
     return all;
   };
-  to_heads_->run(parts(q, kv), parts(whole.first, whole.second));
+  std::vector<Tensor> targets = parts(whole.first, whole.second);
+  to_heads_->run(parts(q, kv), targets);
   return whole;
 }
 
@@ -128,7 +130,8 @@ Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
   if (!to_tokens_) return x;
   Tensor out = Tensor::empty({clips_ * places() * frames(), x.shape(2), 1, heads_, x.shape(5)},
                              x.dtype(), x.device());
-  to_tokens_->run(row_parts(x, clips_), row_parts(out, clips_));
+  std::vector<Tensor> targets = row_parts(out, clips_);
+  to_tokens_->run(row_parts(x, clips_), targets);
   return out;
 }
 

@@ -67,7 +67,7 @@ Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x) const {
 // x: [clip · token, branch, channel], frames cut → the same. Every frame is a sequence of its own.
 Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
-  const Tensor q = heads_of(layer.query, x), kv = heads_of(layer.key_value, x);
+  Tensor q = heads_of(layer.query, x), kv = heads_of(layer.key_value, x);
   if (config_.kind == STDiTConfig::Kind::v3) {
     ops::normalise_and_rotate(q, layer.query_norm, {}, {});
     ops::normalise_and_rotate(kv, layer.key_norm, {}, {});
@@ -76,7 +76,7 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   const Shape& s = queries.shape();
   const Tensor attended =
       ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
-                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0]);
+                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0], numerics_);
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
@@ -86,11 +86,11 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   const Shape& mine = placement.in_places_;
   const std::int64_t clips = placement.clips();
   const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
-  const Tensor q = heads_of(layer.query, x.reshape(sequences));
-  const Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
+  Tensor q = heads_of(layer.query, x.reshape(sequences));
+  Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    const auto rotate = [&](const Tensor& all, const ops::HeadNorm& norm) {
-      for (const Tensor& clip : row_parts(all, clips)) {
+    const auto rotate = [&](Tensor& all, const ops::HeadNorm& norm) {
+      for (Tensor& clip : row_parts(all, clips)) {
         ops::normalise_and_rotate(clip, norm, placement.rotation_.cosines,
                                   placement.rotation_.sines);
       }
@@ -100,37 +100,37 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   }
   const Tensor queries =
       q.reshape({sequences[0], sequences[1], config_.heads, config_.head_channels()});
-  return layer.out(ops::attend(queries, kv, scale_, clips).reshape(x.shape()));
+  return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()));
 }
 
 // keys_values: which of the contexts'. Every clip has a text of its own length.
 void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
-                           std::size_t keys_values, const Tensor& x) const {
+                           std::size_t keys_values, Tensor& x) const {
   const Tensor queries =
       block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
   const std::vector<Tensor> clips = row_parts(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {
-    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_);
+    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
   };
   Tensor all;
   if (clips.size() == 1) {
     all = attended(0);
   } else {
     all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
-    const std::vector<Tensor> into = row_parts(all, std::ssize(contexts));
+    std::vector<Tensor> into = row_parts(all, std::ssize(contexts));
     for (std::size_t clip = 0; clip < clips.size(); ++clip) into[clip].copy_from(attended(clip));
   }
   ops::add(x, block.text.out(all.reshape(x.shape())));
 }
 
-void STDiT::feed_forward(const Block& block, const Tensor& table, const Tensor& x) const {
+void STDiT::feed_forward(const Block& block, const Tensor& table, Tensor& x) const {
   const Tensor hidden =
       block.up(modulated(x, table, mlp_shift, mlp_scale), ops::Activation::gelu_tanh);
   ops::add_gated(x, block.down(hidden), table, mlp_gate);
 }
 
-// x: [clip · token, branch, channel], frames cut, before and after.
-Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& in,
+// in: [clip · token, branch, channel], frames cut; overwritten. → the same shape and cut.
+Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                        std::span<const STDiTContext> contexts, const Tensor& time) const {
   const auto& [spatial, temporal] = pairs_[index];
   const Shape whole{1, 6 * config_.hidden};
@@ -139,7 +139,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, const
                                       modulated(in, table, attention_shift, attention_scale));
   ops::add_gated(in, within, table, attention_gate);
 
-  const Tensor x = placement.to_places(in);
+  Tensor x = placement.to_places(in);
   if (config_.kind == STDiTConfig::Kind::v3) {
     attend_to_text(spatial, contexts, 2 * index, x);
     feed_forward(spatial, table, x);
@@ -156,8 +156,8 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, const
       timed = x.clone();
       const Shape& mine = placement.in_places_;
       for (const Tensor& clip : row_parts(timed, placement.clips())) {
-        ops::add_table(clip.reshape({mine[0], mine[1] * branches, config_.hidden}),
-                       placement.times_);
+        Tensor frames = clip.reshape({mine[0], mine[1] * branches, config_.hidden});
+        ops::add_table(frames, placement.times_);
       }
     }
     ops::add_gated(x, along_time(temporal.attention, placement, timed), table, attention_gate);
@@ -227,13 +227,14 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const Shape filled{box.at(0), box.at(1), even(box.at(2), config_.patch.rows),
                      even(box.at(3), config_.patch.columns)};
   Tensor x = Tensor::empty({clips * frames * places, branches, d}, dtype_, device_);
-  const std::vector<Tensor> tokens = row_parts(x, clips);
+  std::vector<Tensor> tokens = row_parts(x, clips);
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);
     ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_)), tokens[clip]);
   }
   for (std::int64_t frame = 0; frame < clips * frames; ++frame) {
-    ops::add_table(x.rows(frame * places, places), placement.positions_);
+    Tensor of_frame = x.rows(frame * places, places);
+    ops::add_table(of_frame, placement.positions_);
   }
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
@@ -241,8 +242,11 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     x = run_pair(i, placement, x, contexts, block_time);
   }
 
-  const Tensor table = out_table_.clone();
-  for (std::int64_t chunk = 0; chunk < 2; ++chunk) ops::add(table.rows(chunk, 1), time);
+  Tensor table = out_table_.clone();
+  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
+    Tensor row = table.rows(chunk, 1);
+    ops::add(row, time);
+  }
   const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1));
   const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};
   std::vector<Predictions> predictions;

@@ -90,20 +90,21 @@ class STDiT final : public Denoiser {
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
   void attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
-                      std::size_t keys_values, const Tensor& x) const;
-  void feed_forward(const Block& block, const Tensor& table, const Tensor& x) const;
-  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, const Tensor& x,
+                      std::size_t keys_values, Tensor& x) const;
+  void feed_forward(const Block& block, const Tensor& table, Tensor& x) const;
+  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                   std::span<const STDiTContext> contexts, const Tensor& time) const;
 
   STDiTConfig config_;
   DType dtype_;
   Device device_;
+  Numerics numerics_;
   float scale_;          ///< of q·k
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
   Tensor frequencies_;
-  Tensor out_table_;     ///< [2, channels]: shift, scale
+  Tensor out_table_;  ///< [2, channels]: shift, scale
   std::vector<Pair> pairs_;
 };
 

@@ -29,7 +29,7 @@ STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::str
     const auto read = [&](std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
       weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype_, into, stride);
     };
-    return ops::Linear(ops::WeightRows{d, count, dtype_, read, device_},
+    return ops::Linear(ops::WeightRows{d, count, dtype_, read, device_, numerics_},
                        weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype_));
   };
   Attention layer{
@@ -62,6 +62,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
     : config_(c),
       dtype_(dtype),
       device_(weights.device()),
+      numerics_(weights.numerics()),
       scale_(1.0F / std::sqrt(static_cast<float>(c.head_channels()))),
       ones_(Tensor::empty({c.hidden}, DType::float32)),
       zeros_(Tensor::zeros({c.hidden}, DType::float32, device_)) {
@@ -71,7 +72,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
   const Shape patch{d, c.in_channels, 1, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("x_embedder.proj.weight", patch, dtype).reshape({d, c.patch_features()}),
-      weights.load("x_embedder.proj.bias", {d}, dtype));
+      weights.load("x_embedder.proj.bias", {d}, dtype), numerics_);
   time1_ = load_linear(weights, "t_embedder.mlp.0", sinusoid, d, dtype);
   time2_ = load_linear(weights, "t_embedder.mlp.2", d, d, dtype);
   time_block_ = load_linear(weights, "t_block.1", d, 6 * d, dtype);
@@ -100,7 +101,8 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
   out_ = ops::Linear(
       channel_first(weights.load("final_layer.linear.weight", {features, d}, dtype),
                     c.out_channels()),
-      channel_first(weights.load("final_layer.linear.bias", {features}, dtype), c.out_channels()));
+      channel_first(weights.load("final_layer.linear.bias", {features}, dtype), c.out_channels()),
+      numerics_);
 }
 
 std::int64_t STDiT::bytes() const {

@@ -76,7 +76,7 @@ std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t
 DType t5_stream(DType dtype) { return dtype == DType::float16 ? DType::float32 : dtype; }
 
 T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& part, DType dtype)
-    : config_(c), part_(part), dtype_(dtype) {
+    : config_(c), part_(part), dtype_(dtype), numerics_(weights.numerics()) {
   const DType stream = t5_stream(dtype);
   const auto norm = [&](const std::string& name) {
     return weights.load(name, {c.d_model}, dtype).to(stream);
@@ -148,7 +148,7 @@ Tensor T5Layers::operator()(Tensor x) const {
     {  // what the attention made is gone when the feed-forward layers make their wide tensors
       const Tensor qkv = layer.qkv(normed(x, layer.attention_norm));
       const Tensor attended =
-          ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias);
+          ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias, numerics_);
       ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})).to(x.dtype()));
     }
     const Tensor h = normed(x, layer.feed_forward_norm);

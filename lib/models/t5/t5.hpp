@@ -64,6 +64,7 @@ class T5Layers {
   T5Config config_;
   T5Part part_;
   DType dtype_;
+  Numerics numerics_;
   Tensor embedding_, final_norm_;
   Tensor position_table_;  ///< float32 [bucket, head] on the host
   std::vector<Layer> layers_;

@@ -80,7 +80,7 @@ class Work final : public ops::Attention::Work {
 
   Tensor finish() override {
     expect(keys_ > 0 || total_.empty(), "attention without keys");
-    const Tensor out = Tensor::empty(total_.shape(), queries_.tensor.dtype(), device());
+    Tensor out = Tensor::empty(total_.shape(), queries_.tensor.dtype(), device());
     const std::int64_t channels = total_.shape(3);
     visit_float(out.dtype(), [&](auto type) {
       using T = decltype(type);
@@ -104,7 +104,7 @@ class Work final : public ops::Attention::Work {
            rows.part * part * size_of(rows.tensor.dtype());
   }
 
-  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) const {
+  AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) {
     const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
     AttentionArguments p{};
     p.queries = first_of(queries_);
@@ -147,8 +147,10 @@ class Work final : public ops::Attention::Work {
 }  // namespace
 
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias) {
-  if (queries.tensor.shape(4) > widest) return wide_attention_work(queries, scale, bias);
+                                                     const Tensor& bias, const Numerics& numerics) {
+  if (queries.tensor.shape(4) > widest) {
+    return wide_attention_work(queries, scale, bias, numerics);
+  }
   return std::make_unique<Work>(queries, scale, bias);
 }
 

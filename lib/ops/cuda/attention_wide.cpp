@@ -15,8 +15,8 @@ constexpr std::int64_t queries_at_once = 1024;
 
 class WideWork final : public ops::Attention::Work {
  public:
-  WideWork(const ops::Rows& queries, float scale, Tensor bias)
-      : queries_(queries), bias_(std::move(bias)), scale_(scale) {}
+  WideWork(const ops::Rows& queries, float scale, Tensor bias, const Numerics& numerics)
+      : queries_(queries), bias_(std::move(bias)), scale_(scale), numerics_(numerics) {}
 
   void add(const ops::Rows& keys, const ops::Rows& values) override {
     if (keys.count() == 0) return;
@@ -28,8 +28,8 @@ class WideWork final : public ops::Attention::Work {
     const Shape& shape = queries_.tensor.shape();
     const std::int64_t count = queries_.count(), channels = shape[4];
     const std::int64_t pairs = shape[1] * shape[3];  // of a sequence
-    const Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
-                                     queries_.tensor.device());
+    Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
+                               queries_.tensor.device());
     if (out.empty()) return out.to(queries_.tensor.dtype());
     expect(!keys_.empty(), "attention without keys");
     const Tensor queries = by_head(queries_);
@@ -37,13 +37,12 @@ class WideWork final : public ops::Attention::Work {
       const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
       for (std::int64_t first = 0; first < count; first += queries_at_once) {
         const std::int64_t some = std::min(queries_at_once, count - first);
-        const Tensor scores =
-            linear(queries.rows(pair, 1).reshape({count, channels}).rows(first, some), keys, {},
-                   ops::Activation::none);
+        Tensor scores = linear(queries.rows(pair, 1).reshape({count, channels}).rows(first, some),
+                               keys, {}, ops::Activation::none, numerics_);
         const Tensor bias =
             bias_.empty() ? bias_ : bias_.rows(pair % shape[3], 1).reshape({count, keys.shape(0)});
         softmax_rows(scores, scale_, bias.empty() ? bias : bias.rows(first, some));
-        const Tensor attended = linear(scores, values, {}, ops::Activation::none);
+        const Tensor attended = linear(scores, values, {}, ops::Activation::none, numerics_);
         copy_strided({2,
                       {some, channels},
                       {channels, 1},
@@ -62,8 +61,8 @@ class WideWork final : public ops::Attention::Work {
   static Tensor by_head(const ops::Rows& rows) {
     const Shape& s = rows.tensor.shape();
     const std::int64_t sequences = rows.sequences, count = rows.count();
-    const Tensor out = Tensor::empty({sequences * s[1] * s[3], count, s[4]}, rows.tensor.dtype(),
-                                     rows.tensor.device());
+    Tensor out = Tensor::empty({sequences * s[1] * s[3], count, s[4]}, rows.tensor.dtype(),
+                               rows.tensor.device());
     const std::int64_t token = s[1] * s[2] * s[3] * s[4], item = s[2] * s[3] * s[4];
     const std::int64_t head = count * s[4];  // of the result
     if (!out.empty()) {
@@ -85,8 +84,8 @@ class WideWork final : public ops::Attention::Work {
     const Tensor& first = additions.front();
     const std::int64_t channels = first.shape(2);
     const std::int64_t row = turned ? 1 : channels, channel = turned ? count : 1;
-    const Tensor out = Tensor::empty(turned ? Shape{channels, count} : Shape{count, channels},
-                                     DType::float32, first.device());
+    Tensor out = Tensor::empty(turned ? Shape{channels, count} : Shape{count, channels},
+                               DType::float32, first.device());
     for (const Tensor& addition : additions) {
       const std::int64_t rows = addition.shape(1);
       copy_strided({2,
@@ -104,14 +103,16 @@ class WideWork final : public ops::Attention::Work {
   ops::Rows queries_;
   Tensor bias_;
   float scale_;
+  Numerics numerics_;
   std::vector<Tensor> keys_, values_;  // as by_head gives them, of each addition
 };
 
 }  // namespace
 
 std::unique_ptr<ops::Attention::Work> wide_attention_work(const ops::Rows& queries, float scale,
-                                                          const Tensor& bias) {
-  return std::make_unique<WideWork>(queries, scale, bias);
+                                                          const Tensor& bias,
+                                                          const Numerics& numerics) {
+  return std::make_unique<WideWork>(queries, scale, bias, numerics);
 }
 
 }  // namespace reelmesh::gpu

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(rows_of_block* warp_size)
 
 }  // namespace
 
-void softmax_rows(const Tensor& scores, float scale, const Tensor& bias) {
+void softmax_rows(Tensor& scores, float scale, const Tensor& bias) {
   const Device device = scores.device();
   const std::int64_t rows = scores.shape(0), n = scores.shape(1);
   const float* added = bias.empty() ? nullptr : address<float>(bias, device);

@@ -21,7 +21,7 @@ Tensor channels_last(const Tensor& weight, std::int64_t taps) {
   const std::int64_t out = weight.shape(0), in = weight.shape(1);
   const std::int64_t size = size_of(weight.dtype());
   const Tensor plain = weight.on({});
-  const Tensor result = Tensor::zeros({padded(out), taps / 9, 3, 3, padded(in)}, weight.dtype());
+  Tensor result = Tensor::zeros({padded(out), taps / 9, 3, 3, padded(in)}, weight.dtype());
   const auto* from = static_cast<const std::byte*>(plain.raw());
   auto* into = static_cast<std::byte*>(result.raw());
   for (std::int64_t o = 0; o < out; ++o) {
@@ -71,15 +71,16 @@ Tensor table_of(const std::vector<ops::ConvolutionTile>& tiles, Device device) {
 
 }  // namespace
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
       weight_(channels_last(weight, 9 * kt_)),
-      bias_(bias) {}
+      bias_(bias),
+      numerics_(numerics) {}
 
 void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-                      const ops::ImageBox& want, const Tensor& out, ops::Tiles which) const {
+                      const ops::ImageBox& want, Tensor& out, ops::Tiles which) const {
   const std::vector<ops::ConvolutionTile> tiles =
       ops::convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
   if (tiles.empty()) return;
@@ -91,15 +92,15 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
   const Device device = out.device();
   const ImageTiles image = pieces_of(x, previous, enlarged, kt_ - 1, device);
   const Tensor table = table_of(tiles, device);
-  const Tensor source =
+  Tensor source =
       Tensor::empty({batch, frames + kt_ - 1, tile_rows + 2, tile_columns + 2, weight_.shape(4)},
                     out.dtype(), device);
-  const Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
-                                      out.dtype(), device);
+  Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
+                                out.dtype(), device);
   for (std::int64_t first = 0; first < table.shape(0); first += batch) {
     const Tensor some = table.rows(first, std::min(batch, table.shape(0) - first));
     gather_tiles(image, some, in_, source);
-    convolve(source, weight_, result);
+    convolve(source, weight_, numerics_.tf32, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);
   }
 }

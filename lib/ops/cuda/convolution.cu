@@ -77,7 +77,7 @@ struct Scatter {
 
 }  // namespace
 
-void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, const Tensor& x) {
+void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x) {
   const Device device = x.device();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -99,7 +99,7 @@ void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in,
   });
 }
 
-void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, const Tensor& out,
+void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
                    std::int64_t first_row, std::int64_t first_column) {
   const Device device = y.device();
   visit_float(y.dtype(), [&](auto type) {

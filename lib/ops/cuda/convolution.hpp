@@ -11,11 +11,11 @@ namespace reelmesh::gpu {
 class Convolution {
  public:
   /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3]; bias: float32 [out]. Both on the device.
-  Convolution(const Tensor& weight, const Tensor& bias);
+  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics);
 
   /// As ops::Convolution::run, whose checks have been made.
   void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-           const ops::ImageBox& want, const Tensor& out, ops::Tiles which) const;
+           const ops::ImageBox& want, Tensor& out, ops::Tiles which) const;
 
   std::int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
 
@@ -23,6 +23,7 @@ class Convolution {
   std::int64_t in_, out_, kt_;
   Tensor weight_;  ///< [out, kt, 3, 3, in], channels padded with zeros
   Tensor bias_;
+  Numerics numerics_;
 };
 
 }  // namespace reelmesh::gpu

@@ -9,7 +9,6 @@
 #include "base/error.hpp"
 #include "ops/cuda/dnn.hpp"
 #include "tensor/cuda/handles.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -72,7 +71,7 @@ Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Sha
 }
 
 // Engines whose sums have no fixed order, or are of something else than products of the numbers.
-bool unwanted(const Descriptor& config, DType dtype) {
+bool unwanted(const Descriptor& config, DType dtype, bool tf32) {
   const auto notes = dnn::Engine(config).notes();
   return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
     switch (note) {
@@ -86,7 +85,7 @@ bool unwanted(const Descriptor& config, DType dtype) {
         return true;
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:  // TF32
-        return dtype == DType::float32 && !numerics.tf32;
+        return dtype == DType::float32 && !tf32;
       default:
         return false;
     }
@@ -100,14 +99,15 @@ struct Plan {
 };
 
 // The first that can run, in the order in which cuDNN proposes them.
-Plan plan_of(cudnnHandle_t library, DType dtype, const Shape& x, const Shape& w, const Shape& y) {
+Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, const Shape& w,
+             const Shape& y) {
   Problem problem = problem_of(library, dtype, x, w, y);
   // Mode B where A has no proposals (512 channels on compute capability 10.0): the engines of the
   // fallback do without tensor cores.
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : dnn::configs_of(problem.graph, mode)) {
-      if (unwanted(config, dtype)) continue;
+      if (unwanted(config, dtype, tf32)) continue;
       std::optional<dnn::Plan> plan = dnn::plan_of(library, config);
       if (!plan || plan->workspace > most_workspace) continue;
       return {std::move(problem), std::move(config), std::move(*plan)};
@@ -121,7 +121,7 @@ class Convolutions {
  public:
   explicit Convolutions(Device device) : device_(device), library_(dnn::library(device)) {}
 
-  void run(const Tensor& x, const Tensor& w, const Tensor& y) {
+  void run(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     if (of_w[1] == 1) {  // of single frames: two spatial axes, all frames are items
       for (Shape* shape : {&of_x, &of_y}) {
@@ -130,10 +130,10 @@ class Convolutions {
       }
       of_w.erase(of_w.begin() + 1);
     }
-    auto [place, is_new] = plans_.try_emplace({x.dtype(), of_x, of_w});
+    auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w});
     if (is_new) {
       try {
-        place->second = plan_of(library_, x.dtype(), of_x, of_w, of_y);
+        place->second = plan_of(library_, x.dtype(), tf32, of_x, of_w, of_y);
       } catch (...) {
         plans_.erase(place);
         throw;
@@ -148,13 +148,13 @@ class Convolutions {
  private:
   Device device_;
   cudnnHandle_t library_;
-  std::map<std::tuple<DType, Shape, Shape>, Plan> plans_;
+  std::map<std::tuple<DType, bool, Shape, Shape>, Plan> plans_;
 };
 
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, const Tensor& y) {
-  cuda::one_of<Convolutions>(x.device()).run(x, w, y);
+void convolve(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
+  cuda::one_of<Convolutions>(x.device()).run(x, w, tf32, y);
 }
 
 }  // namespace reelmesh::gpu

@@ -156,9 +156,9 @@ std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
 }
 
 void run(Device device, const Plan& plan, const std::vector<Argument>& arguments) {
-  const Tensor workspace = Tensor::empty({plan.workspace}, DType::uint8, device);
+  Tensor workspace = Tensor::empty({plan.workspace}, DType::uint8, device);
   std::vector<std::int64_t> uids;
-  std::vector<void*> addresses;
+  std::vector<const void*> addresses;
   for (const Argument& argument : arguments) {
     uids.push_back(argument.uid);
     addresses.push_back(argument.address);

@@ -108,7 +108,7 @@ std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config);
 
 struct Argument {
   std::int64_t uid;
-  void* address;
+  const void* address;  ///< of memory that is written where it is a result
 };
 /// On the device's stream.
 void run(Device device, const Plan& plan, const std::vector<Argument>& arguments);

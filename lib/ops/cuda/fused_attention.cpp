@@ -187,11 +187,11 @@ class Attentions {
       expect(made.has_value(), "fused attention that is not there");
       plan = std::make_unique<Plan>(plan_of(library_, problem, *made));
     }
-    // Read while the call is made.
+    // The scale is read during the call.
     dnn::run(device_, plan->plan,
-             {{uid_queries, const_cast<void*>(queries)},
-              {uid_keys, const_cast<void*>(keys)},
-              {uid_values, const_cast<void*>(values)},
+             {{uid_queries, queries},
+              {uid_keys, keys},
+              {uid_values, values},
               {uid_out, out},
               {uid_scale, &scale}});
   }
@@ -247,17 +247,16 @@ bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, const Tensor& out) {
+                     float scale, Tensor& out) {
   const Device device = out.device();
   const std::int64_t batch = out.shape(1), heads = out.shape(2), channels = out.shape(3);
   const std::int64_t sequences = queries.sequences, count = queries.count();
   if (count < least_queries) {
     expect(sequences == 1, "{} sequences of {} queries", sequences, count);
     const Shape& own = queries.tensor.shape();
-    const Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
-                                      queries.tensor.dtype(), device);
-    const Tensor result =
-        Tensor::empty({least_queries, batch, heads, channels}, out.dtype(), device);
+    Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
+                                queries.tensor.dtype(), device);
+    Tensor result = Tensor::empty({least_queries, batch, heads, channels}, out.dtype(), device);
     more.rows(0, count).copy_from(queries.tensor);
     fused_attention({more, queries.part}, keys, values, scale, result);
     out.copy_from(result.rows(0, count));
@@ -286,13 +285,16 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
     problem.of_out[0] = problem.queries * problem.of_out[2];
   }
   const auto at = [&](const Tensor& tensor, std::int64_t element) {
-    return static_cast<std::byte*>(tensor.address_on(device)) + element * size_of(tensor.dtype());
+    return static_cast<const std::byte*>(tensor.address_on(device)) +
+           element * size_of(tensor.dtype());
   };
+  auto* const first = static_cast<std::byte*>(out.address_on(device));
   for (std::int64_t item = 0; item < calls; ++item) {
-    cuda::one_of<Attentions>(device).run(
-        problem, at(queries.tensor, item * query_item + queries.part * row),
-        at(keys.tensor, item * key_item + keys.part * row),
-        at(values.tensor, item * key_item + values.part * row), scale, at(out, item * row));
+    cuda::one_of<Attentions>(device).run(problem,
+                                         at(queries.tensor, item * query_item + queries.part * row),
+                                         at(keys.tensor, item * key_item + keys.part * row),
+                                         at(values.tensor, item * key_item + values.part * row),
+                                         scale, first + item * row * size_of(out.dtype()));
   }
 }
 

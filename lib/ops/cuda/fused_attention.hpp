@@ -12,6 +12,6 @@ bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
 /// head. One kernel for a number of keys and channels, whatever the number of queries, heads and
 /// items; it goes over the keys in their order.
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, const Tensor& out);
+                     float scale, Tensor& out);
 
 }  // namespace reelmesh::gpu

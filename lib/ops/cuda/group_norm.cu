@@ -113,7 +113,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   if (x.empty()) return result;
   const Device device = x.device();
   // As pairs of 32 bits: there is no element type of 64.
-  const Tensor sums = Tensor::zeros({2 * groups, 8}, DType::int32, device);
+  Tensor sums = Tensor::zeros({2 * groups, 8}, DType::int32, device);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const GroupSums<T> sum{
@@ -135,7 +135,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu) {
   const Device device = x.device();
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), device);
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), device);
   if (x.empty()) return out;
   const std::int64_t n = x.shape(3);
   const Tensor factors = factors_on(device, statistics, weight, bias);
@@ -150,7 +150,7 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
   return out;
 }
 
-void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out) {
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   if (x.empty()) return;
   const Device device = x.device();
   const std::int64_t n = x.shape(3);
@@ -162,7 +162,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& o
     using T = decltype(type);
     for (std::int64_t first = 0; first < x.shape(0); first += most_frames) {
       const std::int64_t frames = std::min<std::int64_t>(most_frames, x.shape(0) - first);
-      const Tensor part = x.rows(first, frames), result = out.rows(first, frames);
+      const Tensor part = x.rows(first, frames);
+      Tensor result = out.rows(first, frames);
       SpatialNormSilu<T> f{address<T>(part, device),
                            address<T>(result, device),
                            address<T>(norm.scale, device),

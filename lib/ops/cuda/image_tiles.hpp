@@ -26,11 +26,11 @@ struct ImageTiles {
 /// tiles: int32 [tile, tile_numbers]; x: [item, before + frames, tile rows + 2, tile columns + 2,
 /// channels padded], filled from the tiles, and with zeros where there are fewer tiles than items.
 /// in: channels of the image.
-void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, const Tensor& x);
+void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x);
 
 /// y: [item, frame, tile row, tile column, channels padded], of the first items; bias: float32
 /// [channel]; out: [frame, row, column, channel], whose first pixel is (first_row, first_column).
-void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, const Tensor& out,
+void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
                    std::int64_t first_row, std::int64_t first_column);
 
 }  // namespace reelmesh::gpu

@@ -11,7 +11,6 @@
 #include "ops/cuda/ops.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
-#include "tensor/numerics.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -240,7 +239,7 @@ class Products {
   }
 
   void run(const Tensor& x, const Tensor& weight, const Tensor& bias, Epilogue epilogue,
-           const Tensor& y) {
+           const Numerics& numerics, Tensor& y) {
     const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
     const bool tf32 =
         numerics.tf32 && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
@@ -258,9 +257,10 @@ class Products {
                    y.address_on(device_), rows, workspace);
       return;
     }
-    const Tensor flat = x.reshape({rows, in}), result = y.reshape({rows, out});
-    const Tensor from = Tensor::zeros({nominal_rows, in}, x.dtype(), device_);
-    const Tensor into = Tensor::empty({nominal_rows, out}, x.dtype(), device_);
+    const Tensor flat = x.reshape({rows, in});
+    Tensor result = y.reshape({rows, out});
+    Tensor from = Tensor::zeros({nominal_rows, in}, x.dtype(), device_);
+    Tensor into = Tensor::empty({nominal_rows, out}, x.dtype(), device_);
     for (std::int64_t first = 0; first < rows; first += nominal_rows) {
       const std::int64_t count = std::min(nominal_rows, rows - first);
       from.rows(0, count).copy_from(flat.rows(first, count));
@@ -279,16 +279,16 @@ class Products {
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              ops::Activation activation) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
+              const Numerics& numerics) {
   const Device device = x.device();
   Shape shape = x.shape();
   shape.back() = weight.shape(0);
-  const Tensor out = Tensor::empty(std::move(shape), x.dtype(), device);
+  Tensor out = Tensor::empty(std::move(shape), x.dtype(), device);
   if (out.empty()) return out;
   trace::recorder().flops += 2 * x.numel() * weight.shape(0);
   cuda::one_of<Products>(device).run(
-      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, out);
+      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, numerics, out);
   return activation == ops::Activation::silu ? silu(out) : out;
 }
 

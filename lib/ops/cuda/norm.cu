@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (x.empty()) return out;
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -217,7 +217,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (x.empty()) return out;
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -233,7 +233,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
 }
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
-                          const Modulation& modulation, const Tensor& out) {
+                          const Modulation& modulation, Tensor& out) {
   if (x.empty()) return;
   const std::int64_t n = x.shape(2);
   visit_float(x.dtype(), [&](auto type) {
@@ -253,7 +253,7 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   });
 }
 
-void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
   const std::int64_t n = x.shape(2);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -267,7 +267,7 @@ void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate) 
   });
 }
 
-void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
   const std::int64_t n = x.shape(4), rows = x.numel() / std::max<std::int64_t>(1, x.shape(2) * n);
   const std::int64_t lanes = std::bit_ceil(static_cast<std::uint64_t>(blocks_for(n, head_pack)));

@@ -18,12 +18,12 @@ using ops::Modulation;
 using ops::Patch;
 using ops::SpatialNorm;
 
-void add(const Tensor& x, const Tensor& y);
+void add(Tensor& x, const Tensor& y);
 Tensor multiply(const Tensor& x, const Tensor& y);
 Tensor silu(const Tensor& x);
 Tensor scaled(const Tensor& x, float factor);
-void add_table(const Tensor& x, const Tensor& table);
-void repeat_for_batch(const Tensor& x, const Tensor& out);
+void add_table(Tensor& x, const Tensor& table);
+void repeat_for_batch(const Tensor& x, Tensor& out);
 Tensor join_batches(std::span<const Tensor> parts);
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
@@ -35,17 +35,18 @@ Tensor to_pixels(const Tensor& x);
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
-                          const Modulation& modulation, const Tensor& out);
-void add_gated(const Tensor& x, const Tensor& y, const Tensor& table, int gate);
-void normalise_and_rotate(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+                          const Modulation& modulation, Tensor& out);
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate);
+void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines);
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu);
-void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, const Tensor& out);
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
 
-/// bias: float32 [head, query, key] or empty.
+/// bias: float32 [head, query, key] or empty. Heads of more than 128 channels need products, for
+/// which numerics are.
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias);
+                                                     const Tensor& bias, const Numerics& numerics);
 
 }  // namespace reelmesh::gpu

@@ -110,7 +110,7 @@ struct ToPixels {
 
 template <class F, class... In>
 Tensor mapped(const char* name, const F& f, const Tensor& x, const In&... more) {
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_float(x.dtype(), [&](auto type) { map<decltype(type)>(name, out, f, x, more...); });
   return out;
 }
@@ -129,7 +129,7 @@ void visit_size(DType dtype, F&& f) {
 
 }  // namespace
 
-void add(const Tensor& x, const Tensor& y) {
+void add(Tensor& x, const Tensor& y) {
   visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("add", x, Sum{}, x, y); });
 }
 
@@ -137,7 +137,7 @@ Tensor multiply(const Tensor& x, const Tensor& y) { return mapped("multiply", Pr
 Tensor silu(const Tensor& x) { return mapped("silu", Silu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", Scale{factor}, x); }
 
-void add_table(const Tensor& x, const Tensor& table) {
+void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -148,7 +148,7 @@ void add_table(const Tensor& x, const Tensor& table) {
   });
 }
 
-void repeat_for_batch(const Tensor& x, const Tensor& out) {
+void repeat_for_batch(const Tensor& x, Tensor& out) {
   const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
   const std::int64_t copies = out.shape(1) / items, n = out.shape(2);
   const Device device = out.device();
@@ -166,7 +166,7 @@ Tensor join_batches(std::span<const Tensor> parts) {
   Shape shape = first.shape();
   shape[1] = 0;
   for (const Tensor& part : parts) shape[1] += part.shape(1);
-  const Tensor out = Tensor::empty(shape, first.dtype(), first.device());
+  Tensor out = Tensor::empty(shape, first.dtype(), first.device());
   if (out.empty()) return out;
   std::int64_t before = 0;  // numbers of a token
   for (const Tensor& part : parts) {
@@ -186,7 +186,7 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
             "token id {} is not in an embedding of {} rows", id, table.shape(0));
   }
   const Device device = table.device();
-  const Tensor out = Tensor::empty({count, n}, table.dtype(), device);
+  Tensor out = Tensor::empty({count, n}, table.dtype(), device);
   const Tensor places = Tensor::of<std::int32_t>(ids, {count}).on(device);
   visit_size(table.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -202,7 +202,7 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
   const ops::PatchOrder order = order_of(latents.shape(), patch);
   const std::int64_t features = order.features();
   const Device device = latents.device();
-  const Tensor out = Tensor::empty({latents.numel() / features, features}, dtype, device);
+  Tensor out = Tensor::empty({latents.numel() / features, features}, dtype, device);
   visit_float(dtype, [&](auto type) {
     using T = decltype(type);
     T* into = address<T>(out, device);
@@ -215,7 +215,7 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents) {
   const Device device = tokens.device();
-  const Tensor out = Tensor::empty(extents, DType::float32, device);
+  Tensor out = Tensor::empty(extents, DType::float32, device);
   const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
   visit_float(tokens.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -230,7 +230,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 
 Tensor channels_to_frames(const Tensor& x) {
   const Shape& s = x.shape();
-  const Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype(), x.device());
+  Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype(), x.device());
   const std::int64_t frame = out.numel() / std::max<std::int64_t>(1, out.shape(0));
   if (out.empty()) return out;
   // [frame, number of a frame, 2] → [frame, 2, number of a frame]
@@ -239,7 +239,7 @@ Tensor channels_to_frames(const Tensor& x) {
 }
 
 Tensor to_pixels(const Tensor& x) {
-  const Tensor out = Tensor::empty(x.shape(), DType::uint8, x.device());
+  Tensor out = Tensor::empty(x.shape(), DType::uint8, x.device());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* from = address<T>(x, x.device());

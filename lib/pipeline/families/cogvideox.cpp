@@ -30,13 +30,14 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   check_size("sample.width", clip.index(), width, pixels_per_latent * c.patch.columns,
              pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
-  require(!c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
-                              columns / c.patch.columns <= c.sample_width / c.patch.columns),
-          Status::usage,
-          "sample.height, sample.width: clip {} has {} x {} pixels, and this checkpoint's positions "
-          "end at {} x {}",
-          clip.index(), height, width, c.sample_height * pixels_per_latent,
-          c.sample_width * pixels_per_latent);
+  require(
+      !c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
+                          columns / c.patch.columns <= c.sample_width / c.patch.columns),
+      Status::usage,
+      "sample.height, sample.width: clip {} has {} x {} pixels, and this checkpoint's positions "
+      "end at {} x {}",
+      clip.index(), height, width, c.sample_height * pixels_per_latent,
+      c.sample_width * pixels_per_latent);
 
   const std::int64_t kept = (frames - 1) / c.temporal_compression + 1;
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
@@ -107,9 +108,8 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                      .single_images = false,
                      .memory = {}};
   workload.decode.memory = [vae, precision,
-                            held = memory_of_weights(cogvideox_decoder_tensors(vae),
-                                                     precision)](const DecodeLayout& layout,
-                                                                 int rank) {
+                            held = memory_of_weights(cogvideox_decoder_tensors(vae), precision)](
+                               const DecodeLayout& layout, int rank) {
     return with_working(held,
                         cogvideox_decode_bytes(vae, layout.latents.box(rank).extent, precision));
   };
@@ -122,14 +122,16 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std
                             clip.format.branches, text_tokens, together, precision);
 }
 
-std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device) const {
-  return std::make_unique<CogVideoXTransformer>(folder_.paths.open_transformer().on(device),
-                                                folder_.transformer, dtype);
+std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device,
+                                                    const Numerics& numerics) const {
+  return std::make_unique<CogVideoXTransformer>(
+      folder_.paths.open_transformer().on(device, numerics), folder_.transformer, dtype);
 }
 
-std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device) const {
-  return std::make_unique<CogVideoXDecoder>(folder_.paths.open_vae().on(device), folder_.vae,
-                                            dtype);
+std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device,
+                                                  const Numerics& numerics) const {
+  return std::make_unique<CogVideoXDecoder>(folder_.paths.open_vae().on(device, numerics),
+                                            folder_.vae, dtype);
 }
 
 }  // namespace reelmesh::pipeline

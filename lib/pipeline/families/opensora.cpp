@@ -114,14 +114,13 @@ ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& va
                              held = memory_of_weights(stdit_tensors(c), precision)](
                                 const DenoiseLayout& layout, int rank) {
     const SpaceTime& l = *layout.space_time;
-    const STDiTSizes share{
-        .branches = together * STDiT::branches,
-        .text_tokens = text_tokens,
-        .frames = l.spatial.box(rank).extent,
-        .places = l.temporal.box(rank).extent,
-        .places_of_frame = l.spatial.global()[1],
-        .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
-        .alone = layout.mesh.ranks() == 1};
+    const STDiTSizes share{.branches = together * STDiT::branches,
+                           .text_tokens = text_tokens,
+                           .frames = l.spatial.box(rank).extent,
+                           .places = l.temporal.box(rank).extent,
+                           .places_of_frame = l.spatial.global()[1],
+                           .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
+                           .alone = layout.mesh.ranks() == 1};
     return with_working(held, stdit_working_bytes(c, share, precision));
   };
   const auto& temporal = vae.temporal;
@@ -151,13 +150,16 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std:
                            text_tokens, together, precision);
 }
 
-std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device) const {
-  return std::make_unique<STDiT>(folder_.paths.open_transformer().on(device), folder_.transformer,
-                                 dtype);
+std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device,
+                                                   const Numerics& numerics) const {
+  return std::make_unique<STDiT>(folder_.paths.open_transformer().on(device, numerics),
+                                 folder_.transformer, dtype);
 }
 
-std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device) const {
-  return std::make_unique<OpenSoraDecoder>(folder_.paths.open_vae().on(device), folder_.vae, dtype);
+std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device,
+                                                 const Numerics& numerics) const {
+  return std::make_unique<OpenSoraDecoder>(folder_.paths.open_vae().on(device, numerics),
+                                           folder_.vae, dtype);
 }
 
 }  // namespace reelmesh::pipeline

@@ -135,11 +135,18 @@ __device__ inline float warp_sum(float x, int lanes = warp_size) {
   return x;
 }
 
+/// Address of a tensor of element type T on the device, for writing or for reading.
 template <class T>
-T* address(const Tensor& tensor, Device device) {
+T* address(Tensor& tensor, Device device) {
   expect(dtype_of<T>() == tensor.dtype(), "kernel for {} given {}", name_of(dtype_of<T>()),
          name_of(tensor.dtype()));
   return static_cast<T*>(tensor.address_on(device));
+}
+template <class T>
+const T* address(const Tensor& tensor, Device device) {
+  expect(dtype_of<T>() == tensor.dtype(), "kernel for {} given {}", name_of(dtype_of<T>()),
+         name_of(tensor.dtype()));
+  return static_cast<const T*>(tensor.address_on(device));
 }
 
 inline bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }

@@ -135,7 +135,7 @@ struct Map {
 
 /// out = f(number, …), each with the numbers of one or two tensors; all of type T and of one shape.
 template <class T, class F, class... In>
-void map(const char* name, const Tensor& out, const F& f, const In&... in) {
+void map(const char* name, Tensor& out, const F& f, const In&... in) {
   const Device device = out.device();
   const Map<T, F, sizeof...(In)> all{f, address<T>(out, device), {address<T>(in, device)...}};
   for_packs<T>(name, device, out.numel(), out.numel(), {all.out, address<T>(in, device)...}, all);

@@ -52,7 +52,7 @@ void merge(StridedCopy& box) {
 }
 
 template <class T>
-void run_copy(const StridedCopy& box, const Tensor& source, const Tensor& target) {
+void run_copy(const StridedCopy& box, const Tensor& source, Tensor& target) {
   const Device device = target.device();
   const T* from = static_cast<const T*>(source.address_on(device)) + box.source_offset;
   T* into = static_cast<T*>(target.address_on(device)) + box.target_offset;
@@ -72,7 +72,7 @@ void run_copy(const StridedCopy& box, const Tensor& source, const Tensor& target
 
 }  // namespace
 
-void copy_strided(StridedCopy box, const Tensor& source, const Tensor& target) {
+void copy_strided(StridedCopy box, const Tensor& source, Tensor& target) {
   expect(box.axes > 0 && box.axes <= StridedCopy::most_axes && source.dtype() == target.dtype(),
          "copy of {} axes of {} to {}", box.axes, name_of(source.dtype()), name_of(target.dtype()));
   merge(box);

@@ -13,7 +13,7 @@ struct StridedCopy {
   std::int64_t source_offset = 0, target_offset = 0;
 };
 
-/// Both tensors are of one type and on one device, and do not overlap.
-void copy_strided(StridedCopy copy, const Tensor& source, const Tensor& target);
+/// Writes the box to `target`. Both tensors have one type and device; they do not overlap.
+void copy_strided(StridedCopy copy, const Tensor& source, Tensor& target);
 
 }  // namespace reelmesh::gpu
