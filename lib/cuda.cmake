@@ -6,11 +6,14 @@
 # The CUDA runtime is linked statically. cuBLASLt, cuDNN and NCCL are loaded when a process first
 # needs them (lib/tensor/cuda/libraries.hpp); here only their headers are wanted.
 #
-#   REELMESH_CUDA_ARCHITECTURES=80;90   fewer GPUs, and less time to compile
+#   REELMESH_CUDA_ARCHITECTURES=AUTO    for the GPUs of this machine, or where it has none for 8.0
+#   REELMESH_CUDA_ARCHITECTURES=ALL     for all that are supported: 7.5, 8.0, 8.9 and 9.0
+#   REELMESH_CUDA_ARCHITECTURES=80;90   for these
+#
+# The last one is compiled to PTX as well, for those that come after it.
 set(REELMESH_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(REELMESH_CUDA_ARCHITECTURES "75;80;89;90" CACHE STRING
-    "GPUs to compile for; the last one also as PTX, for those that come after it")
+set(REELMESH_CUDA_ARCHITECTURES AUTO CACHE STRING "GPUs to compile for: AUTO, ALL, or a list: 80;90")
 set(REELMESH_WITH_CUDA OFF)
 set(REELMESH_CUDA_LIBRARIES "")
 if(NOT REELMESH_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -32,8 +35,31 @@ endif()
 if(NOT DEFINED ENV{CUDAHOSTCXX})
   set(ENV{CUDAHOSTCXX} ${CMAKE_CXX_COMPILER})
 endif()
-list(TRANSFORM REELMESH_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
-list(GET REELMESH_CUDA_ARCHITECTURES -1 newest)
+# The GPUs of this machine, as "80;90".
+set(REELMESH_GPUS "")
+find_program(REELMESH_NVIDIA_SMI nvidia-smi)
+mark_as_advanced(REELMESH_NVIDIA_SMI)
+if(REELMESH_NVIDIA_SMI)
+  execute_process(COMMAND ${REELMESH_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+[.][0-9]" REELMESH_GPUS "${found}")
+    list(TRANSFORM REELMESH_GPUS REPLACE "[.]" "")
+    list(REMOVE_DUPLICATES REELMESH_GPUS)
+    list(SORT REELMESH_GPUS COMPARE NATURAL)
+  endif()
+endif()
+set(architectures ${REELMESH_CUDA_ARCHITECTURES})
+if(architectures STREQUAL "ALL")
+  set(architectures 75 80 89 90)
+elseif(architectures STREQUAL "AUTO")
+  set(architectures ${REELMESH_GPUS})
+  if(NOT architectures)
+    set(architectures 80)
+  endif()
+endif()
+list(TRANSFORM architectures APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+list(GET architectures -1 newest)
 list(APPEND CMAKE_CUDA_ARCHITECTURES "${newest}-virtual")
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)

@@ -1,8 +1,8 @@
 #pragma once
 // The denoising loop of all families.
+#include "layout/repeated_call.hpp"
 #include "models/common/denoiser.hpp"
 #include "pipeline/clip.hpp"
-#include "pipeline/repeated_call.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -124,7 +124,7 @@ TEST_P(ExchangeOnGpu, OnHostAndDeviceAtOnceIsRefused) {
   expect_error(
       Status::internal,
       [&] {
-        comm::Group::world().exchange({}, {&on_device, 1});
+        test::world().exchange({}, {&on_device, 1});
       },
       "without a device");
 }
@@ -136,7 +136,7 @@ TEST(Transport, IsChosenByWhoSharesAGpu) {
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
-  const comm::Group world = comm::Group::world();
+  const comm::Group world = test::world();
   EXPECT_EQ(world.use_device({}, Transport::nccl, 100).transport(), Transport::automatic);
   EXPECT_EQ(world.use_device(device, Transport::mpi, 100).transport(), Transport::mpi);
   // Everybody is on the same GPU, or alone.

@@ -36,7 +36,7 @@ class MemoryOnGpu : public OnOwnDevice<testing::TestWithParam<DType>> {
   }
 
   Reference reference{"sincos"};
-  comm::Group self = comm::Group::world().range(0, 1);
+  comm::Group self = test::world().range(0, 1);
 };
 INSTANTIATE_TEST_SUITE_P(Types, MemoryOnGpu, testing::Values(DType::float32, DType::bfloat16),
                          [](const auto& type) { return std::string(name_of(type.param)); });

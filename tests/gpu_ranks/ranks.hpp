@@ -5,6 +5,7 @@
 #include <map>
 
 #include "comm/group.hpp"
+#include "support/ranks.hpp"
 #include "tensor/device.hpp"
 
 namespace reelmesh::test {
@@ -37,7 +38,7 @@ class RanksTest : public testing::TestWithParam<Transport> {
       // A communicator of NCCL takes a second to make; they end with the process.
       static auto& made = *new std::map<Transport, comm::Group>;
       if (!made.contains(GetParam())) {
-        made[GetParam()] = comm::Group::world().use_device(device, GetParam(), 100);
+        made[GetParam()] = test::world().use_device(device, GetParam(), 100);
       }
       world = made[GetParam()];
     } catch (const Error& error) {

@@ -1,5 +1,5 @@
 // Calls that are recorded once and replayed.
-#include "pipeline/repeated_call.hpp"
+#include "layout/repeated_call.hpp"
 
 #include "base/trace.hpp"
 #include "gpu_ranks/ranks.hpp"
@@ -14,14 +14,14 @@ class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
   void SetUp() override {
     OnOwnDevice::SetUp();
     if (IsSkipped()) return;
-    const comm::Group world = comm::Group::world();
+    const comm::Group world = test::world();
     for (int rank = 0; rank < world.size(); ++rank) {
       if (const comm::Group alone = world.range(rank, 1); alone.member()) self = alone;
     }
     x = Tensor::empty({64}, DType::float32, device);
   }
   // The results of several calls, each for another x.
-  void expect_squares(pipeline::RepeatedCall& call) {
+  void expect_squares(RepeatedCall& call) {
     for (unsigned seed = 1; seed <= 4; ++seed) {
       const Tensor values = random_tensor({64}, seed);
       x.copy_from(values);
@@ -34,7 +34,7 @@ class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
 
 TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
   int calls = 0;
-  pipeline::RepeatedCall squares(device, self, [&] {
+  RepeatedCall squares(device, self, [&] {
     ++calls;
     return std::vector{ops::multiply(x, x)};
   });
@@ -44,7 +44,7 @@ TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
 
 TEST_F(RepeatedCallOnGpu, GoesCallByCallWhereItWaitsForTheDevice) {
   int calls = 0;
-  pipeline::RepeatedCall squares(device, self, [&] {
+  RepeatedCall squares(device, self, [&] {
     ++calls;
     synchronize(device);
     return std::vector{ops::multiply(x, x)};
@@ -54,7 +54,7 @@ TEST_F(RepeatedCallOnGpu, GoesCallByCallWhereItWaitsForTheDevice) {
 }
 
 TEST_F(RepeatedCallOnGpu, CountsOperationsOfEveryCall) {
-  pipeline::RepeatedCall call(device, self, [&] {
+  RepeatedCall call(device, self, [&] {
     trace::recorder().flops += 7;
     return std::vector{ops::multiply(x, x)};
   });

@@ -1,6 +1,7 @@
 // Headers as an attacker or a damaged disk would have them.
 #include "weights/header.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -162,7 +163,7 @@ TEST(Header, RefusesGapsOverlapsAndTrailingData) {
 
 TEST(Shown, IsShortAndPrintable) {
   EXPECT_EQ(shown("a\nb\x1b\xff"), "a?b??");
-  EXPECT_EQ(shown(std::string(1000, 'x')), std::string(120, 'x') + "...");
+  EXPECT_EQ(shown(std::string(1000, 'x')), fmt::format("{:x>120}...", ""));
 }
 
 }  // namespace

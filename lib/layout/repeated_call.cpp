@@ -1,9 +1,9 @@
-#include "pipeline/repeated_call.hpp"
+#include "layout/repeated_call.hpp"
 
 #include "base/log.hpp"
 #include "base/trace.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 RepeatedCall::RepeatedCall(Device device, const comm::Group& group, Call call)
     : device_(device),
@@ -40,4 +40,4 @@ const std::vector<Tensor>& RepeatedCall::operator()() {
   return results_;
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

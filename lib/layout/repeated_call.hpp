@@ -8,7 +8,7 @@
 #include "tensor/cuda/graph.hpp"
 #include "tensor/tensor.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// Calls a function of tensors that stay where they are, while their values change. On a GPU the
 /// first call goes as it comes, so that libraries choose their algorithms and the results find
@@ -38,4 +38,4 @@ class RepeatedCall {
   std::shared_ptr<const cuda::Graph> graph_;  ///< null until it is recorded
 };
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh
