@@ -54,7 +54,7 @@ class ToyDenoiser final : public Denoiser {
         : model_(model),
           branches_(task.branches),
           attend_(task.group, {task.layout.text, task.layout.tokens},
-                  {task.branches, heads, head_channels, task.layout.mesh.ring}) {
+                  {task.branches, heads, head_channels, task.layout.mesh.ring}, model.dtype_, {}) {
       for (const Conditioning& clip : conditioning) texts_.push_back(model.text_(clip.text));
     }
 
@@ -79,9 +79,8 @@ class ToyDenoiser final : public Denoiser {
               return model_.key_value_(x).reshape({tokens, branches_, 2, heads, head_channels});
             },
             0.3F);
-        const Tensor features =
-            model_.out_(attended.reshape({tokens, branches_, width}))
-                .rows(text.shape(0), video.shape(0));
+        const Tensor features = model_.out_(attended.reshape({tokens, branches_, width}))
+                                    .rows(text.shape(0), video.shape(0));
         for (std::int64_t branch = 0; branch < branches_; ++branch) {
           all.push_back(ops::unpatchify(features, branch, patch, latents[clip].shape()));
         }
@@ -108,8 +107,8 @@ class ToyDecoder final : public Decoder {
   Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override {
     const Layout cut =
         layout.images.scaled(1, test::pixels).scaled(2, test::pixels).with_axis(3, 3);
-    const Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
-                        latents.group};
+    Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
+                  latents.group};
     if (video.local.empty()) return video;
     const Tensor rgb =
         ops::to_pixels(colours_(channels_last(latents.local, 1.0F, dtype_)));  // of each latent
@@ -146,14 +145,14 @@ class Toy final : public pipeline::Family {
     denoise.head_channels = head_channels;
     denoise.element_bytes = precision.size();
     denoise.memory = [](const DenoiseLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; };
-    return {denoise,
-            {clip.latents, clip.latents[0], 1, 1, false,
-             [](const DecodeLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; }}};
+    return {denoise, {clip.latents, clip.latents[0], 1, 1, false, [](const DecodeLayout&, int) {
+                        return StageMemory{1 << 20, 1 << 20, 0};
+                      }}};
   }
-  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device) const override {
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device, const Numerics&) const override {
     return std::make_unique<ToyDenoiser>(t5_.d_model, dtype);
   }
-  std::unique_ptr<const Decoder> decoder(DType dtype, Device) const override {
+  std::unique_ptr<const Decoder> decoder(DType dtype, Device, const Numerics&) const override {
     return std::make_unique<ToyDecoder>(dtype);
   }
 
@@ -174,10 +173,10 @@ class Toy final : public pipeline::Family {
     }
     clip.texts.push_back(clip.record.token_ids);
     clip.format.branches = std::ssize(clip.texts);
-    clip.sampling = {std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.record.steps,
-                                                     clip.format.size),
-                     {clip.record.guidance, false, clip.record.steps, channels},
-                     {}};
+    clip.sampling = {
+        std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.record.steps, clip.format.size),
+        {clip.record.guidance, false, clip.record.steps, channels},
+        {}};
   }
 
   ModelPaths paths_;
