@@ -112,7 +112,9 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       peer.pieces.push_back({m, std::move(box)});
     };
     // Every rank begins with the next one, so that no rank is everybody's first.
-    const auto distance = [&](int from, int to) { return (to - from + group.size()) % group.size(); };
+    const auto distance = [&](int from, int to) {
+      return (to - from + group.size()) % group.size();
+    };
     for (int r = 0; r < move.to.ranks() && !given.empty(); ++r) {
       const Box& needed = move.to.box(r);
       const int to = move.to_first + r;
@@ -160,10 +162,10 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   for (std::size_t m = 0; m < own_.size(); ++m) {
-    expect(sources[m].numel() == own_[m].given.numel() &&
-               targets[m].numel() == own_[m].taken.numel(),
-           "relayout: blocks of {} and {} elements where the layouts have {} and {}",
-           sources[m].numel(), targets[m].numel(), own_[m].given.numel(), own_[m].taken.numel());
+    expect(
+        sources[m].numel() == own_[m].given.numel() && targets[m].numel() == own_[m].taken.numel(),
+        "relayout: blocks of {} and {} elements where the layouts have {} and {}",
+        sources[m].numel(), targets[m].numel(), own_[m].given.numel(), own_[m].taken.numel());
   }
   Running running;
   running.exchange_ = this;
@@ -209,8 +211,7 @@ void Exchange::Running::finish() {
   }
 }
 
-void Exchange::add_back(const std::vector<Tensor>& targets,
-                        std::span<Tensor> sources) const {
+void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   const int me = group_.rank();

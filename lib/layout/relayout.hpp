@@ -8,9 +8,9 @@
 
 namespace reelmesh {
 
-/// One array of an exchange: from a partition or a replicated layout to any layout of the same global
-/// shape. Each layout is over consecutive ranks of the exchange's group: the first from `from_first`
-/// on, the other from `to_first` on.
+/// One array of an exchange: from a partition or a replicated layout to any layout of the same
+/// global shape. Each layout is over consecutive ranks of the exchange's group: the first from
+/// `from_first` on, the other from `to_first` on.
 struct Move {
   Layout from;
   Layout to;
@@ -33,10 +33,10 @@ class Exchange {
  public:
   Exchange(const comm::Group& group, const std::vector<Move>& moves);
 
-  /// sources[i] has the elements of moves[i].given(rank) and targets[i], already allocated, those of
-  /// moves[i].taken(rank); same dtype in all. Source and target do not overlap. Collective only over
-  /// the ranks that have something to send to or to receive from each other. All are on the host, or
-  /// on every rank on its device, those without elements too.
+  /// sources[i] has the elements of moves[i].given(rank) and targets[i], already allocated, those
+  /// of moves[i].taken(rank); same dtype in all. Source and target do not overlap. Collective only
+  /// over the ranks that have something to send to or to receive from each other. All are on the
+  /// host, or on every rank on its device, those without elements too.
   void run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// A run that has begun. The exchange outlives it.
@@ -92,17 +92,16 @@ class Exchange {
 Sharded relayout(const Sharded& x, const Layout& to);
 
 /// Moves an array from some ranks of a group to others, each directly to the ranks that need it.
-/// x: this rank's part, of move.given(rank); default-made where that is empty. → this rank's part of
-/// move.taken(rank), of `dtype` on `device`, where x is too. Only ranks that have a part in one of
-/// the two layouts take part; the others return at once. Two ranks that have several such calls in
-/// common make them in the same order.
+/// x: this rank's part, of move.given(rank); default-made where that is empty. → this rank's part
+/// of move.taken(rank), of `dtype` on `device`, where x is too. Only ranks that have a part in one
+/// of the two layouts take part; the others return at once. Two ranks that have several such calls
+/// in common make them in the same order.
 Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
                  Device device);
 
 /// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
 /// coordinates, row-major), where they are: on the host or on one device.
-void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
-              const Box& to);
+void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target, const Box& to);
 
 /// The same as a kernel takes it. The box is not empty.
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to);
