@@ -104,11 +104,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                  what_is_over(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    if (plan.roles.of(rank) == "idle") {
-      log::warning("rank {} has nothing to do in this layout", rank);
-    }
-  }
+  const std::string idle = describe_idle(plan.roles, world.size());
+  if (!idle.empty()) log::warning("{}", idle);
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const std::string layout = describe(planned);
   std::vector<Clip> clips = pending_clips(job, planned, world);
