@@ -13,7 +13,8 @@ namespace {
 // The types that the job computes in.
 Precision precision_of(const Job& job, const Conditions& conditions) {
   if (conditions.on_gpu) return {job.dtype, job.dtype, true};
-  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products};
+  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
+          conditions.packed_for};
 }
 
 // The index of this format, or the number of formats.
@@ -49,12 +50,12 @@ Workload workload_of(const Job& job, const Family& family, const std::vector<Cli
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
     if (!job.keep_video) {  // the decoder's weights are resident; nothing is computed
-      workload.sizes.back().decode.memory =
-          [decode = workload.sizes.back().decode.memory](const DecodeLayout& layout, int rank) {
-            StageMemory memory = decode(layout, rank);
-            memory.working = 0;
-            return memory;
-          };
+      workload.sizes.back().decode.memory = [decode = workload.sizes.back().decode.memory](
+                                                const DecodeLayout& layout, int rank) {
+        StageMemory memory = decode(layout, rank);
+        memory.working = 0;
+        return memory;
+      };
     }
   }
   workload.text = text_workload(family.text_encoder(), std::ranges::max(tokens), precision);
@@ -65,9 +66,8 @@ Plan plan_clips(const Job& job, const Family& family, const std::vector<Clip>& c
                 const std::vector<ClipFormat>& formats, const Conditions& conditions) {
   const std::string& map = job.parallel.device_map;
   const std::string file = map.ends_with(".json") ? read_text(map, 1 << 24) : std::string();
-  return make_plan(
-      workload_of(job, family, clips, formats, precision_of(job, conditions)), conditions.machine,
-      job.parallel, file);
+  return make_plan(workload_of(job, family, clips, formats, precision_of(job, conditions)),
+                   conditions.machine, job.parallel, file);
 }
 
 }  // namespace
@@ -75,8 +75,7 @@ Plan plan_clips(const Job& job, const Family& family, const std::vector<Clip>& c
 TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
                            const Precision& precision) {
   const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
-  return {config.num_layers,
-          t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
+  return {config.num_layers, t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
           t5_weight_bytes(config, {0, 0, true, false}, precision),
           [=](const DeviceMap::Stage& stage) {
             const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
@@ -146,8 +145,9 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= most; ++ranks) {
     Job alike = job;
     alike.speeds = {};
-    const Conditions there = conditions_of(alike, ranks, machine.threads, {}, conditions.products,
-                                           conditions.on_gpu);
+    Conditions there =
+        conditions_of(alike, ranks, machine.threads, {}, conditions.products, conditions.on_gpu);
+    there.packed_for = conditions.packed_for;
     if (!fits(alike, there)) continue;
     add(fmt::format("{} ranks", ranks));
     break;

@@ -1,11 +1,13 @@
 #include "pipeline/run.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
+#include "ops/packing.hpp"
 #include "pipeline/job_plan.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
@@ -29,9 +31,13 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
                                Device device) {
   const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
   const bool wide = world.max(wider(ops::compute_dtype(job.dtype))) == wider(DType::float32);
-  Conditions conditions = conditions_of(
-      job, world.size(), static_cast<int>(world.max(std::int64_t{threads})), nodes_of(world),
-      wide ? DType::float32 : job.dtype, device.is_cuda());
+  Conditions conditions =
+      conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
+                    nodes_of(world), wide ? DType::float32 : job.dtype, device.is_cuda());
+  const std::vector<std::string> packings = world.all_gather(ops::packing_of_this_processor());
+  if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
+    conditions.packed_for = ops::PackedFor::any_processor;
+  }
   if (job.measure_speeds) {
     conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device), false};
   }
