@@ -29,7 +29,7 @@ struct Row {
   const RankMemory& memory() const { return plan().memory.ranks.at(place()); }
   Box tokens() const { return plan().tokens(size, rank); }
   Box text_tokens() const { return plan().text_tokens(size, rank); }
-  Box images() const { return plan().images(size, rank); }
+  Box decodes() const { return plan().decoded_latents(size, rank); }
 
   std::vector<std::int64_t> text_layers() const {
     std::vector<std::int64_t> layers;
@@ -68,7 +68,7 @@ void print(const JobPlan& planned) {
     all += step.flops;
     sent += step.sent_bytes;
     table.row({std::to_string(rank), std::to_string(plan.node[row.place()]), plan.roles.of(rank),
-               shown(row.text_layers()), shown(row.tokens()), shown(row.images()),
+               shown(row.text_layers()), shown(row.tokens()), shown(row.decodes()),
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
                fmt::format("{:.1f}", step.flops * 1e-9)});
   }
@@ -107,7 +107,7 @@ json as_json(const JobPlan& planned) {
          {"text_layers", row.text_layers()},
          {"tokens", as_json(row.tokens())},
          {"text_tokens", as_json(row.text_tokens())},
-         {"decodes", as_json(row.images())},
+         {"decodes", as_json(row.decodes())},
          {"step_sent_bytes", row.cost().step.sent_bytes},
          {"step_flops", row.cost().step.flops},
          {"memory",

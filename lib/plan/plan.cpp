@@ -213,9 +213,9 @@ Box Plan::text_tokens(std::size_t size, int rank) const {
   return layout.text.box(layout.branch_rank(found->rank));
 }
 
-Box Plan::images(std::size_t size, int rank) const {
+Box Plan::decoded_latents(std::size_t size, int rank) const {
   const int own = rank - roles.decode.first;
-  return roles.decode.contains(rank) ? sizes.at(size).decode.images.box(own) : no_part;
+  return roles.decode.contains(rank) ? sizes.at(size).decode.latents.box(own) : no_part;
 }
 
 }  // namespace reelmesh

@@ -36,11 +36,11 @@ struct Plan {
   /// The last rank to see a prompt's hidden state: it holds the embeddings.
   int embeddings_rank() const { return roles.text.first + device_map.final_norm_rank; }
   /// A rank's part of the video's tokens [frame, row, column] and of the text tokens [token] of
-  /// clips of one size, and what it decodes [frame of the video, row, column in latents]; empty
-  /// boxes where it has none.
+  /// clips of one size, and the latents [frame, row, column] that it decodes; empty boxes where it
+  /// has none.
   Box tokens(std::size_t size, int rank) const;
   Box text_tokens(std::size_t size, int rank) const;
-  Box images(std::size_t size, int rank) const;
+  Box decoded_latents(std::size_t size, int rank) const;
 };
 
 /// Roles, device map, places of the launched ranks, layouts and memory. Ranks that exchange most

@@ -1,5 +1,4 @@
-"""Clips that are denoised together (sample.batch) have the bits that they have alone, for both
-families, on every layout and after a resumed job."""
+"""Clips that are denoised together (sample.batch): the bits that they have alone, and a resumed job."""
 
 import json
 
@@ -7,7 +6,7 @@ import h5py
 
 import opensora_test
 import support
-from support import ERROR, Scratch, clip_file, main, read_clip, run
+from support import ERROR, LONG, Scratch, clip_file, main, read_clip, run
 
 PROMPTS = ["A red fox runs.",
            "Waves break on black rocks.",
@@ -46,47 +45,15 @@ class Batches(Scratch):
             found.setdefault(int(span["rank"]), []).append((int(span["clip"]), int(span["step"])))
         return found
 
-    LAYOUTS = [
-        (1, {}),
-        (2, {}),
-        (3, {}),
-        (3, {"parallel.mode": "split"}),
-        (5, {"parallel.replicas": 2, "parallel.ulysses": 2}),
-    ]
-
-    def check(self, reference, layouts, **more):
-        self.make(self.options(reference, "alone", **more))
-        alone = self.bits("alone")
-        for i, (ranks, layout) in enumerate(layouts):
-            output = f"batch_{i}"
-            self.make(self.options(reference, output, **layout, **more) | {"sample.batch": 3},
-                      ranks)
-            with self.subTest(ranks=ranks, **layout, **more):
-                self.assertEqual(self.bits(output), alone)
-                # Batches of clips 0, 1 and 3, of 2, and of 4.
-                clips = {clip for of_rank in self.steps(output).values() for clip, _ in of_rank}
-                self.assertEqual(clips, {0, 2, 4})
-                calls = max(len(of_rank) for of_rank in self.steps(output).values())
-                replicas = layout.get("parallel.replicas", 1)
-                self.assertEqual(calls, STEPS * (3 if replicas == 1 else 2))
-
-    def test_open_sora(self):
-        self.check(opensora_test.Reference("v1_0"), self.LAYOUTS)
-
-    def test_open_sora_with_shared_frames(self):
-        self.check(opensora_test.Reference("v1_2"), [(4, {"parallel.shard": "grid"})],
-                   **{"numerics.dtype": "bfloat16"})
-
-    def test_open_sora_1_2(self):
-        self.check(opensora_test.Reference("v1_2"), self.LAYOUTS[1:3])
-
-    def test_cogvideox(self):
-        self.check(support.Reference("rotary"),
-                   self.LAYOUTS + [(4, {"parallel.cfg": 2, "parallel.ring": 2})])
-
-    def test_cogvideox_with_the_other_sampler(self):
-        self.check(support.Reference("v1_5"), [(3, {}), (2, {"parallel.cfg": 2})],
-                   **{"numerics.dtype": "bfloat16", "sample.scheduler": "dpm"})
+    def test_steps_are_of_batches(self):
+        # The bits on every layout: tests/layouts.
+        self.make(self.options(support.Reference("rotary"), "alone"))
+        self.make(self.options(support.Reference("rotary"), "batch") | {"sample.batch": 3})
+        self.assertEqual(self.bits("batch"), self.bits("alone"))
+        # Batches of clips 0, 1 and 3, of 2, and of 4.
+        steps = self.steps("batch")[0]
+        self.assertEqual({clip for clip, _ in steps}, {0, 2, 4})
+        self.assertEqual(len(steps), 3 * STEPS)
 
     def test_resume_makes_what_is_missing(self):
         for name, reference in (("o", opensora_test.Reference("v1_0")),
@@ -97,7 +64,7 @@ class Batches(Scratch):
             for i in (0, 3, 4):
                 clip_file(output, i).unlink()
             outcome = run(self.options(reference, name) |
-                          {"sample.batch": 2, "output.if-exists": "resume"}, 2)
+                          {"sample.batch": 2, "output.if-exists": "resume"}, 2 if LONG else 1)
             self.assertEqual(outcome.status, 0, outcome)
             self.assertIn("2 of 5 clips are complete already", outcome.errors)
             self.assertEqual([clip_file(output, i).stat().st_mtime_ns for i in (1, 2)], kept)

@@ -1,4 +1,4 @@
-"""The demo's model shows what its prompts say, by tools/score_demo, in each type and layout."""
+"""The demo's model shows what its prompts say, by tools/score_demo, in each type."""
 
 import json
 import os
@@ -6,9 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-import numpy
-
-from support import Scratch, main, read_clip
+from support import Scratch, main
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 MODEL = SOURCE / "inputs/demo_model"
@@ -48,15 +46,6 @@ class DemoModel(Scratch):
     def test_bfloat16(self):
         self.assert_shows_its_prompts(
             self.make(self.options("bfloat16", self.prompts, numerics_dtype="bfloat16")))
-
-    def test_layouts_show_the_same(self):
-        one = self.make(self.options("one", self.prompts[:2]))
-        for name, ranks, more in (("frames", 3, {"parallel_shard": "frames"}),
-                                  ("split", 4, {"parallel_mode": "split"})):
-            other = self.make(self.options(name, self.prompts[:2], **more), ranks)
-            for index in range(2):
-                numpy.testing.assert_array_equal(
-                    read_clip(one, index)["video"], read_clip(other, index)["video"], name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 The environment names the program (REELMESH_PROGRAM), mpirun (REELMESH_MPIRUN) and the source
 folder (REELMESH_SOURCE). With REELMESH_BACKEND=cuda all runs compute on GPUs, emulated ones if the
-program has those. Only the standard library, numpy and h5py are needed.
+program has those. With REELMESH_LONG=1 all variants run (tests/long); otherwise the few that users
+are likeliest to meet, since every start of mpirun takes its time. Only the standard library, numpy
+and h5py are needed.
 """
 
 import dataclasses
@@ -22,6 +24,7 @@ import numpy
 
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
+LONG = bool(os.environ.get("REELMESH_LONG"))
 BACKEND = os.environ.get("REELMESH_BACKEND")  # not given: the CPU, on machines with GPUs too
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")

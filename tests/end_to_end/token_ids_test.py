@@ -36,7 +36,7 @@ class TokenIds(Scratch):
             # The second line with a name, and without the padding that CogVideoX's ids have.
             lines = [{"token_ids": ids[0]},
                      {"token_ids": ids[1][:ids[1].index(1) + 1], "prompt": "fox"}]
-            output = self.make(self.options(reference, f"ids_{i}", lines), 2)
+            output = self.make(self.options(reference, f"ids_{i}", lines))
             for index, (text, name) in enumerate(zip(texts, ("", "fox"))):
                 clip = read_clip(output, index)
                 with self.subTest(model=reference.model.name, clip=index):

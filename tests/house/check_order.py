@@ -21,10 +21,18 @@ KNOWS = {
     "sampler": "base tensor",
     # Layers say what must be whole, never who is where: ranks are the business of layout.
     "models": "base tensor ops layout weights sampler",
-    # Pure: plans for any number of ranks without MPI.
-    "plan": "base tensor layout weights models",
+    # Pure: plans for any number of ranks without MPI, of any model.
+    "plan": "base tensor layout weights",
     "store": "base tensor comm layout",
     "pipeline": "base tensor ops comm layout weights text sampler models plan store",
+}
+# What a room must not see in any way, not by the headers that its headers include either.
+UNREACHABLE = {
+    "plan": r"mpi\.h|comm/.*|ops/.*|models/.*",
+    "text": r"mpi\.h|tensor/.*",
+    "weights": r"mpi\.h",
+    "sampler": r"mpi\.h",
+    "ops": r"mpi\.h|comm/.*",
 }
 # Each foreign library is the business of these places alone.
 PLACES = {
@@ -58,6 +66,27 @@ def offences(name, text):
                 yield number, "MPI, NCCL or a rank number within lib/models"
 
 
+def includes_of(text):
+    """The headers that a text includes."""
+    found = (INCLUDE.match(line) for line in text.splitlines())
+    return [include[1] or include[2] for include in found if include]
+
+
+def ways_to(name, texts, pattern):
+    """How the file `name` comes by a header of this pattern: one way for each such header. texts: of
+    all files of lib/ by their paths below the repository."""
+    seen, waiting = set(), [[name]]
+    while waiting:
+        way = waiting.pop(0)
+        for header in includes_of(texts.get(way[-1], "")):
+            if header in seen:
+                continue
+            seen.add(header)
+            if re.fullmatch(pattern, header):
+                yield way[1:] + [header]
+            waiting.append(way + [f"lib/{header}"])
+
+
 def main():
     source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     rooms = {path.name for path in (source / "lib").iterdir() if path.is_dir()}
@@ -68,10 +97,14 @@ def main():
         for path in (source / folder).rglob("*")
         if path.suffix in (".hpp", ".cpp", ".cu", ".cuh")
     )
-    for path in files:
-        name = path.relative_to(source).as_posix()
-        for number, what in offences(name, path.read_text(encoding="utf-8")):
+    texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
+             for path in files}
+    for name, text in texts.items():
+        for number, what in offences(name, text):
             found.append(f"{name}:{number}: {what}")
+        pattern = UNREACHABLE.get(name.split("/")[1]) if name.startswith("lib/") else None
+        for way in ways_to(name, texts, pattern) if pattern else ():
+            found.append(f"{name}: reaches {way[-1]} by {' -> '.join(way[:-1]) or 'itself'}")
     print("\n".join(found) or f"{len(files)} files of {len(rooms)} rooms and app keep the order")
     return 1 if found or not files else 0
 

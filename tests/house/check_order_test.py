@@ -2,7 +2,7 @@
 """The check of the order finds what it is there to find."""
 import unittest
 
-from check_order import offences
+from check_order import offences, ways_to
 
 
 def lines(name, text):
@@ -26,6 +26,16 @@ class Order(unittest.TestCase):
         self.assertEqual(lines("lib/models/a.cpp", "#if X\n  f(x.group.rank());\n  // MPI_Send"), [1, 2])
         self.assertEqual(lines("lib/models/a.cpp", "  MPI_Barrier(world);"), [1])
         self.assertEqual(lines("lib/layout/a.cpp", "#if X\n  f(x.group.rank());"), [])
+
+    def test_includes_of_includes_count(self):
+        texts = {"lib/plan/plan.cpp": '#include "plan/plan.hpp"',
+                 "lib/plan/plan.hpp": '#include <vector>\n#include "layout/move.hpp"',
+                 "lib/layout/move.hpp": '#include "layout/sharded.hpp"\n#include "plan/plan.hpp"',
+                 "lib/layout/sharded.hpp": "#include <mpi.h>"}
+        self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"mpi\.h")),
+                         [["lib/plan/plan.hpp", "lib/layout/move.hpp", "lib/layout/sharded.hpp",
+                           "mpi.h"]])
+        self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"comm/.*")), [])
 
 
 if __name__ == "__main__":

@@ -288,8 +288,8 @@ TEST(Plan, SaysNothingOfStagesThatARankHasNoPartIn) {
   const Plan plan = make_plan(workload_of(cogvideox_2b()), machine_of(5), request);
   EXPECT_TRUE(plan.tokens(0, 0).empty());
   EXPECT_TRUE(plan.text_tokens(0, 4).empty());
-  EXPECT_TRUE(plan.images(0, 3).empty());
-  EXPECT_FALSE(plan.images(0, 4).empty());
+  EXPECT_TRUE(plan.decoded_latents(0, 3).empty());
+  EXPECT_FALSE(plan.decoded_latents(0, 4).empty());
   EXPECT_EQ(plan.embeddings_rank(), 0);
   EXPECT_EQ(plan.sizes[0].ranks[0].step.flops, 0);
 }

@@ -7,14 +7,13 @@
 // group; the program's result is the same on all ranks.
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh::test {
@@ -78,31 +77,6 @@ std::vector<int> counts_of(int& argc, char** argv, int all) {
   return counts;
 }
 
-// Groups that run side by side, the largest first: each round has as many as fit.
-std::vector<std::vector<int>> rounds_of(std::vector<int> counts, int all) {
-  std::ranges::sort(counts, std::greater());
-  std::vector<std::vector<int>> rounds;
-  std::vector<int> room;
-  for (const int count : counts) {
-    const auto place = std::ranges::find_if(room, [&](int left) { return left >= count; });
-    if (place == room.end()) {
-      rounds.push_back({count});
-      room.push_back(all - count);
-    } else {
-      rounds[std::size_t(place - room.begin())].push_back(count);
-      *place -= count;
-    }
-  }
-  return rounds;
-}
-
-// Returns when all ranks have come here; until then it sleeps and leaves the cores to others.
-void wait_for_all(const Group& launch) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibarrier(launch.handle(), &request);
-  for (int done = 0; done == 0; usleep(2000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -120,15 +94,16 @@ int main(int argc, char** argv) {
   if (launch.size() > 1) listeners.Append(new RankPrinter);
   listeners.Append(new Agreement);
   bool failed = false;
-  for (const std::vector<int>& sizes : rounds_of(counts, launch.size())) {
+  for (const auto& side_by_side : reelmesh::test::groups_side_by_side(counts, launch.size())) {
     int first = 0, color = -1;
-    for (std::size_t i = 0; i < sizes.size(); first += sizes[i++]) {
-      if (launch.rank() >= first && launch.rank() < first + sizes[i]) color = int(i);
+    for (const std::size_t i : side_by_side) {
+      if (launch.rank() >= first && launch.rank() < first + counts[i]) color = int(i);
+      first += counts[i];
     }
     group = launch.split(color);
     if (group.member()) failed = RUN_ALL_TESTS() != 0 || failed;
     group = {};
-    wait_for_all(launch);
+    reelmesh::test::wait_asleep(launch);
   }
   failed = failed || Agreement::any_failed;
   return launch.max(std::int64_t{failed}) != 0 ? 1 : 0;

@@ -1,0 +1,340 @@
+// The same bits in every array of a clip for every layout: ranks, cuts, meshes, modes, maps, weights,
+// threads, batches and types, for all families, as whole jobs within one launch of 8 ranks. One rank
+// against the reference pipelines is in end_to_end/.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/log.hpp"
+#include "layouts/run_rows.hpp"
+#include "layouts/toy_family.hpp"
+#include "mesh/random_mesh.hpp"
+#include "support/ranks.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+const std::filesystem::path data(REELMESH_TEST_DATA);
+
+std::string mesh(int cfg, int ring, int ulysses) {
+  return fmt::format(" --parallel.cfg {} --parallel.ring {} --parallel.ulysses {}", cfg, ring,
+                     ulysses);
+}
+
+const std::string height = " --parallel.shard height", frames = " --parallel.shard frames",
+                  grid = " --parallel.shard grid", split = " --parallel.mode split",
+                  phased = " --parallel.mode phased", threads = " --device.threads 3";
+
+class Layouts : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    log::set_level(log::Level::error);
+    add_toy_family();
+  }
+
+  // A file of this text that all ranks see.
+  std::filesystem::path write(const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder_.path() / name;
+    if (world().rank() == 0) std::ofstream(path) << text;
+    world().barrier();
+    return path;
+  }
+
+  // Both clips of a tiny checkpoint's reference, with their embeddings.
+  std::string cogvideox(const std::string& kind) {
+    const auto facts = parse_json(
+        read_text(data / "cogvideox" / kind / "reference.json", 1 << 20), "reference.json");
+    std::string lines;
+    for (const auto& clip : facts.at("clips")) {
+      lines += nlohmann::json{{"prompt", clip.at("prompt")},
+                              {"negative_prompt", clip.at("negative_prompt")},
+                              {"seed", clip.at("seed")}}
+                   .dump() +
+               "\n";
+    }
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
+        "--sample.steps {} --sample.guidance {} --output.embeddings yes --device.backend cpu",
+        (data / "cogvideox" / kind).string(), write("clips.jsonl", lines).string(),
+        facts.at("height").get<int>(), facts.at("width").get<int>(),
+        facts.at("num_frames").get<int>(), facts.at("steps").get<int>(),
+        facts.at("guidance").get<double>());
+  }
+
+  std::string dynamic(const std::string& kind) {
+    const auto facts = parse_json(
+        read_text(data / "cogvideox" / kind / "reference.json", 1 << 20), "reference.json");
+    return facts.at("dynamic_guidance").get<bool>() ? " --sample.dynamic-guidance yes" : "";
+  }
+
+  std::string opensora(const std::string& kind) {
+    const std::string prompt = write("prompt.txt", "A small boat drifts across a quiet lake.\n");
+    const std::string size = kind == "v1_2" ? " --sample.height 104 --sample.width 72 "
+                                              "--sample.frames 51 --sample.fps 24"
+                                            : "";
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.steps 3 --output.embeddings yes "
+        "--device.backend cpu{}",
+        (data / "opensora" / kind).string(), prompt, size);
+  }
+
+  // Five clips, of which the third has a number of frames of its own.
+  std::string five_clips(const std::string& model, const std::string& more) {
+    const std::string prompts = write("five.jsonl", R"({"prompt": "A red fox runs.", "seed": 100}
+{"prompt": "Waves break on black rocks.", "seed": 103}
+{"prompt": "A small boat drifts across a quiet lake at dawn.", "seed": 106, "frames": 21}
+{"prompt": "A lamp.", "seed": 109}
+{"prompt": "The camera rises over a long river between two green hills.", "seed": 112}
+)");
+    return fmt::format("--model.path {} --prompt.file {} --sample.steps 3 --device.backend cpu{}",
+                       (data / model).string(), prompts, more);
+  }
+
+  std::string toy() {
+    const std::filesystem::path root = folder_.path() / "toy";
+    if (world().rank() == 0) std::filesystem::create_directories(root);
+    world().barrier();
+    write("toy/model_index.json", fmt::format(R"({{"_class_name": "{}"}})", toy_class));
+    const std::string parts = (data / "cogvideox" / "sincos").string();
+    return fmt::format(
+        "--model.path {} --model.text-encoder {}/text_encoder --model.tokenizer {}/tokenizer "
+        "--prompt.file {} --output.embeddings yes --device.backend cpu",
+        root.string(), parts, parts,
+        write("toy.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
+                           "{\"prompt\": \"c\", \"steps\": 2}\n")
+            .string());
+  }
+
+  void expect_same(const std::string& job, std::vector<LayoutRow> rows) {
+    rows.insert(rows.begin(), {1, "", "1 rank"});
+    const std::filesystem::path outputs = folder_.path() / fmt::format("outputs_{}", ++calls_);
+    if (world().rank() == 0) std::filesystem::create_directory(outputs);
+    world().barrier();
+    expect_same_clips(world(), outputs, job, rows);
+  }
+
+  SharedFolder folder_{world()};
+  int calls_ = 0;
+};
+
+TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
+  const std::string json = write("map.json", R"({"shared": 1, "encoder.embed_tokens": 1,
+      "encoder.block.0": 1, "encoder.block.1": 0, "encoder.block.2": 0, "encoder.block.3": 2,
+      "encoder.block.4": 2, "encoder.final_layer_norm": 0, "encoder.dropout": 0})");
+  expect_same(
+      cogvideox("rotary") + dynamic("rotary"),
+      {{1, threads, "rank 0"},
+       {2, phased + height + mesh(1, 1, 2), "[0:4, 4:7, 0:3]"},
+       {2, phased + frames + " --parallel.cfg 1" + threads, "[2:4, 0:7, 0:3]"},
+       {2, phased, "cfg 2 x ring 1 x ulysses 1 (even number of ranks, so cfg is 2"},
+       {2, phased + " --parallel.ring 2" + threads, "cfg 1 x ring 2 x ulysses 1"},
+       {3, split, "split"},
+       {3, phased + " --parallel.device-map 0-1:0,2-3:2,4:0", "layers 0-1:0,2-3:2,4-4:0"},
+       {4, phased + grid + " --parallel.cfg 1", "[2:4, 4:7, 0:3]"},
+       {4, phased + " --parallel.ring 2 --parallel.cfg 2", "cfg 2 x ring 2 x ulysses 1"},
+       {4, split + mesh(2, 1, 1), "denoise: ranks 1-2"},
+       {4, split + " --parallel.replicas 2", "denoise replica 1: rank 2"},
+       {5, phased + " --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1: ranks 2-3"},
+       {5, split + frames + " --parallel.text 2 --parallel.device-map 0:1,1-4:0",
+        "layers 0-0:1,1-4:0"},
+       {5, phased + frames, "decode: ranks 0-4"},  // one rank without frames
+       {6, phased + mesh(1, 3, 2), "cfg 1 x ring 3 x ulysses 2"},
+       {7, phased + height, "decode: ranks 0-6"},  // one row each
+       {7, phased + mesh(2, 1, 3), "denoise: ranks 0-5"},  // uneven heads, one rank without a clip
+       {8, phased + frames + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+       {8, split + " --parallel.replicas 2 --parallel.cfg 1 --parallel.ring 3",
+        "cfg 1 x ring 3 x ulysses 1"},
+       {7, split + grid + " --parallel.text 2", "denoise: ranks 2-5"},
+       {7, split + " --parallel.text 1 --parallel.decode 4", "decode: ranks 3-6"},
+       {2, phased + height + " --device.speeds 1,3 --parallel.cfg 1", "[0:4, 0:2, 0:3]"},
+       {3, phased + " --device.speeds auto", "speeds: "},
+       {5, split + frames + " --device.speeds 1,1,3,2,2 --parallel.decode 2 --parallel.cfg 1",
+        "[0:1, 0:7, 0:3]"},
+       {3, phased + " --parallel.order rank", "decode: ranks 0-2"},
+       {3, phased + " --parallel.device-map " + json, "layers 0-0:1,1-2:0,3-4:2"},
+       {5, split + " --parallel.text 3 --parallel.device-map " + json,
+        "layers 0-0:1,1-2:0,3-4:2"}});
+}
+
+TEST_F(Layouts, Sincos) {  // 3 x 7 x 5 tokens, 5 heads
+  expect_same(cogvideox("sincos") + dynamic("sincos"),
+              {{2, phased + " --parallel.text 1 --parallel.decode 1", "decode: rank 0"},
+               {3, phased + height, "[0:3, 5:7, 0:5]"},
+               {4, split + frames, "denoise: ranks 1-2"},
+               {5, phased + " --parallel.ulysses 3 --parallel.decode 5", "denoise: ranks 0-2"},
+               {7, phased + frames, "decode: ranks 0-6"},  // more ranks than frames and heads
+               {7, phased + frames + " --parallel.ring 7", "ring 7 x ulysses 1"},
+               {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"}});
+}
+
+TEST_F(Layouts, V1_5) {  // 3 x 5 x 3 tokens of two frames, one padded; 3 heads
+  expect_same(cogvideox("v1_5") + dynamic("v1_5"),
+              {{1, threads, "rank 0"},
+               {3, phased + frames, "[2:3, 0:5, 0:3]"},  // the padding on a rank of its own
+               {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
+               {8, phased + mesh(2, 1, 4), "ulysses 4"},  // more ranks than heads
+               {7, phased + height, "decode: ranks 0-6"}});  // more ranks than rows
+}
+
+TEST_F(Layouts, BFloat16) {
+  expect_same(cogvideox("rotary") + dynamic("rotary") + " --numerics.dtype bfloat16",
+              {{1, threads, "rank 0"},
+               {3, phased + height, "phased"},
+               {5, split + frames + " --parallel.decode 2", "decode: ranks 3-4"},
+               {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"},
+               {8, phased + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+               {7, phased + frames, "decode: ranks 0-6"}});
+}
+
+TEST_F(Layouts, BFloat16OfAnotherModel) {
+  expect_same(cogvideox("sincos") + dynamic("sincos") + " --numerics.dtype bfloat16",
+              {{8, phased + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+               {7, phased + frames, "decode: ranks 0-6"}});
+}
+
+TEST_F(Layouts, OneBranch) {
+  std::string job = cogvideox("rotary");
+  job.replace(job.find("--sample.guidance 6"), 19, "--sample.guidance 1");
+  expect_same(job, {{3, split, "split"},
+                    {5, phased + height, "phased"},
+                    {4, phased + " --parallel.cfg 2", "cfg 1 x ring"},
+                    {4, phased + mesh(2, 1, 2), "one branch, so cfg goes to the ring"}});
+}
+
+TEST_F(Layouts, OpenSora) {  // 16 x 7 x 5 tokens, 5 heads
+  const std::vector<LayoutRow> rows{
+      {2, "", "frames -> places"},
+      {3, " --device.threads 2", "[11:16, 0:7, 0:5]"},
+      {3, height, "rows -> heads"},
+      {4, grid, "[8:16, 4:7, 0:5]"},
+      {4, split, "denoise: ranks 1-2"},
+      {5, " --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1: ranks 2-3"},
+      {4, " --device.speeds 1,1,2,4", "[0:2, 0:7, 0:5] [2:4, 0:7, 0:5] [4:8, 0:7, 0:5]"},
+      {8, "", "[14:16, 0:7, 0:5]"}};
+  expect_same(opensora("v1_0"), rows);
+}
+
+TEST_F(Layouts, OpenSoraInBFloat16) {
+  expect_same(opensora("v1_0") + " --numerics.dtype bfloat16",
+              {{3, " --device.threads 2", "[11:16, 0:7, 0:5]"}, {4, grid, "[8:16, 4:7, 0:5]"}});
+}
+
+TEST_F(Layouts, OpenSora1_2) {  // 15 x 7 x 5 tokens
+  expect_same(opensora("v1_2"), {{2, phased, "[8:15, 0:7, 0:5]"},
+                                 {5, "", "[12:15, 0:7, 0:5]"},
+                                 {6, grid, "rows -> heads"},
+                                 {7, split, "denoise: ranks 1-5"}});
+}
+
+TEST_F(Layouts, OpenSora1_2InBFloat16) {
+  expect_same(opensora("v1_2") + " --numerics.dtype bfloat16",
+              {{5, "", "[12:15, 0:7, 0:5]"}, {7, split, "denoise: ranks 1-5"}});
+}
+
+TEST_F(Layouts, OpenSoraOnMoreRanksThanFrames) {
+  expect_same(opensora("v1_0") + " --sample.frames 3 --sample.height 64 --sample.width 96",
+              {{6, "", "rows -> heads"}});
+}
+
+TEST_F(Layouts, OpenSoraOfOneImage) {
+  expect_same(opensora("v1_0") + " --sample.frames 1 --sample.height 64 --sample.width 96",
+              {{5, "", "rows -> heads"}, {8, "", "rows -> heads"}});
+}
+
+const std::vector<LayoutRow> batches{
+    {1, " --sample.batch 3", "1 rank"},
+    {2, " --sample.batch 3", "2 ranks"},
+    {3, " --sample.batch 3", "3 ranks"},
+    {3, " --sample.batch 3" + split, "split"},
+    {5, " --sample.batch 3 --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1"}};
+
+TEST_F(Layouts, BatchesOfOpenSora) { expect_same(five_clips("opensora/v1_0", ""), batches); }
+
+TEST_F(Layouts, BatchesOfOpenSora1_2) {
+  const std::string size = " --sample.height 104 --sample.width 72 --sample.frames 51";
+  expect_same(five_clips("opensora/v1_2", size), {batches[1], batches[2]});
+  expect_same(five_clips("opensora/v1_2", size + " --numerics.dtype bfloat16"),
+              {{4, " --sample.batch 3" + grid, "rows -> heads"}});
+}
+
+TEST_F(Layouts, BatchesOfCogVideoX) {
+  std::vector<LayoutRow> rows = batches;
+  rows.push_back({4, " --sample.batch 3 --parallel.cfg 2 --parallel.ring 2", "cfg 2 x ring 2"});
+  expect_same(five_clips("cogvideox/rotary",
+                         " --sample.height 112 --sample.width 48 --sample.frames 13"),
+              rows);
+}
+
+TEST_F(Layouts, BatchesWithTheOtherSampler) {
+  expect_same(five_clips("cogvideox/v1_5",
+                         " --sample.height 80 --sample.width 48 --sample.frames 17 "
+                         "--numerics.dtype bfloat16 --sample.scheduler dpm"),
+              {{3, " --sample.batch 3", "3 ranks"},
+               {2, " --sample.batch 3 --parallel.cfg 2", "cfg 2"}});
+}
+
+TEST_F(Layouts, DemoModel) {
+  const std::string prompts =
+      write("demo.txt", "a red circle falls over a white field\na blue square turns\n");
+  expect_same(fmt::format("--config {0}/inputs/demo.cfg --model.path {0}/inputs/demo_model "
+                          "--prompt.file {1} --device.backend cpu",
+                          REELMESH_SOURCE, prompts),
+              {{3, frames, "[2:3, 0:4, 0:4]"}, {4, split, "denoise: ranks 1-2"}});
+}
+
+// Stages that are loaded in turn, in several waves.
+TEST_F(Layouts, Offloaded) {
+  expect_same(cogvideox("sincos") + dynamic("sincos"),
+              {{1, " --device.memory-limit 87MiB", "1 rank"},
+               {2, phased + " --parallel.replicas 2 --device.memory-limit 87MiB", "replica 1"}});
+}
+
+// A third family: nothing in lib/plan or lib/pipeline knows it but through Family::add.
+TEST_F(Layouts, ThirdFamily) {
+  std::vector<LayoutRow> rows;
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
+    if (ranks >= 3) rows.push_back({ranks, split, "split"});
+  }
+  rows.push_back({8, phased + " --parallel.replicas 2" + mesh(2, 2, 1), "cfg 2 x ring 2"});
+  rows.push_back({6, phased + frames + mesh(2, 1, 3) + " --sample.batch 2", "ulysses 3"});
+  rows.push_back({5, phased + " --device.speeds 1,2,1,3,1", "speeds: 1, 2, 1, 3, 1"});
+  expect_same(toy(), rows);
+  expect_same(toy() + " --numerics.dtype bfloat16 --sample.guidance 1",
+              {{3, phased, "3 ranks"}, {7, split, "split"}});
+}
+
+// Any numbers that fit together.
+TEST_F(Layouts, AtRandom) {
+  Dice dice(2026);
+  for (const bool third : {true, false}) {
+    std::vector<LayoutRow> rows;
+    while (rows.size() < 24) {
+      const int ranks = int(dice.roll(1, 8));
+      const bool apart = ranks >= 3 && dice.roll(0, 1) == 1;
+      const int text = apart ? int(dice.roll(1, ranks - 2)) : int(dice.roll(1, ranks));
+      const int decode = apart ? int(dice.roll(1, ranks - text - 1)) : int(dice.roll(1, ranks));
+      const int left = apart ? ranks - text - decode : ranks;
+      const int replicas = dice.one_of(divisors(left)), group = left / replicas;
+      const int cfg = group % 2 == 0 ? int(dice.roll(1, 2)) : 1;
+      const int ring = dice.one_of(divisors(group / cfg));
+      rows.push_back(
+          {ranks,
+           fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
+                       "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
+                       apart ? "split" : "phased", text, decode, replicas,
+                       mesh(cfg, ring, group / cfg / ring),
+                       dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
+                       dice.roll(1, 3)),
+           apart ? "split" : "phased"});
+    }
+    expect_same(third ? toy()
+                      : five_clips("cogvideox/sincos", " --sample.height 112 --sample.width 80 "
+                                                       "--sample.frames 9 --output.embeddings yes"),
+                rows);
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::test

@@ -1,0 +1,195 @@
+#include "layouts/toy_family.hpp"
+
+#include <cmath>
+
+#include "layout/attend.hpp"
+#include "models/common/channels_last.hpp"
+#include "models/common/layers.hpp"
+#include "models/common/random_weights.hpp"
+#include "ops/pointwise.hpp"
+#include "sampler/rectified_flow.hpp"
+#include "weights/config.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+using pipeline::Clip;
+using pipeline::ClipDefaults;
+
+constexpr std::int64_t channels = 4, heads = 3, head_channels = 8, width = heads * head_channels;
+constexpr std::int64_t pixels = 4;  // of a latent, along each side
+const ops::Patch patch{1, 2, 2};
+
+ops::Linear product(const char* name, std::int64_t in, std::int64_t out, DType dtype) {
+  Tensor weight = Tensor::empty({out, in}, dtype);
+  fill_random(weight, name, 1, {0, 1.0F / std::sqrt(float(in))});
+  return ops::Linear(weight);
+}
+
+class ToyDenoiser final : public Denoiser {
+ public:
+  ToyDenoiser(std::int64_t text_channels, DType dtype)
+      : dtype_(dtype),
+        in_(product("in", 4 * channels, width, dtype)),
+        text_(product("text", text_channels, width, dtype)),
+        time_(product("time", 1, width, dtype)),
+        query_(product("query", width, width, dtype)),
+        key_value_(product("key_value", width, 2 * width, dtype)),
+        out_(product("out", width, 4 * channels, dtype)) {}
+
+  Device device() const override { return {}; }
+  Tensor embed(double timestep) const override {
+    return time_(Tensor::of({float(timestep) / 1000}, {1, 1}).to(dtype_));
+  }
+  std::unique_ptr<Placed> place(const DenoiseTask& task,
+                                std::span<const Conditioning> conditioning) const override {
+    return std::make_unique<OnRanks>(*this, task, conditioning);
+  }
+
+ private:
+  class OnRanks final : public Placed {
+   public:
+    OnRanks(const ToyDenoiser& model, const DenoiseTask& task,
+            std::span<const Conditioning> conditioning)
+        : model_(model),
+          branches_(task.branches),
+          attend_(task.group, {task.layout.text, task.layout.tokens},
+                  {task.branches, heads, head_channels, task.layout.mesh.ring}) {
+      for (const Conditioning& clip : conditioning) texts_.push_back(model.text_(clip.text));
+    }
+
+    std::vector<Tensor> predict(std::span<const Tensor> latents,
+                                const Tensor& time) const override {
+      std::vector<Tensor> all;
+      for (std::size_t clip = 0; clip < latents.size(); ++clip) {
+        const Tensor& text = texts_[clip];
+        const Tensor video = model_.in_(ops::patchify(latents[clip], patch, model_.dtype_));
+        const std::int64_t tokens = text.shape(0) + video.shape(0);
+        Tensor x = Tensor::empty({tokens, branches_, width}, model_.dtype_);
+        Tensor own_text = x.rows(0, text.shape(0)), own = x.rows(text.shape(0), video.shape(0));
+        own_text.copy_from(text);
+        ops::repeat_for_batch(video, own);
+        for (std::int64_t token = 0; token < tokens; ++token) {
+          Tensor row = x.rows(token, 1);
+          ops::add_table(row, time);
+        }
+        const Tensor attended = attend_(
+            model_.query_(x).reshape({tokens, branches_, heads, head_channels}),
+            [&] {
+              return model_.key_value_(x).reshape({tokens, branches_, 2, heads, head_channels});
+            },
+            0.3F);
+        const Tensor features =
+            model_.out_(attended.reshape({tokens, branches_, width}))
+                .rows(text.shape(0), video.shape(0));
+        for (std::int64_t branch = 0; branch < branches_; ++branch) {
+          all.push_back(ops::unpatchify(features, branch, patch, latents[clip].shape()));
+        }
+      }
+      return all;
+    }
+
+   private:
+    const ToyDenoiser& model_;
+    std::int64_t branches_;
+    Attend attend_;
+    std::vector<Tensor> texts_;
+  };
+
+  DType dtype_;
+  ops::Linear in_, text_, time_, query_, key_value_, out_;
+};
+
+// Every latent becomes pixels × pixels equal pixels.
+class ToyDecoder final : public Decoder {
+ public:
+  explicit ToyDecoder(DType dtype) : dtype_(dtype), colours_(product("rgb", channels, 3, dtype)) {}
+
+  Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override {
+    const Layout cut =
+        layout.images.scaled(1, test::pixels).scaled(2, test::pixels).with_axis(3, 3);
+    const Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
+                        latents.group};
+    if (video.local.empty()) return video;
+    const Tensor rgb =
+        ops::to_pixels(colours_(channels_last(latents.local, 1.0F, dtype_)));  // of each latent
+    const Shape& shape = video.local.shape();
+    for (std::int64_t i = 0; i < video.local.numel(); ++i) {
+      const std::int64_t colour = i % 3, column = i / 3 % shape[2], row = i / 3 / shape[2];
+      const std::int64_t from = row % shape[1] / test::pixels + row / shape[1] * rgb.shape(1);
+      video.local.data<std::uint8_t>()[i] =
+          rgb.data<std::uint8_t>()[(from * rgb.shape(2) + column / test::pixels) * 3 + colour];
+    }
+    return video;
+  }
+
+ private:
+  DType dtype_;
+  ops::Linear colours_;
+};
+
+class Toy final : public pipeline::Family {
+ public:
+  explicit Toy(const ModelPaths& paths)
+      : paths_(paths), t5_(T5Config::read(Config::read(paths.text_encoder / "config.json"))) {}
+
+  const ModelPaths& paths() const override { return paths_; }
+  void check_weights() const override { paths_.open_text_encoder().check(t5_tensors(t5_)); }
+  const T5Config& text_encoder() const override { return t5_; }
+  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t,
+                        const Precision& precision) const override {
+    DenoiseWorkload denoise;
+    denoise.latents = clip.latents;
+    denoise.text_tokens = text_tokens;
+    denoise.branches = clip.format.branches;
+    denoise.heads = heads;
+    denoise.head_channels = head_channels;
+    denoise.element_bytes = precision.size();
+    denoise.memory = [](const DenoiseLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; };
+    return {denoise,
+            {clip.latents, clip.latents[0], 1, 1, false,
+             [](const DecodeLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; }}};
+  }
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device) const override {
+    return std::make_unique<ToyDenoiser>(t5_.d_model, dtype);
+  }
+  std::unique_ptr<const Decoder> decoder(DType dtype, Device) const override {
+    return std::make_unique<ToyDecoder>(dtype);
+  }
+
+ private:
+  ClipDefaults defaults() const override { return {{40, 24, 5}, 8, 3, 4}; }
+  void complete(Clip& clip, const Job&, const ClipRequest& request,
+                const Tokenizer& tokenizer) const override {
+    const VideoSize& size = clip.format.size;
+    clip.latents = {size.frames, size.height / pixels, size.width / pixels};
+    clip.latent_channels = channels;
+    clip.video = {size.frames, size.height, size.width};
+    clip.record.scheduler = "RectifiedFlow";
+    clip.record.token_ids =
+        pipeline::encode_prompt(tokenizer, request, request.prompt, 12, clip.index()).ids;
+    if (clip.record.guidance > 1) {
+      clip.texts.push_back(
+          pipeline::encode_text(tokenizer, "", 12, clip.index(), "negative prompt").ids);
+    }
+    clip.texts.push_back(clip.record.token_ids);
+    clip.format.branches = std::ssize(clip.texts);
+    clip.sampling = {std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.record.steps,
+                                                     clip.format.size),
+                     {clip.record.guidance, false, clip.record.steps, channels},
+                     {}};
+  }
+
+  ModelPaths paths_;
+  T5Config t5_;
+};
+
+}  // namespace
+
+void add_toy_family() {
+  pipeline::Family::add(toy_class, [](const ModelPaths& paths) {
+    return std::unique_ptr<const pipeline::Family>(std::make_unique<Toy>(paths));
+  });
+}
+
+}  // namespace reelmesh::test

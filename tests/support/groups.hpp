@@ -1,0 +1,44 @@
+#pragma once
+// Groups of ranks side by side within one launch.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "comm/group.hpp"
+
+namespace reelmesh::test {
+
+/// Indices of `sizes` in rounds: the groups of a round have at most `ranks` ranks together. The
+/// largest come first.
+inline std::vector<std::vector<std::size_t>> groups_side_by_side(const std::vector<int>& sizes,
+                                                                 int ranks) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return sizes[i]; });
+  std::vector<std::vector<std::size_t>> rounds;
+  std::vector<int> room;  // of each round
+  for (const std::size_t i : order) {
+    const auto place = std::ranges::find_if(room, [&](int left) { return left >= sizes[i]; });
+    const auto round = static_cast<std::size_t>(place - room.begin());
+    if (place == room.end()) {
+      rounds.emplace_back();
+      room.push_back(ranks);
+    }
+    rounds[round].push_back(i);
+    room[round] -= sizes[i];
+  }
+  return rounds;
+}
+
+/// Returns when all ranks have come here; until then it sleeps and leaves the cores to others.
+inline void wait_asleep(const comm::Group& group) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(group.handle(), &request);
+  for (int done = 0; done == 0; usleep(1000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
+}  // namespace reelmesh::test
