@@ -7,13 +7,14 @@
 #include "ops/attention_work.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
+#include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 
 namespace reelmesh::ops {
 namespace {
 
-constexpr std::int64_t tile_rows = 64;  // queries of one task
+constexpr std::int64_t tile_rows = TileProduct::tile_rows;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
 constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
 constexpr float log2_e = 1.44269504088896341F;
@@ -359,6 +360,18 @@ class Streamed : public Attention::Work {
 };
 
 }  // namespace
+
+std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DType products,
+                                    PackedFor target) {
+  std::int64_t of_keys = 0, of_values = 0;
+  const auto block_of = [&](std::int64_t n) {
+    of_keys = std::max(of_keys, packed_matrix_bytes(channels, n, products, target));
+    of_values = std::max(of_values, packed_matrix_bytes(n, channels, products, target));
+  };
+  if (keys >= block_keys) block_of(block_keys);
+  if (keys % block_keys > 0) block_of(keys % block_keys);
+  return (keys + block_keys - 1) / block_keys * (of_keys + of_values);
+}
 
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
                                                     const Tensor& bias) {

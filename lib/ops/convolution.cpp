@@ -1,10 +1,13 @@
 #include "ops/convolution.hpp"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "base/trace.hpp"
 #include "ops/convolution_tiles.hpp"
 #include "ops/cuda/convolution.hpp"
+#include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 
 namespace reelmesh::ops {
@@ -18,7 +21,50 @@ constexpr std::int64_t patch_columns = tile_columns + 2;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
+// Channels, filled up, and frames of a convolution.
+struct Extents {
+  std::int64_t out, in, frames;
+  dnnl::memory::dims weights() const { return {out, in, frames, 3, 3}; }
+};
+
+Extents extents_of(const Shape& weight) {
+  return {padded(weight[0]), padded(weight[1]), weight.size() == 5 ? weight[2] : 1};
+}
+
+dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e, DType compute) {
+  const ForOneThread one;
+  using Tag = dnnl::memory::format_tag;
+  const auto type = onednn_type(compute);
+  return {{dnnl::prop_kind::forward_inference,
+           dnnl::algorithm::convolution_direct,
+           {{1, e.in, e.frames, patch_rows, patch_columns}, type, Tag::ndhwc},
+           {e.weights(), type, Tag::any},
+           {{1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32, Tag::ndhwc},
+           {1, 1, 1},
+           {0, 0, 0},
+           {0, 0, 0}},
+          user_scratchpad(),
+          engine()};
+}
+
 }  // namespace
+
+std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target) {
+  const Extents e = extents_of(weight);
+  if (target == PackedFor::any_processor || compute_dtype(products) != products) {
+    // Matrix tiles take 64 bytes of input channels at a time.
+    const std::int64_t block = 64 / size_of(products);
+    return e.out * ((e.in + block - 1) / block * block) * e.frames * 9 * size_of(products);
+  }
+  static std::mutex mutex;
+  static std::map<std::pair<dnnl::memory::dims, DType>, std::int64_t> known;
+  const std::scoped_lock lock(mutex);
+  std::int64_t& bytes = known[{e.weights(), products}];
+  if (bytes == 0) {
+    bytes = static_cast<std::int64_t>(describe_convolution(e, products).weights_desc().get_size());
+  }
+  return bytes;
+}
 
 Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
     : in_(weight.shape(1)),
@@ -39,30 +85,16 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       return;
     }
   }
-  using Tag = dnnl::memory::format_tag;
-  const auto type = onednn_type(compute_);
-  const dnnl::memory::dims weight_dims{padded_out_, padded_in_, kt_, 3, 3};
+  const Extents extents = extents_of(weight.shape());
   dnnl::memory::desc packed;
   {
     const ForOneThread one;
-    const dnnl::memory::desc source({1, padded_in_, kt_, patch_rows, patch_columns}, type,
-                                    Tag::ndhwc);
-    const dnnl::memory::desc result({1, padded_out_, 1, tile_rows, tile_columns},
-                                    dnnl::memory::data_type::f32, Tag::ndhwc);
-    const dnnl::convolution_forward::primitive_desc description(
-        {dnnl::prop_kind::forward_inference,
-         dnnl::algorithm::convolution_direct,
-         source,
-         {weight_dims, type, Tag::any},
-         result,
-         {1, 1, 1},
-         {0, 0, 0},
-         {0, 0, 0}},
-        user_scratchpad(), engine());
+    const auto description = describe_convolution(extents, compute_);
     packed = description.weights_desc();
-    primitive_ =
-        Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
-                  {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}});
+    primitive_ = Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
+                           {{DNNL_ARG_SRC, description.src_desc()},
+                            {DNNL_ARG_WEIGHTS, packed},
+                            {DNNL_ARG_DST, description.dst_desc()}});
   }
   const Tensor dense = weight.to(compute_);
   Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute_);
@@ -73,7 +105,8 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
                 static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps * size_of(compute_));
   }
   packed_ = Tensor::empty({static_cast<std::int64_t>(packed.get_size())}, DType::uint8);
-  reorder({weight_dims, type, Tag::oidhw}, packed).run({plain.raw(), packed_.raw()});
+  reorder({extents.weights(), onednn_type(compute_), dnnl::memory::format_tag::oidhw}, packed)
+      .run({plain.raw(), packed_.raw()});
 }
 
 // The tile's source pixels, channels padded with zeros, zero beyond the image and where a result is

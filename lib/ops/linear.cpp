@@ -6,6 +6,7 @@
 #include "base/trace.hpp"
 #include "ops/cuda/linear.hpp"
 #include "ops/math.hpp"
+#include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/cuda/runtime.hpp"
@@ -14,8 +15,14 @@ namespace reelmesh::ops {
 namespace {
 
 // The weights of a tile lie in a core's second cache (1920 inputs) while the rows pass by.
-constexpr std::int64_t tile_rows = 64;
+constexpr std::int64_t tile_rows = TileProduct::tile_rows;
 constexpr std::int64_t tile_columns = 192;
+
+// Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
+std::int64_t tile_width(std::int64_t out) {
+  const std::int64_t count = std::max<std::int64_t>(1, (out + tile_columns - 1) / tile_columns);
+  return ((out + count - 1) / count + 15) / 16 * 16;
+}
 
 REELMESH_CLONES void add_bias_and_activate(float* tile, std::int64_t rows, std::int64_t columns,
                                            const float* bias, Activation activation) {
@@ -103,6 +110,17 @@ Tensor on_device(const WeightRows& weight) {
 
 }  // namespace
 
+std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
+                                 PackedFor target) {
+  if (out == 0) return 0;
+  const std::int64_t width = tile_width(out);
+  const auto tile = [&](std::int64_t columns) {
+    return packed_matrix_bytes(in, columns, products, target);
+  };
+  const std::int64_t bytes = out / width * tile(width) + (out % width > 0 ? tile(out % width) : 0);
+  return bytes / size_of(products) * size_of(tensors);
+}
+
 Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numerics) {
   if (!weight.device().is_cuda()) {
     *this = Linear(rows_of(weight, numerics), bias);
@@ -132,9 +150,7 @@ Linear::Linear(const WeightRows& weight, const Tensor& bias)
   }
   if (!bias.empty()) bias_ = bias.to(DType::float32);
 
-  // Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
-  const std::int64_t count = (out_ + tile_columns - 1) / tile_columns;
-  const std::int64_t width = ((out_ + count - 1) / count + 15) / 16 * 16;
+  const std::int64_t width = tile_width(out_);
   std::int64_t total = 0;
   for (std::int64_t column = 0; column < out_; column += width) {
     const std::int64_t columns = std::min(width, out_ - column);

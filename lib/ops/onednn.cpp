@@ -1,6 +1,7 @@
 #include "ops/onednn.hpp"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,9 @@
 #include <mutex>
 #include <tuple>
 #include <unordered_map>
+
+#include "base/error.hpp"
+#include "ops/packing.hpp"
 
 namespace reelmesh::ops {
 
@@ -142,6 +146,26 @@ Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) 
           {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
 }
 
+namespace {
+
+dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, std::int64_t k,
+                                              DType dtype) {
+  const ForOneThread one;
+  using Tag = dnnl::memory::format_tag;
+  const auto type = onednn_type(dtype);
+  return {{{{m, k}, type, Tag::ab},
+           {{k, n}, type, Tag::any},
+           {{m, n}, dnnl::memory::data_type::f32, Tag::ab}},
+          user_scratchpad(),
+          engine()};
+}
+
+std::int64_t up_to(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
 TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
     : n_(n), k_(k), dtype_(dtype) {
   // Attention asks for the same few products again and again.
@@ -153,25 +177,63 @@ TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType d
   auto& [weights, primitive] = made[{m, n, k, dtype}];
   if (weights.get_size() == 0) {
     const ForOneThread one;
-    using Tag = dnnl::memory::format_tag;
-    const auto type = onednn_type(dtype);
-    const dnnl::memory::desc source({m, k}, type, Tag::ab),
-        result({m, n}, dnnl::memory::data_type::f32, Tag::ab);
-    const dnnl::matmul::primitive_desc description({source, {{k, n}, type, Tag::any}, result},
-                                                   user_scratchpad(), engine());
+    const dnnl::matmul::primitive_desc description = describe_product(m, n, k, dtype);
     weights = description.weights_desc();
-    primitive =
-        Primitive(dnnl::matmul(description), description.scratchpad_desc(),
-                  {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, result}});
+    primitive = Primitive(dnnl::matmul(description), description.scratchpad_desc(),
+                          {{DNNL_ARG_SRC, description.src_desc()},
+                           {DNNL_ARG_WEIGHTS, weights},
+                           {DNNL_ARG_DST, description.dst_desc()}});
   }
   weights_ = weights;
   primitive_ = primitive;
 }
 
-std::int64_t TileProduct::packed_elements() const {
-  const auto elements = static_cast<std::int64_t>(weights_.get_size()) / size_of(dtype_);
-  return (elements + 63) / 64 * 64;
+namespace {
+
+// Packed weights begin at multiples of so many.
+constexpr std::int64_t elements_together = 64;
+
+std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) {
+  return up_to(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), elements_together);
 }
+
+// Rows of weights lie in blocks of 64 bytes or one by one, columns in blocks of 16, 32, 48 or 64 or
+// one by one; which block is taken depends on more than the number of columns.
+std::int64_t most_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
+  std::int64_t columns = n;
+  for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, up_to(n, block));
+  return up_to(up_to(k, 64 / size_of(dtype)) * columns, elements_together);
+}
+
+}  // namespace
+
+std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products, PackedFor target) {
+  if (k == 0 || n == 0) return 0;
+  if (target == PackedFor::any_processor || compute_dtype(products) != products) {
+    return most_packed_elements(k, n, products) * size_of(products);
+  }
+  // A plan asks for the same few matrices again and again.
+  static std::mutex mutex;
+  static std::map<std::tuple<std::int64_t, std::int64_t, DType>, std::int64_t> known;
+  const std::scoped_lock lock(mutex);
+  std::int64_t& elements = known[{k, n, products}];
+  if (elements == 0) {
+    elements = packed_elements_of(
+        describe_product(TileProduct::tile_rows, n, k, products).weights_desc(), products);
+  }
+  return elements * size_of(products);
+}
+
+std::string packing_of_this_processor() {
+  const dnnl_version_t* version = dnnl::version();
+  return fmt::format("oneDNN {}.{}.{} {}, instructions {:x}, caches {} {} {}", version->major,
+                     version->minor, version->patch, version->hash,
+                     static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
+                     ::sysconf(_SC_LEVEL1_DCACHE_SIZE), ::sysconf(_SC_LEVEL2_CACHE_SIZE),
+                     ::sysconf(_SC_LEVEL3_CACHE_SIZE));
+}
+
+std::int64_t TileProduct::packed_elements() const { return packed_elements_of(weights_, dtype_); }
 
 Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
   const dnnl::memory::dims strides =

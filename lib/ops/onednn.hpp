@@ -70,6 +70,9 @@ Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 /// dst[m, n] float32 = src[m, k]·weights[k, n] for fixed extents; src dense, weights packed.
 class TileProduct {
  public:
+  /// Rows of the tiles that weights are packed for; the last tile may have fewer.
+  static constexpr std::int64_t tile_rows = 64;
+
   TileProduct() = default;
   TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype);
   std::int64_t columns() const { return n_; }

@@ -13,7 +13,8 @@ namespace {
 // The types that the job computes in.
 Precision precision_of(const Job& job, const Conditions& conditions) {
   if (conditions.on_gpu) return {job.dtype, job.dtype, true};
-  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products};
+  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
+          conditions.packed_for};
 }
 
 // The index of this format, or the number of formats.
@@ -144,8 +145,9 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= most; ++ranks) {
     Job alike = job;
     alike.speeds = {};
-    const Conditions there =
+    Conditions there =
         conditions_of(alike, ranks, machine.threads, {}, conditions.products, conditions.on_gpu);
+    there.packed_for = conditions.packed_for;
     if (!fits(alike, there)) continue;
     add(fmt::format("{} ranks", ranks));
     break;

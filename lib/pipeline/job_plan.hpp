@@ -14,6 +14,8 @@ struct Conditions {
   PlanMachine machine;
   DType products = DType::float32;  ///< ops::compute_dtype, the larger where ranks differ
   bool on_gpu = false;              ///< memory is a GPU's
+  /// Of weights on processors: this one's packing only where that of all ranks is the same.
+  ops::PackedFor packed_for = ops::PackedFor::this_processor;
 };
 
 /// Conditions of so many ranks with the limits and speeds that the job gives. node_of: of each

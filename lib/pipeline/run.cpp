@@ -1,11 +1,13 @@
 #include "pipeline/run.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
+#include "ops/packing.hpp"
 #include "pipeline/job_plan.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
@@ -32,6 +34,10 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   Conditions conditions =
       conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
                     nodes_of(world), wide ? DType::float32 : job.dtype, device.is_cuda());
+  const std::vector<std::string> packings = world.all_gather(ops::packing_of_this_processor());
+  if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
+    conditions.packed_for = ops::PackedFor::any_processor;
+  }
   if (job.measure_speeds) {
     conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device, job.numerics),
                                        false};
@@ -104,11 +110,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                  what_is_over(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    if (plan.roles.of(rank) == "idle") {
-      log::warning("rank {} has nothing to do in this layout", rank);
-    }
-  }
+  const std::string idle = describe_idle(plan.roles, world.size());
+  if (!idle.empty()) log::warning("{}", idle);
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
   const std::string layout = describe(planned);
   std::vector<Clip> clips = pending_clips(job, planned, world);

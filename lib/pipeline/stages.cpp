@@ -172,13 +172,15 @@ void Stages::enter(Stage stage) {
   }
   // In split mode a rank has one stage, whose blocks of memory are used again.
   if (plan_.roles.mode == Mode::phased) release_free_memory();
+  bool loads = false;
   for (const Stage other : {text, denoise, decode}) {
     if (!together(stage, other) || loaded_[other]) continue;
     if (other == text) encode.load();
     if (other == denoise) denoise_batch.load();
     if (other == decode) decode_clip.load();
-    loaded_[other] = true;
+    loaded_[other] = loads = true;
   }
+  if (loads) release_free_memory();  // plain copies of weights
 }
 
 }  // namespace reelmesh::pipeline

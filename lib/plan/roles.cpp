@@ -1,5 +1,7 @@
 #include "plan/roles.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -37,8 +39,8 @@ Roles split(const ParallelRequest& request, int ranks) {
 Roles phased(const ParallelRequest& request, int ranks) {
   const int replicas = at_least_one(request.replicas);
   const int text = request.text.value_or(ranks), decode = request.decode.value_or(ranks);
-  const std::int64_t size = group_size({request.cfg, request.ulysses, request.ring},
-                                       std::max(1, ranks / replicas));
+  const std::int64_t size =
+      group_size({request.cfg, request.ulysses, request.ring}, std::max(1, ranks / replicas));
   const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});
   require(needed <= ranks, Status::unavailable,
           "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
@@ -50,9 +52,8 @@ Roles phased(const ParallelRequest& request, int ranks) {
 }  // namespace
 
 std::string to_string(const RankRange& ranks) {
-  return ranks.count == 1
-             ? fmt::format("rank {}", ranks.first)
-             : fmt::format("ranks {}-{}", ranks.first, ranks.first + ranks.count - 1);
+  return ranks.count == 1 ? fmt::format("rank {}", ranks.first)
+                          : fmt::format("ranks {}-{}", ranks.first, ranks.first + ranks.count - 1);
 }
 
 std::int64_t MeshRequest::product() const {
@@ -87,6 +88,23 @@ Roles assign_roles(const ParallelRequest& request, int ranks) {
     mode = named && apart ? Mode::split : Mode::phased;
   }
   return mode == Mode::split ? split(request, ranks) : phased(request, ranks);
+}
+
+std::string describe_idle(const Roles& roles, int ranks) {
+  std::vector<std::string> runs;
+  int idle = 0;
+  for (int first = 0, end = 0; first < ranks; first = std::max(end, first + 1)) {
+    for (end = first; end < ranks && roles.of(end) == "idle";) ++end;
+    if (end == first) continue;
+    idle += end - first;
+    runs.push_back(end - first == 1 ? std::to_string(first) : fmt::format("{}-{}", first, end - 1));
+  }
+  if (idle == 0) return {};
+  const std::string last = runs.back();
+  runs.pop_back();
+  return fmt::format("{} {}{}{} {} nothing to do in this layout", idle == 1 ? "rank" : "ranks",
+                     fmt::join(runs, ", "), runs.empty() ? "" : " and ", last,
+                     idle == 1 ? "has" : "have");
 }
 
 }  // namespace reelmesh

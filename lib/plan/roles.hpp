@@ -38,6 +38,10 @@ struct Roles {
   std::string of(int rank) const;
 };
 
+/// What to warn of where some of so many ranks have no role: "rank 3 has nothing to do in this
+/// layout", "ranks 3-5 and 7 have nothing to do in this layout"; otherwise empty.
+std::string describe_idle(const Roles& roles, int ranks);
+
 /// Error(unavailable) where the numbers that were asked for do not add up to `ranks` (split) or do
 /// not fit (phased), saying what was asked for and what there is.
 Roles assign_roles(const ParallelRequest& request, int ranks);

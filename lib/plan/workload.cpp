@@ -3,7 +3,8 @@
 namespace reelmesh {
 
 std::int64_t StageMemory::total() const {
-  // Measured: blocks of unlike sizes leave up to a tenth of what is in use as holes.
+  // Blocks of unlike sizes leave holes, of which up to a tenth of what is in use stays resident
+  // (holes_kept in tensor/memory.hpp).
   return weights + working + working / 10;
 }
 

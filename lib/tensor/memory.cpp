@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace reelmesh {
 namespace {
@@ -36,7 +37,10 @@ void* plain_block(std::int64_t bytes) {
 }
 
 // A range of addresses, of which [0, top) has been given out at some time: best fit, in pages.
-// Pages are the operating system's until they are touched.
+// Pages are the operating system's until they are touched. Blocks of unlike sizes leave holes
+// between them, a fifth and more of what is in use where they are few and large. So the pages of
+// holes are given back where there are more than holes_kept(): what is resident stays near the most
+// that was in use at once.
 class Range {
  public:
   Range() {
@@ -78,6 +82,9 @@ class Range {
       top_ = at + bytes;
     }
     used_ += bytes;
+    most_used_ = std::max(most_used_, used_);
+    touch(at, bytes);
+    trim();
     return base_ + at;
   }
 
@@ -105,8 +112,11 @@ class Range {
 
   void release() {
     const std::scoped_lock lock(mutex_);
+    kept_ = most_used_ = used_;
     for (const auto& [first, length] : free_) {
       ::madvise(base_ + first, static_cast<std::size_t>(length), MADV_DONTNEED);
+      const auto [begin, end] = huge_pages_within(first, length);
+      for (std::int64_t i = begin; i < end; ++i) set_resident(i, false);
     }
     if (free_.empty()) return;
     const auto [first, length] = *std::prev(free_.end());
@@ -131,9 +141,55 @@ class Range {
     by_length_.erase({length, first});
   }
 
+  // Of the range's huge pages, those [begin, end) that lie wholly in these bytes.
+  static std::pair<std::int64_t, std::int64_t> huge_pages_within(std::int64_t first,
+                                                                 std::int64_t length) {
+    const std::int64_t begin = (first + huge_page - 1) / huge_page;
+    return {begin, std::max(begin, (first + length) / huge_page)};
+  }
+
+  void set_resident(std::int64_t page_number, bool resident) {
+    const auto i = static_cast<std::size_t>(page_number);
+    if (i >= resident_.size()) resident_.resize(i + 1);
+    if (resident_[i] == resident) return;
+    resident_[i] = resident;
+    resident_bytes_ += resident ? huge_page : -huge_page;
+  }
+  // What is given out is about to be touched.
+  void touch(std::int64_t first, std::int64_t length) {
+    const std::int64_t end = (first + length + huge_page - 1) / huge_page;
+    for (std::int64_t i = first / huge_page; i < end; ++i) set_resident(i, true);
+  }
+
+  // Gives back pages of the largest holes, from their ends: new blocks are put at their beginnings.
+  void trim() {
+    const std::int64_t most = most_used_ + holes_kept(most_used_ - kept_);
+    for (auto hole = by_length_.rbegin(); hole != by_length_.rend(); ++hole) {
+      if (resident_bytes_ <= most) return;
+      const auto [length, first] = *hole;
+      auto [begin, end] = huge_pages_within(first, length);
+      const auto resident = [&](std::int64_t i) { return resident_[static_cast<std::size_t>(i)]; };
+      while (resident_bytes_ > most && begin < end) {
+        std::int64_t from = end;  // a run of resident pages
+        for (; from > begin && resident(from - 1) && resident_bytes_ > most; --from) {
+          set_resident(from - 1, false);
+        }
+        if (from < end) {
+          ::madvise(base_ + from * huge_page, static_cast<std::size_t>((end - from) * huge_page),
+                    MADV_DONTNEED);
+        }
+        end = from;
+        while (end > begin && !resident(end - 1)) --end;
+      }
+    }
+  }
+
   std::mutex mutex_;
   std::byte* base_ = nullptr;
   std::int64_t size_ = 0, top_ = 0, used_ = 0;
+  std::int64_t kept_ = 0, most_used_ = 0;  // when free memory was released; the most since then
+  std::vector<bool> resident_;             // huge pages that may be: touched, and not given back
+  std::int64_t resident_bytes_ = 0;
   std::map<std::int64_t, std::int64_t> free_;                  // first byte → length
   std::set<std::pair<std::int64_t, std::int64_t>> by_length_;  // length, first byte
 };

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "text/spaces.hpp"
+#include "weights/config.hpp"
 
 namespace reelmesh {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr std::int32_t pad = 0;
 constexpr std::int32_t end_of_text = 1;
 constexpr std::int32_t unknown = 2;
-constexpr std::int32_t sentinels = 100;
+constexpr std::int64_t usual_sentinels = 100, most_sentinels = 1 << 16;
 constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // T5's has 0.8 MB
 
 std::string read_model(const std::filesystem::path& path) {
@@ -37,6 +38,14 @@ std::string read_model(const std::filesystem::path& path) {
   return bytes;
 }
 
+std::int32_t sentinels_of(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "tokenizer_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return usual_sentinels;
+  return static_cast<std::int32_t>(
+      Config::read(path).get_int("extra_ids", usual_sentinels, 0, most_sentinels));
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
@@ -54,15 +63,16 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
             id < model->GetPieceSize() ? model->IdToPiece(id) : "missing", name);
     tokenizer.specials_.push_back({name, id, false});
   }
-  for (std::int32_t i = 0; i < sentinels; ++i) {
-    tokenizer.specials_.push_back(
-        {fmt::format("<extra_id_{}>", i), model->GetPieceSize() + sentinels - 1 - i, true});
+  tokenizer.sentinels_ = sentinels_of(folder);
+  for (std::int32_t i = 0; i < tokenizer.sentinels_; ++i) {
+    tokenizer.specials_.push_back({fmt::format("<extra_id_{}>", i),
+                                   model->GetPieceSize() + tokenizer.sentinels_ - 1 - i, true});
   }
   tokenizer.model_ = std::move(model);
   return tokenizer;
 }
 
-std::int64_t Tokenizer::vocabulary_size() const { return model_->GetPieceSize() + sentinels; }
+std::int64_t Tokenizer::vocabulary_size() const { return model_->GetPieceSize() + sentinels_; }
 
 /// No name begins within another one, so the first match is the only one.
 const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size_t at) const {
@@ -139,7 +149,7 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
       end_stretch();
       text.append(text.empty() ? "" : " ")
           .append(
-              specials_[static_cast<std::size_t>(3 + model_->GetPieceSize() + sentinels - 1 - id)]
+              specials_[static_cast<std::size_t>(3 + model_->GetPieceSize() + sentinels_ - 1 - id)]
                   .name);
     } else if (id <= unknown) {
       if (!after_special) stretch += ' ';

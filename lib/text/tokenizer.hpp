@@ -21,11 +21,13 @@ struct Encoded {
 };
 
 /// The tokenizer of T5: pieces of a sentencepiece model, with ids 0 <pad>, 1 </s>, 2 <unk>, and
-/// behind them 100 sentinels, of which <extra_id_0> has the highest id.
+/// behind them the sentinels, of which <extra_id_0> has the highest id: as many as
+/// tokenizer_config.json says (extra_ids), 100 where it does not.
 class Tokenizer {
  public:
-  /// Reads spiece.model in `folder`. Throws Error(no_input) when it is not there, and Error(data)
-  /// when it is damaged or not a model of T5's kind.
+  /// Reads spiece.model in `folder`, and tokenizer_config.json where there is one. Throws
+  /// Error(no_input) when the model is not there, and Error(data) when it is damaged or not of T5's
+  /// kind, or when extra_ids is not a number from 0 to 65536.
   static Tokenizer open(const std::filesystem::path& folder);
 
   /// Any bytes are taken; what is not UTF-8 becomes <unk>. `max_length` ≥ 1 counts </s>.
@@ -59,6 +61,7 @@ class Tokenizer {
 
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> model_;
   std::vector<Special> specials_;
+  std::int32_t sentinels_ = 0;
 };
 
 }  // namespace reelmesh

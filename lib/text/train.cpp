@@ -1,5 +1,6 @@
 #include "text/train.hpp"
 
+#include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
 #include <fstream>
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "text/tokenizer.hpp"
 
 namespace reelmesh {
 namespace {
@@ -148,7 +148,10 @@ void train_tokenizer(const std::filesystem::path& text_file, const std::filesyst
   require(trained.ok(), Status::data, "{}: no tokenizer of {} pieces can be made of it ({})",
           text_file.string(), vocab_size, trained.ToString());
   write(folder / "spiece.model", model);
-  const std::int64_t pieces = Tokenizer::open(folder).vocabulary_size() - sentinels;
+  sentencepiece::SentencePieceProcessor made;
+  const auto loaded = made.LoadFromSerializedProto(model);
+  expect(loaded.ok(), "sentencepiece: {}", loaded.ToString());
+  const std::int64_t pieces = made.GetPieceSize();
   write(folder / "added_tokens.json", added_tokens(pieces));
   write(folder / "special_tokens_map.json", special_tokens_map());
   write(folder / "tokenizer_config.json", tokenizer_config(pieces));

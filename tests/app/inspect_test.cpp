@@ -158,6 +158,21 @@ TEST_F(Inspect, MissingFoldersAre66) {
   EXPECT_EQ(inspect().status, 0);
 }
 
+TEST_F(Inspect, CountsTheSentinelsOfTheTokenizer) {
+  change_json("model/tokenizer/tokenizer_config.json", "extra_ids", 0);
+  const Outcome without = inspect();
+  EXPECT_EQ(without.status, 0) << without.text;
+  EXPECT_THAT(without.text, HasSubstr("tokenizer: T5Tokenizer\n  1,000 ids\n"));
+  change_json("model/tokenizer/tokenizer_config.json", "extra_ids", 40000);
+  const Outcome too_many = inspect();
+  EXPECT_EQ(too_many.status, 65);
+  EXPECT_THAT(too_many.text, HasSubstr("41,000 ids"));
+  change_json("model/tokenizer/tokenizer_config.json", "extra_ids", "many");
+  const Outcome wrong = inspect();
+  EXPECT_EQ(wrong.status, 65);
+  EXPECT_THAT(wrong.text, HasSubstr("tokenizer_config.json: 'extra_ids' is \"many\""));
+}
+
 TEST_F(Inspect, DamagedFilesAre65AndTheOthersAreStillShown) {
   const fs::path weights = "model/transformer/diffusion_pytorch_model.safetensors";
   fs::resize_file(weights, fs::file_size(weights) - 1);

@@ -2,6 +2,7 @@
 families."""
 
 import json
+import shutil
 
 import opensora_test
 import support
@@ -42,6 +43,26 @@ class TokenIds(Scratch):
                     for array in ("token_ids", "latents", "video", "prompt_embeds"):
                         self.assertEqual(clip[array].tobytes(), text[array].tobytes(), array)
                     self.assertEqual(clip["attributes"]["prompt"], name)
+
+    def test_a_tokenizer_may_have_other_sentinels_than_100(self):
+        reference = support.Reference("sincos")
+        tokenizer = self.folder / "tokenizer"
+        shutil.copytree(reference.model / "tokenizer", tokenizer)
+        config = json.loads((tokenizer / "tokenizer_config.json").read_text())
+        options = self.options(reference, "out", [{"prompt": "a fox <extra_id_0>"}]) | {
+            "model.tokenizer": tokenizer, "output.if-exists": "replace"}
+        ids = {}
+        for sentinels in (100, 0):  # behind 250 pieces
+            (tokenizer / "tokenizer_config.json").write_text(
+                json.dumps(config | {"extra_ids": sentinels}))
+            ids[sentinels] = read_clip(self.make(options), 0)["token_ids"].tolist()
+        self.assertEqual(max(ids[100]), 349)
+        self.assertLess(max(ids[0]), 250)
+        (tokenizer / "tokenizer_config.json").write_text(json.dumps(config | {"extra_ids": 103}))
+        outcome = run(options)
+        self.assertEqual(outcome.status, 65, outcome)
+        self.assertIn("the tokenizer has 353 ids and the text encoder's embedding 352 rows",
+                      outcome.lines(ERROR)[0])
 
     def test_a_line_is_cleaned_or_not(self):
         reference = opensora_test.Reference("v1_0")

@@ -17,7 +17,7 @@ KNOWS = {
     "comm": "base tensor",
     "layout": "base tensor ops comm",
     "weights": "base tensor",
-    "text": "base",
+    "text": "base weights",
     "sampler": "base tensor",
     # Layers say what must be whole, never who is where: ranks are the business of layout.
     "models": "base tensor ops layout weights sampler",

@@ -11,37 +11,63 @@
 #include "opensora/reference.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
+#include "ops/packing.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh {
 namespace {
 
-class Held : public ::testing::TestWithParam<DType> {
+// Types of the tensors and whether products of 16-bit numbers are preferred. ctest runs these tests
+// with oneDNN restricted to older instructions as well (tests/CMakeLists.txt).
+struct Types {
+  DType tensors;
+  bool narrow_products;
+};
+
+class Held : public ::testing::TestWithParam<Types> {
  protected:
-  Precision precision_{GetParam(), ops::compute_dtype(GetParam())};
+  ~Held() override { ops::prefer_bfloat16_products(false); }
+
+  DType dtype() const { return GetParam().tensors; }
+  Precision precision_{GetParam().tensors, products()};
 
   // Layers' own count leaves out norms and tables, and tiny layers are filled up more or less as
   // they stand together; layers of released widths are exact (below).
   void expect_close(std::int64_t said, std::int64_t held) const {
     EXPECT_NEAR(double(said), double(held), 0.15 * double(held));
   }
+
+ private:
+  static DType products() {  // with the preference set for the whole test
+    ops::prefer_bfloat16_products(GetParam().narrow_products);
+    return ops::compute_dtype(GetParam().tensors);
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Types, Held, ::testing::Values(DType::float32, DType::bfloat16),
-                         [](const auto& type) { return std::string(name_of(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, Held,
+                         ::testing::Values(Types{DType::float32, false},
+                                           Types{DType::bfloat16, false},
+                                           Types{DType::bfloat16, true}),
+                         [](const auto& type) {
+                           return std::string(name_of(type.param.tensors)) +
+                                  (type.param.narrow_products ? "_products" : "");
+                         });
 
 TEST_P(Held, LayersOfReleasedWidths) {
   const std::pair<std::int64_t, std::int64_t> widths[] = {
       {1152, 1152}, {1152, 2304}, {4608, 1152}, {4096, 12288}, {10240, 4096},
       {1920, 1920}, {512, 11520}, {64, 3072},   {16, 1152},    {1152, 32}};
   for (const auto& [in, out] : widths) {
-    const ops::Linear layer(ops::WeightRows{
-        in, out, GetParam(), [](std::int64_t, std::int64_t, void*, std::int64_t) {}});
+    const ops::Linear layer(
+        ops::WeightRows{in, out, dtype(), [](std::int64_t, std::int64_t, void*, std::int64_t) {}});
     EXPECT_EQ(weight_bytes({{"layer.weight", {out, in}}}, precision_), layer.bytes())
         << in << " to " << out;
   }
-  for (const Shape& shape : {Shape{512, 512, 3, 3}, {3, 128, 3, 3}, {512, 16, 3, 3, 3}}) {
-    const ops::Convolution layer(Tensor::zeros(shape, GetParam()),
-                                 Tensor::zeros({shape[0]}, GetParam()));
+  for (const Shape& shape : {Shape{512, 512, 3, 3},
+                             {3, 128, 3, 3},
+                             {512, 16, 3, 3, 3},
+                             {128, 256, 3, 3, 3},
+                             {3, 128, 3, 3, 3}}) {
+    const ops::Convolution layer(Tensor::zeros(shape, dtype()), Tensor::zeros({shape[0]}, dtype()));
     EXPECT_EQ(weight_bytes({{"layer.weight", shape}, {"layer.bias", {shape[0]}}}, precision_),
               layer.bytes())
         << to_string(shape);
@@ -49,14 +75,71 @@ TEST_P(Held, LayersOfReleasedWidths) {
 }
 
 TEST_P(Held, PackedKeysAndValues) {
-  for (const std::int64_t keys : {15, 16, 64, 120, 256, 512}) {
+  const DType products = precision_.products;
+  const auto packed = [&](std::int64_t k, std::int64_t n) {
+    return ops::TileProduct(64, n, k, products).packed_elements() * size_of(products);
+  };
+  for (const std::int64_t keys : {15, 16, 64, 120, 256, 368, 512, 1000}) {
     for (const std::int64_t channels : {64, 72}) {
-      EXPECT_EQ(packed_bytes(channels, keys, precision_.products),
-                ops::TileProduct(64, keys, channels, precision_.products).packed_elements() *
-                    size_of(precision_.products))
+      const std::int64_t blocks = (keys + 511) / 512, rest = keys % 512;
+      std::int64_t of_keys = 0, of_values = 0;
+      for (const std::int64_t n : {keys >= 512 ? 512 : rest, rest > 0 ? rest : 512}) {
+        of_keys = std::max(of_keys, packed(channels, n));
+        of_values = std::max(of_values, packed(n, channels));
+      }
+      EXPECT_EQ(
+          ops::packed_attention_bytes(keys, channels, products, ops::PackedFor::this_processor),
+          blocks * (of_keys + of_values))
           << keys << " keys of " << channels;
     }
   }
+}
+
+// What is planned for processors that cannot be asked is enough on this one, and little more.
+TEST_P(Held, OnAnyProcessorEnoughForThisOne) {
+  const DType products = precision_.products;
+  for (const std::int64_t n : {16, 24, 32, 48, 64, 96, 160, 176, 192}) {
+    for (const std::int64_t k : {15, 64, 72, 512, 1152, 1920, 4096, 10240}) {
+      const auto bytes = [&](ops::PackedFor target) {
+        return ops::packed_matrix_bytes(k, n, products, target);
+      };
+      EXPECT_GE(bytes(ops::PackedFor::any_processor), bytes(ops::PackedFor::this_processor))
+          << k << " x " << n;
+      EXPECT_GE(bytes(ops::PackedFor::any_processor), k * n * size_of(products));
+    }
+  }
+  for (const Shape& shape : {Shape{512, 512, 3, 3}, {3, 128, 3, 3}, {512, 16, 3, 3, 3}}) {
+    const auto bytes = [&](ops::PackedFor target) {
+      return ops::packed_convolution_bytes(shape, products, target);
+    };
+    EXPECT_GE(bytes(ops::PackedFor::any_processor), bytes(ops::PackedFor::this_processor))
+        << to_string(shape);
+  }
+  Precision anywhere = precision_;
+  anywhere.packed_for = ops::PackedFor::any_processor;
+  T5Config xxl;
+  xxl.d_model = 4096;
+  xxl.d_ff = 10240;
+  xxl.num_layers = 24;
+  xxl.num_heads = 64;
+  const auto here = double(weight_bytes(t5_tensors(xxl), precision_));
+  const auto there = double(weight_bytes(t5_tensors(xxl), anywhere));
+  EXPECT_GE(there, here);
+  EXPECT_LT(there, 1.03 * here);
+}
+
+// Products of a type that is not computed in here cannot be asked for.
+TEST(PackedSizes, OfTypesThatAreNotComputedInHereAreTheLargest) {
+  if (ops::compute_dtype(DType::bfloat16) == DType::bfloat16) GTEST_SKIP() << "it is, here";
+  for (const std::int64_t n : {64, 192}) {
+    const auto bytes = [&](ops::PackedFor target) {
+      return ops::packed_matrix_bytes(10240, n, DType::bfloat16, target);
+    };
+    EXPECT_EQ(bytes(ops::PackedFor::this_processor), bytes(ops::PackedFor::any_processor));
+  }
+  // 64 columns may lie in two blocks of 48.
+  EXPECT_EQ(ops::packed_matrix_bytes(10240, 64, DType::bfloat16, ops::PackedFor::any_processor),
+            10240 * 96 * 2);
 }
 
 TEST_P(Held, AttentionWithinFramesAndAlongTime) {
@@ -66,8 +149,8 @@ TEST_P(Held, AttentionWithinFramesAndAlongTime) {
   // Sequences, tokens of each, batch: of 16 frames of 16 x 16 tokens and 2 branches.
   for (const auto& [sequences, tokens, batch] :
        std::vector<std::array<std::int64_t, 3>>{{16, 256, 2}, {1, 16, 512}}) {
-    const Tensor q = Tensor::zeros({sequences * tokens, batch, 16, 72}, GetParam());
-    const Tensor kv = Tensor::zeros({sequences * tokens, batch, 2, 16, 72}, GetParam());
+    const Tensor q = Tensor::zeros({sequences * tokens, batch, 16, 72}, dtype());
+    const Tensor kv = Tensor::zeros({sequences * tokens, batch, 2, 16, 72}, dtype());
     const auto needed = [](const auto& work) {
       release_free_memory();
       const std::int64_t before = host_memory_now().range;
@@ -92,12 +175,12 @@ TEST_P(Held, CogVideoX) {
       return Checkpoint::open(r.folder / part, stem);
     };
     const T5Layers t5(open("text_encoder", "model"), r.t5, {0, r.t5.num_layers, true, true},
-                      GetParam());
+                      dtype());
     expect_close(weight_bytes(t5_tensors(r.t5), precision_), t5.bytes());
     const CogVideoXTransformer transformer(open("transformer", "diffusion_pytorch_model"),
-                                           r.transformer, GetParam());
+                                           r.transformer, dtype());
     expect_close(weight_bytes(cogvideox_tensors(r.transformer), precision_), transformer.bytes());
-    const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), r.vae, GetParam());
+    const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), r.vae, dtype());
     expect_close(weight_bytes(cogvideox_decoder_tensors(r.vae), precision_), decoder.bytes());
   }
 }
@@ -106,11 +189,11 @@ TEST_P(Held, OpenSora) {
   for (const char* kind : {"v1_0", "v1_2"}) {
     const test::OpenSoraReference r(kind);
     const STDiT transformer(Checkpoint::open(r.folder / "transformer", "diffusion_pytorch_model"),
-                            r.transformer, GetParam());
+                            r.transformer, dtype());
     expect_close(weight_bytes(stdit_tensors(r.transformer), precision_), transformer.bytes());
     const auto vae = OpenSoraVaeConfig::read(Config::read(r.folder / "vae" / "config.json"));
     const OpenSoraDecoder decoder(Checkpoint::open(r.folder / "vae", "diffusion_pytorch_model"),
-                                  vae, GetParam());
+                                  vae, dtype());
     expect_close(weight_bytes(open_sora_decoder_tensors(vae), precision_), decoder.bytes());
   }
 }

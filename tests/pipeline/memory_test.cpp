@@ -14,7 +14,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::int64_t gib = std::int64_t{1} << 30;
-const Precision bf16{DType::bfloat16, DType::bfloat16}, f32{DType::float32, DType::float32};
+// The same figures on all processors that run this.
+constexpr auto any = ops::PackedFor::any_processor;
+const Precision bf16{DType::bfloat16, DType::bfloat16, false, any},
+    f32{DType::float32, DType::float32, false, any};
 
 T5Config t5_xxl() {
   T5Config c;
@@ -53,7 +56,8 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
       EXPECT_NEAR(double(rank.denoise.weights), 760e6 * double(precision.size()), 20e6);
       EXPECT_NEAR(double(rank.decode.weights), 49.5e6 * double(precision.size()), 2e6);
     }
-    EXPECT_NEAR(double(text), 4762e6 * double(precision.size()), 20e6);
+    // Of 4096 columns the last 64 may be filled up to 96.
+    EXPECT_NEAR(double(text), 4789e6 * double(precision.size()), 20e6);
     EXPECT_EQ(what_is_over(memory), "");
     EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 1-3 "));
     EXPECT_THAT(describe(memory), HasSubstr(" of 16.00 GiB (text "));
@@ -64,12 +68,12 @@ TEST(Memory, OneRankOf8GiBIsTooSmall) {
   const MemoryPlan memory = open_sora(1, {8 * gib}, bf16).memory;
   EXPECT_FALSE(memory.fits());
   const std::string over = what_is_over(memory);
-  EXPECT_THAT(over, HasSubstr("rank 0 needs 8.9"));
+  EXPECT_THAT(over, HasSubstr("rank 0 needs 9.0"));
   EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
   EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
   EXPECT_TRUE(open_sora(2, {8 * gib}, bf16).memory.fits());
   EXPECT_FALSE(open_sora(2, {8 * gib}, f32).memory.fits());
-  EXPECT_TRUE(open_sora(1, {9 * gib}, bf16).memory.fits());
+  EXPECT_TRUE(open_sora(1, {9 * gib + gib / 8}, bf16).memory.fits());
 }
 
 // One GPU, 49 frames of 480 x 720, guidance, T5-XXL.

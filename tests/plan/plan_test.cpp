@@ -76,6 +76,18 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
       Status::unavailable, [&] { assign_roles(request, 4); }, "need 5 ranks");
 }
 
+TEST(Roles, IdleRanksAreNamedInOneSentence) {
+  const auto idle = [](const std::vector<RankRange>& denoise, int ranks) {
+    return describe_idle({Mode::phased, {0, 1}, denoise, {0, 2}}, ranks);
+  };
+  EXPECT_EQ(idle({{0, 3}}, 3), "");
+  EXPECT_EQ(idle({{0, 3}}, 4), "rank 3 has nothing to do in this layout");
+  EXPECT_EQ(idle({{0, 3}}, 5), "ranks 3-4 have nothing to do in this layout");
+  EXPECT_EQ(idle({{0, 3}, {6, 1}}, 8), "ranks 3-5 and 7 have nothing to do in this layout");
+  EXPECT_EQ(idle({{0, 3}, {4, 1}, {6, 10}}, 4096),
+            "ranks 3, 5 and 16-4095 have nothing to do in this layout");
+}
+
 TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
   ParallelRequest request;
   request.cfg = 2;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
@@ -78,6 +79,57 @@ TEST_F(Memory, FreeMemoryGoesBack) {
   EXPECT_EQ(range(), 8 * mebibyte);
   release_free_memory();
   EXPECT_EQ(range(), 0);
+}
+
+// Bytes of this process; what is not of the range hardly changes in a test.
+std::int64_t resident() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t all = 0, pages = 0;
+  file >> all >> pages;
+  return pages * 4096;
+}
+
+TEST_F(Memory, PagesOfHolesAreGivenBack) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer has memory of its own for each block";
+#endif
+  const std::int64_t resident_before = resident();
+  std::int64_t most = 0;
+  const auto touched = [&](std::int64_t bytes) {
+    auto block = host_memory(bytes);
+    std::fill_n(static_cast<char*>(block.get()), bytes, 'x');
+    most = std::max(most, used());
+    EXPECT_LT(resident() - resident_before, most + holes_kept(most) + 8 * mebibyte);
+    return block;
+  };
+  std::vector<std::shared_ptr<void>> blocks, walls, larger;
+  for (int i = 0; i < 6; ++i) {
+    blocks.push_back(touched(40 * mebibyte));
+    walls.push_back(touched(mebibyte));
+  }
+  blocks.clear();
+  // They fit into none of the six holes.
+  for (int i = 0; i < 3; ++i) larger.push_back(touched(60 * mebibyte));
+  EXPECT_EQ(used(), 186 * mebibyte);
+  EXPECT_EQ(range(), 426 * mebibyte);
+  // In the holes, whose pages come back in the place of others'.
+  for (int i = 0; i < 6; ++i) blocks.push_back(touched(10 * mebibyte));
+  EXPECT_EQ(range(), 426 * mebibyte);
+  for (const auto& wall : walls) {
+    const char* data = static_cast<const char*>(wall.get());
+    EXPECT_EQ(std::count(data, data + mebibyte, 'x'), mebibyte);
+  }
+}
+
+TEST_F(Memory, HolesThatAreSmallStayResident) {
+  const auto wall = host_memory(mebibyte);
+  auto block = host_memory(20 * mebibyte);
+  const auto end = host_memory(mebibyte);
+  char* data = static_cast<char*>(block.get());
+  std::fill_n(data, 20 * mebibyte, 'x');
+  block.reset();
+  const auto other = host_memory(24 * mebibyte);
+  EXPECT_EQ(data[10 * mebibyte], 'x');  // not cleared by the operating system
 }
 
 TEST_F(Memory, SmallBlocksAndWhatDoesNotFitAreNotOfTheRange) {

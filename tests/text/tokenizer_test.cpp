@@ -129,6 +129,54 @@ TEST(Tokenizer, SaysWhichWordsAreCut) {
   EXPECT_FALSE(tokenizer.encode(text, whole - 2).cut.empty());
 }
 
+// As T5Tokenizer: extra_ids of tokenizer_config.json, 100 where the file or the key is missing.
+TEST(Tokenizer, HasAsManySentinelsAsItsConfigSays) {
+  const Folder folder;
+  std::filesystem::copy(data / "spiece.model", folder.path());
+  const std::filesystem::path config = folder.path() / "tokenizer_config.json";
+  const auto open = [&] { return Tokenizer::open(folder.path()); };
+  EXPECT_EQ(open().vocabulary_size(), 1100);
+  for (const char* usual : {"{}", R"({"legacy": true})", R"({"extra_ids": null})"}) {
+    write(config, usual);
+    EXPECT_EQ(open().vocabulary_size(), 1100) << usual;
+  }
+
+  write(config, R"({"extra_ids": 3})");
+  const Tokenizer three = open();
+  EXPECT_EQ(three.vocabulary_size(), 1003);
+  EXPECT_THAT(three.encode("<extra_id_0> <extra_id_2>", 3).ids, ElementsAre(1002, 1000, 1));
+  EXPECT_EQ(three.encode("a fox <extra_id_1> and a wolf", 4).cut, "<extra_id_1> and a wolf");
+
+  // Names of sentinels that are not there are a text like others.
+  write(config, R"({"extra_ids": 0})");
+  const Tokenizer none = open();
+  EXPECT_EQ(none.vocabulary_size(), 1000);
+  const Tokenizer usual = Tokenizer::open(data);
+  EXPECT_EQ(none.encode("a <extra_id_100> fox", 40).ids,
+            usual.encode("a <extra_id_100> fox", 40).ids);
+  const Encoded text = none.encode("<extra_id_0>", 40);
+  EXPECT_GT(text.kept, 5);
+  for (const std::int32_t id : text.ids) EXPECT_LT(id, 1000);
+  expect_error(Status::usage, "expected 0 to 999", [&] {
+    (void)none.accept({1000, 1}, 5, "line 1");
+  });
+}
+
+TEST(Tokenizer, RefusesANumberOfSentinelsThatIsNone) {
+  const Folder folder;
+  std::filesystem::copy(data / "spiece.model", folder.path());
+  const std::filesystem::path config = folder.path() / "tokenizer_config.json";
+  for (const char* wrong : {R"("100")", "-1", "1.5", "65537", "18446744073709551615", "[100]"}) {
+    write(config, std::string(R"({"extra_ids": )") + wrong + "}");
+    expect_error(Status::data, config.string() + ": 'extra_ids' is " + wrong,
+                 [&] { Tokenizer::open(folder.path()); });
+  }
+  for (const char* damaged : {"", "[]", "{\"extra_ids\": 1"}) {
+    write(config, damaged);
+    expect_error(Status::data, config.string(), [&] { Tokenizer::open(folder.path()); });
+  }
+}
+
 TEST(Tokenizer, TakesAnyBytes) {
   const Tokenizer tokenizer = Tokenizer::open(data);
   std::mt19937 random(1);

@@ -30,33 +30,26 @@ Matrix matrix_of(const Shape& shape) {
   return {shape[0], shape[0] == 0 ? 0 : numel(shape) / shape[0]};
 }
 
-// In the type of the tensors, in the order of the products' weights.
 std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
   if (precision.on_gpu) return m.out * m.in * precision.size();
-  constexpr std::int64_t tile = 192;
-  const std::int64_t tiles = std::max<std::int64_t>(1, (m.out + tile - 1) / tile);
-  const std::int64_t width = up_to((m.out + tiles - 1) / tiles, 16);
-  std::int64_t bytes = 0;
-  for (std::int64_t column = 0; column < m.out; column += width) {
-    bytes += packed_bytes(m.in, std::min(width, m.out - column), precision.products) /
-             size_of(precision.products) * precision.size();
-  }
-  return bytes;
+  return ops::packed_linear_bytes(m.in, m.out, precision.tensors, precision.products,
+                                  precision.packed_for);
 }
 
 // Taps and channels, the latter filled up.
-std::int64_t convolution_bytes(const Shape& shape, const Precision& precision) {
+std::int64_t plain_convolution_bytes(const Shape& shape, const Precision& precision) {
   const std::int64_t taps = numel(shape) / (shape[0] * shape[1]),
                      multiple = precision.on_gpu ? 8 : 16;
   return up_to(shape[0], multiple) * up_to(shape[1], multiple) * taps * size_of(precision.products);
 }
 
-}  // namespace
-
-std::int64_t packed_bytes(std::int64_t k, std::int64_t n, DType products) {
-  const std::int64_t size = size_of(products);
-  return up_to(k * size, 64) * up_to(n, 64);
+std::int64_t convolution_bytes(const Shape& shape, const Precision& precision) {
+  return precision.on_gpu
+             ? plain_convolution_bytes(shape, precision)
+             : ops::packed_convolution_bytes(shape, precision.products, precision.packed_for);
 }
+
+}  // namespace
 
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   std::int64_t bytes = 0;
@@ -84,8 +77,9 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
   for (const auto& [name, shape] : tensors) {
     if (kind_of(name, shape) != Kind::convolution) continue;
     // As read, filled up, and between them in the type of the products.
-    most = std::max(most, numel(shape) * precision.size() +
-                              convolution_bytes(shape, precision) * (precision.converts() ? 2 : 1));
+    most =
+        std::max(most, numel(shape) * precision.size() + plain_convolution_bytes(shape, precision) *
+                                                             (precision.converts() ? 2 : 1));
   }
   return most;
 }
@@ -114,10 +108,6 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
 }
 
 std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {
-  constexpr std::int64_t block = ops::Attention::block_keys;
-  const std::int64_t blocks = (s.keys + block - 1) / block, of_block = std::min(s.keys, block);
-  const std::int64_t packed = packed_bytes(s.channels, of_block, precision.products) +
-                              packed_bytes(of_block, s.channels, precision.products);
   const std::int64_t values = s.queries * s.pairs * s.channels;
   // Sums are float32, and are the result themselves where that is float32 too.
   const std::int64_t sums = values * size_of(DType::float32);
@@ -126,7 +116,9 @@ std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision
   const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
   if (precision.on_gpu) return sums + result + softmax;
   const std::int64_t kept = s.at_once ? values * precision.size() : sums + result + softmax;
-  return kept + ops::Attention::pairs_packed(s.pairs, blocks * packed) * blocks * packed;
+  const std::int64_t packed =
+      ops::packed_attention_bytes(s.keys, s.channels, precision.products, precision.packed_for);
+  return kept + ops::Attention::pairs_packed(s.pairs, packed) * packed;
 }
 
 }  // namespace reelmesh

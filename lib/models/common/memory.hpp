@@ -1,6 +1,7 @@
 #pragma once
 // What layers hold in memory and need while they run, from shapes alone: for plans, before anything
 // is loaded. Each rule follows the code that it stands for; tests compare both.
+#include "ops/packing.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/checkpoint.hpp"
 
@@ -13,17 +14,15 @@ struct Precision {
   DType products = DType::float32;
   /// Weights lie there as they are in files, and nothing is packed.
   bool on_gpu = false;
+  /// Whose packing, where weights are packed.
+  ops::PackedFor packed_for = ops::PackedFor::this_processor;
 
   std::int64_t size() const { return size_of(tensors); }
   bool converts() const { return tensors != products; }
 };
 
-/// Bytes of a matrix [k, n] as oneDNN packs it for processors with AVX-512: k filled up to 64
-/// bytes, n to 64 columns. On others it takes no more.
-std::int64_t packed_bytes(std::int64_t k, std::int64_t n, DType products);
-
-/// Bytes that the layers of these tensors hold: matrices in tiles of ops::Linear, convolutions (in
-/// the type of the products) with channels in sixteens, biases and norms as float32; tables and
+/// Bytes that the layers of these tensors hold: matrices as ops::Linear packs them, convolutions as
+/// ops::Convolution does, in the type of the products, biases and norms as float32; tables and
 /// embeddings as they are. On a GPU matrices as they are, and convolutions with channels in eights.
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
