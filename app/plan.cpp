@@ -99,29 +99,28 @@ json as_json(const JobPlan& planned) {
   json ranks = json::array();
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const Row row{planned, rank};
-    ranks.push_back(
-        {{"rank", rank},
-         {"launched_rank", plan.launched[row.place()]},
-         {"node", plan.node[row.place()]},
-         {"role", plan.roles.of(rank)},
-         {"text_layers", row.text_layers()},
-         {"tokens", as_json(row.tokens())},
-         {"text_tokens", as_json(row.text_tokens())},
-         {"decodes", as_json(row.decodes())},
-         {"step_sent_bytes", row.cost().step.sent_bytes},
-         {"step_flops", row.cost().step.flops},
-         {"memory",
-          {{"peak", memory.peak(rank)},
-           {"limit", memory.limits.empty() ? json() : json(memory.limits[row.place()])},
-           {"text", memory.text(rank)},
-           {"denoise", memory.denoise(rank)},
-           {"decode", memory.decode(rank)},
-           {"parts",
-            {{"program", memory.program},
-             {"queue", row.memory().embeddings},
-             {"text", as_json(row.memory().text)},
-             {"denoise", as_json(row.memory().denoise)},
-             {"decode", as_json(row.memory().decode)}}}}}});
+    ranks.push_back({{"rank", rank},
+                     {"launched_rank", plan.launched[row.place()]},
+                     {"node", plan.node[row.place()]},
+                     {"role", plan.roles.of(rank)},
+                     {"text_layers", row.text_layers()},
+                     {"tokens", as_json(row.tokens())},
+                     {"text_tokens", as_json(row.text_tokens())},
+                     {"decodes", as_json(row.decodes())},
+                     {"step_sent_bytes", row.cost().step.sent_bytes},
+                     {"step_flops", row.cost().step.flops},
+                     {"memory",
+                      {{"peak", memory.peak(rank)},
+                       {"limit", memory.limits.empty() ? json() : json(memory.limits[row.place()])},
+                       {"text", memory.text(rank)},
+                       {"denoise", memory.denoise(rank)},
+                       {"decode", memory.decode(rank)},
+                       {"parts",
+                        {{"program", memory.program},
+                         {"queue", row.memory().embeddings},
+                         {"text", as_json(row.memory().text)},
+                         {"denoise", as_json(row.memory().denoise)},
+                         {"decode", as_json(row.memory().decode)}}}}}});
   }
   const auto range = [](const RankRange& r) {
     return json{{"first", r.first}, {"count", r.count}};
@@ -156,9 +155,9 @@ Status plan_command(int argc, const char* const* argv) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     node_of.push_back(rank / options.ranks_per_node);
   }
-  const pipeline::Conditions conditions = pipeline::conditions_of(
-      job, options.ranks, job.threads.value_or(1), std::move(node_of),
-      ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+  const pipeline::Conditions conditions =
+      pipeline::conditions_of(job, options.ranks, job.threads.value_or(1), std::move(node_of),
+                              ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   pipeline::Family::open(job.model)->check_weights();
   const JobPlan planned = pipeline::plan_job(job, conditions);
   pipeline::require_fit(job, planned, conditions);

@@ -42,8 +42,8 @@ class Progress {
   std::string unit_;
   Output output_;
   std::int64_t done_ = 0;
-  double start_ = 0;  ///< later by the time of all pauses
-  double shown_ = 0;  ///< when the last line was shown
+  double start_ = 0;              ///< later by the time of all pauses
+  double shown_ = 0;              ///< when the last line was shown
   std::optional<double> paused_;  ///< since when
 };
 

@@ -31,7 +31,8 @@ struct DenoiseLayout {
   int branch_rank(int rank) const { return rank % mesh.branch_ranks(); }
 
   /// Text embeddings [token, branch, channel] over all ranks of the group: with joint attention cut
-  /// as `text` is and, with cfg 2, by branches; otherwise whole on every rank. tokens: of this text.
+  /// as `text` is and, with cfg 2, by branches; otherwise whole on every rank. tokens: of this
+  /// text.
   Layout conditioning(std::int64_t tokens, std::int64_t branches, std::int64_t channels) const;
 };
 

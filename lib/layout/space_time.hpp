@@ -14,10 +14,10 @@ namespace reelmesh {
 /// frames are cut into rows as well, and spatial attention divides a frame's heads among the ranks
 /// that share the frame.
 struct SpaceTime {
-  Layout tokens;                ///< [frame, row, column]: frames (and rows) cut; also the latents'
-  Layout spatial;               ///< [frame, token of the frame]: the same boxes
-  Layout temporal;              ///< [frame, token of the frame]: tokens of the frame cut
-  int row_parts = 1;            ///< ranks that share a frame
+  Layout tokens;      ///< [frame, row, column]: frames (and rows) cut; also the latents'
+  Layout spatial;     ///< [frame, token of the frame]: the same boxes
+  Layout temporal;    ///< [frame, token of the frame]: tokens of the frame cut
+  int row_parts = 1;  ///< ranks that share a frame
   /// [frame, token of the frame, head], before and after the relayout by which ranks that share
   /// frames divide their heads.
   struct ByHeads {

@@ -62,7 +62,8 @@ StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, 
   const Box &frames = l.spatial.box(rank), &places = l.temporal.box(rank);
   const double d = number(w.channels());
   const double in_frames = number(frames.numel()), in_places = number(places.numel());
-  // Queries, keys, values and output of either attention; of the one to the text queries and output.
+  // Queries, keys, values and output of either attention; of the one to the text queries and
+  // output.
   const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
   const double products =
       2 * (in_frames * attention + in_places * (attention + number(w.mlps) * (text + mlp)));
@@ -140,10 +141,12 @@ GroupCost cost_of_group(const DenoiseWorkload& w, const DenoiseLayout& layout,
 
 std::string to_string(const GroupCost& cost) {
   const std::string work =
-      cost.min_work > 0 ? fmt::format("the busiest rank has {:.2f} times the work of the least busy",
-                                      cost.max_work / cost.min_work)
-                        : "some ranks have no work";
-  return fmt::format("{}, a rank sends up to {} a step", work, format_bytes(number(cost.max_bytes)));
+      cost.min_work > 0
+          ? fmt::format("the busiest rank has {:.2f} times the work of the least busy",
+                        cost.max_work / cost.min_work)
+          : "some ranks have no work";
+  return fmt::format("{}, a rank sends up to {} a step", work,
+                     format_bytes(number(cost.max_bytes)));
 }
 
 // Of the two ranks that have the same boxes in both halves of the group, the smaller weight.

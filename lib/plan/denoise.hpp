@@ -13,9 +13,9 @@ struct StepCost {
 
 /// An exchange that every step makes several times.
 struct StepExchange {
-  std::string name;               ///< "frames -> places"
-  std::int64_t times = 0;         ///< in a step
-  std::int64_t largest_bytes = 0; ///< sent by the rank that sends most, each time
+  std::string name;                ///< "frames -> places"
+  std::int64_t times = 0;          ///< in a step
+  std::int64_t largest_bytes = 0;  ///< sent by the rank that sends most, each time
 };
 
 struct ChosenLayout {
@@ -26,13 +26,13 @@ struct ChosenLayout {
 
 /// The layout of a clip over `ranks` ranks, a multiple of the sizes asked for.
 ///
-/// Joint attention: with two branches of guidance and an even number of ranks, cfg is 2 unless asked
-/// otherwise, since it exchanges once a step where the other axes exchange in every layer. Of the
-/// meshes ring × Ulysses that remain, those are preferred whose busiest rank has at most 1.1 times
-/// the work of the least busy one; of these the one with the lowest cost is taken: operations of the
-/// busiest rank, and bytes of the rank that sends most at flops_per_byte. A clip of one branch has
-/// no use for cfg: its ranks go to the ring. With unequal weights tokens are cut in proportion to
-/// them and time stands for work; heads are not, so a ring is more even then.
+/// Joint attention: with two branches of guidance and an even number of ranks, cfg is 2 unless
+/// asked otherwise, since it exchanges once a step where the other axes exchange in every layer. Of
+/// the meshes ring × Ulysses that remain, those are preferred whose busiest rank has at most 1.1
+/// times the work of the least busy one; of these the one with the lowest cost is taken: operations
+/// of the busiest rank, and bytes of the rank that sends most at flops_per_byte. A clip of one
+/// branch has no use for cfg: its ranks go to the ring. With unequal weights tokens are cut in
+/// proportion to them and time stands for work; heads are not, so a ring is more even then.
 ///
 /// Space-time attention: frames are cut while there are as many frames as ranks, otherwise frames
 /// and rows, by the grid with the smallest makespan; Shard can ask for frames, rows or a grid.

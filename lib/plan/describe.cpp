@@ -48,15 +48,14 @@ std::string describe(const Plan& plan, std::size_t size) {
     text += fmt::format("tokens [frame, row, column] {}\n", shown(layout.tokens));
     text += fmt::format("text tokens {}\n", shown(layout.text));
   } else {
-    text += fmt::format("tokens for spatial attention [frame, row, column] {}\n",
-                        shown(layout.tokens));
+    text +=
+        fmt::format("tokens for spatial attention [frame, row, column] {}\n", shown(layout.tokens));
     text += fmt::format("tokens for temporal attention [frame, place] {}\n",
                         shown(layout.space_time->temporal));
   }
   for (const StepExchange& exchange : clip.exchanges) {
     text += fmt::format("{}: {} times a step, at most {} from a rank each time\n", exchange.name,
-                        exchange.times,
-                        format_bytes(static_cast<double>(exchange.largest_bytes)));
+                        exchange.times, format_bytes(static_cast<double>(exchange.largest_bytes)));
   }
   if (!plan.rank_weights.empty()) {
     text += fmt::format("speeds: {}\n", fmt::join(plan.rank_weights, ", "));

@@ -31,12 +31,12 @@ struct PerRank {
 
 struct PlanMachine {
   int ranks = 1;
-  int threads = 1;                            ///< of the rank that has most
-  std::int64_t program = program_bytes;       ///< of each rank
-  bool embeddings_on_host = true;             ///< those that wait take the memory that is planned
-  std::vector<int> node_of;                   ///< of each launched rank; empty: one node
-  PerRank<double> rank_weights;               ///< relative speeds; none: equal
-  PerRank<std::int64_t> memory_limits;        ///< bytes; none: no limit
+  int threads = 1;                       ///< of the rank that has most
+  std::int64_t program = program_bytes;  ///< of each rank
+  bool embeddings_on_host = true;        ///< those that wait take the memory that is planned
+  std::vector<int> node_of;              ///< of each launched rank; empty: one node
+  PerRank<double> rank_weights;          ///< relative speeds; none: equal
+  PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit
 };
 
 }  // namespace reelmesh

@@ -57,9 +57,9 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
   std::iota(launched.begin(), launched.end(), 0);
   if (machine.node_of.empty() || order == Order::rank) return launched;
   const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
-  return order_by_node(machine.node_of, close_ranks(plan.roles.denoise,
-                                                    {mesh.branch_ranks(), mesh.ulysses},
-                                                    machine.node_of));
+  return order_by_node(
+      machine.node_of,
+      close_ranks(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses}, machine.node_of));
 }
 
 // The layouts follow the weights of the places, and the places follow the layouts: where weights
@@ -124,7 +124,7 @@ void foresee_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
     more.weights += mine.weights;
     keep_larger(mine, more);
   }
-  const std::int64_t waiting = !machine.embeddings_on_host ? 0
+  const std::int64_t waiting = !machine.embeddings_on_host      ? 0
                                : plan.roles.mode == Mode::split ? workload.largest_embedding_bytes
                                                                 : workload.embedding_bytes;
   memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
@@ -146,8 +146,7 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   plan.roles = assign_roles(request, machine.ranks);
   lay_out(plan, workload, machine, request);
   plan.memory.limits = machine.memory_limits.in_places(plan.launched);
-  plan.device_map =
-      assign_text(plan, workload.text, machine, request.device_map, device_map_file);
+  plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
   foresee_memory(plan, workload, machine);
   return plan;
 }

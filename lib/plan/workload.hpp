@@ -37,7 +37,7 @@ struct DenoiseWorkload {
   std::int64_t predicted_channels = 4;
   std::int64_t text_tokens = 0;
   std::int64_t branches = 2;  ///< of guidance, of one clip
-  std::int64_t layers = 1;    ///< with space_time attention: pairs of spatial and temporal attention
+  std::int64_t layers = 1;  ///< with space_time attention: pairs of spatial and temporal attention
   std::int64_t heads = 1, head_channels = 1;
   std::int64_t mlp_channels = 4;
   std::int64_t mlps = 1;           ///< of a layer; with space_time attention each has a
@@ -52,11 +52,11 @@ struct DenoiseWorkload {
 
 /// Decoding of clips of one size.
 struct DecodeWorkload {
-  Shape latents;                  ///< [frame, row, column]
-  std::int64_t frames = 1;        ///< of the video
-  std::int64_t group_latents = 1; ///< latent frames that are decoded together
-  std::int64_t group_frames = 1;  ///< frames of the video that come of a group
-  bool single_images = false;     ///< a second autoencoder decodes the frames of a group one by one
+  Shape latents;                   ///< [frame, row, column]
+  std::int64_t frames = 1;         ///< of the video
+  std::int64_t group_latents = 1;  ///< latent frames that are decoded together
+  std::int64_t group_frames = 1;   ///< frames of the video that come of a group
+  bool single_images = false;  ///< a second autoencoder decodes the frames of a group one by one
   /// Of a rank of the decoding group.
   std::function<StageMemory(const DecodeLayout&, int rank)> memory;
 };

@@ -11,8 +11,8 @@ namespace reelmesh {
 /// reference's and oscillates where t > steps.
 double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t);
 
-/// cond ← uncond + scale·(cond - uncond) in the first `channels` channels, each operation rounded to
-/// float32; the other channels stay as they are. uncond, cond: float32 [frame, channel, row,
+/// cond ← uncond + scale·(cond - uncond) in the first `channels` channels, each operation rounded
+/// to float32; the other channels stay as they are. uncond, cond: float32 [frame, channel, row,
 /// column], on one device, which computes; the bits are the same on all. (Open-Sora 1.0 guides 3 of
 /// its 4 channels of noise, and no variance.)
 void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond);
@@ -26,8 +26,7 @@ struct Guidance {
 
   /// As guide_channels, with the scale at this timestep.
   void apply(double timestep, const Tensor& uncond, Tensor& cond) const {
-    const double now =
-        guidance_scale(scale, dynamic, steps, static_cast<std::int64_t>(timestep));
+    const double now = guidance_scale(scale, dynamic, steps, static_cast<std::int64_t>(timestep));
     guide_channels(now, channels, uncond, cond);
   }
 };

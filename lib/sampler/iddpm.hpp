@@ -43,10 +43,10 @@ class Iddpm final : public Sampler {
   /// What the model is called with: indices of the training's timesteps, descending.
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
 
-  /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column], guided noise and
-  /// where the variance lies between its bounds (−1…1). Draws once, also on the last step, where the
-  /// noise is thrown away. The bits on devices are those of the host, except where its library's exp
-  /// does not give the nearest float32. Keeps nothing between steps.
+  /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column], guided noise
+  /// and where the variance lies between its bounds (−1…1). Draws once, also on the last step,
+  /// where the noise is thrown away. The bits on devices are those of the host, except where its
+  /// library's exp does not give the nearest float32. Keeps nothing between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
 

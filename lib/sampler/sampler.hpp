@@ -11,8 +11,8 @@ namespace reelmesh {
 
 class Sampler {
  public:
-  /// Fills the span, of the host, with this rank's box of the next noise of the whole latents. Noise
-  /// is drawn on the host whatever the device, so that a seed gives the same everywhere.
+  /// Fills the span, of the host, with this rank's box of the next noise of the whole latents.
+  /// Noise is drawn on the host whatever the device, so that a seed gives the same everywhere.
   using DrawNoise = std::function<void(std::span<float> box)>;
 
   virtual ~Sampler() = default;

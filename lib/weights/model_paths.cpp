@@ -22,9 +22,7 @@ Checkpoint ModelPaths::open_transformer() const {
   return Checkpoint::open(transformer, "diffusion_pytorch_model");
 }
 
-Checkpoint ModelPaths::open_vae() const {
-  return Checkpoint::open(vae, "diffusion_pytorch_model");
-}
+Checkpoint ModelPaths::open_vae() const { return Checkpoint::open(vae, "diffusion_pytorch_model"); }
 
 Checkpoint ModelPaths::open_text_encoder() const { return Checkpoint::open(text_encoder, "model"); }
 

@@ -57,8 +57,7 @@ TEST(Cut, ByEqualWeightsIsTheEvenCut) {
 
 // No cut of the integers ends earlier: tried for all cuts into three parts.
 TEST(Cut, ByWeightHasTheSmallestMakespan) {
-  for (const RankWeights& weights :
-       {RankWeights{1, 2, 3}, {5, 0.5, 1}, {1, 1, 1.1}, {3, 1, 8}}) {
+  for (const RankWeights& weights : {RankWeights{1, 2, 3}, {5, 0.5, 1}, {1, 1, 1.1}, {3, 1, 8}}) {
     for (std::int64_t extent = 0; extent <= 30; ++extent) {
       const auto time = [&](std::int64_t a, std::int64_t b) {
         return std::max(

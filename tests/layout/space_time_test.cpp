@@ -33,7 +33,8 @@ TEST(SpaceTime, EveryRankCountIsAPartition) {
         const SpaceTime cut(tokens, ranks / rows, rows, 5);
         EXPECT_EQ(cut.by_heads.has_value(), rows > 1);
         std::vector<Layout> layouts{cut.tokens, cut.spatial, cut.temporal};
-        if (cut.by_heads) layouts.insert(layouts.end(), {cut.by_heads->tokens, cut.by_heads->heads});
+        if (cut.by_heads)
+          layouts.insert(layouts.end(), {cut.by_heads->tokens, cut.by_heads->heads});
         for (const Layout& layout : layouts) {
           EXPECT_EQ(layout.ranks(), ranks);
           EXPECT_TRUE(layout.is_partition()) << ranks << " ranks, " << to_string(layout);

@@ -1,6 +1,6 @@
-// The same bits in every array of a clip for every layout: ranks, cuts, meshes, modes, maps, weights,
-// threads, batches and types, for all families, as whole jobs within one launch of 8 ranks. One rank
-// against the reference pipelines is in end_to_end/.
+// The same bits in every array of a clip for every layout: ranks, cuts, meshes, modes, maps,
+// weights, threads, batches and types, for all families, as whole jobs within one launch of 8
+// ranks. One rank against the reference pipelines is in end_to_end/.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -43,8 +43,8 @@ class Layouts : public ::testing::Test {
 
   // Both clips of a tiny checkpoint's reference, with their embeddings.
   std::string cogvideox(const std::string& kind) {
-    const auto facts = parse_json(
-        read_text(data / "cogvideox" / kind / "reference.json", 1 << 20), "reference.json");
+    const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
+                                  "reference.json");
     std::string lines;
     for (const auto& clip : facts.at("clips")) {
       lines += nlohmann::json{{"prompt", clip.at("prompt")},
@@ -63,8 +63,8 @@ class Layouts : public ::testing::Test {
   }
 
   std::string dynamic(const std::string& kind) {
-    const auto facts = parse_json(
-        read_text(data / "cogvideox" / kind / "reference.json", 1 << 20), "reference.json");
+    const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
+                                  "reference.json");
     return facts.at("dynamic_guidance").get<bool>() ? " --sample.dynamic-guidance yes" : "";
   }
 
@@ -101,8 +101,9 @@ class Layouts : public ::testing::Test {
         "--model.path {} --model.text-encoder {}/text_encoder --model.tokenizer {}/tokenizer "
         "--prompt.file {} --output.embeddings yes --device.backend cpu",
         root.string(), parts, parts,
-        write("toy.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
-                           "{\"prompt\": \"c\", \"steps\": 2}\n")
+        write("toy.jsonl",
+              "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
+              "{\"prompt\": \"c\", \"steps\": 2}\n")
             .string());
   }
 
@@ -140,7 +141,7 @@ TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encode
         "layers 0-0:1,1-4:0"},
        {5, phased + frames, "decode: ranks 0-4"},  // one rank without frames
        {6, phased + mesh(1, 3, 2), "cfg 1 x ring 3 x ulysses 2"},
-       {7, phased + height, "decode: ranks 0-6"},  // one row each
+       {7, phased + height, "decode: ranks 0-6"},          // one row each
        {7, phased + mesh(2, 1, 3), "denoise: ranks 0-5"},  // uneven heads, one rank without a clip
        {8, phased + frames + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
        {8, split + " --parallel.replicas 2 --parallel.cfg 1 --parallel.ring 3",
@@ -173,7 +174,7 @@ TEST_F(Layouts, V1_5) {  // 3 x 5 x 3 tokens of two frames, one padded; 3 heads
               {{1, threads, "rank 0"},
                {3, phased + frames, "[2:3, 0:5, 0:3]"},  // the padding on a rank of its own
                {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
-               {8, phased + mesh(2, 1, 4), "ulysses 4"},  // more ranks than heads
+               {8, phased + mesh(2, 1, 4), "ulysses 4"},     // more ranks than heads
                {7, phased + height, "decode: ranks 0-6"}});  // more ranks than rows
 }
 
@@ -261,17 +262,17 @@ TEST_F(Layouts, BatchesOfOpenSora1_2) {
 TEST_F(Layouts, BatchesOfCogVideoX) {
   std::vector<LayoutRow> rows = batches;
   rows.push_back({4, " --sample.batch 3 --parallel.cfg 2 --parallel.ring 2", "cfg 2 x ring 2"});
-  expect_same(five_clips("cogvideox/rotary",
-                         " --sample.height 112 --sample.width 48 --sample.frames 13"),
-              rows);
+  expect_same(
+      five_clips("cogvideox/rotary", " --sample.height 112 --sample.width 48 --sample.frames 13"),
+      rows);
 }
 
 TEST_F(Layouts, BatchesWithTheOtherSampler) {
-  expect_same(five_clips("cogvideox/v1_5",
-                         " --sample.height 80 --sample.width 48 --sample.frames 17 "
-                         "--numerics.dtype bfloat16 --sample.scheduler dpm"),
-              {{3, " --sample.batch 3", "3 ranks"},
-               {2, " --sample.batch 3 --parallel.cfg 2", "cfg 2"}});
+  expect_same(
+      five_clips("cogvideox/v1_5",
+                 " --sample.height 80 --sample.width 48 --sample.frames 17 "
+                 "--numerics.dtype bfloat16 --sample.scheduler dpm"),
+      {{3, " --sample.batch 3", "3 ranks"}, {2, " --sample.batch 3 --parallel.cfg 2", "cfg 2"}});
 }
 
 TEST_F(Layouts, DemoModel) {
@@ -319,19 +320,19 @@ TEST_F(Layouts, AtRandom) {
       const int replicas = dice.one_of(divisors(left)), group = left / replicas;
       const int cfg = group % 2 == 0 ? int(dice.roll(1, 2)) : 1;
       const int ring = dice.one_of(divisors(group / cfg));
-      rows.push_back(
-          {ranks,
-           fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
-                       "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
-                       apart ? "split" : "phased", text, decode, replicas,
-                       mesh(cfg, ring, group / cfg / ring),
-                       dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
-                       dice.roll(1, 3)),
-           apart ? "split" : "phased"});
+      rows.push_back({ranks,
+                      fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
+                                  "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
+                                  apart ? "split" : "phased", text, decode, replicas,
+                                  mesh(cfg, ring, group / cfg / ring),
+                                  dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
+                                  dice.roll(1, 3)),
+                      apart ? "split" : "phased"});
     }
     expect_same(third ? toy()
-                      : five_clips("cogvideox/sincos", " --sample.height 112 --sample.width 80 "
-                                                       "--sample.frames 9 --output.embeddings yes"),
+                      : five_clips("cogvideox/sincos",
+                                   " --sample.height 112 --sample.width 80 "
+                                   "--sample.frames 9 --output.embeddings yes"),
                 rows);
   }
 }

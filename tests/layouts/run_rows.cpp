@@ -50,8 +50,8 @@ ClipFile read_clip_file(const std::filesystem::path& path) {
     std::vector<hsize_t> extents(std::size_t(H5Sget_simple_extent_ndims(space.get())));
     H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
     const Shape shape(extents.begin(), extents.end());
-    clip.arrays[name] = to_string(shape) + hdf5::read_box(dataset.get(), type.get(),
-                                                          whole_box(shape));
+    clip.arrays[name] =
+        to_string(shape) + hdf5::read_box(dataset.get(), type.get(), whole_box(shape));
   }
   clip.layout = hdf5::read_text(file.get(), "layout", 1 << 20).value_or("");
   return clip;

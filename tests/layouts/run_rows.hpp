@@ -8,8 +8,8 @@
 
 namespace reelmesh::test {
 
-/// A layout: how many ranks, the words of `reelmesh run` that ask for it (separated by blanks), and a
-/// text that the description of the layout in the clip's file must contain.
+/// A layout: how many ranks, the words of `reelmesh run` that ask for it (separated by blanks), and
+/// a text that the description of the layout in the clip's file must contain.
 struct LayoutRow {
   int ranks = 1;
   std::string options, told;

@@ -1,6 +1,6 @@
 #pragma once
-// A third family, for tests: a transformer of one joint attention and a decoder of one product, with
-// weights that follow from a seed. Nothing in lib/ knows of it but through Family::add.
+// A third family, for tests: a transformer of one joint attention and a decoder of one product,
+// with weights that follow from a seed. Nothing in lib/ knows of it but through Family::add.
 #include "pipeline/family.hpp"
 
 namespace reelmesh::test {

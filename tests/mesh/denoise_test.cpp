@@ -59,9 +59,9 @@ DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
   layout.tokens = random_partition(dice, w.tokens(), of_branch);
   layout.text = random_partition(dice, {w.text_tokens}, of_branch);
   layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
-  layout.attention.emplace(std::vector{layout.text, layout.tokens},
-                           AttentionGeometry{w.branches / layout.mesh.cfg, w.heads,
-                                             w.head_channels, layout.mesh.ring});
+  layout.attention.emplace(
+      std::vector{layout.text, layout.tokens},
+      AttentionGeometry{w.branches / layout.mesh.cfg, w.heads, w.head_channels, layout.mesh.ring});
   return layout;
 }
 
@@ -103,8 +103,7 @@ std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& grou
 std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& transformer,
                              const comm::Group& group, const DenoiseLayout& layout,
                              const DenoiseWorkload& workload) {
-  const std::vector<Conditioning> conditioning =
-      conditioning_of(batch, group, layout, transformer);
+  const std::vector<Conditioning> conditioning = conditioning_of(batch, group, layout, transformer);
   Denoising denoising(group, layout, batch, conditioning, transformer);
   const std::int64_t before = trace::recorder().bytes_sent;
   while (!denoising.finished()) denoising.step();
@@ -136,9 +135,8 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
       for (Clip& one : batch) one.record.seed = std::uint64_t(dice.roll(0, 1 << 20));
       const std::vector<Tensor> spread = denoised(batch, transformer, world, layout, workload);
       for (std::size_t i = 0; first.member() && i < batch.size(); ++i) {
-        const Tensor alone = denoised({batch[i]}, transformer, first, planned_layout(workload, 1),
-                                      workload)
-                                 .front();
+        const Tensor alone =
+            denoised({batch[i]}, transformer, first, planned_layout(workload, 1), workload).front();
         EXPECT_TRUE(same_bits(spread[i], alone))
             << GetParam() << " seed " << seed << ", clip " << i << " of " << batch.size() << ": "
             << to_string(layout.mesh) << ", " << to_string(layout.tokens);
@@ -164,8 +162,8 @@ TEST_P(Kinds, StatesGoOnOnOtherRanks) {
     const DenoiseWorkload workload = workload_of(clip, config, DType::bfloat16);
     Batch batch(2, clip);
     batch[1].record.seed += 7;
-    const std::vector<Tensor> expected = denoised(
-        batch, transformer, world, planned_layout(workload, world.size()), workload);
+    const std::vector<Tensor> expected =
+        denoised(batch, transformer, world, planned_layout(workload, world.size()), workload);
     std::vector<SavedState> saved;
     for (int step = 0; step < batch.front().sampling.sampler->calls(); ++step) {
       const int ranks = int(dice.roll(1, world.size()));

@@ -109,9 +109,8 @@ TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
   const std::int64_t items = reference.get(name + ".latents").shape(0);
   for (std::int64_t item = 0; item < items; ++item) {
     const Case c = case_of(reference, GetParam(), item);
-    for (const SpaceTime& layouts :
-         all_layouts(c.clip.tokens(reference.transformer.patch),
-                     reference.transformer.heads, world.size())) {
+    for (const SpaceTime& layouts : all_layouts(c.clip.tokens(reference.transformer.patch),
+                                                reference.transformer.heads, world.size())) {
       const auto mine = predictions(model, world, layouts, c);
       // The reference has the prompts first, then the unconditional branches.
       const std::array rows{items + item, item};
@@ -135,7 +134,8 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
     const Case c = case_of(reference, GetParam(), 0);
     const Shape tokens = c.clip.tokens(reference.transformer.patch);
     STDiT::Predictions alone;
-    if (first.member()) alone = predictions(model, first, SpaceTime(tokens, 1, 1, model.config().heads), c);
+    if (first.member())
+      alone = predictions(model, first, SpaceTime(tokens, 1, 1, model.config().heads), c);
     for (const SpaceTime& layouts : all_layouts(tokens, model.config().heads, world.size())) {
       const auto together = predictions(model, world, layouts, c);
       for (std::size_t branch = 0; first.member() && branch < alone.size(); ++branch) {
@@ -158,9 +158,8 @@ TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
     cases[1].text = cases[0].text.rows(0, 2);
     cases[2].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 2);
     cases[2].text = reference.text(1);
-    for (const SpaceTime& layouts :
-         all_layouts(cases[0].clip.tokens(reference.transformer.patch),
-                     reference.transformer.heads, world.size())) {
+    for (const SpaceTime& layouts : all_layouts(cases[0].clip.tokens(reference.transformer.patch),
+                                                reference.transformer.heads, world.size())) {
       const auto together = predictions(model, world, layouts, cases);
       for (std::size_t clip = 0; clip < cases.size(); ++clip) {
         const auto alone = predictions(model, world, layouts, cases[clip]);
@@ -216,8 +215,10 @@ TEST(STDiT, InBfloat16IsNearTheReference) {
     const STDiT model = model_of(reference, DType::bfloat16);
     const auto world = test::world();
     const Case c = case_of(reference, {kind, "batch", 104, 72}, 0);
-    const auto mine = predictions(
-        model, world, SpaceTime(c.clip.tokens(reference.transformer.patch), world.size(), 1, model.config().heads), c);
+    const auto mine = predictions(model, world,
+                                  SpaceTime(c.clip.tokens(reference.transformer.patch),
+                                            world.size(), 1, model.config().heads),
+                                  c);
     EXPECT_LT(relative_error(frames_of(mine[1], reference.get("batch.frames")),
                              frame_first(reference.get("batch.output", 0))),
               4e-2)
@@ -234,9 +235,8 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   const STDiT model = model_of(reference, DType::float32);
   const STDiTPlacement placement(model, world, layouts, clip);
   const std::int64_t before = trace::recorder().bytes_sent;
-  const Tensor latents =
-      Tensor::zeros(own_box(latents_of(layouts, clip, c.in_channels), world).extent,
-                    DType::float32);
+  const Tensor latents = Tensor::zeros(
+      own_box(latents_of(layouts, clip, c.in_channels), world).extent, DType::float32);
   const STDiTContext text = model.read(reference.text(0));
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // What is in another rank's cut, once each way, for both branches.

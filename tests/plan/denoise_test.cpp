@@ -65,8 +65,7 @@ TEST(TokenLayout, FollowsTheWeights) {
     EXPECT_TRUE(layout.is_partition()) << ranks;
     const Layout even = token_layout(Shard::automatic, grid, ranks);
     EXPECT_LE(makespan(layout, weights), makespan(even, weights)) << ranks;
-    EXPECT_EQ(token_layout(Shard::automatic, grid, ranks, RankWeights(weights.size(), 2.0)),
-              even);
+    EXPECT_EQ(token_layout(Shard::automatic, grid, ranks, RankWeights(weights.size(), 2.0)), even);
   }
 }
 

@@ -117,8 +117,7 @@ TEST(GroupSize, IsAMultipleOfWhatIsGiven) {
 TEST(DeviceMap, BalancesBytesForAnyRankCount) {
   const TextWorkload t5 = t5_xxl();
   for (int ranks = 1; ranks <= 64; ++ranks) {
-    const DeviceMap map =
-        balanced_device_map(t5.layers, t5.layer_bytes, t5.embedding_bytes, ranks);
+    const DeviceMap map = balanced_device_map(t5.layers, t5.layer_bytes, t5.embedding_bytes, ranks);
     ASSERT_EQ(map.layer_rank.size(), 24U);
     EXPECT_TRUE(std::is_sorted(map.layer_rank.begin(), map.layer_rank.end()));
     EXPECT_LT(map.layer_rank.back(), ranks);
@@ -304,8 +303,8 @@ TEST(Plan, SharesLayoutsOfReplicasOfEqualWeights) {
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, Layout::cut({13, 30, 45}, 1, 2));
 }
 
-// The order of ranks follows the mesh that the weights lead to: with these the group is a ring of 4,
-// whose ranks need not be neighbours, and not Ulysses 4.
+// The order of ranks follows the mesh that the weights lead to: with these the group is a ring of
+// 4, whose ranks need not be neighbours, and not Ulysses 4.
 TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
   PlanMachine machine = machine_of(8);
   machine.node_of = {0, 1, 2, 3, 0, 1, 2, 3};  // nodes of two ranks
@@ -314,9 +313,9 @@ TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
   const Mesh& mesh = plan.sizes[0].denoise[0].mesh;
   EXPECT_EQ(mesh, (Mesh{2, 4, 1}));
   EXPECT_EQ(plan.launched,
-            order_by_node(machine.node_of, close_ranks(plan.roles.denoise,
-                                                       {mesh.branch_ranks(), mesh.ulysses},
-                                                       machine.node_of)));
+            order_by_node(machine.node_of,
+                          close_ranks(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses},
+                                      machine.node_of)));
   EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What is compiled once for all tests (tests/CMakeLists.txt). Each source includes what it needs all
-// the same.
+// What is compiled once for all tests (tests/CMakeLists.txt). Each source includes what it needs
+// all the same.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -32,9 +32,7 @@ namespace {
 using reelmesh::comm::Group;
 using reelmesh::test::group;
 
-std::string who() {
-  return fmt::format("rank {} of {}", group.rank(), group.size());
-}
+std::string who() { return fmt::format("rank {} of {}", group.rank(), group.size()); }
 
 class RankPrinter : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {

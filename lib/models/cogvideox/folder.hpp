@@ -1,9 +1,9 @@
 #pragma once
 // A CogVideoX model as the Hugging Face hub holds it: model_index.json and a folder for each part.
 #include "models/cogvideox/config.hpp"
-#include "weights/model_paths.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/cogvideox.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 

@@ -14,8 +14,8 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
-  /// decoder's device, laid out over the group as layout.latents says (all channels on each rank). →
-  /// uint8 [frame, row, column, 3] on the host, over the group, cut as layout.images says.
+  /// decoder's device, laid out over the group as layout.latents says (all channels on each rank).
+  /// → uint8 [frame, row, column, 3] on the host, over the group, cut as layout.images says.
   /// Collective over the group, in which ranks may have empty boxes.
   virtual Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const = 0;
 };

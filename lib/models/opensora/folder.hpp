@@ -4,11 +4,11 @@
 #include <variant>
 
 #include "models/autoencoder/config.hpp"
-#include "weights/model_paths.hpp"
 #include "models/opensora/config.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/rectified_flow.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 
