@@ -69,7 +69,7 @@ function(emulated_gpu_ranks name counts)
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${all} $<TARGET_FILE:test_emulated_gpu_ranks>
                    --ranks=${counts})
   set_tests_properties(emulated_gpu_${name} PROPERTIES
-    TIMEOUT 600 LABELS ranks PROCESSORS ${all}
+    TIMEOUT 120 LABELS ranks PROCESSORS ${all}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
 emulated_gpu_ranks(ranks 1,3,4)

@@ -36,11 +36,15 @@ class RanksTest : public testing::TestWithParam<Transport> {
     try {
       device = own_device();
       // A communicator of NCCL takes a second to make; they end with the process.
-      static auto& made = *new std::map<Transport, comm::Group>;
-      if (!made.contains(GetParam())) {
-        made[GetParam()] = test::world().use_device(device, GetParam(), 100);
+      struct Made {
+        comm::Group ranks, with_device;
+      };
+      static auto& made = *new std::map<Transport, Made>;
+      Made& here = made[GetParam()];
+      if (!here.ranks.member() || here.ranks.handle() != test::world().handle()) {
+        here = {test::world(), test::world().use_device(device, GetParam(), 100)};
       }
-      world = made[GetParam()];
+      world = here.with_device;
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();
     }
