@@ -76,6 +76,17 @@ emulated_gpu_ranks(ranks 1,3,4)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 
+# Whole jobs in several layouts, of each family one; all of them with tests/long.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
+add_executable(test_emulated_layouts ${sources} support/mpi_main.cpp)
+target_link_libraries(test_emulated_layouts PRIVATE
+  $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest)
+target_include_directories(test_emulated_layouts PRIVATE ${CMAKE_SOURCE_DIR}/app)
+target_compile_options(test_emulated_layouts PRIVATE $<$<CONFIG:Release>:-O1>)
+target_compile_definitions(test_emulated_layouts PRIVATE
+  REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
+add_dependencies(test_emulated_layouts reelmesh_options)
+
 # The benchmark of GPUs, at tiny sizes: that it works, for here its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
 target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)

@@ -1,6 +1,7 @@
 // The same bits in every array of a clip for every layout: ranks, cuts, meshes, modes, maps,
 // weights, threads, batches and types, for all families, as whole jobs within one launch of 8
-// ranks. One rank against the reference pipelines is in end_to_end/.
+// ranks. By REELMESH_BACKEND, or on CPUs. One rank against the reference pipelines is in
+// end_to_end/.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,6 +34,11 @@ class Layouts : public ::testing::Test {
     add_toy_family();
   }
 
+  static std::string backend() {
+    const char* given = std::getenv("REELMESH_BACKEND");
+    return given != nullptr ? given : "cpu";
+  }
+
   // A file of this text that all ranks see.
   std::filesystem::path write(const std::string& name, const std::string& text) {
     const std::filesystem::path path = folder_.path() / name;
@@ -41,8 +47,8 @@ class Layouts : public ::testing::Test {
     return path;
   }
 
-  // Both clips of a tiny checkpoint's reference, with their embeddings.
-  std::string cogvideox(const std::string& kind) {
+  // Both clips of a tiny checkpoint's reference, with their embeddings, in as many steps or fewer.
+  std::string cogvideox(const std::string& kind, int steps = 0) {
     const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
                                   "reference.json");
     std::string lines;
@@ -55,10 +61,10 @@ class Layouts : public ::testing::Test {
     }
     return fmt::format(
         "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
-        "--sample.steps {} --sample.guidance {} --output.embeddings yes --device.backend cpu",
+        "--sample.steps {} --sample.guidance {} --output.embeddings yes",
         (data / "cogvideox" / kind).string(), write("clips.jsonl", lines).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
-        facts.at("num_frames").get<int>(), facts.at("steps").get<int>(),
+        facts.at("num_frames").get<int>(), steps > 0 ? steps : facts.at("steps").get<int>(),
         facts.at("guidance").get<double>());
   }
 
@@ -68,15 +74,14 @@ class Layouts : public ::testing::Test {
     return facts.at("dynamic_guidance").get<bool>() ? " --sample.dynamic-guidance yes" : "";
   }
 
-  std::string opensora(const std::string& kind) {
+  std::string opensora(const std::string& kind, int steps = 3) {
     const std::string prompt = write("prompt.txt", "A small boat drifts across a quiet lake.\n");
     const std::string size = kind == "v1_2" ? " --sample.height 104 --sample.width 72 "
                                               "--sample.frames 51 --sample.fps 24"
                                             : "";
     return fmt::format(
-        "--model.path {} --prompt.file {} --sample.steps 3 --output.embeddings yes "
-        "--device.backend cpu{}",
-        (data / "opensora" / kind).string(), prompt, size);
+        "--model.path {} --prompt.file {} --sample.steps {} --output.embeddings yes{}",
+        (data / "opensora" / kind).string(), prompt, steps, size);
   }
 
   // Five clips, of which the third has a number of frames of its own.
@@ -87,7 +92,7 @@ class Layouts : public ::testing::Test {
 {"prompt": "A lamp.", "seed": 109}
 {"prompt": "The camera rises over a long river between two green hills.", "seed": 112}
 )");
-    return fmt::format("--model.path {} --prompt.file {} --sample.steps 3 --device.backend cpu{}",
+    return fmt::format("--model.path {} --prompt.file {} --sample.steps 2{}",
                        (data / model).string(), prompts, more);
   }
 
@@ -99,7 +104,7 @@ class Layouts : public ::testing::Test {
     const std::string parts = (data / "cogvideox" / "sincos").string();
     return fmt::format(
         "--model.path {} --model.text-encoder {}/text_encoder --model.tokenizer {}/tokenizer "
-        "--prompt.file {} --output.embeddings yes --device.backend cpu",
+        "--prompt.file {} --output.embeddings yes",
         root.string(), parts, parts,
         write("toy.jsonl",
               "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
@@ -112,7 +117,7 @@ class Layouts : public ::testing::Test {
     const std::filesystem::path outputs = folder_.path() / fmt::format("outputs_{}", ++calls_);
     if (world().rank() == 0) std::filesystem::create_directory(outputs);
     world().barrier();
-    expect_same_clips(world(), outputs, job, rows);
+    expect_same_clips(world(), outputs, job + " --device.backend " + backend(), rows);
   }
 
   SharedFolder folder_{world()};
@@ -243,6 +248,8 @@ TEST_F(Layouts, OpenSoraOfOneImage) {
               {{5, "", "rows -> heads"}, {8, "", "rows -> heads"}});
 }
 
+// Batches are denoised; one job below shows that they are decoded as well.
+const std::string latents_only = " --output.video no";
 const std::vector<LayoutRow> batches{
     {1, " --sample.batch 3", "1 rank"},
     {2, " --sample.batch 3", "2 ranks"},
@@ -250,10 +257,13 @@ const std::vector<LayoutRow> batches{
     {3, " --sample.batch 3" + split, "split"},
     {5, " --sample.batch 3 --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1"}};
 
-TEST_F(Layouts, BatchesOfOpenSora) { expect_same(five_clips("opensora/v1_0", ""), batches); }
+TEST_F(Layouts, BatchesOfOpenSora) {
+  expect_same(five_clips("opensora/v1_0", latents_only), batches);
+}
 
 TEST_F(Layouts, BatchesOfOpenSora1_2) {
-  const std::string size = " --sample.height 104 --sample.width 72 --sample.frames 51";
+  const std::string size =
+      latents_only + " --sample.height 104 --sample.width 72 --sample.frames 51";
   expect_same(five_clips("opensora/v1_2", size), {batches[1], batches[2]});
   expect_same(five_clips("opensora/v1_2", size + " --numerics.dtype bfloat16"),
               {{4, " --sample.batch 3" + grid, "rows -> heads"}});
@@ -263,7 +273,8 @@ TEST_F(Layouts, BatchesOfCogVideoX) {
   std::vector<LayoutRow> rows = batches;
   rows.push_back({4, " --sample.batch 3 --parallel.cfg 2 --parallel.ring 2", "cfg 2 x ring 2"});
   expect_same(
-      five_clips("cogvideox/rotary", " --sample.height 112 --sample.width 48 --sample.frames 13"),
+      five_clips("cogvideox/rotary",
+                 latents_only + " --sample.height 112 --sample.width 48 --sample.frames 13"),
       rows);
 }
 
@@ -279,13 +290,14 @@ TEST_F(Layouts, DemoModel) {
   const std::string prompts =
       write("demo.txt", "a red circle falls over a white field\na blue square turns\n");
   expect_same(fmt::format("--config {0}/inputs/demo.cfg --model.path {0}/inputs/demo_model "
-                          "--prompt.file {1} --device.backend cpu",
+                          "--prompt.file {1}",
                           REELMESH_SOURCE, prompts),
               {{3, frames, "[2:3, 0:4, 0:4]"}, {4, split, "denoise: ranks 1-2"}});
 }
 
 // Stages that are loaded in turn, in several waves.
 TEST_F(Layouts, Offloaded) {
+  if (backend() != "cpu") GTEST_SKIP() << "the limits are those of CPUs";
   expect_same(cogvideox("sincos") + dynamic("sincos"),
               {{1, " --device.memory-limit 87MiB", "1 rank"},
                {2, phased + " --parallel.replicas 2 --device.memory-limit 87MiB", "replica 1"}});
@@ -293,6 +305,7 @@ TEST_F(Layouts, Offloaded) {
 
 // A third family: nothing in lib/plan or lib/pipeline knows it but through Family::add.
 TEST_F(Layouts, ThirdFamily) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
   std::vector<LayoutRow> rows;
   for (int ranks = 2; ranks <= 8; ++ranks) {
     rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
@@ -307,34 +320,47 @@ TEST_F(Layouts, ThirdFamily) {
 }
 
 // Any numbers that fit together.
-TEST_F(Layouts, AtRandom) {
-  Dice dice(2026);
-  for (const bool third : {true, false}) {
-    std::vector<LayoutRow> rows;
-    while (rows.size() < 24) {
-      const int ranks = int(dice.roll(1, 8));
-      const bool apart = ranks >= 3 && dice.roll(0, 1) == 1;
-      const int text = apart ? int(dice.roll(1, ranks - 2)) : int(dice.roll(1, ranks));
-      const int decode = apart ? int(dice.roll(1, ranks - text - 1)) : int(dice.roll(1, ranks));
-      const int left = apart ? ranks - text - decode : ranks;
-      const int replicas = dice.one_of(divisors(left)), group = left / replicas;
-      const int cfg = group % 2 == 0 ? int(dice.roll(1, 2)) : 1;
-      const int ring = dice.one_of(divisors(group / cfg));
-      rows.push_back({ranks,
-                      fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
-                                  "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
-                                  apart ? "split" : "phased", text, decode, replicas,
-                                  mesh(cfg, ring, group / cfg / ring),
-                                  dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
-                                  dice.roll(1, 3)),
-                      apart ? "split" : "phased"});
-    }
-    expect_same(third ? toy()
-                      : five_clips("cogvideox/sincos",
-                                   " --sample.height 112 --sample.width 80 "
-                                   "--sample.frames 9 --output.embeddings yes"),
-                rows);
+std::vector<LayoutRow> rows_at_random(int count, unsigned seed) {
+  Dice dice(seed);
+  std::vector<LayoutRow> rows;
+  while (int(rows.size()) < count) {
+    const int ranks = int(dice.roll(1, 8));
+    const bool apart = ranks >= 3 && dice.roll(0, 1) == 1;
+    const int text = apart ? int(dice.roll(1, ranks - 2)) : int(dice.roll(1, ranks));
+    const int decode = apart ? int(dice.roll(1, ranks - text - 1)) : int(dice.roll(1, ranks));
+    const int left = apart ? ranks - text - decode : ranks;
+    const int replicas = dice.one_of(divisors(left)), group = left / replicas;
+    const int cfg = group % 2 == 0 ? int(dice.roll(1, 2)) : 1;
+    const int ring = dice.one_of(divisors(group / cfg));
+    rows.push_back({ranks,
+                    fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
+                                "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
+                                apart ? "split" : "phased", text, decode, replicas,
+                                mesh(cfg, ring, group / cfg / ring),
+                                dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
+                                dice.roll(1, 3)),
+                    apart ? "split" : "phased"});
   }
+  return rows;
+}
+
+TEST_F(Layouts, AtRandom) {
+  expect_same(five_clips("cogvideox/sincos",
+                         " --sample.height 112 --sample.width 80 "
+                         "--sample.frames 9 --output.embeddings yes"),
+              rows_at_random(12, 2026));
+}
+
+TEST_F(Layouts, ThirdFamilyAtRandom) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  expect_same(toy(), rows_at_random(24, 2027));
+}
+
+// What emulated GPUs are given in every run of the tests; the rest with tests/long.
+TEST_F(Layouts, OneOfEachFamily) {
+  expect_same(cogvideox("sincos", 2) + dynamic("sincos"),
+              {{7, split + frames + " --parallel.decode 2 --parallel.cfg 2", "cfg 2 x ring"}});
+  expect_same(opensora("v1_2", 2), {{4, split, "denoise: ranks 1-2"}});
 }
 
 }  // namespace
