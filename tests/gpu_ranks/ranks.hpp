@@ -2,6 +2,7 @@
 // Tests of several ranks, each with a device: GPUs that they may share, or emulated ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "comm/group.hpp"
@@ -10,9 +11,10 @@
 
 namespace reelmesh::test {
 
-/// The device of this rank.
+/// The device of this rank. The first call is collective over all ranks of the launch.
 inline Device own_device() {
-  return device_of_rank(Backend::cuda, comm::Group::world().on_this_host().rank());
+  static const int on_host = comm::Group::world().on_this_host().rank();
+  return device_of_rank(Backend::cuda, on_host);
 }
 
 /// Tests of each rank by itself, on its device: skipped, with the reason, where there is none.
@@ -35,16 +37,21 @@ class RanksTest : public testing::TestWithParam<Transport> {
   void SetUp() override {
     try {
       device = own_device();
-      // A communicator of NCCL takes a second to make; they end with the process.
+      // A communicator of NCCL takes a second to make; they end with the process, for their ends
+      // are collective, and not all of their ranks are in the next group of the launch.
       struct Made {
         comm::Group ranks, with_device;
       };
-      static auto& made = *new std::map<Transport, Made>;
-      Made& here = made[GetParam()];
-      if (!here.ranks.member() || here.ranks.handle() != test::world().handle()) {
-        here = {test::world(), test::world().use_device(device, GetParam(), 100)};
+      static auto& made = *new std::multimap<Transport, Made>;
+      const auto [first, last] = made.equal_range(GetParam());
+      auto found = std::find_if(first, last, [](const auto& entry) {
+        return entry.second.ranks.handle() == test::world().handle();
+      });
+      if (found == last) {
+        found = made.emplace(
+            GetParam(), Made{test::world(), test::world().use_device(device, GetParam(), 100)});
       }
-      world = here.with_device;
+      world = found->second.with_device;
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();
     }

@@ -12,6 +12,7 @@
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
+#include "support/ranks.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh {
@@ -27,6 +28,10 @@ struct Types {
 class Held : public ::testing::TestWithParam<Types> {
  protected:
   ~Held() override { ops::prefer_bfloat16_products(false); }
+
+  void SetUp() override {
+    if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
+  }
 
   DType dtype() const { return GetParam().tensors; }
   Precision precision_{GetParam().tensors, products()};

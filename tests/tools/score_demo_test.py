@@ -25,7 +25,7 @@ class Score(unittest.TestCase):
         return scoring.summary([scoring.score(c, p) for c, p in zip(clips, prompts)])
 
     def test_drawn_clips_are_right(self):
-        subprocess.run([sys.executable, "-B", ROOT / "tools/score_demo", "--calibrate", "150"],
+        subprocess.run([sys.executable, "-B", ROOT / "tools/score_demo", "--calibrate", "60"],
                        check=True, stdout=subprocess.DEVNULL)
 
     def test_noise_of_a_few_levels_changes_little(self):
