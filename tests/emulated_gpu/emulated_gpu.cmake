@@ -72,7 +72,7 @@ function(emulated_gpu_ranks name counts)
     TIMEOUT 120 LABELS ranks PROCESSORS ${all}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
-emulated_gpu_ranks(ranks 1,3,4)
+emulated_gpu_ranks(ranks 1,4)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 
@@ -87,9 +87,9 @@ target_compile_definitions(test_emulated_layouts PRIVATE
   REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
 add_dependencies(test_emulated_layouts reelmesh_options)
 
-# The benchmark of GPUs, at tiny sizes: that it works, for here its times mean nothing.
+# The benchmark of GPUs, at tiny sizes, with tests/long: that it works, for here its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
 target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)
-add_test(NAME bench_gpu COMMAND bench_emulated_gpu --tiny)
-set_tests_properties(bench_gpu PROPERTIES TIMEOUT 300 LABELS unit
+add_test(NAME bench_gpu_all CONFIGURATIONS Long COMMAND bench_emulated_gpu --tiny)
+set_tests_properties(bench_gpu_all PROPERTIES TIMEOUT 300 LABELS unit
                      ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPU_MEMORY=1073741824")
