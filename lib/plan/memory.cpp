@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "plan/roles.hpp"
 
 namespace reelmesh {
 namespace {
@@ -13,9 +14,19 @@ const RankMemory& of(const MemoryPlan& memory, int rank) {
   return memory.ranks.at(static_cast<std::size_t>(rank));
 }
 
-// "ranks 1-3" of equal lines.
-std::string names(int first, int last) {
-  return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
+// Bytes that a rank needs beyond its limit; 0 where it fits.
+std::int64_t excess(const MemoryPlan& memory, int rank) {
+  if (memory.fits(rank)) return 0;
+  return memory.peak(rank) - memory.limits.at(static_cast<std::size_t>(rank));
+}
+
+// The rank with the largest excess; the first one of several.
+int furthest_over(const MemoryPlan& memory) {
+  int worst = 0;
+  for (int rank = 1; rank < static_cast<int>(memory.ranks.size()); ++rank) {
+    if (excess(memory, rank) > excess(memory, worst)) worst = rank;
+  }
+  return worst;
 }
 
 }  // namespace
@@ -56,33 +67,15 @@ bool MemoryPlan::fits() const {
 }
 
 MemoryPlan with_offloading(MemoryPlan memory) {
-  const auto most_over = [&] {
-    std::int64_t over = 0;
-    for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
-      const int rank = static_cast<int>(r);
-      if (!memory.fits(rank)) over = std::max(over, memory.peak(rank) - memory.limits[r]);
-    }
-    return over;
-  };
-  const std::int64_t over = most_over();
-  if (over == 0) return memory;
-  memory.offloads = true;
-  memory.offloads = most_over() < over;
+  const std::int64_t before = excess(memory, furthest_over(memory));
+  memory.offloads = before > 0;
+  memory.offloads = before > 0 && excess(memory, furthest_over(memory)) < before;
   return memory;
 }
 
 std::string what_is_over(const MemoryPlan& memory) {
-  int worst = -1;
-  std::int64_t over = 0;
-  for (int rank = 0; rank < static_cast<int>(memory.ranks.size()); ++rank) {
-    if (memory.fits(rank)) continue;
-    const std::int64_t mine = memory.peak(rank) - memory.limits[static_cast<std::size_t>(rank)];
-    if (mine > over) {
-      over = mine;
-      worst = rank;
-    }
-  }
-  if (worst < 0) return {};
+  const int worst = furthest_over(memory);
+  if (memory.fits(worst)) return {};
   const RankMemory& r = of(memory, worst);
   const std::int64_t peak = memory.peak(worst);
   const auto [doing, stage] = peak == memory.text(worst)      ? std::pair("encodes prompts", r.text)
@@ -120,12 +113,14 @@ std::string describe(const MemoryPlan& memory) {
   std::string shown = ranks > 0 ? line(0) : std::string();
   for (int first = 0, last = 0, lines = 0; first < ranks; first = last, ++lines) {
     if (lines == most_lines) {
-      text += fmt::format("memory: {} (plan --json has each)\n", names(first, ranks - 1));
+      text += fmt::format("memory: {} (plan --json has each)\n",
+                          to_string(RankRange{first, ranks - first}));
       break;
     }
     std::string next;
     for (last = first + 1; last < ranks && (next = line(last)) == shown;) ++last;
-    text += fmt::format("memory: {} {}\n", names(first, last - 1), std::exchange(shown, next));
+    text += fmt::format("memory: {} {}\n", to_string(RankRange{first, last - first}),
+                        std::exchange(shown, next));
   }
   std::int64_t transformer = 0, decoder = 0;
   bool leaves = false;

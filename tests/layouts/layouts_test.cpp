@@ -124,9 +124,10 @@ class Layouts : public ::testing::Test {
   int calls_ = 0;
 };
 
-// Where embeddings and latents matter and decoding is that of other rows, videos are left out: they
-// take nine tenths of the time of these jobs.
-const std::string latents_only = " --output.video no";
+// Where embeddings and latents matter and decoding is that of other rows, videos are left out but
+// with REELMESH_LONG=1 (tests/long): they take nine tenths of the time of these jobs.
+const std::string latents_only =
+    std::getenv("REELMESH_LONG") != nullptr ? "" : " --output.video no";
 
 TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
   const std::string json = write("map.json", R"({"shared": 1, "encoder.embed_tokens": 1,
