@@ -45,21 +45,40 @@ target_include_directories(reelmesh_emulated PRIVATE ${CMAKE_SOURCE_DIR}/app
 target_precompile_headers(reelmesh_emulated REUSE_FROM reelmesh_headers)
 add_dependencies(reelmesh_emulated revision reelmesh_options)
 
+# What these tests share, headers compiled once among it.
+add_library(reelmesh_emulated_test INTERFACE)
+target_link_libraries(reelmesh_emulated_test INTERFACE
+  $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest
+  GTest::gmock)
+target_include_directories(reelmesh_emulated_test INTERFACE ${CMAKE_SOURCE_DIR}/app)
+target_compile_options(reelmesh_emulated_test INTERFACE $<$<CONFIG:Release>:-O1>)
+target_compile_definitions(reelmesh_emulated_test INTERFACE
+  REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
+function(reelmesh_emulated_test name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE reelmesh_emulated_test)
+  add_dependencies(${name} reelmesh_options)
+  if(name STREQUAL "test_emulated_gpu_ranks")
+    target_precompile_headers(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support/headers.hpp)
+  else()
+    target_precompile_headers(${name} REUSE_FROM test_emulated_gpu_ranks)
+  endif()
+endfunction()
+
+# Tensors between ranks.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
+reelmesh_emulated_test(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
 # What runs on a GPU, and what is true of the emulated one only.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.cpp
      ${CMAKE_CURRENT_SOURCE_DIR}/gpu/*_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
-add_executable(test_emulated_gpu ${sources})
-target_link_libraries(test_emulated_gpu PRIVATE reelmesh_with_emulated_gpu GTest::gtest_main
-                      GTest::gmock)
-target_compile_options(test_emulated_gpu PRIVATE $<$<CONFIG:Release>:-O1>)
+reelmesh_emulated_test(test_emulated_gpu ${sources})
+target_link_libraries(test_emulated_gpu PRIVATE GTest::gtest_main)
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
-add_executable(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
-target_link_libraries(test_emulated_gpu_ranks PRIVATE reelmesh_with_emulated_gpu GTest::gtest)
-target_compile_options(test_emulated_gpu_ranks PRIVATE $<$<CONFIG:Release>:-O1>)
-target_compile_definitions(test_emulated_gpu_ranks PRIVATE
-  REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data")
+# Whole jobs in several layouts, of each family one; all of them with tests/long.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
+reelmesh_emulated_test(test_emulated_layouts ${sources} support/mpi_main.cpp)
+
 # emulated_gpu_ranks(NAME COUNTS VARIABLES…): groups of these numbers of ranks in one launch; a GPU a
 # rank, unless the variables say otherwise; work is done late at random, so that what does not wait
 # for it shows.
@@ -75,17 +94,6 @@ endfunction()
 emulated_gpu_ranks(ranks 1,4)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
-
-# Whole jobs in several layouts, of each family one; all of them with tests/long.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
-add_executable(test_emulated_layouts ${sources} support/mpi_main.cpp)
-target_link_libraries(test_emulated_layouts PRIVATE
-  $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest)
-target_include_directories(test_emulated_layouts PRIVATE ${CMAKE_SOURCE_DIR}/app)
-target_compile_options(test_emulated_layouts PRIVATE $<$<CONFIG:Release>:-O1>)
-target_compile_definitions(test_emulated_layouts PRIVATE
-  REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
-add_dependencies(test_emulated_layouts reelmesh_options)
 
 # The benchmark of GPUs, at tiny sizes, with tests/long: that it works, for here its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
