@@ -52,25 +52,25 @@ std::vector<Relayout> relayouts(const DenoiseWorkload& w, const SpaceTime& l) {
     all.push_back({"rows -> heads", l.by_heads->tokens, l.by_heads->heads, 3 * head});
     all.push_back({"heads -> rows", l.by_heads->heads, l.by_heads->tokens, head});
   }
-  all.push_back({"frames -> places", l.spatial, l.temporal, token});
-  all.push_back({"places -> frames", l.temporal, l.spatial, token});
+  all.push_back({"frames -> positions", l.spatial, l.temporal, token});
+  all.push_back({"positions -> frames", l.temporal, l.spatial, token});
   return all;
 }
 
 StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
   const SpaceTime& l = *layout.space_time;
-  const Box &frames = l.spatial.box(rank), &places = l.temporal.box(rank);
+  const Box &frames = l.spatial.box(rank), &positions = l.temporal.box(rank);
   const double d = number(w.channels());
-  const double in_frames = number(frames.numel()), in_places = number(places.numel());
+  const double in_frames = number(frames.numel()), in_positions = number(positions.numel());
   // Queries, keys, values and output of either attention; of the one to the text queries and
   // output.
   const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
   const double products =
-      2 * (in_frames * attention + in_places * (attention + number(w.mlps) * (text + mlp)));
+      2 * (in_frames * attention + in_positions * (attention + number(w.mlps) * (text + mlp)));
   const double scores =
       4 * d *
-      (in_frames * number(l.spatial.global()[1]) + in_places * number(places.extent[0]) +
-       number(w.mlps) * in_places * number(w.text_tokens));
+      (in_frames * number(l.spatial.global()[1]) + in_positions * number(positions.extent[0]) +
+       number(w.mlps) * in_positions * number(w.text_tokens));
   StepCost cost{number(w.layers * w.branches) * (products + scores), 0};
   for (const Relayout& move : relayouts(w, l)) cost.sent_bytes += w.layers * move.sent_bytes(rank);
   return cost;

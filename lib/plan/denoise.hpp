@@ -13,7 +13,7 @@ struct StepCost {
 
 /// An exchange that every step makes several times.
 struct StepExchange {
-  std::string name;                ///< "frames -> places"
+  std::string name;                ///< "frames -> positions"
   std::int64_t times = 0;          ///< in a step
   std::int64_t largest_bytes = 0;  ///< sent by the rank that sends most, each time
 };

@@ -50,7 +50,7 @@ std::string describe(const Plan& plan, std::size_t size) {
   } else {
     text +=
         fmt::format("tokens for spatial attention [frame, row, column] {}\n", shown(layout.tokens));
-    text += fmt::format("tokens for temporal attention [frame, place] {}\n",
+    text += fmt::format("tokens for temporal attention [frame, position] {}\n",
                         shown(layout.space_time->temporal));
   }
   for (const StepExchange& exchange : clip.exchanges) {

@@ -72,7 +72,7 @@ void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
   plan.launched.resize(index(plan.ranks));
   std::iota(plan.launched.begin(), plan.launched.end(), 0);
   for (int round = 0; round < most_rounds; ++round) {
-    plan.rank_weights = machine.rank_weights.in_places(plan.launched);
+    plan.rank_weights = machine.rank_weights.in_plan_order(plan.launched);
     plan.sizes.clear();
     for (const ClipWorkload& size : workload.sizes) {
       plan.sizes.push_back(
@@ -145,7 +145,7 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   plan.ranks = machine.ranks;
   plan.roles = assign_roles(request, machine.ranks);
   lay_out(plan, workload, machine, request);
-  plan.memory.limits = machine.memory_limits.in_places(plan.launched);
+  plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
   plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
   foresee_memory(plan, workload, machine);
   return plan;
