@@ -10,10 +10,10 @@
 
 namespace reelmesh::app {
 
-std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t least,
-                           std::int64_t most);
+std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
+                           std::int64_t max);
 /// Decimal numbers; no inf or nan.
-double parse_number(std::string_view text, const std::string& option, double least, double most);
+double parse_number(std::string_view text, const std::string& option, double min, double max);
 std::uint64_t parse_seed(std::string_view text, const std::string& option);
 /// yes, true, on or no, false, off.
 bool parse_switch(std::string_view text, const std::string& option);

@@ -97,8 +97,9 @@ class Group {
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
-  std::shared_ptr<Carrier> carrier_;
-  std::vector<int> places_;  ///< of each rank, in the group that the carrier was made for
+  std::shared_ptr<DeviceTransport> device_transport_;
+  std::vector<int>
+      transport_ranks_;  ///< of each rank, in the group that the transport was made for
   int rank_ = -1;
   int size_ = 0;
 };

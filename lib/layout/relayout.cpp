@@ -65,7 +65,7 @@ void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& tar
 
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
   gpu::StridedCopy copy;
-  expect(box.extent.size() <= gpu::StridedCopy::most_axes, "copy of a box of {} axes",
+  expect(box.extent.size() <= gpu::StridedCopy::max_axes, "copy of a box of {} axes",
          box.extent.size());
   copy.axes = static_cast<int>(box.extent.size());
   std::int64_t source = 1, target = 1;

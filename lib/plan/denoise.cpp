@@ -179,7 +179,7 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
   layout.text = text_layout(w.text_tokens, layout.tokens, branch_weights);
   layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
   int meshes = 0;
-  GroupCost least;
+  GroupCost best;
   for (int ring = 1; ring <= branch_ranks; ++ring) {
     if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
     const int ulysses = branch_ranks / ring;
@@ -190,9 +190,9 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
         std::vector{layout.text, layout.tokens},
         AttentionGeometry{w.branches / *wanted.cfg, w.heads, w.head_channels, ring});
     const GroupCost cost = cost_of_group(w, candidate, branch_weights);
-    if (++meshes == 1 || cost.better_than(least)) {
+    if (++meshes == 1 || cost.better_than(best)) {
       layout = std::move(candidate);
-      least = cost;
+      best = cost;
     }
   }
   expect(meshes > 0, "{} ranks cannot be cfg {} x ring {} x ulysses {}", ranks, *wanted.cfg,
@@ -202,7 +202,7 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
       !request.cfg && *wanted.cfg == 2                  ? "even number of ranks, so cfg is 2, "
       : request.cfg.value_or(1) == 2 && w.branches == 1 ? "one branch, so cfg goes to the ring, "
                                                         : "",
-      meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(least));
+      meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(best));
   return chosen;
 }
 

@@ -39,9 +39,9 @@ struct Context {
 
   void count(std::int64_t bytes) {
     const std::int64_t now = present += bytes;
-    for (auto* most : {&peak, &recent_peak}) {
-      std::int64_t before = *most;
-      while (now > before && !most->compare_exchange_weak(before, now)) {
+    for (auto* maximum : {&peak, &recent_peak}) {
+      std::int64_t before = *maximum;
+      while (now > before && !maximum->compare_exchange_weak(before, now)) {
       }
     }
   }
