@@ -52,7 +52,7 @@ class Group {
   /// host. seconds: how long a rank waits for others, or for its device while that waits for
   /// others, before it throws Error(watchdog); so it does here where NCCL cannot connect all ranks
   /// to each other. An error of NCCL is Error(internal), found by the next exchange or wait for the
-  /// device. Throws Error(unavailable), on all ranks alike, where `transport` is nccl and cannot be
+  /// device. Throws Error(unavailable), on all ranks, where `transport` is nccl and cannot be
   /// had. Collective.
   Group use_device(Device device, Transport transport, double seconds) const;
   /// Of tensors on devices; automatic where use_device() was not called.

@@ -26,7 +26,7 @@ class PendingExchange {
   virtual void finish() = 0;  ///< once
 };
 
-/// Messages that are on their way. It keeps their tensors alive; nobody else touches those until
+/// Messages that are on their way. It keeps their tensors alive; no other code touches those until
 /// they have arrived. The calling thread helps them along whenever it calls background()
 /// (base/background.hpp).
 class Transfer {

@@ -209,7 +209,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
   }
-  // Every rank begins with its neighbour, so that no rank is everybody's first.
+  // Every rank sends to its neighbour first, so that no rank gets all first messages.
   for (int step = 1; step < mesh_.ranks(); ++step) {
     const int to = (me + step) % mesh_.ranks();
     if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});

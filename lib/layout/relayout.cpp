@@ -111,7 +111,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       peer.elements += box.numel();
       peer.pieces.push_back({m, std::move(box)});
     };
-    // Every rank begins with the next one, so that no rank is everybody's first.
+    // Every rank sends to the next one first, so that no rank gets all first messages.
     const auto distance = [&](int from, int to) {
       return (to - from + group.size()) % group.size();
     };

@@ -37,7 +37,7 @@ void* plain_block(std::int64_t bytes) {
 }
 
 // A range of addresses, of which [0, top) has been given out at some time: best fit, in pages.
-// Pages are the operating system's until they are touched. Blocks of unlike sizes leave holes
+// Pages are the operating system's until they are touched. Blocks of different sizes leave holes
 // between them, a fifth and more of what is in use where they are few and large. So the pages of
 // holes are given back where there are more than holes_kept(): what is resident stays near the most
 // that was in use at once.

@@ -1,6 +1,6 @@
 #pragma once
 // The JSON files beside the weights. Files are untrusted: every value is asked for with its type
-// and range. Keys that nobody asks for are ignored.
+// and range. Keys that are not asked for are ignored.
 #include <cstdint>
 #include <filesystem>
 #include <limits>

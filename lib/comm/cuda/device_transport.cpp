@@ -35,7 +35,7 @@ std::string why_not(const Group& group, Device device, bool several) {
 
 std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
                                                        Transport transport, double seconds) {
-  // A rank that has nobody to talk to needs no communicator, which takes a second and 0.2 GB.
+  // A rank alone in its group needs no communicator, which takes a second and 0.2 GB.
   const bool alone = transport == Transport::automatic && group.size() == 1;
   if (transport == Transport::mpi || alone) return make_mpi_transport(device);
   // What NCCL itself looks at. Only who asks for NCCL is taken at their word.

@@ -65,7 +65,7 @@ class PendingMpiExchange final : public PendingExchange {
   ~PendingMpiExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // whoever did not finish it is unwinding
+    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
     }
     if (to_post == this) to_post = nullptr;
   }

@@ -96,7 +96,7 @@ class Link {
 
   // How many exchanges the host may be ahead of the device. Work that is asked for after a message
   // that never arrives would fill the queue of the device at last (some 1000 kernels), and the host
-  // would wait there, where nobody watches.
+  // would wait there without a time-out.
   static constexpr std::size_t max_exchanges_ahead = 8;
   struct Moment {
     cuda::Event event;
@@ -301,7 +301,7 @@ class PendingNcclExchange final : public PendingExchange {
   ~PendingNcclExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // whoever did not finish it is unwinding
+    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
     }
   }
   void finish() override {

@@ -23,8 +23,8 @@ struct STDiTClip {
 /// The clips of a task. Release 1.2 was told in its training that images have 120 frames a second.
 STDiTClip stdit_clip(const DenoiseTask& task);
 
-/// Set up once for a clip, or for several alike that go through the transformer together; used in
-/// every call. All lie in the same way.
+/// Set up once for a clip, or for several of the same size that go through the transformer
+/// together; used in every call. All lie in the same way.
 class STDiTPlacement {
  public:
   /// layouts: of clip.tokens() over the group. On the device where the model's weights are.

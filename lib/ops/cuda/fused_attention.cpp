@@ -36,7 +36,7 @@ constexpr std::int64_t min_queries = 16;
 
 using Strides = std::array<std::int64_t, 4>;  // of item, head, row and channel
 
-// One item for each of `items`; keys and values lie alike.
+// One item for each of `items`; keys and values have the same strides.
 struct Problem {
   DType dtype;
   std::int64_t items, heads, queries, keys, channels;
@@ -209,8 +209,9 @@ class Attentions {
     }
     if (!place->second) {
       log::info(
-          "cuDNN has no attention to {} keys of {} channels in {} on {}, which goes by kernels of "
-          "our own: {}",
+          "cuDNN has no attention to {} keys of {} channels in {} on {}; kernels of this program "
+          "are "
+          "used: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
     return place->second;
@@ -222,18 +223,18 @@ class Attentions {
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
 
-// Whether the library is there and new enough; what there is to say is said once.
+// Whether the library is there and new enough; logged once.
 bool library_has_attention() {
   static const bool has = [] {
     try {
       const std::size_t version = dnn::functions().cudnnGetVersion();
       if (version >= first_version) return true;
       log::info(
-          "cuDNN {} has no fused attention (9.13.1 and later have): it goes by kernels of "
-          "our own",
+          "cuDNN {} has no fused attention (9.13.1 and later have): kernels of this program are "
+          "used",
           version);
     } catch (const Error& error) {
-      log::warning("attention goes by kernels of our own: {}", error.what());
+      log::warning("attention uses kernels of this program: {}", error.what());
     }
     return false;
   }();

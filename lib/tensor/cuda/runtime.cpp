@@ -32,7 +32,7 @@ struct Staging {
 struct Context {
   int capability = 0;
   Stream stream;
-  Event reached;  // by the stream, when somebody waits for it
+  Event reached;  // by the stream, when a wait has begun
   Staging staging;
   std::mutex staging_mutex;
   std::atomic<std::int64_t> present = 0, peak = 0, recent_peak = 0;
