@@ -16,8 +16,9 @@ struct Failure {
 /// What the exception being handled means to the user. Call within a catch block.
 Failure current_failure();
 
-/// For a rank on its own way out: gives lower ranks, which may have failed alike, the time to speak
-/// and end the job first. Returns at once on rank 0; elsewhere only if this rank is still alive.
+/// For a rank on its own way out: gives lower ranks, which may have the same failure, the time to
+/// report it and end the job first. Returns at once on rank 0; elsewhere only if this rank is still
+/// alive.
 void let_lower_ranks_speak(int rank);
 
 }  // namespace reelmesh::app

@@ -33,11 +33,11 @@ void line(const std::string& text) { std::cout << "  " << text << '\n'; }
 
 template <class List, class Show>
 void list(const List& items, const std::string& what, Show&& show) {
-  constexpr std::size_t most = 20;
+  constexpr std::size_t max_shown = 20;
   if (items.empty()) return;
   line(fmt::format("{} {}:", items.size(), what));
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) line("  " + show(items[i]));
-  if (items.size() > most) line(fmt::format("  and {} more", items.size() - most));
+  for (std::size_t i = 0; i < std::min(items.size(), max_shown); ++i) line("  " + show(items[i]));
+  if (items.size() > max_shown) line(fmt::format("  and {} more", items.size() - max_shown));
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) {

@@ -234,7 +234,7 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) { d.job.threads = parse_threads(text, option); }},
     {"device.memory-limit", "SIZES",
      "memory that a rank may use, such as 16GiB; a list such as 16GiB,16GiB,8GiB (one a rank) "
-     "gives unlike ranks unlike limits. The plan keeps to it, or the job is refused (status 69); "
+     "gives each rank a limit of its own. The plan keeps to it, or the job is refused (status 69); "
      "none: no limit",
      "none",
      [](Draft& d, Text text, Option option) { d.job.memory_limits = parse_limits(text, option); }},

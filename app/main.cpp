@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(app::dispatch(argc, argv));
   } catch (...) {
-    // All ranks come here alike: one speaks, and leaves first, for mpirun ends the others then.
+    // All ranks have this error: one reports it and exits first, before mpirun ends the others.
     const app::Failure failure = app::current_failure();
     log::say(log::Level::error, failure.message);
     app::let_lower_ranks_speak(log::rank());

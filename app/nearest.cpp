@@ -35,14 +35,14 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view given, std::span<const std::string> names) {
-  std::pair<int, int> least{std::numeric_limits<int>::max(), 0};
+  std::pair<int, int> best{std::numeric_limits<int>::max(), 0};
   std::string found;
   for (const std::string& name : names) {
     const int whole = edit_distance(given, name);
     const int key = edit_distance(without_section(given), without_section(name));
     const std::pair<int, int> cost{std::min(whole, key + 1), whole};
-    if (cost < least) {
-      least = cost;
+    if (cost < best) {
+      best = cost;
       found = name;
     }
   }

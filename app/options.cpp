@@ -111,9 +111,9 @@ void add_clips(Draft& draft) {
     const auto more = read_prompts(draft.prompt_file, draft.negative, "prompt.file");
     clips.insert(clips.end(), more.begin(), more.end());
   }
-  constexpr std::size_t most = 1000000;  // clip files are named by six digits
-  require(clips.size() <= most, Status::usage, "{} prompts are given, expected at most {}",
-          clips.size(), most);
+  constexpr std::size_t max_clips = 1000000;  // clip files are named by six digits
+  require(clips.size() <= max_clips, Status::usage, "{} prompts are given, expected at most {}",
+          clips.size(), max_clips);
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ json as_json(const JobPlan& planned) {
           {"denoise", denoise},
           {"decode", range(plan.roles.decode)},
           {"device_map", to_string(plan.device_map)},
-          {"in_turn", memory.offloads},
+          {"offloads", memory.offloads},
           {"clips", planned.clips.size()},
           {"clip",
            {{"frames", clip.format.size.frames},

@@ -53,19 +53,19 @@ std::size_t utf8_length(std::string_view text) {
 
 }  // namespace
 
-std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t least,
-                           std::int64_t most) {
+std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
+                           std::int64_t max) {
   const auto value = read<std::int64_t>(text);
-  if (!value || *value < least || *value > most) {
-    refuse(text, option, fmt::format("a whole number from {} to {}", least, most));
+  if (!value || *value < min || *value > max) {
+    refuse(text, option, fmt::format("a whole number from {} to {}", min, max));
   }
   return *value;
 }
 
-double parse_number(std::string_view text, const std::string& option, double least, double most) {
+double parse_number(std::string_view text, const std::string& option, double min, double max) {
   const auto value = read<double>(text);
-  if (!value || !std::isfinite(*value) || *value < least || *value > most) {
-    refuse(text, option, fmt::format("a number from {} to {}", least, most));
+  if (!value || !std::isfinite(*value) || *value < min || *value > max) {
+    refuse(text, option, fmt::format("a number from {} to {}", min, max));
   }
   return *value;
 }
@@ -93,10 +93,10 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
 
 std::optional<int> parse_ranks(std::string_view text, const std::string& option) {
   if (text == "auto") return std::nullopt;
-  constexpr std::int64_t most = 65536;
+  constexpr std::int64_t max = 65536;
   const auto value = read<std::int64_t>(text);
-  if (!value || *value < 1 || *value > most) {
-    refuse(text, option, fmt::format("auto or a whole number from 1 to {}", most));
+  if (!value || *value < 1 || *value > max) {
+    refuse(text, option, fmt::format("auto or a whole number from 1 to {}", max));
   }
   return static_cast<int>(*value);
 }

@@ -10,10 +10,10 @@
 
 namespace reelmesh::app {
 
-std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t least,
-                           std::int64_t most);
+std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
+                           std::int64_t max);
 /// Decimal numbers; no inf or nan.
-double parse_number(std::string_view text, const std::string& option, double least, double most);
+double parse_number(std::string_view text, const std::string& option, double min, double max);
 std::uint64_t parse_seed(std::string_view text, const std::string& option);
 /// yes, true, on or no, false, off.
 bool parse_switch(std::string_view text, const std::string& option);
@@ -23,7 +23,7 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
 /// A number of ranks, or nothing for "auto".
 std::optional<int> parse_ranks(std::string_view text, const std::string& option);
 
-// What a clip is made of, alike on the command line, in the job file and in a prompts file.
+// The values of a clip: the same on the command line, in the job file and in a prompts file.
 std::int64_t parse_pixels(std::string_view text, const std::string& option);
 std::int64_t parse_frames(std::string_view text, const std::string& option);
 double parse_fps(std::string_view text, const std::string& option);

@@ -22,7 +22,7 @@ int rank();
 /// Messages below this level are dropped; info from the start.
 void set_level(Level level);
 
-/// Says a message that all ranks know alike: rank 0 speaks.
+/// Logs a message that all ranks have: only rank 0 prints it.
 void say(Level level, const std::string& message);
 /// Says what happened on one rank, naming it; by default on this one.
 void say_here(Level level, const std::string& message, int on_rank = rank());

@@ -7,15 +7,16 @@
 #include <utility>
 
 #include "base/trace.hpp"
-#include "comm/cuda/carrier.hpp"
+#include "comm/cuda/device_transport.hpp"
 #include "comm/requests.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
-class HostJourney final : public Journey {
+class PendingHostExchange final : public PendingExchange {
  public:
-  HostJourney(MPI_Comm comm, std::span<const Message> sends, std::span<const Message> receives)
+  PendingHostExchange(MPI_Comm comm, std::span<const Message> sends,
+                      std::span<const Message> receives)
       : sends_(sends.begin(), sends.end()), receives_(receives.begin(), receives.end()) {
     for (Message& m : receives_) {
       requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
@@ -91,10 +92,10 @@ Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
   check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
-  if (parent == nullptr || parent->carrier_ == nullptr) return;
-  carrier_ = parent->carrier_;
+  if (parent == nullptr || parent->device_transport_ == nullptr) return;
+  device_transport_ = parent->device_transport_;
   for (const int place : ranks_in(comm, size_, parent->handle())) {
-    places_.push_back(parent->places_[static_cast<std::size_t>(place)]);
+    transport_ranks_.push_back(parent->transport_ranks_[static_cast<std::size_t>(place)]);
   }
 }
 
@@ -107,22 +108,22 @@ MPI_Comm Group::handle() const {
 
 Group Group::use_device(Device device, Transport transport, double seconds) const {
   Group group = *this;
-  group.carrier_.reset();
-  group.places_.clear();
+  group.device_transport_.reset();
+  group.transport_ranks_.clear();
   const auto with_gpu = static_cast<int>(sum(device.is_cuda() ? 1.0 : 0.0));
   if (with_gpu == 0) return group;
   require(with_gpu == size_, Status::unavailable,
           "{} of {} ranks have a GPU: either all of them have one, or none", with_gpu, size_);
   if constexpr (cuda_built) {
-    group.carrier_ = make_carrier(group, device, transport, seconds);
-    group.places_.resize(static_cast<std::size_t>(size_));
-    std::iota(group.places_.begin(), group.places_.end(), 0);
+    group.device_transport_ = make_device_transport(group, device, transport, seconds);
+    group.transport_ranks_.resize(static_cast<std::size_t>(size_));
+    std::iota(group.transport_ranks_.begin(), group.transport_ranks_.end(), 0);
   }
   return group;
 }
 
 Transport Group::transport() const {
-  return carrier_ == nullptr ? Transport::automatic : carrier_->transport();
+  return device_transport_ == nullptr ? Transport::automatic : device_transport_->transport();
 }
 
 bool Group::capturable() const { return size_ == 1 || transport() == Transport::nccl; }
@@ -261,10 +262,10 @@ Transfer Group::begin_exchange(std::span<const Message> sends,
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
   post_pending_messages();
-  if (!device->is_cuda()) return Transfer(std::make_unique<HostJourney>(handle(), out, in));
-  expect(carrier_ != nullptr, "an exchange of tensors on {} in a group without a device",
+  if (!device->is_cuda()) return Transfer(std::make_unique<PendingHostExchange>(handle(), out, in));
+  expect(device_transport_ != nullptr, "an exchange of tensors on {} in a group without a device",
          to_string(*device));
-  return Transfer(carrier_->begin(handle(), places_, out, in));
+  return Transfer(device_transport_->begin(handle(), transport_ranks_, out, in));
 }
 
 void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {

@@ -52,7 +52,7 @@ class Group {
   /// host. seconds: how long a rank waits for others, or for its device while that waits for
   /// others, before it throws Error(watchdog); so it does here where NCCL cannot connect all ranks
   /// to each other. An error of NCCL is Error(internal), found by the next exchange or wait for the
-  /// device. Throws Error(unavailable), on all ranks alike, where `transport` is nccl and cannot be
+  /// device. Throws Error(unavailable), on all ranks, where `transport` is nccl and cannot be
   /// had. Collective.
   Group use_device(Device device, Transport transport, double seconds) const;
   /// Of tensors on devices; automatic where use_device() was not called.
@@ -97,8 +97,9 @@ class Group {
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
-  std::shared_ptr<Carrier> carrier_;
-  std::vector<int> places_;  ///< of each rank, in the group that the carrier was made for
+  std::shared_ptr<DeviceTransport> device_transport_;
+  std::vector<int>
+      transport_ranks_;  ///< of each rank, in the group that the transport was made for
   int rank_ = -1;
   int size_ = 0;
 };

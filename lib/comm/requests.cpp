@@ -83,7 +83,7 @@ void Requests::wait() {
 Requests::~Requests() {
   try {
     wait();
-  } catch (const Error&) {  // whoever did not wait is unwinding
+  } catch (const Error&) {  // the owner did not wait, so it is unwinding
   }
 }
 

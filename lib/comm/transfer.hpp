@@ -17,46 +17,48 @@ struct Message {
 
 /// A pending transfer of one transport. Its destructor waits as long as the memory of the messages
 /// is in use, and reports no errors.
-class Journey {
+class PendingExchange {
  public:
-  Journey() = default;
-  Journey(const Journey&) = delete;
-  Journey& operator=(const Journey&) = delete;
-  virtual ~Journey() = default;
+  PendingExchange() = default;
+  PendingExchange(const PendingExchange&) = delete;
+  PendingExchange& operator=(const PendingExchange&) = delete;
+  virtual ~PendingExchange() = default;
   virtual void finish() = 0;  ///< once
 };
 
-/// Messages that are on their way. It keeps their tensors alive; nobody else touches those until
+/// Messages that are on their way. It keeps their tensors alive; no other code touches those until
 /// they have arrived. The calling thread helps them along whenever it calls background()
 /// (base/background.hpp).
 class Transfer {
  public:
   Transfer() = default;
-  explicit Transfer(std::unique_ptr<Journey> journey) : journey_(std::move(journey)) {}
+  explicit Transfer(std::unique_ptr<PendingExchange> pending) : pending_(std::move(pending)) {}
   /// Returns when all tensors may be used again; those of a device by what the device is asked for
   /// from now on.
   void finish() {
-    if (const auto journey = std::move(journey_)) journey->finish();
+    if (const auto pending = std::move(pending_)) pending->finish();
   }
 
  private:
-  std::unique_ptr<Journey> journey_;
+  std::unique_ptr<PendingExchange> pending_;
 };
 
 /// The transport of a rank's device tensors to the ranks of one group and of all groups made from
 /// it.
-class Carrier {
+class DeviceTransport {
  public:
-  Carrier() = default;
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
-  virtual ~Carrier() = default;
+  DeviceTransport() = default;
+  DeviceTransport(const DeviceTransport&) = delete;
+  DeviceTransport& operator=(const DeviceTransport&) = delete;
+  virtual ~DeviceTransport() = default;
   virtual Transport transport() const = 0;
-  /// Messages between ranks of a group with this communicator; places: for each of its ranks the
-  /// rank in the group that the carrier was made for. None is empty, all are on the device.
-  virtual std::unique_ptr<Journey> begin(MPI_Comm comm, std::span<const int> places,
-                                         std::span<const Message> sends,
-                                         std::span<const Message> receives) = 0;
+  /// Messages between ranks of a group with this communicator; transport_ranks: for each of its
+  /// ranks the rank in the group that the transport was made for. None is empty, all are on the
+  /// device.
+  virtual std::unique_ptr<PendingExchange> begin(MPI_Comm comm,
+                                                 std::span<const int> transport_ranks,
+                                                 std::span<const Message> sends,
+                                                 std::span<const Message> receives) = 0;
 };
 
 /// Posts the messages of transfers that have begun without posting them; set by the transport that

@@ -209,7 +209,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
   }
-  // Every rank begins with its neighbour, so that no rank is everybody's first.
+  // Every rank sends to its neighbour first, so that no rank gets all first messages.
   for (int step = 1; step < mesh_.ranks(); ++step) {
     const int to = (me + step) % mesh_.ranks();
     if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});
@@ -314,14 +314,16 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const bool on_gpu = device_.is_cuda();
   const std::int64_t all = mesh_.all_tokens();
   // On a GPU, keys that need no exchange come in one part; on the CPU parts stay in its caches.
-  const std::int64_t most = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
-  const auto part_at = [&](std::int64_t first) { return Part{first, std::min(most, all - first)}; };
+  const std::int64_t part_tokens = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
+  const auto part_at = [&](std::int64_t first) {
+    return Part{first, std::min(part_tokens, all - first)};
+  };
   Rows next = send_part(mine, part_at(0));
   queries.transfer.finish();
   ops::Attention attention(queries.all, scale, 1, numerics_);
-  for (std::int64_t first = 0; first < all; first += most) {
+  for (std::int64_t first = 0; first < all; first += part_tokens) {
     const Tensor part = receive_part(std::move(next), part_at(first));
-    if (first + most < all) next = send_part(mine, part_at(first + most));
+    if (first + part_tokens < all) next = send_part(mine, part_at(first + part_tokens));
     if (mesh_.attends(group_.rank())) attention.add(part);
   }
   return return_results(attention.finish(), q);

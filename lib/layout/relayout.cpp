@@ -65,7 +65,7 @@ void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& tar
 
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
   gpu::StridedCopy copy;
-  expect(box.extent.size() <= gpu::StridedCopy::most_axes, "copy of a box of {} axes",
+  expect(box.extent.size() <= gpu::StridedCopy::max_axes, "copy of a box of {} axes",
          box.extent.size());
   copy.axes = static_cast<int>(box.extent.size());
   std::int64_t source = 1, target = 1;
@@ -111,7 +111,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       peer.elements += box.numel();
       peer.pieces.push_back({m, std::move(box)});
     };
-    // Every rank begins with the next one, so that no rank is everybody's first.
+    // Every rank sends to the next one first, so that no rank gets all first messages.
     const auto distance = [&](int from, int to) {
       return (to - from + group.size()) % group.size();
     };

@@ -53,7 +53,7 @@ class Exchange {
   };
   /// The first half of run(), which Running::finish() completes. When begin() returns, sources may
   /// change, and the targets have what this rank gives itself; the rest arrives by finish(). Until
-  /// then the result shares the targets' memory, and nobody else uses it.
+  /// then the result shares the targets' memory, and the caller does not use it.
   Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// Returns when the ranks that this one exchanges something with have come here too: before run()

@@ -22,15 +22,15 @@ constexpr float log2_e = 1.44269504088896341F;
 using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
 
 [[gnu::always_inline]] inline float largest_of(const float* x, std::int64_t count) {
-  Lanes most = Lanes{} - std::numeric_limits<float>::infinity();
+  Lanes running = Lanes{} - std::numeric_limits<float>::infinity();
   const std::int64_t even = count / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
     Lanes next;
     std::memcpy(&next, x + k, sizeof(next));
-    most = next > most ? next : most;
+    running = next > running ? next : running;
   }
-  const auto first = __builtin_shufflevector(most, most, 0, 1, 2, 3, 4, 5, 6, 7);
-  const auto second = __builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto first = __builtin_shufflevector(running, running, 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto second = __builtin_shufflevector(running, running, 8, 9, 10, 11, 12, 13, 14, 15);
   const auto half = first > second ? first : second;
   const float even_half = std::max(std::max(half[0], half[2]), std::max(half[4], half[6]));
   const float odd_half = std::max(std::max(half[1], half[3]), std::max(half[5], half[7]));

@@ -26,7 +26,7 @@ struct ImageBox {
   std::int64_t column = 0, columns = 0;
 };
 
-/// Frames of an image, or of as much of it as somebody has: pieces that do not overlap. One may be
+/// Frames of an image, or of the part that is present: pieces that do not overlap. One may be
 /// what a rank holds, the others what it got of its neighbours.
 struct Image {
   struct Piece {
@@ -56,7 +56,7 @@ class Convolution {
   /// have the pixels of `want` and one more on each side within the image; with Tiles::inner only
   /// its first piece is looked at. enlarged: 1, or 2 where the image is first enlarged twice in
   /// both directions by repeating pixels; `want` counts pixels of the result. previous: the kt − 1
-  /// frames before x in the same pieces, or no pieces: frame 0 of x stands for them.
+  /// frames before x in the same pieces, or no pieces: frame 0 of x is repeated instead.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
            Tensor& out, Tiles tiles) const;
 

@@ -30,7 +30,7 @@ std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DT
                                     PackedFor target);
 
 /// What the size of packed weights depends on: oneDNN, the instructions that it uses, and caches.
-/// Processors that say the same pack alike.
+/// Processors with equal texts pack in the same way.
 std::string packing_of_this_processor();
 
 }  // namespace reelmesh::ops

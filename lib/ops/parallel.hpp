@@ -1,5 +1,5 @@
 #pragma once
-// Threads of one rank. Every task computes the same numbers whoever runs it, so results do not
+// Threads of one rank. Every task computes the same numbers on any thread, so results do not
 // depend on the number of threads.
 #include <omp.h>
 

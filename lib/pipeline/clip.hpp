@@ -71,7 +71,7 @@ using Batch = std::vector<Clip>;
 
 /// The clips in batches of at most `most`, in the order of their first clips: each clip joins the
 /// first batch of its kind that has room.
-std::vector<Batch> batches_of(std::vector<Clip> clips, int most);
+std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips);
 
 /// Sampler steps of all of its clips.
 std::int64_t steps_of(const Batch& batch);

@@ -139,10 +139,11 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   };
   std::string help;
   const auto add = [&](const std::string& what) { help += (help.empty() ? "" : " or ") + what; };
-  // Ranks of the same kind; where they differ, nobody knows what more of them would be like.
-  constexpr int most = 64;
+  // Ranks of the same kind; where they differ, those of more ranks are unknown.
+  constexpr int max_ranks = 64;
   const PlanMachine& machine = conditions.machine;
-  for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= most; ++ranks) {
+  for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= max_ranks;
+       ++ranks) {
     Job alike = job;
     alike.speeds = {};
     Conditions there =

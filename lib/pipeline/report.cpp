@@ -54,20 +54,20 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
 
   Table table({"stage", "ranks", "min", "average", "max", "seconds each"});
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    double least = 1e300, most = 0, sum = 0;
-    std::int64_t taking_part = 0, most_often = 0;
+    double lowest = 1e300, highest = 0, sum = 0;
+    std::int64_t taking_part = 0, max_count = 0;
     for (const RankTotals& rank : ranks) {
       if (rank.count[i] == 0) continue;
       ++taking_part;
-      least = std::min(least, rank.seconds[i]);
-      most = std::max(most, rank.seconds[i]);
+      lowest = std::min(lowest, rank.seconds[i]);
+      highest = std::max(highest, rank.seconds[i]);
       sum += rank.seconds[i];
-      most_often = std::max(most_often, rank.count[i]);
+      max_count = std::max(max_count, rank.count[i]);
     }
     if (taking_part == 0) continue;
-    table.row({stages[i], std::to_string(taking_part), format_seconds(least),
-               format_seconds(sum / static_cast<double>(taking_part)), format_seconds(most),
-               fmt::format("{:.4g}", most / static_cast<double>(most_often))});
+    table.row({stages[i], std::to_string(taking_part), format_seconds(lowest),
+               format_seconds(sum / static_cast<double>(taking_part)), format_seconds(highest),
+               fmt::format("{:.4g}", highest / static_cast<double>(max_count))});
   }
   std::int64_t flops = 0, bytes = 0;
   for (const RankTotals& rank : ranks) {
@@ -75,9 +75,9 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
     bytes += rank.bytes_sent;
   }
   const auto span_of = [&](std::int64_t RankTotals::*memory) {
-    const auto [least, most] = std::ranges::minmax(ranks, {}, memory);
-    return fmt::format("{} to {}", format_bytes(static_cast<double>(least.*memory)),
-                       format_bytes(static_cast<double>(most.*memory)));
+    const auto [lowest, highest] = std::ranges::minmax(ranks, {}, memory);
+    return fmt::format("{} to {}", format_bytes(static_cast<double>(lowest.*memory)),
+                       format_bytes(static_cast<double>(highest.*memory)));
   };
   std::string memory = span_of(&RankTotals::peak_memory_bytes);
   if (totals.peak_device_memory_bytes > 0) {

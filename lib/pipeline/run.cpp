@@ -102,7 +102,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
   const JobPlan planned = plan_job(job, conditions);
   const Plan& plan = planned.plan;
-  // What is foreseen of a GPU whose memory nobody limits is no reason to refuse.
+  // Without a limit, a prediction for a GPU is no reason to refuse.
   if (!job.memory_limits.empty()) {
     require_fit(job, planned, conditions);
   } else if (!plan.memory.fits()) {

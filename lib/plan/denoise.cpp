@@ -52,25 +52,25 @@ std::vector<Relayout> relayouts(const DenoiseWorkload& w, const SpaceTime& l) {
     all.push_back({"rows -> heads", l.by_heads->tokens, l.by_heads->heads, 3 * head});
     all.push_back({"heads -> rows", l.by_heads->heads, l.by_heads->tokens, head});
   }
-  all.push_back({"frames -> places", l.spatial, l.temporal, token});
-  all.push_back({"places -> frames", l.temporal, l.spatial, token});
+  all.push_back({"frames -> positions", l.spatial, l.temporal, token});
+  all.push_back({"positions -> frames", l.temporal, l.spatial, token});
   return all;
 }
 
 StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
   const SpaceTime& l = *layout.space_time;
-  const Box &frames = l.spatial.box(rank), &places = l.temporal.box(rank);
+  const Box &frames = l.spatial.box(rank), &positions = l.temporal.box(rank);
   const double d = number(w.channels());
-  const double in_frames = number(frames.numel()), in_places = number(places.numel());
+  const double in_frames = number(frames.numel()), in_positions = number(positions.numel());
   // Queries, keys, values and output of either attention; of the one to the text queries and
   // output.
   const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
   const double products =
-      2 * (in_frames * attention + in_places * (attention + number(w.mlps) * (text + mlp)));
+      2 * (in_frames * attention + in_positions * (attention + number(w.mlps) * (text + mlp)));
   const double scores =
       4 * d *
-      (in_frames * number(l.spatial.global()[1]) + in_places * number(places.extent[0]) +
-       number(w.mlps) * in_places * number(w.text_tokens));
+      (in_frames * number(l.spatial.global()[1]) + in_positions * number(positions.extent[0]) +
+       number(w.mlps) * in_positions * number(w.text_tokens));
   StepCost cost{number(w.layers * w.branches) * (products + scores), 0};
   for (const Relayout& move : relayouts(w, l)) cost.sent_bytes += w.layers * move.sent_bytes(rank);
   return cost;
@@ -179,7 +179,7 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
   layout.text = text_layout(w.text_tokens, layout.tokens, branch_weights);
   layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
   int meshes = 0;
-  GroupCost least;
+  GroupCost best;
   for (int ring = 1; ring <= branch_ranks; ++ring) {
     if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
     const int ulysses = branch_ranks / ring;
@@ -190,9 +190,9 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
         std::vector{layout.text, layout.tokens},
         AttentionGeometry{w.branches / *wanted.cfg, w.heads, w.head_channels, ring});
     const GroupCost cost = cost_of_group(w, candidate, branch_weights);
-    if (++meshes == 1 || cost.better_than(least)) {
+    if (++meshes == 1 || cost.better_than(best)) {
       layout = std::move(candidate);
-      least = cost;
+      best = cost;
     }
   }
   expect(meshes > 0, "{} ranks cannot be cfg {} x ring {} x ulysses {}", ranks, *wanted.cfg,
@@ -202,7 +202,7 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
       !request.cfg && *wanted.cfg == 2                  ? "even number of ranks, so cfg is 2, "
       : request.cfg.value_or(1) == 2 && w.branches == 1 ? "one branch, so cfg goes to the ring, "
                                                         : "",
-      meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(least));
+      meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(best));
   return chosen;
 }
 

@@ -13,7 +13,7 @@ struct StepCost {
 
 /// An exchange that every step makes several times.
 struct StepExchange {
-  std::string name;                ///< "frames -> places"
+  std::string name;                ///< "frames -> positions"
   std::int64_t times = 0;          ///< in a step
   std::int64_t largest_bytes = 0;  ///< sent by the rank that sends most, each time
 };
@@ -32,7 +32,8 @@ struct ChosenLayout {
 /// times the work of the least busy one; of these the one with the lowest cost is taken: operations
 /// of the busiest rank, and bytes of the rank that sends most at flops_per_byte. A clip of one
 /// branch has no use for cfg: its ranks go to the ring. With unequal weights tokens are cut in
-/// proportion to them and time stands for work; heads are not, so a ring is more even then.
+/// proportion to them and the time of a rank is compared instead of its work; heads are not, so a
+/// ring is more even then.
 ///
 /// Space-time attention: frames are cut while there are as many frames as ranks, otherwise frames
 /// and rows, by the grid with the smallest makespan; Shard can ask for frames, rows or a grid.

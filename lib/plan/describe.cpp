@@ -8,12 +8,12 @@ namespace {
 
 // The first boxes of many are enough to read.
 std::string shown(const Layout& layout) {
-  constexpr int most = 32;
-  if (layout.ranks() <= most) return to_string(layout);
+  constexpr int max_boxes = 32;
+  if (layout.ranks() <= max_boxes) return to_string(layout);
   std::vector<int> first;
-  for (int rank = 0; rank < most; ++rank) first.push_back(rank);
+  for (int rank = 0; rank < max_boxes; ++rank) first.push_back(rank);
   return fmt::format("{} and {} more (plan --json has all)", to_string(layout.of_ranks(first)),
-                     layout.ranks() - most);
+                     layout.ranks() - max_boxes);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ std::string describe(const Plan& plan, std::size_t size) {
   } else {
     text +=
         fmt::format("tokens for spatial attention [frame, row, column] {}\n", shown(layout.tokens));
-    text += fmt::format("tokens for temporal attention [frame, place] {}\n",
+    text += fmt::format("tokens for temporal attention [frame, position] {}\n",
                         shown(layout.space_time->temporal));
   }
   for (const StepExchange& exchange : clip.exchanges) {

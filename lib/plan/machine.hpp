@@ -21,7 +21,7 @@ struct PerRank {
   bool by_place = true;
 
   /// By place, where the rank at place i was launched as launched[i].
-  std::vector<T> in_places(const std::vector<int>& launched) const {
+  std::vector<T> in_plan_order(const std::vector<int>& launched) const {
     if (by_place || values.empty()) return values;
     std::vector<T> placed;
     for (const int rank : launched) placed.push_back(values.at(static_cast<std::size_t>(rank)));

@@ -108,11 +108,11 @@ std::string describe(const MemoryPlan& memory) {
         parts.empty() ? "idle" : parts);
   };
   // Equal lines of neighbours become one; a few different ones are enough to read.
-  constexpr int most_lines = 16;
+  constexpr int max_lines = 16;
   const int ranks = static_cast<int>(memory.ranks.size());
   std::string shown = ranks > 0 ? line(0) : std::string();
   for (int first = 0, last = 0, lines = 0; first < ranks; first = last, ++lines) {
-    if (lines == most_lines) {
+    if (lines == max_lines) {
       text += fmt::format("memory: {} (plan --json has each)\n",
                           to_string(RankRange{first, ranks - first}));
       break;

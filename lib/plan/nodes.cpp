@@ -11,13 +11,13 @@ namespace reelmesh {
 std::vector<RankRange> close_ranks(const std::vector<RankRange>& groups,
                                    const std::vector<int>& parts, const std::vector<int>& node_of) {
   std::map<int, int> room;
-  int most = 0;
-  for (const int node : node_of) most = std::max(most, ++room[node]);
+  int max_room = 0;
+  for (const int node : node_of) max_room = std::max(max_room, ++room[node]);
   std::vector<RankRange> close;
   for (const RankRange& group : groups) {
     int size = group.count;
     for (const int part : parts) {  // from large to small
-      if (size > most && part < size) size = part;
+      if (size > max_room && part < size) size = part;
     }
     for (int first = 0; first < group.count; first += size) {
       close.push_back({group.first + first, std::min(size, group.count - first)});

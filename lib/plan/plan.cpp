@@ -67,12 +67,12 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
 // any case; that neighbours share a node may be missed where no order serves both.
 void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
              const ParallelRequest& request) {
-  constexpr int most_rounds = 4;
+  constexpr int max_rounds = 4;
   const MeshRequest mesh{request.cfg, request.ulysses, request.ring};
   plan.launched.resize(index(plan.ranks));
   std::iota(plan.launched.begin(), plan.launched.end(), 0);
-  for (int round = 0; round < most_rounds; ++round) {
-    plan.rank_weights = machine.rank_weights.in_places(plan.launched);
+  for (int round = 0; round < max_rounds; ++round) {
+    plan.rank_weights = machine.rank_weights.in_plan_order(plan.launched);
     plan.sizes.clear();
     for (const ClipWorkload& size : workload.sizes) {
       plan.sizes.push_back(
@@ -81,7 +81,7 @@ void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
     std::vector<int> launched = order_of(plan, machine, request.order);
     const bool settled = launched == plan.launched;
     const bool independent = machine.rank_weights.by_place || machine.rank_weights.values.empty();
-    if (!settled && (independent || round + 1 < most_rounds)) plan.launched = std::move(launched);
+    if (!settled && (independent || round + 1 < max_rounds)) plan.launched = std::move(launched);
     if (settled || independent) break;
   }
   for (const int rank : plan.launched) {
@@ -145,7 +145,7 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   plan.ranks = machine.ranks;
   plan.roles = assign_roles(request, machine.ranks);
   lay_out(plan, workload, machine, request);
-  plan.memory.limits = machine.memory_limits.in_places(plan.launched);
+  plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
   plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
   foresee_memory(plan, workload, machine);
   return plan;

@@ -1,5 +1,5 @@
 #pragma once
-// Who does what: a workload, a machine and a request → one finished plan that everybody reads.
+// Who does what: a workload, a machine and a request → one finished plan.
 // Pure: no MPI, no files.
 #include "plan/denoise.hpp"
 #include "plan/machine.hpp"
@@ -45,7 +45,7 @@ struct Plan {
 
 /// Roles, device map, places of the launched ranks, layouts and memory. Ranks that exchange most
 /// share a node where one has room for them (Order::node). Where limits of memory are given, a
-/// device map that goes by `auto` follows them, transformer and decoder are offloaded in turn where
+/// device map `auto` follows them, transformer and decoder are offloaded in turn where
 /// that helps, and in split mode text and decode get more ranks while they do not fit; what does
 /// not fit all the same says so in memory.fits().
 ///

@@ -3,7 +3,7 @@
 namespace reelmesh {
 
 std::int64_t StageMemory::total() const {
-  // Blocks of unlike sizes leave holes, of which up to a tenth of what is in use stays resident
+  // Blocks of different sizes leave holes, of which up to a tenth of what is in use stays resident
   // (holes_kept in tensor/memory.hpp).
   return weights + working + working / 10;
 }

@@ -55,7 +55,7 @@ struct DecodeWorkload {
   Shape latents;                   ///< [frame, row, column]
   std::int64_t frames = 1;         ///< of the video
   std::int64_t group_latents = 1;  ///< latent frames that are decoded together
-  std::int64_t group_frames = 1;   ///< frames of the video that come of a group
+  std::int64_t group_frames = 1;   ///< frames of the video that a group decodes to
   bool single_images = false;  ///< a second autoencoder decodes the frames of a group one by one
   /// Of a rank of the decoding group.
   std::function<StageMemory(const DecodeLayout&, int rank)> memory;

@@ -9,7 +9,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t most_timesteps = 1'000'000;
+constexpr std::int64_t max_timesteps = 1'000'000;
 
 /// ᾱ of the training's timesteps; betas as numpy.linspace spaces them.
 std::vector<double> alpha_bar_table(const IddpmConfig& config) {
@@ -46,7 +46,7 @@ void check(const IddpmConfig& config) {
             expected);
   };
   const std::int64_t count = config.num_train_timesteps;
-  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= most_timesteps,
+  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,
          "2 to 1000000");
   within("num_sampling_steps", static_cast<double>(config.num_sampling_steps),
          config.num_sampling_steps >= 2 && config.num_sampling_steps <= count,

@@ -8,7 +8,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t most_timesteps = 1'000'000;  // a table of 8 MB; released models have 1000
+constexpr std::int64_t max_timesteps = 1'000'000;  // a table of 8 MB; released models have 1000
 
 /// torch.linspace in float64: from both ends towards the middle, with fused multiply-adds.
 std::vector<double> linspace(double start, double end, std::int64_t count) {
@@ -70,7 +70,7 @@ void check(const SchedulerConfig& config) {
   require(!config.has_trained_betas, Status::data,
           "scheduler_config.json: trained_betas is given, expected null");
   const std::int64_t count = config.num_train_timesteps;
-  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= most_timesteps,
+  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,
          "2 to 1000000");
   const double start = config.beta_start;
   const double end = config.beta_end;

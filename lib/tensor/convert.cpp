@@ -23,11 +23,11 @@ inline std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no)
 inline float widen(Float16 half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half.bits & 0x8000U) << 16;
   const std::uint32_t rest = static_cast<std::uint32_t>(half.bits & 0x7fffU) << 13;
-  const std::uint32_t normal = rest + (112U << 23);          // new exponent bias
-  const std::uint32_t special = rest + (224U << 23);         // infinity and nan
-  constexpr float least = std::bit_cast<float>(113U << 23);  // 2^-14
+  const std::uint32_t normal = rest + (112U << 23);               // new exponent bias
+  const std::uint32_t special = rest + (224U << 23);              // infinity and nan
+  constexpr float min_normal = std::bit_cast<float>(113U << 23);  // 2^-14
   const auto subnormal =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest + (113U << 23)) - least);
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest + (113U << 23)) - min_normal);
   std::uint32_t magnitude = choose(rest < 0x00800000U, subnormal, normal);
   magnitude = choose(rest >= 0x0f800000U, special, magnitude);
   return std::bit_cast<float>(sign | magnitude);

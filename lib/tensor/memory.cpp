@@ -37,7 +37,7 @@ void* plain_block(std::int64_t bytes) {
 }
 
 // A range of addresses, of which [0, top) has been given out at some time: best fit, in pages.
-// Pages are the operating system's until they are touched. Blocks of unlike sizes leave holes
+// Pages are the operating system's until they are touched. Blocks of different sizes leave holes
 // between them, a fifth and more of what is in use where they are few and large. So the pages of
 // holes are given back where there are more than holes_kept(): what is resident stays near the most
 // that was in use at once.
@@ -82,7 +82,7 @@ class Range {
       top_ = at + bytes;
     }
     used_ += bytes;
-    most_used_ = std::max(most_used_, used_);
+    peak_used_ = std::max(peak_used_, used_);
     touch(at, bytes);
     trim();
     return base_ + at;
@@ -112,7 +112,7 @@ class Range {
 
   void release() {
     const std::scoped_lock lock(mutex_);
-    kept_ = most_used_ = used_;
+    kept_ = peak_used_ = used_;
     for (const auto& [first, length] : free_) {
       ::madvise(base_ + first, static_cast<std::size_t>(length), MADV_DONTNEED);
       const auto [begin, end] = huge_pages_within(first, length);
@@ -163,15 +163,15 @@ class Range {
 
   // Gives back pages of the largest holes, from their ends: new blocks are put at their beginnings.
   void trim() {
-    const std::int64_t most = most_used_ + holes_kept(most_used_ - kept_);
+    const std::int64_t limit = peak_used_ + holes_kept(peak_used_ - kept_);
     for (auto hole = by_length_.rbegin(); hole != by_length_.rend(); ++hole) {
-      if (resident_bytes_ <= most) return;
+      if (resident_bytes_ <= limit) return;
       const auto [length, first] = *hole;
       auto [begin, end] = huge_pages_within(first, length);
       const auto resident = [&](std::int64_t i) { return resident_[static_cast<std::size_t>(i)]; };
-      while (resident_bytes_ > most && begin < end) {
+      while (resident_bytes_ > limit && begin < end) {
         std::int64_t from = end;  // a run of resident pages
-        for (; from > begin && resident(from - 1) && resident_bytes_ > most; --from) {
+        for (; from > begin && resident(from - 1) && resident_bytes_ > limit; --from) {
           set_resident(from - 1, false);
         }
         if (from < end) {
@@ -187,7 +187,7 @@ class Range {
   std::mutex mutex_;
   std::byte* base_ = nullptr;
   std::int64_t size_ = 0, top_ = 0, used_ = 0;
-  std::int64_t kept_ = 0, most_used_ = 0;  // when free memory was released; the most since then
+  std::int64_t kept_ = 0, peak_used_ = 0;  // when free memory was released; the peak since then
   std::vector<bool> resident_;             // huge pages that may be: touched, and not given back
   std::int64_t resident_bytes_ = 0;
   std::map<std::int64_t, std::int64_t> free_;                  // first byte → length

@@ -27,7 +27,7 @@ class Tensor {
   /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) when memory is short.
   static Tensor empty(Shape shape, DType dtype, Device device = {});
   static Tensor zeros(Shape shape, DType dtype, Device device = {});
-  /// Host memory of somebody else, kept alive by `owner` (may be null for memory that outlives
+  /// Host memory owned elsewhere, kept alive by `owner` (may be null for memory that outlives
   /// all).
   static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
   /// A copy of `values`.

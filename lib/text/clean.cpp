@@ -13,7 +13,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t most_characters = 4000;  // the time for some patterns grows with the square
+constexpr std::size_t max_characters = 4000;  // the time for some patterns grows with the square
 
 /// Classes of characters as Python's patterns have them: \w and \s of all scripts.
 class PythonTraits {
@@ -208,9 +208,8 @@ std::wstring cleaned_once(const std::wstring& caption) {
 
 std::string clean_caption(std::string_view caption) {
   const std::wstring text = decode_utf8(caption);
-  require(text.size() <= most_characters, Status::usage,
-          "a prompt has {} characters, and at most {} can be cleaned", text.size(),
-          most_characters);
+  require(text.size() <= max_characters, Status::usage,
+          "a prompt has {} characters, and at most {} can be cleaned", text.size(), max_characters);
   return encode_utf8(cleaned_once(cleaned_once(text)));
 }
 

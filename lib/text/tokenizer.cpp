@@ -16,7 +16,7 @@ namespace {
 constexpr std::int32_t pad = 0;
 constexpr std::int32_t end_of_text = 1;
 constexpr std::int32_t unknown = 2;
-constexpr std::int64_t usual_sentinels = 100, most_sentinels = 1 << 16;
+constexpr std::int64_t usual_sentinels = 100, max_sentinels = 1 << 16;
 constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // T5's has 0.8 MB
 
 std::string read_model(const std::filesystem::path& path) {
@@ -43,7 +43,7 @@ std::int32_t sentinels_of(const std::filesystem::path& folder) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return usual_sentinels;
   return static_cast<std::int32_t>(
-      Config::read(path).get_int("extra_ids", usual_sentinels, 0, most_sentinels));
+      Config::read(path).get_int("extra_ids", usual_sentinels, 0, max_sentinels));
 }
 
 }  // namespace

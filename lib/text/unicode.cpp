@@ -27,7 +27,7 @@ locale_t all_scripts() {
 struct Lead {
   std::uint32_t bits = 0;
   int follow = 0;
-  std::uint8_t least = 0x80, most = 0xbf;
+  std::uint8_t min = 0x80, max = 0xbf;
 };
 
 Lead lead_of(std::uint8_t byte) {
@@ -63,11 +63,11 @@ std::wstring decode_utf8(std::string_view bytes) {
     bool good = lead.follow > 0;
     for (int i = 0; i < lead.follow && good; ++i) {
       const auto next = at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : std::uint8_t{0};
-      good = next >= lead.least && next <= lead.most;
+      good = next >= lead.min && next <= lead.max;
       if (!good) break;
       lead.bits = lead.bits << 6 | (next & 0x3fU);
-      lead.least = 0x80;
-      lead.most = 0xbf;
+      lead.min = 0x80;
+      lead.max = 0xbf;
       ++at;
     }
     text += good ? static_cast<wchar_t>(lead.bits) : replacement;

@@ -17,7 +17,7 @@ std::optional<std::int64_t> integer_in(const json& value, std::int64_t min, std:
   if (!value.is_number_integer()) return std::nullopt;
   // Converting an unsigned number of 2^63 or more would wrap.
   if (value.is_number_unsigned() &&
-      value.get<std::uint64_t>() > static_cast<std::uint64_t>(Config::most)) {
+      value.get<std::uint64_t>() > static_cast<std::uint64_t>(Config::max_value)) {
     return std::nullopt;
   }
   const auto integer = value.get<std::int64_t>();
@@ -26,9 +26,9 @@ std::optional<std::int64_t> integer_in(const json& value, std::int64_t min, std:
 }
 
 std::string range_text(std::int64_t min, std::int64_t max) {
-  if (min == Config::least && max == Config::most) return "";
-  if (max == Config::most) return fmt::format(" of at least {}", min);
-  if (min == Config::least) return fmt::format(" of at most {}", max);
+  if (min == Config::min_value && max == Config::max_value) return "";
+  if (max == Config::max_value) return fmt::format(" of at least {}", min);
+  if (min == Config::min_value) return fmt::format(" of at most {}", max);
   return fmt::format(" from {} to {}", min, max);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The JSON files beside the weights. Files are untrusted: every value is asked for with its type
-// and range. Keys that nobody asks for are ignored.
+// and range. Keys that are not asked for are ignored.
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -27,14 +27,14 @@ class Config {
   const std::filesystem::path& file() const { return file_; }
   bool has(const std::string& key) const;  ///< there and not null
 
-  static constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
-  static constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t min_value = std::numeric_limits<std::int64_t>::min();
+  static constexpr std::int64_t max_value = std::numeric_limits<std::int64_t>::max();
 
   /// Bounds are inclusive and do not apply to defaults. Numbers such as 2.0 are not integers.
-  std::int64_t get_int(const std::string& key, std::int64_t fallback, std::int64_t min = least,
-                       std::int64_t max = most) const;
-  std::optional<std::int64_t> find_int(const std::string& key, std::int64_t min = least,
-                                       std::int64_t max = most) const;
+  std::int64_t get_int(const std::string& key, std::int64_t fallback, std::int64_t min = min_value,
+                       std::int64_t max = max_value) const;
+  std::optional<std::int64_t> find_int(const std::string& key, std::int64_t min = min_value,
+                                       std::int64_t max = max_value) const;
   /// Any number that is finite as a double.
   double get_double(const std::string& key, double fallback) const;
   std::optional<double> find_double(const std::string& key) const;
@@ -44,7 +44,8 @@ class Config {
   /// An array of integers from min to max, or of strings.
   std::vector<std::int64_t> get_ints(const std::string& key,
                                      const std::vector<std::int64_t>& fallback,
-                                     std::int64_t min = least, std::int64_t max = most) const;
+                                     std::int64_t min = min_value,
+                                     std::int64_t max = max_value) const;
   std::vector<std::string> get_strings(const std::string& key,
                                        const std::vector<std::string>& fallback) const;
   std::vector<bool> get_bools(const std::string& key, const std::vector<bool>& fallback) const;

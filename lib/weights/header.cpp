@@ -31,8 +31,8 @@ const json& member(const json& entry, const char* key, const std::string& where)
 /// A number that must be an integer from 0 to 2^63 − 1. The parser turns larger ones into doubles
 /// and would wrap negative ones, so the type is asked first.
 std::int64_t size_value(const json& value, const char* what, const std::string& where) {
-  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
+  constexpr auto max_value = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > max_value) {
     fail(Status::data, "{}: {} holds {}, expected integers from 0 to 2^63 - 1", where, what,
          shown(value.dump()));
   }

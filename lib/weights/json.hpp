@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files that nobody has checked: stricter than the parser, which lets the last of equal
+// JSON from unchecked files: stricter than the parser, which lets the last of equal
 // keys win, reads any depth, and takes a zero byte for the end.
 #include <cstddef>
 #include <cstdint>

@@ -22,10 +22,10 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
           path.string(), size);
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, out.file_.copy(0, length_bytes).data(), sizeof(header_bytes));
-  const std::int64_t most = std::min(max_header_bytes, size - length_bytes);
-  require(header_bytes <= static_cast<std::uint64_t>(most), Status::data,
+  const std::int64_t limit = std::min(max_header_bytes, size - length_bytes);
+  require(header_bytes <= static_cast<std::uint64_t>(limit), Status::data,
           "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
-          path.string(), header_bytes, most);
+          path.string(), header_bytes, limit);
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(header_bytes);
   const std::string header = out.file_.copy(length_bytes, static_cast<std::int64_t>(header_bytes));
   out.tensors_ = parse_header(header, data_begin, size - data_begin, path);

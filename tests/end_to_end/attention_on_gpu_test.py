@@ -1,4 +1,4 @@
-"""Attention to many keys on GPUs (REELMESH_BACKEND=cuda), emulated or not, which goes by cuDNN for
+"""Attention to many keys on GPUs (REELMESH_BACKEND=cuda), emulated or not, which uses cuDNN for
 16-bit numbers: the same bits for all layouts, and as near to float32 as our own kernels."""
 
 import unittest

@@ -133,7 +133,7 @@ class LimitTest(PlanCase):
                 other = self.planned(self.tiny(), "--ranks", 2)["by_rank"]
                 tight["device.memory-limit"] = max(r["memory"]["peak"] for r in other) - 1
             planned = self.planned(tight, "--ranks", ranks)
-            self.assertTrue(planned["in_turn"])
+            self.assertTrue(planned["offloads"])
             self.assertIn("offloaded", planned["description"])
             self.make(tight, ranks)
             for i in range(2):

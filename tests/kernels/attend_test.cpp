@@ -33,7 +33,7 @@ class AttendKernel : public KernelTest {
     return attend(q.to(DType::float32), kv.to(DType::float32), 0.1F);
   }
 };
-// Not of float32, which goes by our own kernels alone.
+// Not of float32, which always uses our own kernels.
 INSTANTIATE_TEST_SUITE_P(Types, AttendKernel, testing::Values(DType::bfloat16, DType::float16),
                          type_name);
 

@@ -218,7 +218,7 @@ TEST_F(Layouts, OneBranch) {
 
 TEST_F(Layouts, OpenSora) {  // 16 x 7 x 5 tokens, 5 heads
   const std::vector<LayoutRow> rows{
-      {2, "", "frames -> places"},
+      {2, "", "frames -> positions"},
       {3, " --device.threads 2", "[11:16, 0:7, 0:5]"},
       {3, height, "rows -> heads"},
       {4, grid, "[8:16, 4:7, 0:5]"},

@@ -451,7 +451,7 @@ TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
   const std::string text = describe(make_plan(workload_of(stdit_xl()), machine_of(4), {}), 0);
   for (const char* part :
        {"4 ranks", "denoise: ranks 0-3", "[12:16, 0:16, 0:16]", "[0:16, 192:256]",
-        "frames -> places: 28 times a step, at most 6.75 MiB", "places -> frames"}) {
+        "frames -> positions: 28 times a step, at most 6.75 MiB", "positions -> frames"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   const std::string alone = describe(make_plan(workload_of(stdit_xl()), machine_of(1), {}), 0);

@@ -77,7 +77,7 @@ TEST(SpaceTimeBytes, AreTwoRelayoutsOfAPairAndAQuarterOfUlysses) {
   for (const int ranks : {2, 4, 8, 16}) {
     const ChosenLayout chosen = choose_layout(workload, {}, Shard::automatic, ranks);
     ASSERT_EQ(chosen.exchanges.size(), 2U);
-    EXPECT_EQ(chosen.exchanges[0].name, "frames -> places");
+    EXPECT_EQ(chosen.exchanges[0].name, "frames -> positions");
     EXPECT_EQ(chosen.exchanges[0].times, 28);
     std::int64_t sent = 0;
     for (int r = 0; r < ranks; ++r) {

@@ -71,7 +71,7 @@ struct Launch {
 };
 
 // Of every device, as long as a kernel asks for no more.
-constexpr int most_threads = 1024;
+constexpr int max_threads = 1024;
 constexpr std::int64_t most_shared_bytes = 48 << 10;
 
 template <class... Parameters, class... Arguments>
@@ -81,7 +81,7 @@ void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arg
   if (how.blocks == 0) return;
   expect(how.blocks > 0 && how.blocks < (std::int64_t{1} << 31), "{} blocks for kernel {}",
          how.blocks, how.name);
-  const bool possible = how.threads > 0 && how.threads <= most_threads && how.shared_bytes >= 0 &&
+  const bool possible = how.threads > 0 && how.threads <= max_threads && how.shared_bytes >= 0 &&
                         how.shared_bytes <= most_shared_bytes;
   cuda::check(possible ? cudaSuccess : cudaErrorInvalidValue, how.name);
   const on_host::Grid grid{how.name, how.blocks, how.threads,

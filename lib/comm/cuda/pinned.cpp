@@ -6,8 +6,8 @@
 namespace reelmesh::comm {
 
 std::unique_ptr<PinnedBlock> PinnedPool::take(std::int64_t bytes) {
-  constexpr std::size_t least = 64 << 10;
-  const std::size_t size = std::max(least, std::bit_ceil(static_cast<std::size_t>(bytes)));
+  constexpr std::size_t min_size = 64 << 10;
+  const std::size_t size = std::max(min_size, std::bit_ceil(static_cast<std::size_t>(bytes)));
   for (auto& block : free_) {
     if (block->bytes != size || !cuda::reached(block->free.get())) continue;
     std::swap(block, free_.back());

@@ -5,7 +5,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t most_channels = 65536;
+constexpr std::int64_t max_channels = 65536;
 
 void check_groups(const Config& config, const std::vector<std::int64_t>& channels,
                   std::int64_t groups) {
@@ -19,7 +19,7 @@ void check_groups(const Config& config, const std::vector<std::int64_t>& channel
 
 ImageAutoencoderConfig ImageAutoencoderConfig::read(const Config& config) {
   ImageAutoencoderConfig c;
-  c.block_channels = config.get_ints("block_out_channels", c.block_channels, 1, most_channels);
+  c.block_channels = config.get_ints("block_out_channels", c.block_channels, 1, max_channels);
   c.layers_per_block = config.get_int("layers_per_block", c.layers_per_block, 1, 64);
   c.latent_channels = config.get_int("latent_channels", c.latent_channels, 1, 4096);
   c.in_channels = config.get_int("in_channels", c.in_channels, 1, 64);
@@ -56,7 +56,7 @@ TemporalAutoencoderConfig TemporalAutoencoderConfig::read(const Config& config) 
   for (const char* key : {"latent_embed_dim", "embed_dim"}) {
     only_supported(config, key, config.get_int(key, c.channels), c.channels);
   }
-  c.filters = config.get_int("filters", c.filters, 1, most_channels);
+  c.filters = config.get_int("filters", c.filters, 1, max_channels);
   c.residuals = config.get_int("num_res_blocks", c.residuals, 1, 64);
   c.multipliers = config.get_ints("channel_multipliers", c.multipliers, 1, 1024);
   c.doubles_frames = config.get_bools("temporal_downsample", c.doubles_frames);

@@ -15,7 +15,7 @@ struct ImageAutoencoderConfig {
   bool quant_conv = true, post_quant_conv = true;
   std::string prefix;  ///< of the tensors' names
 
-  /// Pixels a side that one latent stands for.
+  /// Pixels per latent along each side.
   std::int64_t compression() const { return std::int64_t{1} << (block_channels.size() - 1); }
 
   /// Error(data) for what this program does not compute.
@@ -33,7 +33,7 @@ struct TemporalAutoencoderConfig {
   std::int64_t micro_frames = 17;  ///< frames of video that are coded together
   std::string prefix = "temporal_vae.";
 
-  /// Frames that one frame of latents stands for.
+  /// Frames of video per frame of latents.
   std::int64_t compression() const;
   /// Frames of latents of micro_frames frames of video.
   std::int64_t micro_latents() const { return (micro_frames + compression() - 1) / compression(); }

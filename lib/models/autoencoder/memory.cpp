@@ -11,11 +11,11 @@ class Walk {
   Walk(std::int64_t frames, std::int64_t pixels, const Precision& precision)
       : frames_(frames), pixels_(pixels), precision_(precision) {}
 
-  std::int64_t most() const { return most_; }
+  std::int64_t peak() const { return peak_; }
   std::int64_t values(std::int64_t channels) const {
     return frames_ * pixels_ * channels * precision_.size();
   }
-  void moment(std::int64_t bytes) { most_ = std::max(most_, bytes); }
+  void moment(std::int64_t bytes) { peak_ = std::max(peak_, bytes); }
 
   /// earlier: frames of zeros before the first, of causal convolutions.
   void residual(std::int64_t in, std::int64_t out, std::int64_t earlier) {
@@ -41,7 +41,7 @@ class Walk {
  private:
   std::int64_t frames_, pixels_;
   Precision precision_;
-  std::int64_t most_ = 0;
+  std::int64_t peak_ = 0;
 };
 
 std::int64_t image_bytes(const ImageAutoencoderConfig& c, const ImageShare& share,
@@ -62,7 +62,7 @@ std::int64_t image_bytes(const ImageAutoencoderConfig& c, const ImageShare& shar
     if (b + 1 < widths.size()) at.enlarge(channels);
   }
   at.convolution(channels, c.out_channels);
-  return at.most();
+  return at.peak();
 }
 
 std::int64_t temporal_bytes(const TemporalAutoencoderConfig& c, const ImageShare& share,
@@ -78,7 +78,7 @@ std::int64_t temporal_bytes(const TemporalAutoencoderConfig& c, const ImageShare
     if (level > 0 && c.doubles_frames[level - 1]) at.double_frames(channels);
   }
   at.convolution(channels, c.channels);
-  return at.most();
+  return at.peak();
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ struct ImageShare {
   std::int64_t group_pixels = 0;       ///< latents of a frame while groups of frames are decoded
 };
 
-/// The largest moment of decoding one clip beside the weights, with the video that comes of it as
+/// Peak bytes of decoding one clip beside the weights, with the decoded video as
 /// uint8; without what allocators leave unused.
 std::int64_t open_sora_decode_bytes(const OpenSoraVaeConfig& config, const ImageShare& share,
                                     const Precision& precision);

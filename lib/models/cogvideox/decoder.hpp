@@ -16,7 +16,7 @@ namespace reelmesh {
 /// norms are taken over a batch. The first batch takes what does not divide.
 std::vector<std::pair<std::int64_t, std::int64_t>> decode_batches(std::int64_t latent_frames);
 
-/// Frames of video that come of so many frames of latents: 4(n − 1) + 1 for odd n, 4n for even n.
+/// Frames of video that so many frames of latents decode to: 4(n − 1) + 1 for odd n, 4n for even n.
 std::int64_t decoded_frames(std::int64_t latent_frames);
 
 class CogVideoXDecoder final : public Decoder {

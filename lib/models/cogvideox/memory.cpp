@@ -50,7 +50,7 @@ class DecodeWalk {
       : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}
 
   std::int64_t kept() const { return kept_; }
-  std::int64_t most() const { return most_; }
+  std::int64_t peak() const { return peak_; }
 
   void convolution(std::int64_t in, std::int64_t out) { causal(values(in) + values(out), in, out); }
   void residual(std::int64_t in, std::int64_t out) {
@@ -80,11 +80,11 @@ class DecodeWalk {
     moment(bytes + last + convolution_working_bytes(frames_, in, out, precision_));
     if (first_) kept_ += last;
   }
-  void moment(std::int64_t bytes) { most_ = std::max(most_, kept_ + bytes); }
+  void moment(std::int64_t bytes) { peak_ = std::max(peak_, kept_ + bytes); }
 
   std::int64_t frames_, pixels_;
   bool first_;
-  std::int64_t kept_, most_ = 0;
+  std::int64_t kept_, peak_ = 0;
   Precision precision_;
 };
 
@@ -112,15 +112,15 @@ std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& la
                                     const Precision& precision) {
   constexpr std::int64_t pixels_of_latent = 64;
   const std::int64_t area = latents.at(1) * latents.at(2);
-  std::int64_t most = 0, kept = 0;
+  std::int64_t peak = 0, kept = 0;
   for (const auto& [first, count] : decode_batches(latents.at(0))) {
     DecodeWalk at(count, area, kept, precision);
     walk(c, at);
     kept = at.kept();
-    most = std::max(most, at.most());
+    peak = std::max(peak, at.peak());
   }
   const std::int64_t video = decoded_frames(latents[0]) * area * pixels_of_latent * c.out_channels;
-  return most + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
+  return peak + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
 }
 
 }  // namespace reelmesh

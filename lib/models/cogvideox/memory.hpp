@@ -21,7 +21,7 @@ struct CogVideoXSizes {
 std::int64_t cogvideox_working_bytes(const CogVideoXConfig& config, const CogVideoXSizes& sizes,
                                      const Precision& precision);
 
-/// latents: [frame, row, column] that a rank decodes. With the video that comes of them, as uint8.
+/// latents: [frame, row, column] that a rank decodes. Includes the decoded video, as uint8.
 std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& config, const Shape& latents,
                                     const Precision& precision);
 

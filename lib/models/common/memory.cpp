@@ -73,15 +73,15 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
 }
 
 std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision) {
-  std::int64_t most = 0;
+  std::int64_t largest = 0;
   for (const auto& [name, shape] : tensors) {
     if (kind_of(name, shape) != Kind::convolution) continue;
     // As read, filled up, and between them in the type of the products.
-    most =
-        std::max(most, numel(shape) * precision.size() + plain_convolution_bytes(shape, precision) *
-                                                             (precision.converts() ? 2 : 1));
+    largest = std::max(
+        largest, numel(shape) * precision.size() +
+                     plain_convolution_bytes(shape, precision) * (precision.converts() ? 2 : 1));
   }
-  return most;
+  return largest;
 }
 
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision) {

@@ -1,6 +1,6 @@
 #pragma once
 // What layers hold in memory and need while they run, from shapes alone: for plans, before anything
-// is loaded. Each rule follows the code that it stands for; tests compare both.
+// is loaded. Each rule follows the code whose memory it predicts; tests compare both.
 #include "ops/packing.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/checkpoint.hpp"

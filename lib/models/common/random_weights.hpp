@@ -1,5 +1,5 @@
 #pragma once
-// Weights of checkpoints that nobody trained, for tests and benchmarks.
+// Random weights of untrained checkpoints, for tests and benchmarks.
 #include <cstdint>
 #include <string_view>
 

@@ -5,7 +5,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t most = 1 << 20;
+constexpr std::int64_t max_value = 1 << 20;
 
 }  // namespace
 
@@ -16,11 +16,11 @@ STDiTConfig STDiTConfig::read(const Config& config) {
           "{}: _class_name is {}, and STDiT or STDiT3 is expected", file, name);
   STDiTConfig c;
   c.kind = name == "STDiT" ? Kind::v1 : Kind::v3;
-  c.hidden = config.get_int("hidden_size", c.hidden, 8, most);
+  c.hidden = config.get_int("hidden_size", c.hidden, 8, max_value);
   c.layers = config.get_int("depth", c.layers, 1, 10000);
   c.heads = config.get_int("num_heads", c.heads, 1, 4096);
   c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
-  c.text_channels = config.get_int("caption_channels", c.text_channels, 1, most);
+  c.text_channels = config.get_int("caption_channels", c.text_channels, 1, max_value);
   c.max_text_tokens = config.get_int("model_max_length", c.kind == Kind::v1 ? 120 : 300, 1, 65536);
   const auto patch = config.get_ints("patch_size", {1, 2, 2}, 1, 64);
   require(patch.size() == 3 && patch[0] == 1, Status::data,
@@ -40,12 +40,12 @@ STDiTConfig STDiTConfig::read(const Config& config) {
             c.time_scale);
     only_supported(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false),
                    false);
-    c.input_size = config.get_ints("input_size", c.input_size, 1, most);
+    c.input_size = config.get_ints("input_size", c.input_size, 1, max_value);
     require(c.input_size.size() == 3, Status::data,
             "{}: input_size has {} entries, and frames, rows and columns are expected", file,
             c.input_size.size());
   } else {
-    c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, most);
+    c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, max_value);
     only_supported(config, "qk_norm", config.get_bool("qk_norm", true), true);
     only_supported(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
   }

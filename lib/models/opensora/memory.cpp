@@ -10,7 +10,7 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   const std::int64_t size = precision.size(), pairs = s.branches * c.heads;
   const std::int64_t head = c.head_channels();
   const std::int64_t frames_unit = numel(s.frames) * s.branches * c.hidden * size;
-  const std::int64_t places_unit = numel(s.places) * s.branches * c.hidden * size;
+  const std::int64_t positions_unit = numel(s.positions) * s.branches * c.hidden * size;
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
   const bool v3 = c.kind == STDiTConfig::Kind::v3;
 
@@ -25,28 +25,28 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   // The stream modulated, queries, keys and values; where heads are shared out, packed for others
   // and as they come; all frames attend, then what comes of it, and of the layer behind it.
   const std::int64_t shared =
-      s.frames[0] * s.places_of_frame * s.branches * s.shared_heads * head * size;
+      s.frames[0] * s.positions_of_frame * s.branches * s.shared_heads * head * size;
   const std::int64_t heads_pairs = s.shared_heads > 0 ? s.branches * s.shared_heads : pairs;
   const std::int64_t spatial = (s.shared_heads > 0 ? 7 : 4) * frames_unit + 5 * shared +
-                               std::max(attention_bytes({s.places_of_frame, s.places_of_frame,
+                               std::max(attention_bytes({s.positions_of_frame, s.positions_of_frame,
                                                          s.frames[0] * heads_pairs, head, true},
                                                         precision),
                                         2 * frames_unit);
 
-  const std::int64_t moved = s.alone ? 0 : places_unit;
+  const std::int64_t moved = s.alone ? 0 : positions_unit;
   const std::int64_t within = held + frames_unit;
-  const std::int64_t exchange = within + frames_unit + moved + places_unit;
-  // In the first block of v1 a copy knows the time; v3 has the stream modulated. Every place is a
-  // sequence of its own.
+  const std::int64_t exchange = within + frames_unit + moved + positions_unit;
+  // In the first block of v1 a copy knows the time; v3 has the stream modulated. Every position is
+  // a sequence of its own.
   const std::int64_t temporal =
-      within + moved + (4 + converted) * places_unit +
-      std::max(
-          attention_bytes({s.places[0], s.places[0], s.places[1] * pairs, head, true}, precision),
-          2 * places_unit);
-  const std::int64_t feed_forward = within + moved + (8 + 4 * converted) * places_unit;
+      within + moved + (4 + converted) * positions_unit +
+      std::max(attention_bytes({s.positions[0], s.positions[0], s.positions[1] * pairs, head, true},
+                               precision),
+               2 * positions_unit);
+  const std::int64_t feed_forward = within + moved + (8 + 4 * converted) * positions_unit;
   const std::int64_t cross =
-      within + moved + 3 * places_unit +
-      attention_bytes({numel(s.places), s.text_tokens, pairs, head, true}, precision);
+      within + moved + 3 * positions_unit +
+      attention_bytes({numel(s.positions), s.text_tokens, pairs, head, true}, precision);
   return std::max({held + spatial, exchange, temporal, feed_forward, cross});
 }
 

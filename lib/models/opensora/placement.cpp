@@ -26,7 +26,7 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
       clips_(clips),
       patch_(model.config().patch),
       in_frames_(own_box(layouts.spatial, group).extent),
-      in_places_(own_box(layouts.temporal, group).extent),
+      in_positions_(own_box(layouts.temporal, group).extent),
       heads_(model.config().heads) {
   const STDiTConfig& config = model.config();
   const Device device = model.device();
@@ -34,7 +34,7 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
          to_string(layouts.tokens.global()), to_string(clip.tokens(patch_)));
   positions_ = place_positions(config, layouts.tokens.global(), own_box(layouts.tokens, group),
                                clip.height, clip.width)
-                   .reshape({places(), config.hidden})
+                   .reshape({positions(), config.hidden})
                    .on(device);
   if (config.kind == STDiTConfig::Kind::v1) {
     times_ = time_positions(config, clip.latents[0]).on(device);
@@ -47,13 +47,13 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
 
   constexpr std::int64_t branches = STDiT::branches;
   const Layout frames = layouts.spatial.with_axis(2, branches * config.hidden);
-  const Layout places = layouts.temporal.with_axis(2, branches * config.hidden);
+  const Layout positions = layouts.temporal.with_axis(2, branches * config.hidden);
   const auto count = static_cast<std::size_t>(clips);
-  to_places_.emplace(group, std::vector<Move>(count, {frames, places}));
-  to_frames_.emplace(group, std::vector<Move>(count, {places, frames}));
+  to_positions_.emplace(group, std::vector<Move>(count, {frames, positions}));
+  to_frames_.emplace(group, std::vector<Move>(count, {positions, frames}));
   if (layouts.frames_are_whole()) return;
 
-  // [frame, place, branch, part, head, channel]
+  // [frame, position, branch, part, head, channel]
   const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
     return layout.with_axis(2, branches).with_axis(3, parts).with_axis(5, config.head_channels());
   };
@@ -68,7 +68,7 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
 
 std::int64_t STDiTPlacement::sent_elements() const {
   std::int64_t elements = 0;
-  for (const auto* exchange : {&to_places_, &to_frames_, &to_heads_, &to_tokens_}) {
+  for (const auto* exchange : {&to_positions_, &to_frames_, &to_heads_, &to_tokens_}) {
     if (*exchange) elements += (*exchange)->sent_elements();
   }
   return elements;
@@ -85,7 +85,7 @@ std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts) {
 
 namespace {
 
-// x: [clip · token, branch, channel]; into: extents [frame, place] of a clip.
+// x: [clip · token, branch, channel]; into: extents [frame, position] of a clip.
 Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
   Tensor out =
       Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());
@@ -96,8 +96,8 @@ Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::
 
 }  // namespace
 
-Tensor STDiTPlacement::to_places(const Tensor& x) const {
-  return to_places_ ? moved(*to_places_, x, in_places_, clips_) : x;
+Tensor STDiTPlacement::to_positions(const Tensor& x) const {
+  return to_positions_ ? moved(*to_positions_, x, in_positions_, clips_) : x;
 }
 
 Tensor STDiTPlacement::to_frames(const Tensor& x) const {
@@ -128,7 +128,7 @@ std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Te
 
 Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
   if (!to_tokens_) return x;
-  Tensor out = Tensor::empty({clips_ * places() * frames(), x.shape(2), 1, heads_, x.shape(5)},
+  Tensor out = Tensor::empty({clips_ * positions() * frames(), x.shape(2), 1, heads_, x.shape(5)},
                              x.dtype(), x.device());
   std::vector<Tensor> targets = row_parts(out, clips_);
   to_tokens_->run(row_parts(x, clips_), targets);

@@ -23,8 +23,8 @@ struct STDiTClip {
 /// The clips of a task. Release 1.2 was told in its training that images have 120 frames a second.
 STDiTClip stdit_clip(const DenoiseTask& task);
 
-/// Set up once for a clip, or for several alike that go through the transformer together; used in
-/// every call. All lie in the same way.
+/// Set up once for a clip, or for several of the same size that go through the transformer
+/// together; used in every call. All lie in the same way.
 class STDiTPlacement {
  public:
   /// layouts: of clip.tokens() over the group. On the device where the model's weights are.
@@ -39,32 +39,33 @@ class STDiTPlacement {
 
  private:
   friend class STDiT;
-  // Tokens [clip · frame · place, branch, channel] of this rank from one cut to the other.
-  Tensor to_places(const Tensor& x) const;
+  // Tokens [clip · frame · position, branch, channel] of this rank from one cut to the other.
+  Tensor to_positions(const Tensor& x) const;
   Tensor to_frames(const Tensor& x) const;
   // Queries and keys of tokens, [clip · token, branch, part, head, channel], as whole frames [clip
-  // · frame, place, branch, part, head, channel]: of all heads, or of this rank's where a frame's
-  // ranks share them; and the way back for results, which have one part.
+  // · frame, position, branch, part, head, channel]: of all heads, or of this rank's where a
+  // frame's ranks share them; and the way back for results, which have one part.
   std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
   Tensor own_tokens(const Tensor& x) const;
   std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank where frames are cut
-  std::int64_t places() const { return in_frames_[1]; }
+  std::int64_t positions() const { return in_frames_[1]; }
 
   comm::Group group_;
   SpaceTime layouts_;
   STDiTClip clip_;
   std::int64_t clips_;
   ops::Patch patch_;
-  Shape in_frames_, in_places_;  ///< extents [frame, place] of this rank in both cuts, of a clip
-  Shape in_heads_;               ///< [frame, place, head] where the ranks of a frame share heads
-  std::int64_t heads_;           ///< of all ranks
-  Tensor positions_;             ///< [place, channels] of this rank where frames are cut
-  Tensor times_;                 ///< [frame, channels] of all frames; v1
-  Tensor fps_;                   ///< number_embedding of the clip's frames a second; v3
-  TimeRotation rotation_;        ///< of all frames; v3
+  Shape in_frames_,
+      in_positions_;       ///< extents [frame, position] of this rank in both cuts, of a clip
+  Shape in_heads_;         ///< [frame, position, head] where the ranks of a frame share heads
+  std::int64_t heads_;     ///< of all ranks
+  Tensor positions_;       ///< [position, channels] of this rank where frames are cut
+  Tensor times_;           ///< [frame, channels] of all frames; v1
+  Tensor fps_;             ///< number_embedding of the clip's frames a second; v3
+  TimeRotation rotation_;  ///< of all frames; v3
   // Of all clips together: one message to each rank.
-  std::optional<Exchange> to_places_, to_frames_;  ///< none where one rank holds everything
-  std::optional<Exchange> to_heads_, to_tokens_;   ///< none where frames are whole
+  std::optional<Exchange> to_positions_, to_frames_;  ///< none where one rank holds everything
+  std::optional<Exchange> to_heads_, to_tokens_;      ///< none where frames are whole
 };
 
 /// The rows of x in so many equal parts, such as those of each clip; they share its memory.

@@ -21,13 +21,13 @@ void write_position(R position, std::int64_t n, float* into) {
 }
 
 // Positions of rows and columns in a frame.
-struct Places {
+struct Positions {
   std::vector<double> rows, columns;
 };
 
-Places places_of(const STDiTConfig& config, const Shape& grid, std::int64_t height,
-                 std::int64_t width) {
-  Places places;
+Positions positions_of(const STDiTConfig& config, const Shape& grid, std::int64_t height,
+                       std::int64_t width) {
+  Positions positions;
   const auto fill = [&](std::vector<double>& into, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       if (config.kind == STDiTConfig::Kind::v1) {
@@ -41,9 +41,9 @@ Places places_of(const STDiTConfig& config, const Shape& grid, std::int64_t heig
                      static_cast<float>(base / static_cast<double>(count)));
     }
   };
-  fill(places.rows, grid[1]);
-  fill(places.columns, grid[2]);
-  return places;
+  fill(positions.rows, grid[1]);
+  fill(positions.columns, grid[2]);
+  return positions;
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ Tensor number_embedding(double number) {
 Tensor place_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
                        std::int64_t height, std::int64_t width) {
   const std::int64_t half = config.hidden / 2;
-  const Places places = places_of(config, grid, height, width);
+  const Positions positions = positions_of(config, grid, height, width);
   const auto write = [&](double position, float* into) {
     if (config.kind == STDiTConfig::Kind::v1) {
       write_position<double>(position, half, into);
@@ -77,8 +77,8 @@ Tensor place_positions(const STDiTConfig& config, const Shape& grid, const Box& 
   float* into = out.data<float>();
   for (std::int64_t y = box.offset[1]; y < box.end(1); ++y) {
     for (std::int64_t x = box.offset[2]; x < box.end(2); ++x, into += config.hidden) {
-      write(places.columns[static_cast<std::size_t>(x)], into);
-      write(places.rows[static_cast<std::size_t>(y)], into + half);
+      write(positions.columns[static_cast<std::size_t>(x)], into);
+      write(positions.rows[static_cast<std::size_t>(y)], into + half);
     }
   }
   return out;

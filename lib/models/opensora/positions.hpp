@@ -10,11 +10,11 @@ namespace reelmesh {
 /// (Open-Sora's TimestepEmbedder)
 Tensor number_embedding(double number);
 
-/// Table of places within a frame: float32 [row, column, channels] for rows and columns of `box`,
-/// half of the channels by column, half by row, each sines first. grid: [frame, row, column], box:
-/// a part of it. v1 stretches positions by space_scale (get_2d_sincos_pos_embed); v3 by the size of
-/// the picture against input_sq_size and by its shape (PositionEmbedding2D): height and width are
-/// its pixels.
+/// Table of positions within a frame: float32 [row, column, channels] for rows and columns of
+/// `box`, half of the channels by column, half by row, each sines first. grid: [frame, row,
+/// column], box: a part of it. v1 stretches positions by space_scale (get_2d_sincos_pos_embed); v3
+/// by the size of the picture against input_sq_size and by its shape (PositionEmbedding2D): height
+/// and width are its pixels.
 Tensor place_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
                        std::int64_t height, std::int64_t width);
 

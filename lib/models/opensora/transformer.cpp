@@ -80,10 +80,11 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
-// x: [clip · token, branch, channel], places cut → the same. Every place is a sequence of its own.
+// x: [clip · token, branch, channel], positions cut → the same. Every position is a sequence of its
+// own.
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
-  const Shape& mine = placement.in_places_;
+  const Shape& mine = placement.in_positions_;
   const std::int64_t clips = placement.clips();
   const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
   Tensor q = heads_of(layer.query, x.reshape(sequences));
@@ -139,7 +140,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
                                       modulated(in, table, attention_shift, attention_scale));
   ops::add_gated(in, within, table, attention_gate);
 
-  Tensor x = placement.to_places(in);
+  Tensor x = placement.to_positions(in);
   if (config_.kind == STDiTConfig::Kind::v3) {
     attend_to_text(spatial, contexts, 2 * index, x);
     feed_forward(spatial, table, x);
@@ -154,7 +155,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
     Tensor timed = x;
     if (index == 0) {
       timed = x.clone();
-      const Shape& mine = placement.in_places_;
+      const Shape& mine = placement.in_positions_;
       for (const Tensor& clip : row_parts(timed, placement.clips())) {
         Tensor frames = clip.reshape({mine[0], mine[1] * branches, config_.hidden});
         ops::add_table(frames, placement.times_);
@@ -211,7 +212,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
                                                   std::span<const STDiTContext> contexts,
                                                   const Tensor& sinusoid) const {
   const std::int64_t d = config_.hidden, clips = placement.clips();
-  const std::int64_t frames = placement.frames(), places = placement.places();
+  const std::int64_t frames = placement.frames(), positions = placement.positions();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
   Tensor time = time2_(time1_(sinusoid, ops::Activation::silu));
@@ -226,14 +227,14 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const Shape& box = latents.front().shape();
   const Shape filled{box.at(0), box.at(1), even(box.at(2), config_.patch.rows),
                      even(box.at(3), config_.patch.columns)};
-  Tensor x = Tensor::empty({clips * frames * places, branches, d}, dtype_, device_);
+  Tensor x = Tensor::empty({clips * frames * positions, branches, d}, dtype_, device_);
   std::vector<Tensor> tokens = row_parts(x, clips);
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);
     ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_)), tokens[clip]);
   }
   for (std::int64_t frame = 0; frame < clips * frames; ++frame) {
-    Tensor of_frame = x.rows(frame * places, places);
+    Tensor of_frame = x.rows(frame * positions, positions);
     ops::add_table(of_frame, placement.positions_);
   }
   for (std::size_t i = 0; i < pairs_.size(); ++i) {

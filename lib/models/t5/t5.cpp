@@ -20,16 +20,16 @@ const std::string position_table =
 }  // namespace
 
 T5Config T5Config::read(const Config& config) {
-  constexpr std::int64_t most = 1 << 20;
+  constexpr std::int64_t max_value = 1 << 20;
   T5Config c;
   c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
-  c.d_model = config.get_int("d_model", c.d_model, 1, most);
-  c.d_kv = config.get_int("d_kv", c.d_kv, 1, most);
-  c.d_ff = config.get_int("d_ff", c.d_ff, 1, most);
+  c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
+  c.d_kv = config.get_int("d_kv", c.d_kv, 1, max_value);
+  c.d_ff = config.get_int("d_ff", c.d_ff, 1, max_value);
   c.num_layers = config.get_int("num_layers", c.num_layers, 1, 10000);
   c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
   c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
-  c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, most);
+  c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
   c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon);
   const std::string projection = config.get_string("feed_forward_proj", "relu");
   require(projection == "gated-gelu", Status::data,

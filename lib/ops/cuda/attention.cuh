@@ -52,6 +52,6 @@ struct AttentionPlace {
   }
 };
 
-constexpr float least = -INFINITY;
+constexpr float lowest = -INFINITY;
 
 }  // namespace reelmesh::gpu

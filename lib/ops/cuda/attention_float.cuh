@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   for (int i = 0; i < rows; ++i) {
     const int q = place.first + rows * y + i;
     const bool kept = !p.first && q < p.query_count;
-    largest[i] = kept ? p.largest[place.state(p, q)] : least;
+    largest[i] = kept ? p.largest[place.state(p, q)] : lowest;
     sum[i] = kept ? p.sum[place.state(p, q)] : 0.0F;
     for (int u = 0; u < held; ++u) {
       const int c = x + u * columns;
@@ -86,11 +86,11 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
         if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
           score[i][j] += place.bias(p, q)[k];
         }
-        if (k >= p.key_count) score[i][j] = least;
+        if (k >= p.key_count) score[i][j] = lowest;
         top = fmaxf(top, score[i][j]);
       }
       top = over_columns(top, [](float a, float b) { return fmaxf(a, b); });
-      const float base = top == least ? 0.0F : top;  // all masked so far
+      const float base = top == lowest ? 0.0F : top;  // all masked so far
       for (int j = 0; j < 2; ++j) {
         score[i][j] = ops::exp_approx(score[i][j] - base);
         weights[(rows * y + i) * (tile + 1) + x + j * columns] = score[i][j];

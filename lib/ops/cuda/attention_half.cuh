@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
     for (int h = 0; h < 2; ++h) {
       const int q = query_of(m, h);
       const bool kept = !p.first && q < p.query_count;
-      largest[m][h] = kept ? p.largest[place.state(p, q)] : least;
+      largest[m][h] = kept ? p.largest[place.state(p, q)] : lowest;
       sum[m][h] = kept ? p.sum[place.state(p, q)] : 0.0F;
       if (!kept) continue;
       for (int n = 0; n < D / 8; ++n) {
@@ -147,12 +147,12 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
             if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
               s += place.bias(p, q)[k] * log2_e;
             }
-            if (k >= p.key_count) s = least;
+            if (k >= p.key_count) s = lowest;
             top = fmaxf(top, s);
           }
         }
         top = row_max(top);
-        const float base = top == least ? 0.0F : top;  // all masked so far
+        const float base = top == lowest ? 0.0F : top;  // all masked so far
         float block = 0;
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) {

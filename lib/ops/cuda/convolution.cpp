@@ -37,7 +37,7 @@ Tensor channels_last(const Tensor& weight, std::int64_t taps) {
 
 ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
                      std::int64_t before, Device device) {
-  expect(x.pieces.size() <= ImageTiles::most_pieces, "convolution of {} pieces", x.pieces.size());
+  expect(x.pieces.size() <= ImageTiles::max_pieces, "convolution of {} pieces", x.pieces.size());
   ImageTiles image{};
   image.enlarged = static_cast<int>(enlarged);
   image.before = static_cast<int>(before);

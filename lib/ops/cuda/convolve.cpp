@@ -13,7 +13,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-constexpr std::int64_t most_workspace = 512 << 20;
+constexpr std::int64_t max_workspace = 512 << 20;
 
 using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
@@ -109,7 +109,7 @@ Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, cons
     for (Descriptor& config : dnn::configs_of(problem.graph, mode)) {
       if (unwanted(config, dtype, tf32)) continue;
       std::optional<dnn::Plan> plan = dnn::plan_of(library, config);
-      if (!plan || plan->workspace > most_workspace) continue;
+      if (!plan || plan->workspace > max_workspace) continue;
       return {std::move(problem), std::move(config), std::move(*plan)};
     }
   }

@@ -32,11 +32,11 @@ enum Uid : std::int64_t { uid_queries = 1, uid_keys, uid_values, uid_out, uid_sc
 
 // Fewer queries than these are filled up: for one alone cuDNN takes another kernel, and has no plan
 // with this one.
-constexpr std::int64_t least_queries = 16;
+constexpr std::int64_t min_queries = 16;
 
 using Strides = std::array<std::int64_t, 4>;  // of item, head, row and channel
 
-// One item for each of `items`; keys and values lie alike.
+// One item for each of `items`; keys and values have the same strides.
 struct Problem {
   DType dtype;
   std::int64_t items, heads, queries, keys, channels;
@@ -84,20 +84,20 @@ Operation operation_of(cudnnHandle_t library, const Problem& p) {
 }
 
 std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs_of(const Descriptor& config) {
-  constexpr std::int64_t most = CUDNN_KNOB_TYPE_COUNTS;
+  constexpr std::int64_t max_count = CUDNN_KNOB_TYPE_COUNTS;
   std::vector<Descriptor> choices;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < most; ++i) {
+  for (std::int64_t i = 0; i < max_count; ++i) {
     choices.push_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
     raw.push_back(choices.back().get());
   }
   std::int64_t count = 0;
   check(dnn::functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
+                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, max_count, &count,
                                                   raw.data()),
         "cudnnBackendGetAttribute of settings");
   std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
-  for (std::int64_t i = 0; i < std::min(count, most); ++i) {
+  for (std::int64_t i = 0; i < std::min(count, max_count); ++i) {
     const cudnnBackendDescriptor_t choice = raw[static_cast<std::size_t>(i)];
     knobs.emplace_back(
         dnn::get<cudnnBackendKnobType_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
@@ -209,8 +209,9 @@ class Attentions {
     }
     if (!place->second) {
       log::info(
-          "cuDNN has no attention to {} keys of {} channels in {} on {}, which goes by kernels of "
-          "our own: {}",
+          "cuDNN has no attention to {} keys of {} channels in {} on {}; kernels of this program "
+          "are "
+          "used: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
     return place->second;
@@ -222,18 +223,18 @@ class Attentions {
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
 
-// Whether the library is there and new enough; what there is to say is said once.
+// Whether the library is there and new enough; logged once.
 bool library_has_attention() {
   static const bool has = [] {
     try {
       const std::size_t version = dnn::functions().cudnnGetVersion();
       if (version >= first_version) return true;
       log::info(
-          "cuDNN {} has no fused attention (9.13.1 and later have): it goes by kernels of "
-          "our own",
+          "cuDNN {} has no fused attention (9.13.1 and later have): kernels of this program are "
+          "used",
           version);
     } catch (const Error& error) {
-      log::warning("attention goes by kernels of our own: {}", error.what());
+      log::warning("attention uses kernels of this program: {}", error.what());
     }
     return false;
   }();
@@ -251,12 +252,12 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
   const Device device = out.device();
   const std::int64_t batch = out.shape(1), heads = out.shape(2), channels = out.shape(3);
   const std::int64_t sequences = queries.sequences, count = queries.count();
-  if (count < least_queries) {
+  if (count < min_queries) {
     expect(sequences == 1, "{} sequences of {} queries", sequences, count);
     const Shape& own = queries.tensor.shape();
-    Tensor more = Tensor::zeros({least_queries, own[1], own[2], own[3], own[4]},
+    Tensor more = Tensor::zeros({min_queries, own[1], own[2], own[3], own[4]},
                                 queries.tensor.dtype(), device);
-    Tensor result = Tensor::empty({least_queries, batch, heads, channels}, out.dtype(), device);
+    Tensor result = Tensor::empty({min_queries, batch, heads, channels}, out.dtype(), device);
     more.rows(0, count).copy_from(queries.tensor);
     fused_attention({more, queries.part}, keys, values, scale, result);
     out.copy_from(result.rows(0, count));

@@ -68,7 +68,7 @@ struct GroupNorm {
   }
 };
 
-constexpr int most_frames = 64;  // of one launch
+constexpr int max_frames = 64;  // of one launch
 
 template <class T>
 struct SpatialNormSilu {
@@ -77,7 +77,7 @@ struct SpatialNormSilu {
   const T *scale, *shift;
   const float *factor, *offset;
   std::uint32_t n, columns, rows, latent_rows, latent_columns;
-  std::uint16_t frame_of[most_frames];
+  std::uint16_t frame_of[max_frames];
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, n);
@@ -160,8 +160,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
          "spatial norm of {} frames with places of {}", x.shape(0), norm.frame_of.size());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    for (std::int64_t first = 0; first < x.shape(0); first += most_frames) {
-      const std::int64_t frames = std::min<std::int64_t>(most_frames, x.shape(0) - first);
+    for (std::int64_t first = 0; first < x.shape(0); first += max_frames) {
+      const std::int64_t frames = std::min<std::int64_t>(max_frames, x.shape(0) - first);
       const Tensor part = x.rows(first, frames);
       Tensor result = out.rows(first, frames);
       SpatialNormSilu<T> f{address<T>(part, device),

@@ -10,14 +10,14 @@ constexpr int tile_numbers = 10;
 
 /// An image as kernels see it: ops::Image with what is before it.
 struct ImageTiles {
-  static constexpr int most_pieces = 8;
+  static constexpr int max_pieces = 8;
   struct Piece {
     const void* values;  ///< [frame, row, column, channel]
     const void*
         earlier;  ///< `before` frames of the same pixels, or null: the first frame of values
     int row, rows, column, columns;
   };
-  Piece piece[most_pieces];
+  Piece piece[max_pieces];
   int pieces;
   int enlarged;  ///< 1 or 2
   int before;    ///< frames before the first

@@ -56,7 +56,7 @@ using Preference =
 // where an algorithm does not take their number.
 constexpr std::int64_t nominal_rows = 4096;
 constexpr std::int64_t workspace_bytes = 32 << 20;
-constexpr int most_proposals = 8;  // algorithms that cuBLASLt is asked for
+constexpr int max_proposals = 8;  // algorithms that cuBLASLt is asked for
 
 void check(cublasStatus_t status, const char* call, Device device) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -191,15 +191,15 @@ class Product {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(out_));
     const MatrixLayout from = layout(dtype_, in_, rows, device_);
     const MatrixLayout into = layout(dtype_, out_, rows, device_);
-    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> proposals{};
+    std::array<cublasLtMatmulHeuristicResult_t, max_proposals> proposals{};
     int found = 0;
     const cublasStatus_t status = blas().cublasLtMatmulAlgoGetHeuristic(
         library, operation_.get(), weight_.get(), from.get(), into.get(), into.get(),
-        preference.get(), most_proposals, proposals.data(), &found);
+        preference.get(), max_proposals, proposals.data(), &found);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
       check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
     }
-    const auto end = proposals.begin() + std::clamp(found, 0, most_proposals);
+    const auto end = proposals.begin() + std::clamp(found, 0, max_proposals);
     const auto best = std::find_if(proposals.begin(), end, [&](const auto& proposal) {
       return proposal.state == CUBLAS_STATUS_SUCCESS && (in_parts || in_one_piece(proposal.algo));
     });

@@ -117,8 +117,8 @@ ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& va
     const STDiTSizes share{.branches = together * STDiT::branches,
                            .text_tokens = text_tokens,
                            .frames = l.spatial.box(rank).extent,
-                           .places = l.temporal.box(rank).extent,
-                           .places_of_frame = l.spatial.global()[1],
+                           .positions = l.temporal.box(rank).extent,
+                           .positions_of_frame = l.spatial.global()[1],
                            .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
                            .alone = layout.mesh.ranks() == 1};
     return with_working(held, stdit_working_bytes(c, share, precision));

@@ -107,12 +107,12 @@ void for_packs(const char* name, Device device, std::int64_t count, std::int64_t
   constexpr int wide = pack_size<T>;
   bool packed = n % wide == 0;
   for (const void* p : addresses) packed = packed && aligned(p);
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks; those that remain go round
+  constexpr std::int64_t max_blocks = std::int64_t{1} << 30;  // blocks; those that remain go round
   if (packed) {
-    launch({name, device, std::min(most, blocks_for(count / wide, 256))}, run_packs<wide, F>,
+    launch({name, device, std::min(max_blocks, blocks_for(count / wide, 256))}, run_packs<wide, F>,
            count / wide, f);
   } else {
-    launch({name, device, std::min(most, blocks_for(count, 256))}, run_packs<1, F>, count, f);
+    launch({name, device, std::min(max_blocks, blocks_for(count, 256))}, run_packs<1, F>, count, f);
   }
 }
 

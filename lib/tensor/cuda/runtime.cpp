@@ -32,16 +32,16 @@ struct Staging {
 struct Context {
   int capability = 0;
   Stream stream;
-  Event reached;  // by the stream, when somebody waits for it
+  Event reached;  // by the stream, when a wait has begun
   Staging staging;
   std::mutex staging_mutex;
   std::atomic<std::int64_t> present = 0, peak = 0, recent_peak = 0;
 
   void count(std::int64_t bytes) {
     const std::int64_t now = present += bytes;
-    for (auto* most : {&peak, &recent_peak}) {
-      std::int64_t before = *most;
-      while (now > before && !most->compare_exchange_weak(before, now)) {
+    for (auto* maximum : {&peak, &recent_peak}) {
+      std::int64_t before = *maximum;
+      while (now > before && !maximum->compare_exchange_weak(before, now)) {
       }
     }
   }

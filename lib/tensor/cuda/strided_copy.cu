@@ -73,7 +73,7 @@ void run_copy(const StridedCopy& box, const Tensor& source, Tensor& target) {
 }  // namespace
 
 void copy_strided(StridedCopy box, const Tensor& source, Tensor& target) {
-  expect(box.axes > 0 && box.axes <= StridedCopy::most_axes && source.dtype() == target.dtype(),
+  expect(box.axes > 0 && box.axes <= StridedCopy::max_axes && source.dtype() == target.dtype(),
          "copy of {} axes of {} to {}", box.axes, name_of(source.dtype()), name_of(target.dtype()));
   merge(box);
   switch (size_of(source.dtype())) {

@@ -5,11 +5,11 @@ namespace reelmesh::gpu {
 
 /// A box of numbers within one block copied into another. Strides and offsets count numbers.
 struct StridedCopy {
-  static constexpr int most_axes = 8;
+  static constexpr int max_axes = 8;
   int axes = 0;
-  std::int64_t extent[most_axes] = {};  ///< of the box, none of them 0
-  std::int64_t source[most_axes] = {};  ///< from one number to the next along the axis
-  std::int64_t target[most_axes] = {};
+  std::int64_t extent[max_axes] = {};  ///< of the box, none of them 0
+  std::int64_t source[max_axes] = {};  ///< from one number to the next along the axis
+  std::int64_t target[max_axes] = {};
   std::int64_t source_offset = 0, target_offset = 0;
 };
 

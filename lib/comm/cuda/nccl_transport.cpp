@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "comm/cuda/carrier.hpp"
+#include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
 #include "tensor/cuda/libraries.hpp"
 #include "tensor/cuda/runtime.hpp"
@@ -81,7 +81,7 @@ class Link {
   void watch(double waited);
 
   // The moment after which all messages that were begun are over.
-  std::size_t begin(std::span<const int> places, std::span<const Message> sends,
+  std::size_t begin(std::span<const int> transport_ranks, std::span<const Message> sends,
                     std::span<Message> receives);
   void join(std::size_t moment);
 
@@ -96,8 +96,8 @@ class Link {
 
   // How many exchanges the host may be ahead of the device. Work that is asked for after a message
   // that never arrives would fill the queue of the device at last (some 1000 kernels), and the host
-  // would wait there, where nobody watches.
-  static constexpr std::size_t most_ahead = 8;
+  // would wait there without a time-out.
+  static constexpr std::size_t max_exchanges_ahead = 8;
   struct Moment {
     cuda::Event event;
     bool captured = true;  // or never recorded: nothing to wait for
@@ -109,7 +109,7 @@ class Link {
   std::optional<Error> failure_;  // the first one, again and again
   cuda::Stream stream_;
   cuda::Event asked_;
-  std::array<Moment, most_ahead> over_;
+  std::array<Moment, max_exchanges_ahead> over_;
   std::size_t begun_ = 0;
   Communicator comm_;
 };
@@ -127,8 +127,8 @@ Link::Link(const Group& group, Device device, double seconds)
     : device_(device), rank_(Group::world().rank()), seconds_(seconds), asked_(cuda::make_event()) {
   cuda::stream(device);  // makes it the current one
   // Messages are small kernels that others wait for: they go first.
-  int least = 0, greatest = 0;
-  cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+  int lowest = 0, greatest = 0;
+  cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &greatest),
               "cudaDeviceGetStreamPriorityRange");
   stream_ = cuda::make_stream(greatest);
   for (Moment& moment : over_) moment.event = cuda::make_event();
@@ -252,12 +252,12 @@ void Link::watch(double waited) {
   }
 }
 
-std::size_t Link::begin(std::span<const int> places, std::span<const Message> sends,
+std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Message> sends,
                         std::span<Message> receives) {
   check_health();
   const cudaStream_t compute = cuda::stream(device_);
   const bool captured = cuda::captures(compute);
-  const std::size_t at = begun_++ % most_ahead;
+  const std::size_t at = begun_++ % max_exchanges_ahead;
   Moment& over = over_[at];
   if (!captured && !over.captured) cuda::wait(over.event.get());
 
@@ -266,14 +266,14 @@ std::size_t Link::begin(std::span<const int> places, std::span<const Message> se
   check(library().ncclGroupStart(), "ncclGroupStart");
   for (const auto& [peer, tensor] : sends) {
     check(library().ncclSend(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
-                             ncclUint8, places[static_cast<std::size_t>(peer)], comm_.get(),
-                             stream_.get()),
+                             ncclUint8, transport_ranks[static_cast<std::size_t>(peer)],
+                             comm_.get(), stream_.get()),
           "ncclSend");
   }
   for (auto& [peer, tensor] : receives) {
     check(library().ncclRecv(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
-                             ncclUint8, places[static_cast<std::size_t>(peer)], comm_.get(),
-                             stream_.get()),
+                             ncclUint8, transport_ranks[static_cast<std::size_t>(peer)],
+                             comm_.get(), stream_.get()),
           "ncclRecv");
   }
   check(library().ncclGroupEnd(), "ncclGroupEnd");
@@ -289,19 +289,19 @@ void Link::join(std::size_t moment) {
               "cudaStreamWaitEvent");
 }
 
-class NcclJourney final : public Journey {
+class PendingNcclExchange final : public PendingExchange {
  public:
-  NcclJourney(std::shared_ptr<Link> link, std::span<const int> places,
-              std::span<const Message> sends, std::span<const Message> receives)
+  PendingNcclExchange(std::shared_ptr<Link> link, std::span<const int> transport_ranks,
+                      std::span<const Message> sends, std::span<const Message> receives)
       : link_(std::move(link)),
         sends_(sends.begin(), sends.end()),
         receives_(receives.begin(), receives.end()),
-        moment_(link_->begin(places, sends_, receives_)) {}
+        moment_(link_->begin(transport_ranks, sends_, receives_)) {}
   // Memory of the tensors goes back on the compute stream, which must not run ahead.
-  ~NcclJourney() override {
+  ~PendingNcclExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // whoever did not finish it is unwinding
+    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
     }
   }
   void finish() override {
@@ -315,14 +315,14 @@ class NcclJourney final : public Journey {
   bool finished_ = false;
 };
 
-class NcclCarrier final : public Carrier {
+class NcclTransport final : public DeviceTransport {
  public:
-  explicit NcclCarrier(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  explicit NcclTransport(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   Transport transport() const override { return Transport::nccl; }
-  std::unique_ptr<Journey> begin(MPI_Comm /*comm*/, std::span<const int> places,
-                                 std::span<const Message> sends,
-                                 std::span<const Message> receives) override {
-    return std::make_unique<NcclJourney>(link_, places, sends, receives);
+  std::unique_ptr<PendingExchange> begin(MPI_Comm /*comm*/, std::span<const int> transport_ranks,
+                                         std::span<const Message> sends,
+                                         std::span<const Message> receives) override {
+    return std::make_unique<PendingNcclExchange>(link_, transport_ranks, sends, receives);
   }
 
  private:
@@ -331,8 +331,9 @@ class NcclCarrier final : public Carrier {
 
 }  // namespace
 
-std::shared_ptr<Carrier> make_nccl_carrier(const Group& group, Device device, double seconds) {
-  return std::make_shared<NcclCarrier>(std::make_shared<Link>(group, device, seconds));
+std::shared_ptr<DeviceTransport> make_nccl_transport(const Group& group, Device device,
+                                                     double seconds) {
+  return std::make_shared<NcclTransport>(std::make_shared<Link>(group, device, seconds));
 }
 
 std::string why_no_nccl() {

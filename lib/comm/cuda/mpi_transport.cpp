@@ -5,7 +5,7 @@
 #include <mpi-ext.h>  // after mpi.h, whose types it uses
 #endif
 
-#include "comm/cuda/carrier.hpp"
+#include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
 #include "comm/requests.hpp"
 
@@ -21,8 +21,8 @@ bool mpi_knows_devices() {
 #endif
 }
 
-// What journeys share; they may end after the carrier.
-struct Road {
+// What pending exchanges share; they may end after the transport.
+struct SharedState {
   Device device;
   bool direct = false;
   cuda::Stream copies;
@@ -32,29 +32,29 @@ struct Road {
 // Messages are posted when the device is done with their tensors. The host does not wait for that
 // when a transfer begins: post_pending_messages() does, which Group calls before the next transfer
 // begins. So at most one transfer is not posted.
-class MpiJourney;
-MpiJourney* to_post = nullptr;
+class PendingMpiExchange;
+PendingMpiExchange* to_post = nullptr;
 void post_begun();
 
-class MpiJourney final : public Journey {
+class PendingMpiExchange final : public PendingExchange {
  public:
-  MpiJourney(std::shared_ptr<Road> road, MPI_Comm comm, std::span<const Message> sends,
-             std::span<const Message> receives)
-      : road_(std::move(road)), comm_(comm), ready_(cuda::make_event()) {
+  PendingMpiExchange(std::shared_ptr<SharedState> shared, MPI_Comm comm,
+                     std::span<const Message> sends, std::span<const Message> receives)
+      : shared_(std::move(shared)), comm_(comm), ready_(cuda::make_event()) {
     for (const Message& m : sends) sends_.push_back({m, nullptr});
     for (const Message& m : receives) receives_.push_back({m, nullptr});
-    const cudaStream_t compute = cuda::stream(road_->device);
+    const cudaStream_t compute = cuda::stream(shared_->device);
     cuda::check(cudaEventRecord(ready_.get(), compute), "cudaEventRecord");
-    if (!road_->direct) {
-      const cudaStream_t copies = road_->copies.get();
+    if (!shared_->direct) {
+      const cudaStream_t copies = shared_->copies.get();
       cuda::check(cudaStreamWaitEvent(copies, ready_.get(), 0), "cudaStreamWaitEvent");
       for (Part& part : sends_) {
-        part.block = road_->pool.take(part.tensor().bytes());
+        part.block = shared_->pool.take(part.tensor().bytes());
         copy(part.block->data(), part.address(), part, cudaMemcpyDeviceToHost);
       }
       cuda::check(cudaEventRecord(ready_.get(), copies), "cudaEventRecord");
       for (Part& part : receives_) {
-        part.block = road_->pool.take(part.tensor().bytes());
+        part.block = shared_->pool.take(part.tensor().bytes());
         requests_.receive(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
       }
     }
@@ -62,10 +62,10 @@ class MpiJourney final : public Journey {
     post_begun_transfers = post_begun;
   }
 
-  ~MpiJourney() override {
+  ~PendingMpiExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // whoever did not finish it is unwinding
+    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
     }
     if (to_post == this) to_post = nullptr;
   }
@@ -89,14 +89,14 @@ class MpiJourney final : public Journey {
     post_begun();
     requests_.wait();
     for (Part& part : sends_) give_back(part);
-    if (road_->direct || receives_.empty()) return;
-    const cudaStream_t copies = road_->copies.get();
+    if (shared_->direct || receives_.empty()) return;
+    const cudaStream_t copies = shared_->copies.get();
     for (Part& part : receives_) {
       copy(part.address(), part.block->data(), part, cudaMemcpyHostToDevice);
       cuda::check(cudaEventRecord(part.block->free.get(), copies), "cudaEventRecord");
     }
     cuda::check(
-        cudaStreamWaitEvent(cuda::stream(road_->device), receives_.back().block->free.get(), 0),
+        cudaStreamWaitEvent(cuda::stream(shared_->device), receives_.back().block->free.get(), 0),
         "cudaStreamWaitEvent");
     for (Part& part : receives_) give_back(part);
   }
@@ -111,14 +111,14 @@ class MpiJourney final : public Journey {
 
   void copy(void* into, const void* from, Part& part, cudaMemcpyKind kind) {
     cuda::check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(part.tensor().bytes()), kind,
-                                road_->copies.get()),
+                                shared_->copies.get()),
                 "cudaMemcpyAsync");
   }
   void give_back(Part& part) {
-    if (part.block != nullptr) road_->pool.give_back(std::move(part.block));
+    if (part.block != nullptr) shared_->pool.give_back(std::move(part.block));
   }
 
-  std::shared_ptr<Road> road_;
+  std::shared_ptr<SharedState> shared_;
   MPI_Comm comm_;
   cuda::Event ready_;  // the device is done with all that the messages need
   std::vector<Part> sends_, receives_;
@@ -130,29 +130,29 @@ void post_begun() {
   if (to_post != nullptr) to_post->post();
 }
 
-class MpiCarrier final : public Carrier {
+class MpiTransport final : public DeviceTransport {
  public:
-  explicit MpiCarrier(Device device) : road_(std::make_shared<Road>()) {
-    road_->device = device;
-    road_->direct = mpi_knows_devices();
+  explicit MpiTransport(Device device) : shared_(std::make_shared<SharedState>()) {
+    shared_->device = device;
+    shared_->direct = mpi_knows_devices();
     cuda::stream(device);  // makes it the current one
-    road_->copies = cuda::make_stream();
+    shared_->copies = cuda::make_stream();
   }
   Transport transport() const override { return Transport::mpi; }
-  std::unique_ptr<Journey> begin(MPI_Comm comm, std::span<const int> /*places*/,
-                                 std::span<const Message> sends,
-                                 std::span<const Message> receives) override {
-    return std::make_unique<MpiJourney>(road_, comm, sends, receives);
+  std::unique_ptr<PendingExchange> begin(MPI_Comm comm, std::span<const int> /*transport_ranks*/,
+                                         std::span<const Message> sends,
+                                         std::span<const Message> receives) override {
+    return std::make_unique<PendingMpiExchange>(shared_, comm, sends, receives);
   }
 
  private:
-  std::shared_ptr<Road> road_;
+  std::shared_ptr<SharedState> shared_;
 };
 
 }  // namespace
 
-std::shared_ptr<Carrier> make_mpi_carrier(Device device) {
-  return std::make_shared<MpiCarrier>(device);
+std::shared_ptr<DeviceTransport> make_mpi_transport(Device device) {
+  return std::make_shared<MpiTransport>(device);
 }
 
 }  // namespace reelmesh::comm

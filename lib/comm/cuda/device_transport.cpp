@@ -1,4 +1,4 @@
-#include "comm/cuda/carrier.hpp"
+#include "comm/cuda/device_transport.hpp"
 
 #include <cstdlib>
 #include <map>
@@ -33,11 +33,11 @@ std::string why_not(const Group& group, Device device, bool several) {
 
 }  // namespace
 
-std::shared_ptr<Carrier> make_carrier(const Group& group, Device device, Transport transport,
-                                      double seconds) {
-  // A rank that has nobody to talk to needs no communicator, which takes a second and 0.2 GB.
+std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
+                                                       Transport transport, double seconds) {
+  // A rank alone in its group needs no communicator, which takes a second and 0.2 GB.
   const bool alone = transport == Transport::automatic && group.size() == 1;
-  if (transport == Transport::mpi || alone) return make_mpi_carrier(device);
+  if (transport == Transport::mpi || alone) return make_mpi_transport(device);
   // What NCCL itself looks at. Only who asks for NCCL is taken at their word.
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool mine =
@@ -48,8 +48,8 @@ std::shared_ptr<Carrier> make_carrier(const Group& group, Device device, Transpo
           "device.transport is nccl, but {}; expected a GPU for each rank and NCCL, or mpi (NCCL "
           "2.30 and later take several ranks of a GPU with NCCL_MULTI_RANK_GPU_ENABLE=1)",
           why);
-  if (!why.empty()) return make_mpi_carrier(device);
-  return make_nccl_carrier(group, device, seconds);
+  if (!why.empty()) return make_mpi_transport(device);
+  return make_nccl_transport(group, device, seconds);
 }
 
 }  // namespace reelmesh::comm
