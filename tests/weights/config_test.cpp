@@ -69,7 +69,7 @@ TEST(Config, NamesFileKeyFoundAndExpected) {
   refused([&] { config.get_int("big", 1); }, "'big'", "18446744073709551615");
   refused([&] { config.get_int("b", 1, 2, 9); }, "'b'", "1", "from 2 to 9");
   refused([&] { config.get_int("b", 1, 2); }, "'b'", "at least 2");
-  refused([&] { config.get_int("b", 1, Config::least, 0); }, "'b'", "at most 0");
+  refused([&] { config.get_int("b", 1, Config::min_value, 0); }, "'b'", "at most 0");
   refused([&] { config.find_int("o"); }, "'o'");
   refused([&] { config.get_double("s", 1); }, "'s'", "a number");
   refused([&] { config.get_bool("b", true); }, "'b'", "true or false");
