@@ -98,8 +98,8 @@ class Group {
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
   std::shared_ptr<DeviceTransport> device_transport_;
-  std::vector<int>
-      transport_ranks_;  ///< of each rank, in the group that the transport was made for
+  /// Of each rank: its rank in the group that the transport was made for.
+  std::vector<int> transport_ranks_;
   int rank_ = -1;
   int size_ = 0;
 };

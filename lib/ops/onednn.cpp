@@ -199,7 +199,7 @@ std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) 
 
 // Rows of weights lie in blocks of 64 bytes or one by one, columns in blocks of 16, 32, 48 or 64 or
 // one by one; which block is taken depends on more than the number of columns.
-std::int64_t most_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
+std::int64_t max_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
   std::int64_t columns = n;
   for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, up_to(n, block));
   return up_to(up_to(k, 64 / size_of(dtype)) * columns, elements_together);
@@ -210,7 +210,7 @@ std::int64_t most_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
 std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products, PackedFor target) {
   if (k == 0 || n == 0) return 0;
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
-    return most_packed_elements(k, n, products) * size_of(products);
+    return max_packed_elements(k, n, products) * size_of(products);
   }
   // A plan asks for the same few matrices again and again.
   static std::mutex mutex;

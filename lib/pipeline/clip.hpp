@@ -69,8 +69,8 @@ void check_size(const char* option, int clip, std::int64_t value, std::int64_t m
 /// has its own prompt, seed and noise, and its bits do not depend on the others.
 using Batch = std::vector<Clip>;
 
-/// The clips in batches of at most `most`, in the order of their first clips: each clip joins the
-/// first batch of its kind that has room.
+/// The clips in batches of at most `max_clips`, in the order of their first clips: each clip joins
+/// the first batch of its kind that has room.
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips);
 
 /// Sampler steps of all of its clips.

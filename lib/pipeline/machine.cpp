@@ -88,8 +88,8 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
   const comm::Group host = world.on_this_host();
   const std::int64_t unused = unused_device_memory(device);
   const std::string mine = bus_of(device);
-  const std::vector<std::string> all =
-      host.all_gather(mine);  // all have read it before any allocates
+  // When this returns, all ranks of the host have read their free memory, and none has allocated.
+  const std::vector<std::string> all = host.all_gather(mine);
   const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));
   std::vector<std::int64_t> limits;
   for (const std::string& bytes : world.all_gather(std::to_string(unused / sharing))) {

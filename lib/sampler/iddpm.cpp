@@ -88,8 +88,8 @@ Iddpm::Iddpm(const IddpmConfig& config, int steps) {
          .noise_to_clean = static_cast<float>(std::sqrt(1.0 / now - 1.0)),
          .clean = static_cast<float>(beta[k] * std::sqrt(last) / (1.0 - now)),
          .sample = static_cast<float>((1.0 - last) * std::sqrt(1.0 - beta[k]) / (1.0 - now)),
-         .least_log_variance = static_cast<float>(log_variance[k]),
-         .largest_log_variance = static_cast<float>(std::log(beta[k]))});
+         .min_log_variance = static_cast<float>(log_variance[k]),
+         .max_log_variance = static_cast<float>(std::log(beta[k]))});
   }
 }
 

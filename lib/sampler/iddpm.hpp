@@ -27,7 +27,7 @@ void check(const IddpmConfig& config);
 struct IddpmCoefficients {
   float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
   float clean, sample;                    ///< mean = clean·x0 + sample·x
-  float least_log_variance, largest_log_variance;
+  float min_log_variance, max_log_variance;
 };
 
 class Iddpm final : public Sampler {

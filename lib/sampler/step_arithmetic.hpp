@@ -32,7 +32,7 @@ REELMESH_HOST_DEVICE inline float iddpm_mean(const IddpmCoefficients& c, float e
 /// between: −1…1.
 REELMESH_HOST_DEVICE inline float iddpm_log_variance(const IddpmCoefficients& c, float between) {
   const float part = (between + 1.0F) / 2.0F;
-  return part * c.largest_log_variance + (1.0F - part) * c.least_log_variance;
+  return part * c.max_log_variance + (1.0F - part) * c.min_log_variance;
 }
 
 REELMESH_HOST_DEVICE inline float flow_next(float stride, float velocity, float x) {

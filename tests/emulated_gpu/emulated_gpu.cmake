@@ -45,7 +45,7 @@ target_include_directories(reelmesh_emulated PRIVATE ${CMAKE_SOURCE_DIR}/app
 target_precompile_headers(reelmesh_emulated REUSE_FROM reelmesh_headers)
 add_dependencies(reelmesh_emulated revision reelmesh_options)
 
-# What these tests share, headers compiled once among it.
+# What these tests share, as the tests of other rooms do (tests/CMakeLists.txt).
 add_library(reelmesh_emulated_test INTERFACE)
 target_link_libraries(reelmesh_emulated_test INTERFACE
   $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest
@@ -54,44 +54,49 @@ target_include_directories(reelmesh_emulated_test INTERFACE ${CMAKE_SOURCE_DIR}/
 target_compile_options(reelmesh_emulated_test INTERFACE $<$<CONFIG:Release>:-O1>)
 target_compile_definitions(reelmesh_emulated_test INTERFACE
   REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
-function(reelmesh_emulated_test name)
+add_library(reelmesh_emulated_mpi_main STATIC support/mpi_main.cpp)
+target_link_libraries(reelmesh_emulated_mpi_main PUBLIC reelmesh_emulated_test)
+target_precompile_headers(reelmesh_emulated_mpi_main PRIVATE
+                          ${CMAKE_CURRENT_SOURCE_DIR}/support/headers.hpp)
+add_dependencies(reelmesh_emulated_mpi_main reelmesh_options)
+# reelmesh_emulated_test(NAME MAIN SOURCES…)
+function(reelmesh_emulated_test name main)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE reelmesh_emulated_test)
-  add_dependencies(${name} reelmesh_options)
-  if(name STREQUAL "test_emulated_gpu_ranks")
-    target_precompile_headers(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support/headers.hpp)
-  else()
-    target_precompile_headers(${name} REUSE_FROM test_emulated_gpu_ranks)
-  endif()
+  target_link_libraries(${name} PRIVATE ${main} reelmesh_emulated_test)
+  target_precompile_headers(${name} REUSE_FROM reelmesh_emulated_mpi_main)
 endfunction()
 
 # Tensors between ranks.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
-reelmesh_emulated_test(test_emulated_gpu_ranks ${sources} support/mpi_main.cpp)
+reelmesh_emulated_test(test_emulated_gpu_ranks reelmesh_emulated_mpi_main ${sources})
 # What runs on a GPU, and what is true of the emulated one only.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.cpp
      ${CMAKE_CURRENT_SOURCE_DIR}/gpu/*_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
-reelmesh_emulated_test(test_emulated_gpu ${sources})
-target_link_libraries(test_emulated_gpu PRIVATE GTest::gtest_main)
+reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
 # Whole jobs in several layouts, of each family one; all of them with tests/long.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
-reelmesh_emulated_test(test_emulated_layouts ${sources} support/mpi_main.cpp)
+reelmesh_emulated_test(test_emulated_layouts reelmesh_emulated_mpi_main ${sources})
 
 # emulated_gpu_ranks(NAME COUNTS VARIABLES…): groups of these numbers of ranks in one launch; a GPU a
 # rank, unless the variables say otherwise; work is done late at random, so that what does not wait
-# for it shows.
+# for it shows. A NAME that ends with _all is for tests/long.
 function(emulated_gpu_ranks name counts)
   string(REGEX MATCH "[0-9]+$" all ${counts})
-  add_test(NAME emulated_gpu_${name}
+  set(when "")
+  if(name MATCHES "_all$")
+    set(when CONFIGURATIONS Long)
+  endif()
+  add_test(NAME emulated_gpu_${name} ${when}
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${all} $<TARGET_FILE:test_emulated_gpu_ranks>
                    --ranks=${counts})
   set_tests_properties(emulated_gpu_${name} PROPERTIES
-    TIMEOUT 120 LABELS ranks PROCESSORS ${all}
+    TIMEOUT 300 LABELS ranks PROCESSORS ${all}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
 emulated_gpu_ranks(ranks 1,4)
+emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 

@@ -55,7 +55,6 @@ TEST_P(MemoryOnGpu, OfT5) {
 }
 
 TEST_P(MemoryOnGpu, OfTheTransformer) {
-  if (!self.member()) return;
   const CogVideoXConfig& c = reference.transformer;
   const std::int64_t before = present();
   const CogVideoXTransformer transformer(open("transformer", "diffusion_pytorch_model"), c,
@@ -92,7 +91,6 @@ TEST_P(MemoryOnGpu, OfAttentionWithinFrames) {
 }
 
 TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
-  if (!self.member()) return;
   for (const char* kind : {"v1_0", "v1_2"}) {
     const OpenSoraReference open_sora(kind);
     const STDiTConfig& c = open_sora.transformer;
@@ -120,7 +118,6 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
 }
 
 TEST_P(MemoryOnGpu, OfTheDecoder) {
-  if (!self.member()) return;
   const CogVideoXVaeConfig& c = reference.vae;
   const std::int64_t before = present();
   const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), c, GetParam());

@@ -246,6 +246,11 @@ TEST_F(Layouts, OpenSora1_2InBFloat16) {
               {{5, "", "[12:15, 0:7, 0:5]"}, {7, split, "denoise: ranks 1-5"}});
 }
 
+TEST_F(Layouts, OpenSora1_2InFloat16) {
+  if (backend() != "cuda") GTEST_SKIP() << "float16 is for GPUs";
+  expect_same(opensora("v1_2") + " --numerics.dtype float16", {{4, split, "frames -> positions"}});
+}
+
 TEST_F(Layouts, OpenSoraOnMoreRanksThanFrames) {
   expect_same(opensora("v1_0") + " --sample.frames 3 --sample.height 64 --sample.width 96",
               {{6, "", "rows -> heads"}});

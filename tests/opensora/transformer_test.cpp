@@ -254,10 +254,10 @@ TEST(STDiT, HasThePositionsOfTheReference) {
     const OpenSoraReference reference(kind);
     const Shape grid{15, 7, 5};
     const Tensor whole =
-        place_positions(reference.transformer, grid, whole_box(grid), 104, 72).reshape({35, 40});
+        spatial_positions(reference.transformer, grid, whole_box(grid), 104, 72).reshape({35, 40});
     EXPECT_LT(relative_error(whole, reference.get("positions.space")), 1e-6) << kind;
     const Tensor part =
-        place_positions(reference.transformer, grid, {{3, 2, 1}, {1, 3, 4}}, 104, 72);
+        spatial_positions(reference.transformer, grid, {{3, 2, 1}, {1, 3, 4}}, 104, 72);
     EXPECT_TRUE(same_bits(part.reshape({12, 40}).rows(4, 4), whole.rows(3 * 5 + 1, 4))) << kind;
   }
   const OpenSoraReference reference("v1_0");

@@ -72,7 +72,7 @@ struct Launch {
 
 // Of every device, as long as a kernel asks for no more.
 constexpr int max_threads = 1024;
-constexpr std::int64_t most_shared_bytes = 48 << 10;
+constexpr std::int64_t max_shared_bytes = 48 << 10;
 
 template <class... Parameters, class... Arguments>
 void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arguments) {
@@ -82,7 +82,7 @@ void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arg
   expect(how.blocks > 0 && how.blocks < (std::int64_t{1} << 31), "{} blocks for kernel {}",
          how.blocks, how.name);
   const bool possible = how.threads > 0 && how.threads <= max_threads && how.shared_bytes >= 0 &&
-                        how.shared_bytes <= most_shared_bytes;
+                        how.shared_bytes <= max_shared_bytes;
   cuda::check(possible ? cudaSuccess : cudaErrorInvalidValue, how.name);
   const on_host::Grid grid{how.name, how.blocks, how.threads,
                            static_cast<std::size_t>(how.shared_bytes)};

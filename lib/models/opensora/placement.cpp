@@ -32,8 +32,8 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
   const Device device = model.device();
   expect(layouts.tokens.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
          to_string(layouts.tokens.global()), to_string(clip.tokens(patch_)));
-  positions_ = place_positions(config, layouts.tokens.global(), own_box(layouts.tokens, group),
-                               clip.height, clip.width)
+  positions_ = spatial_positions(config, layouts.tokens.global(), own_box(layouts.tokens, group),
+                                 clip.height, clip.width)
                    .reshape({positions(), config.hidden})
                    .on(device);
   if (config.kind == STDiTConfig::Kind::v1) {

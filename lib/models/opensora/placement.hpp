@@ -24,7 +24,7 @@ struct STDiTClip {
 STDiTClip stdit_clip(const DenoiseTask& task);
 
 /// Set up once for a clip, or for several of the same size that go through the transformer
-/// together; used in every call. All lie in the same way.
+/// together; used in every call. All have the same layouts.
 class STDiTPlacement {
  public:
   /// layouts: of clip.tokens() over the group. On the device where the model's weights are.
@@ -55,8 +55,8 @@ class STDiTPlacement {
   STDiTClip clip_;
   std::int64_t clips_;
   ops::Patch patch_;
-  Shape in_frames_,
-      in_positions_;       ///< extents [frame, position] of this rank in both cuts, of a clip
+  /// Extents [frame, position] of this rank in both cuts, of a clip.
+  Shape in_frames_, in_positions_;
   Shape in_heads_;         ///< [frame, position, head] where the ranks of a frame share heads
   std::int64_t heads_;     ///< of all ranks
   Tensor positions_;       ///< [position, channels] of this rank where frames are cut

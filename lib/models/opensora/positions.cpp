@@ -62,8 +62,8 @@ Tensor number_embedding(double number) {
   return out;
 }
 
-Tensor place_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
-                       std::int64_t height, std::int64_t width) {
+Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
+                         std::int64_t height, std::int64_t width) {
   const std::int64_t half = config.hidden / 2;
   const Positions positions = positions_of(config, grid, height, width);
   const auto write = [&](double position, float* into) {

@@ -15,8 +15,8 @@ Tensor number_embedding(double number);
 /// column], box: a part of it. v1 stretches positions by space_scale (get_2d_sincos_pos_embed); v3
 /// by the size of the picture against input_sq_size and by its shape (PositionEmbedding2D): height
 /// and width are its pixels.
-Tensor place_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
-                       std::int64_t height, std::int64_t width);
+Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
+                         std::int64_t height, std::int64_t width);
 
 /// v1's table of times: float32 [frame, channels], sines first (get_1d_sincos_pos_embed).
 Tensor time_positions(const STDiTConfig& config, std::int64_t frames);

@@ -209,9 +209,9 @@ class Attentions {
     }
     if (!place->second) {
       log::info(
-          "cuDNN has no attention to {} keys of {} channels in {} on {}; kernels of this program "
-          "are "
-          "used: {}",
+          "attention to {} keys of {} channels in {} on {} uses kernels of this program, since "
+          "cuDNN "
+          "has none: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
     return place->second;
@@ -229,10 +229,8 @@ bool library_has_attention() {
     try {
       const std::size_t version = dnn::functions().cudnnGetVersion();
       if (version >= first_version) return true;
-      log::info(
-          "cuDNN {} has no fused attention (9.13.1 and later have): kernels of this program are "
-          "used",
-          version);
+      log::info("attention uses kernels of this program: cuDNN {} has none (9.13.1 and later have)",
+                version);
     } catch (const Error& error) {
       log::warning("attention uses kernels of this program: {}", error.what());
     }
