@@ -42,8 +42,7 @@ CommandLine read_command_line(int argc, const char* const* argv,
     for (const po::option& option : parsed.options) {
       if (option.unregistered) {
         const std::string name = option_name(option.original_tokens.at(0));
-        fail(Status::usage, "unknown option --{}; the nearest known one is --{}", name,
-             nearest(name, names));
+        fail(Status::usage, "unknown option --{}; did you mean --{}?", name, nearest(name, names));
       }
       if (option.string_key.empty()) {
         line.operands.insert(line.operands.end(), option.value.begin(), option.value.end());
@@ -53,13 +52,13 @@ CommandLine read_command_line(int argc, const char* const* argv,
         const bool swallowed =
             option.original_tokens.size() > 1 &&
             std::find(names.begin(), names.end(), option_name(value)) != names.end();
-        require(!swallowed, Status::usage, "--{}: needs a value", option.string_key);
+        require(!swallowed, Status::usage, "--{}: found no value, expected one", option.string_key);
         line.options.push_back(
             {.name = option.string_key, .value = value, .where = "--" + option.string_key});
       }
     }
   } catch (const po::error_with_option_name& error) {
-    fail(Status::usage, "--{}: needs a value", option_name(error.get_option_name()));
+    fail(Status::usage, "--{}: found no value, expected one", option_name(error.get_option_name()));
   } catch (const po::error& error) {
     fail(Status::usage, "{}", error.what());
   }

@@ -34,7 +34,7 @@ std::vector<Given> read_config(const std::filesystem::path& file,
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
       require(std::find(sections.begin(), sections.end(), section) != sections.end(), Status::usage,
-              "{}: unknown section [{}]; the nearest known section is [{}]", where, section,
+              "{}: unknown section [{}]; did you mean [{}]?", where, section,
               nearest(section, sections));
       continue;
     }
@@ -45,7 +45,7 @@ std::vector<Given> read_config(const std::filesystem::path& file,
     // A file may also name keys in full, above its first section.
     const std::string name = section.empty() ? key : section + "." + key;
     require(std::find(names.begin(), names.end(), name) != names.end(), Status::usage,
-            "{}: unknown key {}; the nearest known key is {}", where, name, nearest(name, names));
+            "{}: unknown key {}; did you mean {}?", where, name, nearest(name, names));
     givens.push_back({.name = name,
                       .value = std::string(trimmed(line.substr(equals + 1))),
                       .where = where + ": " + name});

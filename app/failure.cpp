@@ -24,7 +24,7 @@ Failure current_failure() {
   }
 }
 
-void let_lower_ranks_speak(int rank) {
+void wait_for_lower_ranks(int rank) {
   if (rank <= 0) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(std::min(500 + 50 * rank, 3000)));
 }

@@ -19,6 +19,6 @@ Failure current_failure();
 /// For a rank on its own way out: gives lower ranks, which may have the same failure, the time to
 /// report it and end the job first. Returns at once on rank 0; elsewhere only if this rank is still
 /// alive.
-void let_lower_ranks_speak(int rank);
+void wait_for_lower_ranks(int rank);
 
 }  // namespace reelmesh::app

@@ -169,7 +169,7 @@ void print_tokenizer(const fs::path& model, const PartSurvey& encoder) {
   line(fmt::format("{} ids", with_separators(ids)));
   if (encoder.status != Status::ok) return;
   const std::int64_t rows = T5Config::read(*encoder.config).vocab_size;
-  require(ids <= rows, Status::data, "{}: {} ids, but {} embeds {} only",
+  require(ids <= rows, Status::data, "{}: found {} ids; the embedding in {} has only {} rows",
           (model / "tokenizer").string(), ids, encoder.folder.string(), rows);
 }
 
@@ -231,7 +231,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
   attempt(verdict, [&] {
     require(index.class_name == CogVideoXFolder::pipeline_class ||
                 index.class_name == OpenSoraFolder::pipeline_class,
-            Status::data, "{}: the pipeline is {}, expected {} or {}",
+            Status::data, "{}: found pipeline {}, expected {} or {}",
             (model / "model_index.json").string(), shown(index.class_name),
             CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
   });

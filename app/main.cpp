@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "base/report.hpp"
 #include "commands.hpp"
 #include "failure.hpp"
+#include "help.hpp"
 #include "nearest.hpp"
 #include "options.hpp"
 #include "program.hpp"
@@ -18,32 +18,49 @@ namespace {
 
 struct Command {
   std::string_view name;
-  const char* usage;
   const char* summary;
   std::string (*help)();
   Status (*run)(int argc, const char* const* argv);
 };
 
 constexpr std::array<Command, 4> commands{{
-    {"run", "run [--config FILE] [--section.key value ...]", "makes the clips of a job", run_help,
-     run_command},
-    {"plan", "plan [the same options] --ranks N [...]",
-     "says what run would do, and what does not fit", plan_help, plan_command},
-    {"inspect", "inspect MODEL_DIR", "says what a checkpoint holds", inspect_help, inspect_command},
-    {"make-model", "make-model PRESET DIR", "writes a checkpoint with random weights",
+    {"run", "make the clips of a job", run_help, run_command},
+    {"plan", "print the layout, memory and messages of a job on N ranks without running it",
+     plan_help, plan_command},
+    {"inspect", "print what a checkpoint holds, and what is missing or invalid", inspect_help,
+     inspect_command},
+    {"make-model", "write a checkpoint with random weights, for tests and measurements",
      make_model_help, make_model_command},
 }};
 
 std::string general_help() {
-  Table table;
+  std::vector<HelpSection> sections{
+      {"Subcommands", {}},
+      {"Options",
+       {{"--help", "print this text; SUBCOMMAND --help prints that of a subcommand"},
+        {"--version", "print version, git revision, backends and libraries"}}},
+      {"Exit status",
+       {{"0", "all clips are complete"},
+        {"64", "wrong option"},
+        {"65", "invalid file, such as a damaged checkpoint"},
+        {"66", "missing input"},
+        {"69", "the job does not fit the ranks, their memory or their devices"},
+        {"70", "internal error"},
+        {"73", "output cannot be created"},
+        {"74", "reading or writing failed"},
+        {"76", "a rank waited longer than device.timeout for another one"}}}};
   for (const Command& command : commands) {
-    table.row({fmt::format("  reelmesh {:<46} {}", command.usage, command.summary)});
+    sections[0].lines.push_back({std::string(command.name), command.summary});
   }
-  return "Videos from text with diffusion transformers, on any number of MPI ranks.\n\n" +
-         table.str() +
-         "  reelmesh --version\n"
-         "  reelmesh --help, reelmesh SUBCOMMAND --help\n\n"
-         "One rank a group of cores: mpirun -n N reelmesh run ..., or srun in a Slurm job.\n";
+  return "Makes videos from text with diffusion transformers on any number of MPI ranks.\n\n"
+         "Usage: mpirun -n N reelmesh run [OPTIONS]       one rank per GPU, or group of cores\n"
+         "       reelmesh SUBCOMMAND [OPTIONS]\n\n" +
+         format_help(sections, help_style()) +
+         "\nExamples\n"
+         "  reelmesh inspect models/CogVideoX-2b\n"
+         "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
+         "  mpirun -n 6 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
+         "      --prompt.text 'A red fox walks through snow'\n";
 }
 
 const Command& find_command(std::string_view name) {
@@ -52,24 +69,27 @@ const Command& find_command(std::string_view name) {
     if (command.name == name) return command;
     names.emplace_back(command.name);
   }
-  fail(Status::usage, "unknown subcommand '{}'; the nearest known one is {} (see reelmesh --help)",
-       name, nearest(name, names));
+  fail(Status::usage, "unknown subcommand '{}'; did you mean {}? (see reelmesh --help)", name,
+       nearest(name, names));
 }
 
 // Help and version need no MPI_Init; under mpirun one rank prints them.
-Status print(const std::string& text) {
+Status print_once(const std::string& text) {
   if (log::launch_rank() == 0) std::cout << text << std::flush;
   return Status::ok;
 }
 
 Status dispatch(int argc, const char* const* argv) {
-  require(argc >= 2, Status::usage, "a subcommand is missing (see reelmesh --help)");
+  require(
+      argc >= 2, Status::usage,
+      "a subcommand is missing, expected run, plan, inspect or make-model (see reelmesh --help)");
   const std::string_view first = argv[1];
-  if (first == "--help" || first == "help") return print(general_help());
-  if (first == "--version") return print(version_text());
+  if (first == "--help" || first == "-h" || first == "help") return print_once(general_help());
+  if (first == "--version") return print_once(version_text());
   const Command& command = find_command(first);
   for (int i = 2; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--help") return print(command.help());
+    const std::string_view word = argv[i];
+    if (word == "--help" || word == "-h") return print_once(command.help());
   }
   return command.run(argc - 1, argv + 1);
 }
@@ -85,7 +105,7 @@ int main(int argc, char** argv) {
     // All ranks have this error: one reports it and exits first, before mpirun ends the others.
     const app::Failure failure = app::current_failure();
     log::say(log::Level::error, failure.message);
-    app::let_lower_ranks_speak(log::rank());
+    app::wait_for_lower_ranks(log::rank());
     return static_cast<int>(failure.status);
   }
 }

@@ -28,7 +28,7 @@ ModelPreset find_preset(const std::string& given) {
   }
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  fail(Status::usage, "unknown preset '{}'; the nearest known one is {} (there are: {})", given,
+  fail(Status::usage, "unknown preset '{}'; did you mean {}? (presets: {})", given,
        nearest(given, names), list);
 }
 
@@ -37,12 +37,12 @@ void create_empty(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder, error)) {
     require(fs::is_directory(folder, error), Status::cannot_create,
-            "{}: is a file, expected a new or empty folder", folder.string());
+            "{}: found a file, expected a new or empty folder", folder.string());
     const bool empty = fs::is_empty(folder, error);
     require(!error, Status::cannot_create, "{}: cannot be read: {}", folder.string(),
             error.message());
-    require(empty, Status::cannot_create, "{}: is not empty, expected a new or empty folder",
-            folder.string());
+    require(empty, Status::cannot_create,
+            "{}: found a folder with files, expected a new or empty one", folder.string());
   }
   fs::create_directories(folder, error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", folder.string(),
@@ -55,7 +55,7 @@ void require_space(const fs::path& folder, std::int64_t bytes) {
           std::strerror(errno));
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   require(free >= static_cast<double>(bytes), Status::cannot_create,
-          "{}: {} of disk space are free, and the checkpoint needs {}", folder.string(),
+          "{}: found {} of free disk space, expected {} for the checkpoint", folder.string(),
           format_bytes(free), format_bytes(static_cast<double>(bytes)));
 }
 

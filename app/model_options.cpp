@@ -1,11 +1,12 @@
 // Options of the subcommands that look at or make a checkpoint.
 #include <array>
 #include <boost/program_options/value_semantic.hpp>
+#include <initializer_list>
 #include <set>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "given.hpp"
+#include "help.hpp"
 #include "options.hpp"
 #include "values.hpp"
 
@@ -13,27 +14,11 @@ namespace reelmesh::app {
 namespace po = boost::program_options;
 namespace {
 
-po::options_description inspect_options() {
-  po::options_description all("Options");
-  all.add_options()("help", "this text");
-  return all;
-}
-
-po::options_description make_model_options() {
-  po::options_description all("Options");
-  all.add_options()("seed", po::value<std::string>()->value_name("N")->default_value("42"),
-                    "seed of the weights")(
-      "dtype", po::value<std::string>()->value_name("TYPE"),
-      "type of the weights in the files: float32, bfloat16 or float16; default: float32 for tiny "
-      "presets, else that of the released weights")(
-      "layers", po::value<std::string>()->value_name("N"),
-      "layers of the transformer, for measurements; default: the preset's")(
-      "text-layers", po::value<std::string>()->value_name("N"),
-      "layers of the text encoder; default: the preset's")(
-      "text", po::value<std::string>()->value_name("FILE"),
-      "text that the tokenizer is made from, one sentence a line; default: "
-      "inputs/tokenizer_text.txt")("help", "this text");
-  return all;
+po::options_description known_options(std::initializer_list<const char*> names) {
+  po::options_description known;
+  for (const char* name : names) known.add_options()(name, po::value<std::string>(), "");
+  known.add_options()("help", "");
+  return known;
 }
 
 std::vector<std::string> operands(const CommandLine& line, std::size_t count,
@@ -55,21 +40,24 @@ std::vector<std::string> operands(const CommandLine& line, std::size_t count,
 }  // namespace
 
 InspectOptions parse_inspect(int argc, const char* const* argv) {
-  const CommandLine line = read_command_line(argc, argv, inspect_options());
+  const CommandLine line = read_command_line(argc, argv, known_options({}));
   return {.model = operands(line, 1, "MODEL_DIR").front()};
 }
 
 std::string inspect_help() {
-  std::ostringstream out;
-  out << "Usage: reelmesh inspect MODEL_DIR\n\n"
-         "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes, and what\n"
-         "is missing or unexpected.\n\n"
-      << inspect_options();
-  return out.str();
+  return "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes; and what "
+         "is\n"
+         "missing, invalid or unexpected.\n\n"
+         "Usage: reelmesh inspect MODEL_DIR\n\n"
+         "Exit status: 0 if run can make clips with it, 65 if a part is invalid, 66 if one\n"
+         "is missing.\n\n"
+         "Example\n"
+         "  reelmesh inspect models/CogVideoX-2b\n";
 }
 
 MakeModelOptions parse_make_model(int argc, const char* const* argv) {
-  const CommandLine line = read_command_line(argc, argv, make_model_options());
+  const CommandLine line = read_command_line(
+      argc, argv, known_options({"seed", "dtype", "layers", "text-layers", "text"}));
   const std::vector<std::string> given = operands(line, 2, "PRESET DIR");
   MakeModelOptions options{.preset = given[0], .folder = given[1]};
   for (const Given& option : line.options) {
@@ -93,17 +81,33 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
 }
 
 std::string make_model_help() {
-  std::ostringstream out;
-  out << "Usage: reelmesh make-model PRESET DIR [OPTIONS]\n\n"
-         "Writes a checkpoint with random weights in the Hugging Face layout, into a folder that "
-         "is\n"
-         "new or empty.\n\n"
-         "Presets: tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-stdit,\n"
-         "tiny-stdit3 (for tests), and the sizes of the released models: cogvideox-2b,\n"
-         "cogvideox-5b, cogvideox-1.5-5b, opensora-1.0-16x256x256, opensora-1.0-16x512x512,\n"
-         "opensora-1.0-64x512x512, opensora-1.2.\n\n"
-      << make_model_options();
-  return out.str();
+  return "Writes a checkpoint with random weights in the diffusers layout, for tests and\n"
+         "measurements.\n\n"
+         "Usage: reelmesh make-model PRESET DIR [OPTIONS]\n\n"
+         "DIR must be new or empty.\n\n" +
+         format_help(
+             {{"Presets",
+               {{"for tests",
+                 "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-stdit, "
+                 "tiny-stdit3"},
+                {"CogVideoX", "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b"},
+                {"Open-Sora",
+                 "opensora-1.0-16x256x256, opensora-1.0-16x512x512, opensora-1.0-64x512x512, "
+                 "opensora-1.2"}}},
+              {"Options",
+               {{"--seed N", "seed of the weights [default: 42]"},
+                {"--dtype TYPE",
+                 "type of the weights: float32, bfloat16 or float16 [default: that of the released "
+                 "weights; float32 for tiny presets]"},
+                {"--layers N", "layers of the transformer [default: the preset's]"},
+                {"--text-layers N", "layers of the text encoder [default: the preset's]"},
+                {"--text FILE",
+                 "text to train the tokenizer on, one sentence a line [default: a built-in text]"},
+                {"--help", "print this text"}}}},
+             help_style()) +
+         "\nExamples\n"
+         "  reelmesh make-model tiny-cogvideox tiny\n"
+         "  reelmesh make-model cogvideox-2b 2b-2layers --layers 2 --text-layers 2\n";
 }
 
 }  // namespace reelmesh::app

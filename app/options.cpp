@@ -1,13 +1,14 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options/value_semantic.hpp>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "given.hpp"
+#include "help.hpp"
 #include "keys.hpp"
 #include "prompts.hpp"
 #include "values.hpp"
@@ -24,26 +25,42 @@ std::vector<std::string> key_names() {
   return names;
 }
 
-po::options_description described() {
-  constexpr unsigned width = 100;
-  po::options_description all("", width, width / 2);
-  po::options_description general("General", width, width / 2);
-  general.add_options()("config", po::value<std::string>()->value_name("FILE"),
-                        "job file: [section] lines, key = value lines and # comment lines with the "
-                        "keys below; the command line wins")("help", "this text");
-  all.add(general);
-  for (std::size_t i = 0; i < keys().size();) {
-    const std::string section = section_of(keys()[i].name);
-    po::options_description group("[" + section + "]", width, width / 2);
-    for (; i < keys().size() && section_of(keys()[i].name) == section; ++i) {
-      const Key& key = keys()[i];
-      auto* value = po::value<std::string>()->value_name(key.value);
-      if (key.fallback != nullptr) value->default_value(key.fallback);
-      group.add_options()(key.name, value, key.help);
+// What Boost reads; format_help shows it.
+po::options_description known_options() {
+  po::options_description known;
+  known.add_options()("config", po::value<std::string>())("help", "");
+  for (const Key& key : keys()) known.add_options()(key.name, po::value<std::string>(), "");
+  return known;
+}
+
+const char* title_of(std::string_view section) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 8> titles{{
+      {"model", "Model [model]"},
+      {"prompt", "Prompts [prompt]"},
+      {"sample", "Sampling [sample]"},
+      {"output", "Output [output]"},
+      {"parallel", "Layout over the ranks [parallel]"},
+      {"device", "Devices and memory [device]"},
+      {"numerics", "Numerics [numerics]"},
+      {"trace", "Trace [trace]"},
+  }};
+  const auto* found = std::ranges::find(titles, section, &decltype(titles)::value_type::first);
+  return found->second;
+}
+
+std::vector<HelpSection> sections_of_keys() {
+  std::vector<HelpSection> sections;
+  std::string section;
+  for (const Key& key : keys()) {
+    if (section_of(key.name) != section) {
+      section = section_of(key.name);
+      sections.push_back({title_of(section), {}});
     }
-    all.add(group);
+    std::string description = key.help;
+    if (key.fallback != nullptr) description += fmt::format(" [default: {}]", key.fallback);
+    sections.back().lines.push_back({fmt::format("--{} {}", key.name, key.value), description});
   }
-  return all;
+  return sections;
 }
 
 using ByName = std::map<std::string, std::vector<Given>>;
@@ -138,26 +155,23 @@ Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string
   return draft;
 }
 
-po::options_description described_plan() {
-  constexpr unsigned width = 100;
-  po::options_description own("Plan", width, width / 2);
-  own.add_options()("ranks", po::value<std::string>()->value_name("N"),
-                    "ranks of the job (required)")(
-      "ranks-per-node", po::value<std::string>()->value_name("M"),
-      "ranks that a node has; default: all are on one")(
-      "device-memory", po::value<std::string>()->value_name("SIZES"),
-      "the same as device.memory-limit: 16GiB, or a size for each rank")("json", po::bool_switch(),
-                                                                         "for programs");
-  po::options_description all("", width, width / 2);
-  all.add(own);
-  all.add(described());
-  return all;
+po::options_description known_plan_options() {
+  po::options_description known = known_options();
+  known.add_options()("ranks", po::value<std::string>())(
+      "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
+      "json", po::bool_switch());
+  return known;
 }
+
+const char* const job_file_text =
+    "A job file has [section] lines, \"key = value\" lines and # comment lines:\n"
+    "--sample.steps 20 is \"steps = 20\" in section [sample]. Options on the command\n"
+    "line win. Relative paths are relative to the current folder.\n\n";
 
 }  // namespace
 
 Job parse_run(int argc, const char* const* argv) {
-  const CommandLine words = read_command_line(argc, argv, described());
+  const CommandLine words = read_command_line(argc, argv, known_options());
   Draft draft = read_draft(words.options, words.operands);
   require(!draft.job.output.empty(), Status::usage,
           "output.path is missing, expected a folder for the results");
@@ -168,7 +182,7 @@ Job parse_run(int argc, const char* const* argv) {
 }
 
 PlanOptions parse_plan(int argc, const char* const* argv) {
-  CommandLine words = read_command_line(argc, argv, described_plan());
+  CommandLine words = read_command_line(argc, argv, known_plan_options());
   PlanOptions options;
   std::vector<Given> of_job;
   std::set<std::string> seen;
@@ -197,26 +211,41 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
 }
 
 std::string plan_help() {
-  std::ostringstream out;
-  out << "Usage: reelmesh plan [--config FILE] [--section.key value ...] --ranks N "
-         "[--ranks-per-node M]\n"
-         "                     [--device-memory SIZES] [--json]\n\n"
-         "Prints what `run` would do on N ranks, without starting it: roles, layers of the text\n"
-         "encoder, boxes, memory of each rank, bytes sent and operations of a step. Refuses what "
-         "does\n"
-         "not fit (status 69), saying what would help. output.path may be missing, and\n"
-         "prompts: one that is empty is planned for then. Ranks are counted by their places, have\n"
-         "device.threads threads (1 unless given), and speeds as given (auto counts as equal).\n"
-      << described_plan();
-  return out.str();
+  std::vector<HelpSection> sections{
+      {"Options",
+       {{"--ranks N", "ranks of the job, 1 to 65536 (required)"},
+        {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
+        {"--device-memory SIZES", "the same as --device.memory-limit"},
+        {"--json", "print JSON with the boxes and memory of every rank"},
+        {"--config FILE", "job file"},
+        {"--help", "print this text"}}}};
+  const std::vector<HelpSection> of_job = sections_of_keys();
+  sections.insert(sections.end(), of_job.begin(), of_job.end());
+  return "Prints the layout that run would use on N ranks, without MPI or GPUs: roles,\n"
+         "device map, boxes, memory, bytes sent. Refuses a job that does not fit (status\n"
+         "69), naming what would make it fit.\n\n"
+         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n\n"
+         "The options are those of run; prompts and output.path may be missing (the plan\n"
+         "is then for one clip with an empty prompt). device.threads is 1 unless given,\n"
+         "and device.speeds = auto counts as equal.\n\n" +
+         std::string(job_file_text) + format_help(sections, help_style()) +
+         "\nExamples\n"
+         "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
+         "  reelmesh plan --config job.cfg --ranks 32 --ranks-per-node 8 --device-memory 16GiB\n";
 }
 
 std::string run_help() {
-  std::ostringstream out;
-  out << "Usage: mpirun -n N reelmesh run [--config FILE] [--section.key value ...]\n\n"
-         "Makes the clips that the job asks for and writes them to OUTPUT/job.h5.\n"
-      << described();
-  return out.str();
+  std::vector<HelpSection> sections{
+      {"Options", {{"--config FILE", "job file"}, {"--help", "print this text"}}}};
+  const std::vector<HelpSection> of_job = sections_of_keys();
+  sections.insert(sections.end(), of_job.begin(), of_job.end());
+  return "Makes the clips of a job and writes them to output.path.\n\n"
+         "Usage: mpirun -n N reelmesh run [--config FILE] [--section.key value ...]\n\n" +
+         std::string(job_file_text) + format_help(sections, help_style()) +
+         "\nExamples\n"
+         "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
+         "      --prompt.text 'A red fox walks through snow'\n"
+         "  srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n";
 }
 
 }  // namespace reelmesh::app

@@ -8,7 +8,7 @@
 #include "commands.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
-#include "pipeline/job_plan.hpp"
+#include "pipeline/summary.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::app {
@@ -58,8 +58,9 @@ std::string shown(std::int64_t bytes) { return format_bytes(static_cast<double>(
 void print(const JobPlan& planned) {
   double busiest = 0, all = 0;
   std::int64_t sent = 0;
-  Table table({"rank", "node", "role", "text layers", "tokens", "decodes", "memory", "sent a step",
-               "GFLOP a step"});
+  Table table({"rank", "node", "role", "text layers", "tokens", "decodes", "memory", "sent/step",
+               "GFLOP/step"},
+              3);
   const Plan& plan = planned.plan;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const Row row{planned, rank};
@@ -70,17 +71,14 @@ void print(const JobPlan& planned) {
     table.row({std::to_string(rank), std::to_string(plan.node[row.place()]), plan.roles.of(rank),
                shown(row.text_layers()), shown(row.tokens()), shown(row.decodes()),
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
-               fmt::format("{:.1f}", step.flops * 1e-9)});
+               fmt::format("{:.3g}", step.flops * 1e-9)});
   }
-  const pipeline::Clip& clip = planned.clips.front();
-  std::cout << describe(planned)
+  std::cout << fmt::format("{}\n\n{}\n{}", describe_clips(planned.clips), summary(planned),
+                           describe(planned))
             << fmt::format(
-                   "{} {}; the first has {} frames of {} x {} pixels (height, width) and {} steps "
-                   "of {:.4g} GFLOP each, {:.4g} on the busiest rank; all ranks together send {} a "
-                   "step\n\n",
-                   planned.clips.size(), planned.clips.size() == 1 ? "clip" : "clips",
-                   clip.format.size.frames, clip.format.size.height, clip.format.size.width,
-                   clip.record.steps, all * 1e-9, busiest * 1e-9, shown(sent))
+                   "a step of one clip: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all "
+                   "ranks together\n\n",
+                   all * 1e-9, busiest * 1e-9, shown(sent))
             << table.str() << std::flush;
 }
 

@@ -35,7 +35,7 @@ std::string text_of(Value value, Option option) {
 }
 
 std::vector<std::int32_t> ids_of(Value value, Option option) {
-  require(!value.empty(), Status::usage, "{}: an empty list, expected token ids", option);
+  require(!value.empty(), Status::usage, "{}: found an empty list, expected token ids", option);
   std::vector<std::int32_t> ids;
   for (const json& id : value) {
     const std::string where = fmt::format("{}[{}]", option, ids.size());
@@ -79,7 +79,7 @@ const Field& find_field(const std::string& name, const std::string& where) {
     if (field.name == name) return field;
     names.push_back(field.name);
   }
-  fail(Status::usage, "{}: unknown field \"{}\"; the nearest known field is \"{}\"", where, name,
+  fail(Status::usage, "{}: unknown field \"{}\"; did you mean \"{}\"?", where, name,
        nearest(name, names));
 }
 
@@ -91,7 +91,7 @@ json parse_object(const std::string& line, const std::string& where) {
     const bool opens_list = event == json::parse_event_t::array_start;
     const bool opens = event == json::parse_event_t::object_start || opens_list;
     require(!opens || depth == 0 || (opens_list && depth == 1), Status::usage,
-            "{}: a field holds {}, expected texts, numbers and lists of numbers only", where,
+            "{}: found {} in a field, expected text, a number or a list of numbers", where,
             opens_list ? "lists of lists" : "an object");
     if (event == json::parse_event_t::key) {
       const auto name = value.get<std::string>();
@@ -116,9 +116,9 @@ ClipRequest parse_clip(const std::string& line, const std::string& negative,
                        const std::string& where) {
   const json object = parse_object(line, where);
   require(object.contains("prompt") || object.contains("token_ids"), Status::usage,
-          "{}: field \"prompt\" is missing (or \"token_ids\")", where);
+          "{}: found neither \"prompt\" nor \"token_ids\", expected one of them", where);
   require(!object.contains("clean") || !object.contains("token_ids"), Status::usage,
-          "{}: field \"clean\" is given, and there is no prompt to clean where \"token_ids\" are",
+          "{}: found both \"clean\" and \"token_ids\", expected \"clean\" only with \"prompt\"",
           where);
   ClipRequest clip;
   clip.negative_prompt = negative;
@@ -139,7 +139,7 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
                                       const std::string& negative, const std::string& option) {
   const bool lines_of_json = file.extension() == ".jsonl";
   require(lines_of_json || file.extension() == ".txt", Status::usage,
-          "{}: '{}' is neither .txt nor .jsonl", option, file.string());
+          "{}: found '{}', expected a .txt or .jsonl file", option, file.string());
   std::vector<ClipRequest> clips;
   int number = 0;
   for (const std::string& line : read_lines(file, option)) {
@@ -152,7 +152,8 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
       clips.push_back({.prompt = std::string(text), .negative_prompt = negative});
     }
   }
-  require(!clips.empty(), Status::usage, "{}: '{}' has no prompt", option, file.string());
+  require(!clips.empty(), Status::usage, "{}: found no prompt in '{}', expected at least one",
+          option, file.string());
   return clips;
 }
 

@@ -19,7 +19,7 @@ Status run_command(int argc, const char* const* argv) {
     if (world.size() == 1) throw;
     // Others may wait for this rank in a collective, so leaving by MPI_Finalize would hang.
     const Failure failure = current_failure();
-    let_lower_ranks_speak(world.rank());
+    wait_for_lower_ranks(world.rank());
     log::say_here(log::Level::error, failure.message, failure.rank.value_or(world.rank()));
     comm::abort_all(failure.status);
   }

@@ -13,13 +13,13 @@ std::vector<std::string> read_lines(const std::filesystem::path& file, const std
   constexpr std::uintmax_t limit = 64U << 20U;
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
-  require(std::filesystem::exists(status), Status::no_input, "{}: there is no file '{}'", option,
+  require(std::filesystem::exists(status), Status::no_input, "{}: file '{}' not found", option,
           file.string());
   require(std::filesystem::is_regular_file(status), Status::no_input, "{}: '{}' is not a file",
           option, file.string());
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   require(!error && size <= limit, Status::data,
-          "{}: '{}' is larger than 64 MiB, expected a text file", option, file.string());
+          "{}: found more than 64 MiB in '{}', expected a text file", option, file.string());
 
   std::ifstream in(file, std::ios::binary);
   require(in.is_open(), Status::no_input, "{}: '{}' cannot be opened for reading", option,

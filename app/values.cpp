@@ -26,7 +26,7 @@ std::optional<T> read(std::string_view text) {
 [[noreturn]] void refuse(std::string_view text, const std::string& option,
                          const std::string& expected) {
   const bool comment = text.find(" #") != std::string_view::npos;
-  fail(Status::usage, "{}: '{}' is not {}{}", option, text, expected,
+  fail(Status::usage, "{}: found '{}', expected {}{}", option, text, expected,
        comment ? " (a comment needs a line of its own)" : "");
 }
 
@@ -125,8 +125,9 @@ double parse_guidance(std::string_view text, const std::string& option) {
 void require_text(std::string_view text, const std::string& option) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text.substr(i));
-    require(length > 0 && text[i] != '\0', Status::data, "{}: byte {} (0x{:02x}) is not UTF-8 text",
-            option, i, static_cast<unsigned char>(text[i]));
+    require(length > 0 && text[i] != '\0', Status::data,
+            "{}: found byte {} (0x{:02x}), expected UTF-8 text", option, i,
+            static_cast<unsigned char>(text[i]));
     i += length;
   }
 }

@@ -16,7 +16,8 @@ std::size_t width(const std::string& text) {
 
 }  // namespace
 
-Table::Table(std::vector<std::string> header) : header_(!header.empty()) {
+Table::Table(std::vector<std::string> header, std::size_t left)
+    : header_(!header.empty()), left_(left) {
   if (header_) rows_.push_back(std::move(header));
 }
 
@@ -35,7 +36,7 @@ std::string Table::str() const {
       const std::string& cell = rows_[r][i];
       const std::string fill(widths[i] - width(cell), ' ');
       if (i > 0) line += "  ";
-      line += i == 0 ? cell + fill : fill + cell;
+      line += i < left_ ? cell + fill : fill + cell;
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';

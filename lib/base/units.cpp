@@ -25,7 +25,7 @@ double parse_with_units(std::string_view text, std::string_view option, const Un
       if (units[i].name == unit) return value * units[i].factor;
     }
   }
-  fail(Status::usage, "{}: '{}' is not {}", option, text, expected);
+  fail(Status::usage, "{}: found '{}', expected {}", option, text, expected);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ std::int64_t parse_bytes(std::string_view text, std::string_view option) {
                                                {"TiB", 1024.0 * 1024 * 1024 * 1024}}};
   const double bytes =
       parse_with_units(text, option, units.data(), units.size(), "a size such as 16GiB");
-  require(bytes < 9.0e18, Status::usage, "{}: '{}' is too large", option, text);
+  require(bytes < 9.0e18, Status::usage, "{}: found '{}', expected less than 8 EiB", option, text);
   return static_cast<std::int64_t>(bytes);
 }
 

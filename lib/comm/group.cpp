@@ -113,7 +113,7 @@ Group Group::use_device(Device device, Transport transport, double seconds) cons
   const auto with_gpu = static_cast<int>(sum(device.is_cuda() ? 1.0 : 0.0));
   if (with_gpu == 0) return group;
   require(with_gpu == size_, Status::unavailable,
-          "{} of {} ranks have a GPU: either all of them have one, or none", with_gpu, size_);
+          "found a GPU on {} of {} ranks, expected one on all or on none", with_gpu, size_);
   if constexpr (cuda_built) {
     group.device_transport_ = make_device_transport(group, device, transport, seconds);
     group.transport_ranks_.resize(static_cast<std::size_t>(size_));

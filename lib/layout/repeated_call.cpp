@@ -22,7 +22,8 @@ void RepeatedCall::record() {
       });
     } catch (const Error& error) {
       if (error.status() != Status::internal) throw;
-      log::warning("steps are not recorded as a CUDA graph, and go call by call: {}", error.what());
+      log::warning("steps run without a CUDA graph, because recording one failed: {}",
+                   error.what());
       record_ = false;
     }
   }

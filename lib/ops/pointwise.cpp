@@ -159,7 +159,8 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   const auto bytes = static_cast<std::size_t>(n * size_of(table.dtype()));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     require(ids[i] >= 0 && ids[i] < table.shape(0), Status::data,
-            "token id {} is not in an embedding of {} rows", ids[i], table.shape(0));
+            "found token id {}, expected less than the {} rows of the embedding", ids[i],
+            table.shape(0));
     std::memcpy(
         static_cast<std::byte*>(out.raw()) + i * bytes,
         static_cast<const std::byte*>(table.raw()) + static_cast<std::size_t>(ids[i]) * bytes,

@@ -56,8 +56,8 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
                     int clip, const char* what) {
   Encoded encoded = tokenizer.encode(text, limit);
   if (!encoded.cut.empty()) {
-    log::warning("clip {}: the {} is longer than {} tokens; these words are cut off: '{}'", clip,
-                 what, limit, encoded.cut);
+    log::warning("clip {}: the {} has more than {} tokens; cut off: '{}'", clip, what, limit,
+                 encoded.cut);
   }
   return encoded;
 }
@@ -70,10 +70,10 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
 
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
                 std::int64_t pixels_per_latent) {
-  require(value > 0 && value % multiple == 0, Status::usage,
-          "{}: clip {} has {}, and a multiple of {} is expected ({} pixels a latent, {} latents a "
-          "token)",
-          option, clip, value, multiple, pixels_per_latent, multiple / pixels_per_latent);
+  require(
+      value > 0 && value % multiple == 0, Status::usage,
+      "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per token)",
+      option, clip, value, multiple, pixels_per_latent, multiple / pixels_per_latent);
 }
 
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {

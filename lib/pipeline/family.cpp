@@ -32,23 +32,24 @@ void Family::add(const std::string& pipeline_class, Open open) {
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root), Status::no_input,
-          "model.path: there is no folder {}", paths.root.string());
+          "model.path: folder {} not found", paths.root.string());
   const std::filesystem::path file = paths.root / "model_index.json";
   const std::string name = read_model_index(file).class_name;
   const auto family = families().find(name);
   if (family == families().end()) {
     std::vector<std::string> known;
     for (const auto& [pipeline_class, open] : families()) known.push_back(pipeline_class);
-    fail(Status::data, "{}: the pipeline is {}, and {} is expected", file.string(), name,
+    fail(Status::data, "{}: found pipeline {}, expected {}", file.string(), name,
          fmt::join(known, " or "));
   }
   return family->second(paths);
 }
 
 std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer) const {
-  require(tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
-          "{}: the tokenizer has {} ids and the text encoder's embedding {} rows",
-          paths().root.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size);
+  require(
+      tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
+      "{}: the tokenizer has {} ids, expected at most {}, the rows of the text encoder's embedding",
+      paths().root.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size);
   check_options(job);
   const ClipDefaults usual = defaults();
   std::vector<Clip> clips;

@@ -98,13 +98,14 @@ Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
   machine.embeddings_on_host = !on_gpu;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
-          "device.speeds: {} speeds are given, and the job has {} ranks", job.speeds.size(), ranks);
+          "device.speeds: found {} speeds, expected {}, one for each rank", job.speeds.size(),
+          ranks);
   machine.rank_weights.values = job.speeds;
   machine.memory_limits.values = job.memory_limits.size() == 1
                                      ? std::vector<std::int64_t>(count, job.memory_limits.front())
                                      : job.memory_limits;
   require(job.memory_limits.size() <= 1 || job.memory_limits.size() == count, Status::unavailable,
-          "device.memory-limit: {} sizes are given, and the job has {} ranks",
+          "device.memory-limit: found {} sizes, expected 1, or {}, one for each rank",
           job.memory_limits.size(), ranks);
   return conditions;
 }

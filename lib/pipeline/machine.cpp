@@ -32,8 +32,8 @@ void warn_of_idle_cores(const Machine& machine) {
   const int used = machine.host_ranks * machine.cores / machine.sharing;
   if (machine.cores >= all || 2 * used > all) return;
   log::warning(
-      "{} of the {} cores of {} are used, for each rank is bound to {}; mpirun --bind-to none or "
-      "--map-by ppr:{}:node:pe={} uses them all",
+      "only {} of the {} cores of {} are used, because each rank is bound to {}; mpirun --bind-to "
+      "none or --map-by ppr:{}:node:pe={} uses all",
       used, all, machine.host, machine.cores, machine.host_ranks, all / machine.host_ranks);
 }
 
@@ -76,7 +76,7 @@ Device find_device(const comm::Group& world, Backend backend) {
   const Device device = device_of_rank(backend, world.on_this_host().rank());
   const double all = world.min(device.is_cuda() ? 1.0 : 0.0);
   if (device.is_cuda() && all == 0) {
-    log::warning("{} has a GPU and other ranks have none: all compute on the CPU",
+    log::warning("this rank has {}, but some ranks have no GPU: all ranks use the CPU",
                  to_string(device));
     return {};
   }

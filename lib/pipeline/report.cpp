@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "base/report.hpp"
@@ -20,6 +21,11 @@ struct RankTotals {
   std::int64_t flops = 0, bytes_sent = 0, peak_memory_bytes = 0;
   std::int64_t peak_device_memory_bytes = 0;
 };
+
+// "35.9 ms": of one call.
+std::string short_seconds(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : format_seconds(seconds);
+}
 
 // What one rank has done, as bytes that travel between equal machines.
 RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
@@ -52,44 +58,48 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
     std::memcpy(&ranks[r], blocks[r].data(), sizeof(RankTotals));
   }
 
-  Table table({"stage", "ranks", "min", "average", "max", "seconds each"});
+  Table table({"stage", "ranks", "min", "mean", "max", "calls", "per call"});
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    double lowest = 1e300, highest = 0, sum = 0;
-    std::int64_t taking_part = 0, max_count = 0;
+    double min = std::numeric_limits<double>::infinity(), max = 0, sum = 0;
+    std::int64_t taking_part = 0, max_calls = 0;
     for (const RankTotals& rank : ranks) {
       if (rank.count[i] == 0) continue;
       ++taking_part;
-      lowest = std::min(lowest, rank.seconds[i]);
-      highest = std::max(highest, rank.seconds[i]);
+      min = std::min(min, rank.seconds[i]);
+      max = std::max(max, rank.seconds[i]);
       sum += rank.seconds[i];
-      max_count = std::max(max_count, rank.count[i]);
+      max_calls = std::max(max_calls, rank.count[i]);
     }
     if (taking_part == 0) continue;
-    table.row({stages[i], std::to_string(taking_part), format_seconds(lowest),
-               format_seconds(sum / static_cast<double>(taking_part)), format_seconds(highest),
-               fmt::format("{:.4g}", highest / static_cast<double>(max_count))});
+    table.row({stages[i], std::to_string(taking_part), format_seconds(min),
+               format_seconds(sum / static_cast<double>(taking_part)), format_seconds(max),
+               std::to_string(max_calls), short_seconds(max / static_cast<double>(max_calls))});
   }
   std::int64_t flops = 0, bytes = 0;
   for (const RankTotals& rank : ranks) {
     flops += rank.flops;
     bytes += rank.bytes_sent;
   }
-  const auto span_of = [&](std::int64_t RankTotals::*memory) {
-    const auto [lowest, highest] = std::ranges::minmax(ranks, {}, memory);
-    return fmt::format("{} to {}", format_bytes(static_cast<double>(lowest.*memory)),
-                       format_bytes(static_cast<double>(highest.*memory)));
+  // "64.65 MiB", "64.65 MiB to 65.36 MiB"
+  const auto range_of = [&](std::int64_t RankTotals::*memory) {
+    const auto [min, max] = std::ranges::minmax(ranks, {}, memory);
+    const std::string low = format_bytes(static_cast<double>(min.*memory));
+    const std::string high = format_bytes(static_cast<double>(max.*memory));
+    return low == high ? high : fmt::format("{} to {}", low, high);
   };
-  std::string memory = span_of(&RankTotals::peak_memory_bytes);
+  std::string memory = range_of(&RankTotals::peak_memory_bytes);
   if (totals.peak_device_memory_bytes > 0) {
-    memory += fmt::format(", {} on the GPU", span_of(&RankTotals::peak_device_memory_bytes));
+    memory +=
+        fmt::format(" on the host, {} on the GPU", range_of(&RankTotals::peak_device_memory_bytes));
   }
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
-  return table.str() +
+  return "\nTime of a rank in each stage\n" + table.str() +
          fmt::format(
-             "{} {} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent, peak memory {} a rank\n",
-             totals.clips, totals.clips == 1 ? "clip" : "clips",
-             format_seconds(totals.wall_seconds), number(flops) * 1e-12,
-             number(flops) * 1e-9 / totals.wall_seconds, format_bytes(number(bytes)), memory);
+             "\n{} clip{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent; peak memory of a rank "
+             "{}\n",
+             totals.clips, totals.clips == 1 ? "" : "s", format_seconds(totals.wall_seconds),
+             number(flops) * 1e-12, number(flops) * 1e-9 / totals.wall_seconds,
+             format_bytes(number(bytes)), memory);
 }
 
 }  // namespace reelmesh::pipeline

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/log.hpp"
 #include "base/trace.hpp"
@@ -12,6 +13,7 @@
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
 #include "pipeline/report.hpp"
+#include "pipeline/summary.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
@@ -72,6 +74,17 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const co
   return pending;
 }
 
+// "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
+std::string describe_ranks(const comm::Group& world, int threads, Device device, Mode mode) {
+  const std::vector<int> nodes = nodes_of(world);
+  const std::size_t hosts = std::set<int>(nodes.begin(), nodes.end()).size();
+  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each; {}", world.size(),
+                     world.size() == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
+                     device.is_cuda() ? "GPU" : "CPU", threads, threads == 1 ? "" : "s",
+                     mode == Mode::split ? "split: each stage has ranks of its own"
+                                         : "phased: all ranks do each stage in turn");
+}
+
 Existing existing(IfExists choice) {
   return choice == IfExists::fail      ? Existing::fail
          : choice == IfExists::replace ? Existing::replace
@@ -93,7 +106,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const Device device = find_device(ranks, job.backend);
   comm::Group world = ranks.use_device(device, job.transport, job.device_timeout);
   if (device.is_cuda() && world.size() > 1) {
-    log::info("tensors travel between GPUs by {}", name_of(world.transport()));
+    log::info("messages between GPUs use {}", name_of(world.transport()));
   }
   if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
@@ -106,7 +119,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   if (!job.memory_limits.empty()) {
     require_fit(job, planned, conditions);
   } else if (!plan.memory.fits()) {
-    log::warning("{}; this is what the GPU has free, and the job tries it",
+    log::warning("{} (the GPU's free memory); the job is tried all the same",
                  what_is_over(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
@@ -116,10 +129,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const std::string layout = describe(planned);
   std::vector<Clip> clips = pending_clips(job, planned, world);
   const auto count = static_cast<int>(clips.size());
-  log::info("{} {} with {} on {} {} of {} {}", count, count == 1 ? "clip" : "clips",
-            job.model.root.string(), world.size(), world.size() == 1 ? "rank" : "ranks", threads,
-            threads == 1 ? "thread" : "threads");
-  log::info("{}", layout);
+  if (count > 0) {
+    log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}", program.name, program.version,
+              program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
+              describe_ranks(world, threads, device, plan.roles.mode), summary(planned));
+  }
 
   make_clips(job, planned, world, std::move(clips), device);
 

@@ -140,12 +140,10 @@ GroupCost cost_of_group(const DenoiseWorkload& w, const DenoiseLayout& layout,
 }
 
 std::string to_string(const GroupCost& cost) {
-  const std::string work =
-      cost.min_work > 0
-          ? fmt::format("the busiest rank has {:.2f} times the work of the least busy",
-                        cost.max_work / cost.min_work)
-          : "some ranks have no work";
-  return fmt::format("{}, a rank sends up to {} a step", work,
+  const std::string work = cost.min_work > 0 ? fmt::format("max/min work of a rank {:.2f}",
+                                                           cost.max_work / cost.min_work)
+                                             : "some ranks have no work";
+  return fmt::format("{}, at most {} sent by a rank in a step", work,
                      format_bytes(number(cost.max_bytes)));
 }
 
@@ -198,11 +196,13 @@ ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, 
   expect(meshes > 0, "{} ranks cannot be cfg {} x ring {} x ulysses {}", ranks, *wanted.cfg,
          wanted.ring.value_or(0), wanted.ulysses.value_or(0));
   chosen.why = fmt::format(
-      "{}{}: {}",
-      !request.cfg && *wanted.cfg == 2                  ? "even number of ranks, so cfg is 2, "
-      : request.cfg.value_or(1) == 2 && w.branches == 1 ? "one branch, so cfg goes to the ring, "
-                                                        : "",
-      meshes > 1 ? fmt::format("the cheapest of {}", meshes) : "the only one", to_string(best));
+      "{}{}; {}",
+      !request.cfg && *wanted.cfg == 2 ? "cfg 2 because the number of ranks is even; "
+      : request.cfg.value_or(1) == 2 && w.branches == 1
+          ? "guidance has one branch, so the ranks of cfg join the ring; "
+          : "",
+      meshes > 1 ? fmt::format("lowest cost of {} meshes", meshes) : "the only mesh possible",
+      to_string(best));
   return chosen;
 }
 

@@ -13,7 +13,8 @@ constexpr const char* option = "parallel.device-map";
 
 void check_rank(std::int64_t rank, int ranks) {
   require(rank >= 0 && rank < ranks, Status::unavailable,
-          "{}: rank {} is not in the text group, which has ranks 0 to {}", option, rank, ranks - 1);
+          "{}: found rank {}, expected 0 to {}, the ranks of the text group", option, rank,
+          ranks - 1);
 }
 
 // Consecutive parts with at most limits[rank] bytes each, the embedding on rank `first`: layers
@@ -99,8 +100,9 @@ DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ran
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     require(!text.empty() && error == std::errc() && end == text.data() + text.size() && value >= 0,
             Status::usage,
-            "{}: '{}' is neither 'auto', ranges such as 0-11:0,12-23:1, nor a JSON file", option,
-            whole);
+            "{}: found '{}', expected auto, ranges (layers:rank) such as 0-11:0,12-23:1, or a "
+            ".json file",
+            option, whole);
     return value;
   };
   DeviceMap map;
@@ -118,18 +120,17 @@ DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ran
         number(colon == std::string_view::npos ? std::string_view() : part.substr(colon + 1));
     check_rank(rank, ranks);
     require(first <= last && last < layers, Status::usage,
-            "{}: layers {}-{} where the text encoder has layers 0 to {}", option, first, last,
-            layers - 1);
+            "{}: found layers {}-{}, expected 0 to {}", option, first, last, layers - 1);
     for (std::int64_t i = first; i <= last; ++i) {
       int& holder = map.layer_rank[static_cast<std::size_t>(i)];
-      require(holder < 0, Status::usage, "{}: layer {} is given to ranks {} and {}", option, i,
-              holder, rank);
+      require(holder < 0, Status::usage, "{}: found layer {} on ranks {} and {}, expected one rank",
+              option, i, holder, rank);
       holder = static_cast<int>(rank);
     }
   }
   for (std::int64_t i = 0; i < layers; ++i) {
     require(map.layer_rank[static_cast<std::size_t>(i)] >= 0, Status::usage,
-            "{}: '{}' gives layer {} to no rank", option, whole, i);
+            "{}: found no rank in '{}' for layer {}", option, whole, i);
   }
   map.embedding_rank = map.layer_rank.front();
   map.final_norm_rank = map.layer_rank.back();
@@ -139,7 +140,7 @@ DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ran
 DeviceMap device_map_from_json(const std::string& text, const std::string& source,
                                std::int64_t layers, int ranks) {
   const nlohmann::json json = parse_json(text, source);
-  require(json.is_object(), Status::data, "{}: expected an object of module -> rank", source);
+  require(json.is_object(), Status::data, "{}: expected a JSON object of module -> rank", source);
   const auto rank_of = [&](const std::string& module) {
     std::string best;
     const nlohmann::json* value = nullptr;
@@ -152,8 +153,8 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
       }
     }
     require(value != nullptr, Status::data, "{}: no entry for {}", source, module);
-    require(value->is_number_unsigned(), Status::data,
-            "{}: '{}' is {}, and the number of a rank is expected", source, best, value->dump());
+    require(value->is_number_unsigned(), Status::data, "{}: '{}' is {}, expected a rank", source,
+            best, value->dump());
     const auto rank = value->get<std::uint64_t>();
     check_rank(rank > 1000000 ? -1 : static_cast<std::int64_t>(rank), ranks);
     return static_cast<int>(rank);

@@ -82,8 +82,8 @@ std::string what_is_over(const MemoryPlan& memory) {
                               : peak == memory.denoise(worst) ? std::pair("denoises", r.denoise)
                                                               : std::pair("decodes", r.decode);
   return fmt::format(
-      "device.memory-limit: rank {} needs {} while it {} (weights {}, beside them {}), and its "
-      "limit is {}",
+      "device.memory-limit: rank {} needs {} while it {} ({} of weights and {} of working memory), "
+      "its limit is {}",
       worst, size(peak), doing, size(stage.weights), size(peak - stage.weights),
       size(memory.limits[static_cast<std::size_t>(worst)]));
 }
@@ -129,13 +129,14 @@ std::string describe(const MemoryPlan& memory) {
     decoder = std::max(decoder, r.decode.weights);
     leaves = leaves || (r.text.weights > 0 && r.denoise.weights > 0);
   }
-  text += fmt::format("memory: transformer {} and decoder {}, whole on each of their ranks{}{}\n",
-                      size(transformer), size(decoder),
-                      leaves ? "; the text encoder is unloaded before they are loaded" : "",
-                      memory.offloads
-                          ? "; offloaded: one at a time is loaded in each round of clips, to keep "
-                            "the limit"
-                          : "");
+  text += fmt::format(
+      "memory: weights of transformer {} and decoder {}, replicated on all ranks of their "
+      "stage{}{}\n",
+      size(transformer), size(decoder),
+      leaves ? "; the text encoder is unloaded before they are loaded" : "",
+      memory.offloads ? "; offloaded: one at a time is loaded in each round of clips, to keep "
+                        "the limit"
+                      : "");
   return text;
 }
 

@@ -30,8 +30,8 @@ Roles split(const ParallelRequest& request, int ranks) {
                                        std::max(1, (ranks - text - decode) / replicas));
   const std::int64_t all = text + replicas * size + decode;
   require(all == ranks, Status::unavailable,
-          "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {}, and the job "
-          "has {} ranks",
+          "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {} ranks, "
+          "expected {}, the ranks of the job",
           text, replicas, size, decode, all, ranks);
   return {Mode::split, {0, text}, replicas_of(text, replicas, size), {ranks - decode, decode}};
 }
@@ -43,8 +43,8 @@ Roles phased(const ParallelRequest& request, int ranks) {
       group_size({request.cfg, request.ulysses, request.ring}, std::max(1, ranks / replicas));
   const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});
   require(needed <= ranks, Status::unavailable,
-          "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks in turn need {} "
-          "ranks, and the job has {}",
+          "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks need {} ranks, the "
+          "job has {}",
           text, replicas, size, decode, needed, ranks);
   return {Mode::phased, {0, text}, replicas_of(0, replicas, size), {0, decode}};
 }

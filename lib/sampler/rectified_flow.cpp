@@ -37,7 +37,8 @@ RectifiedFlow::RectifiedFlow(const RectifiedFlowConfig& config, int steps, const
   const auto whole = static_cast<float>(config.num_timesteps);
   const float ratio = shift_ratio(size);
   require(!config.use_timestep_transform || (std::isfinite(ratio) && ratio > 0), Status::usage,
-          "{} × {} × {}: the shifted timesteps of this sampler need 1 frame, or 17 and more",
+          "sample.frames: found a clip of {} x {} x {}, expected 1 frame, or 17 or more, for the "
+          "shifted timesteps of this sampler",
           size.frames, size.height, size.width);
   for (int i = 0; i < steps; ++i) {
     double t = (1.0 - static_cast<double>(i) / steps) * static_cast<double>(config.num_timesteps);

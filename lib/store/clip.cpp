@@ -183,7 +183,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
   for (const Array& array : arrays) pieces.push_back(array.piece);
   comm::together(group, [&] {
     require(replace || group.rank() != 0 || !std::filesystem::exists(path), Status::cannot_create,
-            "{} exists already; --output.if-exists = replace would replace it", path.string());
+            "{} exists already; use --output.if-exists replace to overwrite it", path.string());
   });
   write_pieces(group, path, structure, bytes_at_most(arrays), pieces);
 }

@@ -111,8 +111,8 @@ void prepare_output(const std::filesystem::path& folder, Existing existing) {
   try {
     if (existing == Existing::fail && std::filesystem::exists(folder)) {
       require(!has_content(folder), Status::cannot_create,
-              "output folder {} exists and is not empty; --output.if-exists = resume goes on with "
-              "it, replace starts anew",
+              "output folder {} exists and is not empty; use --output.if-exists resume to make the "
+              "missing clips, or replace to start again",
               folder.string());
     }
     std::filesystem::create_directories(folder / "clips");

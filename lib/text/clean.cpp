@@ -209,7 +209,7 @@ std::wstring cleaned_once(const std::wstring& caption) {
 std::string clean_caption(std::string_view caption) {
   const std::wstring text = decode_utf8(caption);
   require(text.size() <= max_characters, Status::usage,
-          "a prompt has {} characters, and at most {} can be cleaned", text.size(), max_characters);
+          "found a prompt of {} characters, expected at most {}", text.size(), max_characters);
   return encode_utf8(cleaned_once(cleaned_once(text)));
 }
 

@@ -168,7 +168,7 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
 Encoded Tokenizer::accept(std::vector<std::int32_t> ids, std::int64_t max_length,
                           const std::string& where) const {
   const auto length = static_cast<std::size_t>(max_length);
-  require(ids.size() <= length, Status::usage, "{}: {} ids, and the model takes at most {}", where,
+  require(ids.size() <= length, Status::usage, "{}: found {} ids, expected at most {}", where,
           ids.size(), length);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     require(ids[i] >= 0 && ids[i] < vocabulary_size(), Status::usage,
@@ -179,7 +179,7 @@ Encoded Tokenizer::accept(std::vector<std::int32_t> ids, std::int64_t max_length
   encoded.ids = std::move(ids);
   while (!encoded.ids.empty() && encoded.ids.back() == pad) encoded.ids.pop_back();
   require(!encoded.ids.empty() && encoded.ids.back() == end_of_text, Status::usage,
-          "{}: the ids end in {}, expected {} (</s>), and nothing but {} (<pad>) behind it", where,
+          "{}: found {} as last id, expected {} (</s>), followed by nothing but {} (<pad>)", where,
           encoded.ids.empty() ? pad : encoded.ids.back(), end_of_text, pad);
   encoded.kept = static_cast<std::int64_t>(encoded.ids.size());
   encoded.ids.resize(length, pad);

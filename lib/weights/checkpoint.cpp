@@ -111,13 +111,13 @@ void Checkpoint::open_index(const fs::path& index) {
     check_base_name(base, index);
     const fs::path path = folder_ / base;
     if (!files_.contains(path) && !is_there(path)) {
-      fail(Status::no_input, "{}: missing, but {} names it", path.string(), index.string());
+      fail(Status::no_input, "{}: not found, expected by {}", path.string(), index.string());
     }
     add_file(path);
     const TensorInfos& held = files_.at(path).tensors();
     const auto found = held.find(name);
     if (found == held.end()) {
-      fail(Status::data, "{}: tensor '{}' is missing, but {} places it there", path.string(),
+      fail(Status::data, "{}: tensor '{}' is missing, expected here by {}", path.string(),
            shown(name), index.string());
     }
     tensors_.insert(*found);

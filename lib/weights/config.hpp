@@ -67,8 +67,9 @@ class Config {
 template <class T>
 void only_supported(const Config& config, const std::string& key, const T& found,
                     const T& supported) {
-  require(found == supported, Status::data, "{}: {} is {}, and only {} is supported",
-          config.file().string(), key, found, supported);
+  require(found == supported, Status::data,
+          "{}: {} is {}, expected {} (no other value is supported)", config.file().string(), key,
+          found, supported);
 }
 
 /// model_index.json: the pipeline's class, and library and class of each part.

@@ -7,7 +7,7 @@ namespace reelmesh {
 
 void ModelPaths::check() const {
   const auto need = [](const std::filesystem::path& folder, const char* option) {
-    require(std::filesystem::is_directory(folder), Status::no_input, "{}: there is no folder {}",
+    require(std::filesystem::is_directory(folder), Status::no_input, "{}: folder {} not found",
             option, folder.string());
   };
   need(root, "model.path");

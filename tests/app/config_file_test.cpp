@@ -45,14 +45,12 @@ TEST_F(ConfigFile, ReadsSectionsKeysAndComments) {
 }
 
 TEST_F(ConfigFile, NamesTheLineAndTheNearestKey) {
-  EXPECT_EQ(error("[sampel]\n"),
-            "64: job.cfg:1: unknown section [sampel]; the nearest known section is [sample]");
+  EXPECT_EQ(error("[sampel]\n"), "64: job.cfg:1: unknown section [sampel]; did you mean [sample]?");
   EXPECT_EQ(error("\n[sample]\nstep = 5\n"),
-            "64: job.cfg:3: unknown key sample.step; the nearest known key is sample.steps");
+            "64: job.cfg:3: unknown key sample.step; did you mean sample.steps?");
   EXPECT_EQ(error("[model]\nsteps = 5\n"),
-            "64: job.cfg:2: unknown key model.steps; the nearest known key is sample.steps");
-  EXPECT_EQ(error("steps = 5\n"),
-            "64: job.cfg:1: unknown key steps; the nearest known key is sample.steps");
+            "64: job.cfg:2: unknown key model.steps; did you mean sample.steps?");
+  EXPECT_EQ(error("steps = 5\n"), "64: job.cfg:1: unknown key steps; did you mean sample.steps?");
   EXPECT_THAT(error("[restart]\n"), testing::HasSubstr("64: job.cfg:1: unknown section [restart]"));
   EXPECT_THAT(error("[device]\npower-limit = 1kW\n"),
               testing::HasSubstr("64: job.cfg:2: unknown key device.power-limit"));
@@ -64,16 +62,16 @@ TEST_F(ConfigFile, RefusesWhatIsNoKeyAndValue) {
   EXPECT_EQ(error("[sample]\nsteps 5\n"), "64: job.cfg:2: found 'steps 5'" + expected);
   EXPECT_EQ(error("= 5\n"), "64: job.cfg:1: found '= 5'" + expected);
   EXPECT_EQ(error("[sample\n"), "64: job.cfg:1: found '[sample'" + expected);
-  EXPECT_EQ(error("ok\xc3\n"), "65: job.cfg:1: byte 2 (0xc3) is not UTF-8 text");
+  EXPECT_EQ(error("ok\xc3\n"), "65: job.cfg:1: found byte 2 (0xc3), expected UTF-8 text");
   EXPECT_EQ(error(std::string_view("\n[\0]\n", 5)),
-            "65: job.cfg:2: byte 1 (0x00) is not UTF-8 text");
+            "65: job.cfg:2: found byte 1 (0x00), expected UTF-8 text");
 }
 
 TEST_F(ConfigFile, ErrorsInValuesNameFileAndLine) {
   write("job.cfg", "[sample]\nsteps = many\n");
   const char* argv[] = {"run", "--config", "job.cfg"};
   EXPECT_EQ(error_of([&] { parse_run(3, argv); }),
-            "64: job.cfg:2: sample.steps: 'many' is not a whole number from 1 to 1000");
+            "64: job.cfg:2: sample.steps: found 'many', expected a whole number from 1 to 1000");
   write("job.cfg", "[sample]\nsteps = 5\n[trace]\n[sample]\nsteps = 6\n");
   EXPECT_EQ(error_of([&] { parse_run(3, argv); }),
             "64: job.cfg:5: sample.steps: given twice ('5' and '6'), expected once");

@@ -90,7 +90,8 @@ TEST_F(MakeModel, RefusesFoldersThatHoldAnything) {
   write("mine/notes.txt", "keep me");
   const Outcome filled = shell(make_model + "tiny-cogvideox mine");
   EXPECT_EQ(filled.status, 73);
-  EXPECT_EQ(filled.text, "reelmesh: error: mine: is not empty, expected a new or empty folder\n");
+  EXPECT_EQ(filled.text,
+            "reelmesh: error: mine: found a folder with files, expected a new or empty one\n");
   EXPECT_EQ(bytes_below("mine").size(), 1U);
   EXPECT_EQ(shell(make_model + "tiny-cogvideox mine/notes.txt").status, 73);
   EXPECT_EQ(shell(make_model + "tiny-cogvideox mine/notes.txt/below").status, 73);
@@ -101,8 +102,8 @@ TEST_F(MakeModel, RefusesFoldersThatHoldAnything) {
 TEST_F(MakeModel, NamesTheNearestPreset) {
   const Outcome wrong = shell(make_model + "tiny-cogvideo model");
   EXPECT_EQ(wrong.status, 64);
-  EXPECT_THAT(wrong.text, HasSubstr("unknown preset 'tiny-cogvideo'; the nearest known one is "
-                                    "tiny-cogvideox (there are: "));
+  EXPECT_THAT(wrong.text, HasSubstr("unknown preset 'tiny-cogvideo'; did you mean "
+                                    "tiny-cogvideox? (presets: "));
   for (const std::string& name : preset_names()) {
     EXPECT_THAT(wrong.text, HasSubstr(name));
   }

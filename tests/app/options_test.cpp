@@ -172,7 +172,7 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const std::vector<std::pair<std::string, std::string>> beginning{
       {"model.path", "m"},     {"prompt.text", "cat"}, {"prompt.text", "dog"},
       {"prompt.clean", "yes"}, {"sample.steps", "7"},  {"sample.dynamic-guidance", "no"},
-      {"sample.seed", "42"},   {"sample.batch", "1"},  {"parallel.mode", "auto"}};
+      {"sample.seed", "42"},   {"sample.batch", "1"},  {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
@@ -181,9 +181,12 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
 TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
   const std::string help = run_help();
   for (const Key& key : keys()) {
-    EXPECT_THAT(help, HasSubstr(std::string("--") + key.name + " " + key.value));
+    const std::string name = std::string("\n  --") + key.name + " " + key.value;
+    const std::size_t begin = help.find(name);
+    ASSERT_NE(begin, help.npos) << name;
+    const std::string own = help.substr(begin, help.find("\n  --", begin + 1) - begin);
     if (key.fallback != nullptr) {
-      EXPECT_THAT(help, HasSubstr(std::string(key.value) + " (=" + key.fallback + ")"));
+      EXPECT_THAT(own, HasSubstr(std::string("[default: ") + key.fallback + "]"));
     }
   }
   for (const char* section : {"[model]", "[prompt]", "[sample]", "[parallel]", "[device]",
@@ -200,107 +203,136 @@ struct Wrong {
 TEST_F(Options, RefusesWithOneMessage) {
   const std::vector<Wrong> table{
       // names
-      {{"--sample.stepz", "5"},
-       "64: unknown option --sample.stepz; the nearest known one is --sample.steps"},
-      {{"--sample.stepz=5"},
-       "64: unknown option --sample.stepz; the nearest known one is --sample.steps"},
+      {{"--sample.stepz", "5"}, "64: unknown option --sample.stepz; did you mean --sample.steps?"},
+      {{"--sample.stepz=5"}, "64: unknown option --sample.stepz; did you mean --sample.steps?"},
       {{"--sample.ste", "5"},  // Boost would complete it
-       "64: unknown option --sample.ste; the nearest known one is --sample.steps"},
-      {{"--steps", "5"}, "64: unknown option --steps; the nearest known one is --sample.steps"},
-      {{"--confg", "f"}, "64: unknown option --confg; the nearest known one is --config"},
-      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; the nearest"},
-      {{"--numerics.reproducible", "maybe"}, "64: --numerics.reproducible: 'maybe' is not "},
+       "64: unknown option --sample.ste; did you mean --sample.steps?"},
+      {{"--steps", "5"}, "64: unknown option --steps; did you mean --sample.steps?"},
+      {{"--confg", "f"}, "64: unknown option --confg; did you mean --config?"},
+      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; did you mean"},
+      {{"--numerics.reproducible", "maybe"},
+       "64: --numerics.reproducible: found 'maybe', expected "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
       {{"--", "x"}, "64: unexpected argument"},
       // values that are missing or there twice
-      {{"--sample.steps"}, "64: --sample.steps: needs a value"},
-      {{"--sample.steps="}, "64: --sample.steps: needs a value"},
-      {{"--sample.steps", "--sample.seed", "1"}, "64: --sample.steps: needs a value"},
+      {{"--sample.steps"}, "64: --sample.steps: found no value, expected one"},
+      {{"--sample.steps="}, "64: --sample.steps: found no value, expected one"},
+      {{"--sample.steps", "--sample.seed", "1"},
+       "64: --sample.steps: found no value, expected one"},
       {{"--sample.steps", "5", "--sample.steps=6"},
        "64: --sample.steps: given twice ('5' and '6'), expected once"},
       {{"--config", "a.cfg", "--config", "b.cfg"}, "64: --config: given twice"},
       // numbers
       {{"--sample.steps", "-1"},  // Boost would make it 4294967295
-       "64: --sample.steps: '-1' is not a whole number from 1 to 1000"},
-      {{"--sample.steps", "0"}, "64: --sample.steps: '0' is not a whole number from 1 to 1000"},
-      {{"--sample.steps", "1001"}, "64: --sample.steps: '1001' is not a whole number from 1 to"},
-      {{"--sample.steps", "5x"}, "64: --sample.steps: '5x' is not a whole number from 1 to 1000"},
-      {{"--sample.steps", " 5"}, "64: --sample.steps: ' 5' is not a whole number from 1 to 1000"},
-      {{"--sample.steps", "+5"}, "64: --sample.steps: '+5' is not a whole number"},
-      {{"--sample.steps", "5.0"}, "64: --sample.steps: '5.0' is not a whole number"},
-      {{"--sample.steps", ""}, "64: --sample.steps: '' is not a whole number"},
-      {{"--sample.steps", "99999999999999999999"}, "64: --sample.steps: '99999999999999999999' is"},
+       "64: --sample.steps: found '-1', expected a whole number from 1 to 1000"},
+      {{"--sample.steps", "0"},
+       "64: --sample.steps: found '0', expected a whole number from 1 to 1000"},
+      {{"--sample.steps", "1001"},
+       "64: --sample.steps: found '1001', expected a whole number from 1 to"},
+      {{"--sample.steps", "5x"},
+       "64: --sample.steps: found '5x', expected a whole number from 1 to 1000"},
+      {{"--sample.steps", " 5"},
+       "64: --sample.steps: found ' 5', expected a whole number from 1 to 1000"},
+      {{"--sample.steps", "+5"}, "64: --sample.steps: found '+5', expected a whole number"},
+      {{"--sample.steps", "5.0"}, "64: --sample.steps: found '5.0', expected a whole number"},
+      {{"--sample.steps", ""}, "64: --sample.steps: found '', expected a whole number"},
+      {{"--sample.steps", "99999999999999999999"},
+       "64: --sample.steps: found '99999999999999999999'"},
       {{"--sample.steps", "5 # five"},
-       "64: --sample.steps: '5 # five' is not a whole number from 1 to 1000 (a comment needs a "
+       "64: --sample.steps: found '5 # five', expected a whole number from 1 to 1000 (a comment "
+       "needs a "
        "line of its own)"},
-      {{"--sample.height", "7"}, "64: --sample.height: '7' is not a whole number from 8 to 16384"},
+      {{"--sample.height", "7"},
+       "64: --sample.height: found '7', expected a whole number from 8 to 16384"},
       {{"--sample.width", "16385"},
-       "64: --sample.width: '16385' is not a whole number from 8 to 16384"},
-      {{"--sample.frames", "0"}, "64: --sample.frames: '0' is not a whole number from 1 to 10000"},
-      {{"--sample.fps", "0"}, "64: --sample.fps: '0' is not a number from 0.01 to 1000"},
-      {{"--sample.fps", "nan"}, "64: --sample.fps: 'nan' is not a number from 0.01 to 1000"},
-      {{"--sample.guidance", "inf"}, "64: --sample.guidance: 'inf' is not a number from 0 to 1000"},
-      {{"--sample.guidance", "-6"}, "64: --sample.guidance: '-6' is not a number from 0 to 1000"},
-      {{"--sample.guidance", "6,0"}, "64: --sample.guidance: '6,0' is not a number from 0 to 1000"},
-      {{"--sample.guidance", "1e999"}, "64: --sample.guidance: '1e999' is not a number"},
+       "64: --sample.width: found '16385', expected a whole number from 8 to 16384"},
+      {{"--sample.frames", "0"},
+       "64: --sample.frames: found '0', expected a whole number from 1 to 10000"},
+      {{"--sample.fps", "0"}, "64: --sample.fps: found '0', expected a number from 0.01 to 1000"},
+      {{"--sample.fps", "nan"},
+       "64: --sample.fps: found 'nan', expected a number from 0.01 to 1000"},
+      {{"--sample.guidance", "inf"},
+       "64: --sample.guidance: found 'inf', expected a number from 0 to 1000"},
+      {{"--sample.guidance", "-6"},
+       "64: --sample.guidance: found '-6', expected a number from 0 to 1000"},
+      {{"--sample.guidance", "6,0"},
+       "64: --sample.guidance: found '6,0', expected a number from 0 to 1000"},
+      {{"--sample.guidance", "1e999"}, "64: --sample.guidance: found '1e999', expected a number"},
       {{"--sample.seed", "-1"},
-       "64: --sample.seed: '-1' is not a whole number from 0 to 18446744073709551615"},
-      {{"--sample.seed", "18446744073709551616"}, "64: --sample.seed: '18446744073709551616' is"},
+       "64: --sample.seed: found '-1', expected a whole number from 0 to 18446744073709551615"},
+      {{"--sample.seed", "18446744073709551616"},
+       "64: --sample.seed: found '18446744073709551616'"},
       {{"--parallel.text", "0"},
-       "64: --parallel.text: '0' is not auto or a whole number from 1 to 65536"},
-      {{"--parallel.replicas", "two"}, "64: --parallel.replicas: 'two' is not auto or a whole"},
-      {{"--parallel.ulysses", "-2"}, "64: --parallel.ulysses: '-2' is not auto or a whole number"},
-      {{"--parallel.cfg", "3"}, "64: --parallel.cfg: '3' is not auto, 1 or 2"},
-      {{"--parallel.ring", "none"}, "64: --parallel.ring: 'none' is not auto or a whole number"},
-      {{"--parallel.decode", "65537"}, "64: --parallel.decode: '65537' is not auto or a whole"},
-      {{"--device.threads", "0"}, "64: --device.threads: '0' is not a whole number from 1 to 4096"},
+       "64: --parallel.text: found '0', expected auto or a whole number from 1 to 65536"},
+      {{"--parallel.replicas", "two"},
+       "64: --parallel.replicas: found 'two', expected auto or a whole"},
+      {{"--parallel.ulysses", "-2"},
+       "64: --parallel.ulysses: found '-2', expected auto or a whole number"},
+      {{"--parallel.cfg", "3"}, "64: --parallel.cfg: found '3', expected auto, 1 or 2"},
+      {{"--parallel.ring", "none"},
+       "64: --parallel.ring: found 'none', expected auto or a whole number"},
+      {{"--parallel.decode", "65537"},
+       "64: --parallel.decode: found '65537', expected auto or a whole"},
+      {{"--device.threads", "0"},
+       "64: --device.threads: found '0', expected a whole number from 1 to 4096"},
       {{"--device.memory-limit", "much"},
-       "64: --device.memory-limit: 'much' is not a size such as"},
-      {{"--device.memory-limit", "1GiB,,2GiB"}, "64: --device.memory-limit: '' is not a size"},
-      {{"--device.memory-limit", "0"}, "64: --device.memory-limit: '0' is not a size above 0"},
-      {{"--device.memory-limit", "-1GiB"}, "64: --device.memory-limit: '-1GiB' is not a size"},
-      {{"--device.speeds", "fast"}, "64: --device.speeds: 'fast' is not a number from 0.001"},
-      {{"--device.speeds", "1,,2"}, "64: --device.speeds: '' is not a number"},
-      {{"--device.speeds", "1,0"}, "64: --device.speeds: '0' is not a number"},
-      {{"--device.speeds", "1,-2"}, "64: --device.speeds: '-2' is not a number"},
-      {{"--parallel.order", "host"}, "64: --parallel.order: 'host' is not one of node, rank"},
+       "64: --device.memory-limit: found 'much', expected a size such as"},
+      {{"--device.memory-limit", "1GiB,,2GiB"},
+       "64: --device.memory-limit: found '', expected a size"},
+      {{"--device.memory-limit", "0"},
+       "64: --device.memory-limit: found '0', expected a size above 0"},
+      {{"--device.memory-limit", "-1GiB"},
+       "64: --device.memory-limit: found '-1GiB', expected a size"},
+      {{"--device.speeds", "fast"},
+       "64: --device.speeds: found 'fast', expected a number from 0.001"},
+      {{"--device.speeds", "1,,2"}, "64: --device.speeds: found '', expected a number"},
+      {{"--device.speeds", "1,0"}, "64: --device.speeds: found '0', expected a number"},
+      {{"--device.speeds", "1,-2"}, "64: --device.speeds: found '-2', expected a number"},
+      {{"--parallel.order", "host"},
+       "64: --parallel.order: found 'host', expected one of node, rank"},
       {{"--device.backend", "cpu", "--numerics.dtype", "float16"},
-       "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
-      {{"--numerics.dtype", "float16"},
-       "64: --numerics.dtype: the CPU backend computes float32 and bfloat16, found float16"},
+       "64: --numerics.dtype: found float16, expected float32"},
+      {{"--numerics.dtype", "float16"}, "64: --numerics.dtype: found float16, expected float32"},
       // choices
-      {{"--device.backend", "tpu"}, "64: --device.backend: 'tpu' is not one of auto, cpu, cuda"},
+      {{"--device.backend", "tpu"},
+       "64: --device.backend: found 'tpu', expected one of auto, cpu, cuda"},
       {{"--device.transport", "tcp"},
-       "64: --device.transport: 'tcp' is not one of auto, nccl, mpi"},
-      {{"--device.timeout", "soon"}, "64: --device.timeout: 'soon' is not a time such as 90s"},
-      {{"--device.timeout", "0s"}, "64: --device.timeout: '0s' leaves no time to wait"},
+       "64: --device.transport: found 'tcp', expected one of auto, nccl, mpi"},
+      {{"--device.timeout", "soon"},
+       "64: --device.timeout: found 'soon', expected a time such as 90s"},
+      {{"--device.timeout", "0s"}, "64: --device.timeout: found '0s', expected a time above 0"},
       {{"--numerics.dtype", "fp32"},
-       "64: --numerics.dtype: 'fp32' is not one of float32, bfloat16, float16"},
-      {{"--sample.scheduler", "euler"}, "64: --sample.scheduler: 'euler' is not one of ddim, dpm"},
-      {{"--sample.dynamic-guidance", "1"}, "64: --sample.dynamic-guidance: '1' is not yes or no"},
+       "64: --numerics.dtype: found 'fp32', expected one of float32, bfloat16, float16"},
+      {{"--sample.scheduler", "euler"},
+       "64: --sample.scheduler: found 'euler', expected one of ddim, dpm"},
+      {{"--sample.dynamic-guidance", "1"},
+       "64: --sample.dynamic-guidance: found '1', expected yes or no"},
       {{"--parallel.mode", "Split"},
-       "64: --parallel.mode: 'Split' is not one of auto, split, phased"},
+       "64: --parallel.mode: found 'Split', expected one of auto, split, phased"},
       {{"--parallel.shard", "width"},
-       "64: --parallel.shard: 'width' is not one of auto, height, frames, grid"},
+       "64: --parallel.shard: found 'width', expected one of auto, height, frames, grid"},
       {{"--parallel.device-map", "0-11"},
-       "64: --parallel.device-map: '0-11' is not auto, ranges of layers such as"},
-      {{"--parallel.device-map", "0-11:0,"}, "64: --parallel.device-map: '0-11:0,' is not auto"},
-      {{"--output.video", "maybe"}, "64: --output.video: 'maybe' is not yes or no"},
-      {{"--output.latents", ""}, "64: --output.latents: '' is not yes or no"},
-      {{"--output.embeddings", "2"}, "64: --output.embeddings: '2' is not yes or no"},
+       "64: --parallel.device-map: found '0-11', expected auto, ranges (layers:rank) such as"},
+      {{"--parallel.device-map", "0-11:0,"},
+       "64: --parallel.device-map: found '0-11:0,', expected auto"},
+      {{"--output.video", "maybe"}, "64: --output.video: found 'maybe', expected yes or no"},
+      {{"--output.latents", ""}, "64: --output.latents: found '', expected yes or no"},
+      {{"--output.embeddings", "2"}, "64: --output.embeddings: found '2', expected yes or no"},
       {{"--output.if-exists", "keep"},
-       "64: --output.if-exists: 'keep' is not one of fail, resume, replace"},
-      {{"--trace.level", "all"}, "64: --trace.level: 'all' is not one of off, stages, layers, ops"},
+       "64: --output.if-exists: found 'keep', expected one of fail, resume, replace"},
+      {{"--trace.level", "all"},
+       "64: --trace.level: found 'all', expected one of off, stages, layers, ops"},
       // texts and files
-      {{"--prompt.text", "\xff"}, "65: --prompt.text: byte 0 (0xff) is not UTF-8 text"},
-      {{"--prompt.negative", "caf\xe9"}, "65: --prompt.negative: byte 3 (0xe9) is not UTF-8 text"},
-      {{"--model.vae", ""}, "64: --model.vae: is empty, expected a path"},
-      {{"--config", "none.cfg"}, "66: --config: there is no file 'none.cfg'"},
+      {{"--prompt.text", "\xff"}, "65: --prompt.text: found byte 0 (0xff), expected UTF-8 text"},
+      {{"--prompt.negative", "caf\xe9"},
+       "65: --prompt.negative: found byte 3 (0xe9), expected UTF-8 text"},
+      {{"--model.vae", ""}, "64: --model.vae: found an empty value, expected a path"},
+      {{"--config", "none.cfg"}, "66: --config: file 'none.cfg' not found"},
       {{"--config", "."}, "66: --config: '.' is not a file"},
-      {{"--prompt.file", "none.txt"}, "66: prompt.file: there is no file 'none.txt'"},
+      {{"--prompt.file", "none.txt"}, "66: prompt.file: file 'none.txt' not found"},
       {{"--prompt.file", "prompts.csv"},
-       "64: prompt.file: 'prompts.csv' is neither .txt nor .jsonl"},
+       "64: prompt.file: found 'prompts.csv', expected a .txt or .jsonl file"},
   };
   for (const Wrong& wrong : table) {
     const std::string error = error_of_more(wrong.words);
@@ -369,7 +401,7 @@ TEST_F(Options, RefusesMoreThanFits) {
   write("large.cfg", "");
   std::filesystem::resize_file("large.cfg", (64U << 20U) + 1);
   EXPECT_EQ(error_of_more({"--config", "large.cfg"}),
-            "65: --config: 'large.cfg' is larger than 64 MiB, expected a text file");
+            "65: --config: found more than 64 MiB in 'large.cfg', expected a text file");
 }
 
 TEST_F(Options, EveryJobFileOfTheProjectParses) {
@@ -431,9 +463,12 @@ TEST(ModelOptions, MakeModel) {
   EXPECT_EQ(error_of([&] {
               parse_words({"a", "b", "--layers=0"});
             }),
-            "64: --layers: '0' is not a whole number from 1 to 1000");
+            "64: --layers: found '0', expected a whole number from 1 to 1000");
   EXPECT_EQ(parse_words({"a", "b", "--text", "lines.txt"}).text, "lines.txt");
-  EXPECT_EQ(error_of([&] { parse_words({"a", "b", "--text="}); }), "64: --text: needs a value");
+  EXPECT_EQ(error_of([&] {
+              parse_words({"a", "b", "--text="});
+            }),
+            "64: --text: found no value, expected one");
   EXPECT_EQ(error_of([&] { parse_words({"tiny"}); }), "64: found 1 arguments, expected PRESET DIR");
   EXPECT_EQ(error_of([&] {
               parse_words({"a", ""});
@@ -442,7 +477,7 @@ TEST(ModelOptions, MakeModel) {
   EXPECT_EQ(error_of([&] {
               parse_words({"a", "b", "--seed", "-1"});
             }),
-            "64: --seed: '-1' is not a whole number from 0 to 18446744073709551615");
+            "64: --seed: found '-1', expected a whole number from 0 to 18446744073709551615");
   EXPECT_EQ(error_of([&] {
               parse_words({"a", "b", "--seed=1", "--seed=2"});
             }),
@@ -450,7 +485,7 @@ TEST(ModelOptions, MakeModel) {
   EXPECT_EQ(error_of([&] {
               parse_words({"a", "b", "--dtype", "int8"});
             }),
-            "64: --dtype: 'int8' is not one of float32, bfloat16, float16");
+            "64: --dtype: found 'int8', expected one of float32, bfloat16, float16");
 }
 
 }  // namespace

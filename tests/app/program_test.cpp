@@ -28,10 +28,11 @@ TEST_F(Program, HelpsAndTellsItsVersion) {
   const Outcome help = shell(program + " --help");
   EXPECT_EQ(help.status, 0);
   for (const char* name : {"run", "plan", "inspect", "make-model"}) {
-    EXPECT_THAT(help.text, HasSubstr(std::string("reelmesh ") + name));
+    EXPECT_THAT(help.text, HasSubstr(std::string("\n  ") + name + " "));
     const Outcome own = shell(program + " " + name + " --help");
     EXPECT_EQ(own.status, 0);
-    EXPECT_THAT(own.text, StartsWith("Usage: "));
+    EXPECT_THAT(own.text, HasSubstr("\nUsage: "));
+    EXPECT_THAT(own.text, HasSubstr("\nExample"));
   }
   const Outcome version = shell(program + " --version");
   EXPECT_EQ(version.status, 0);
@@ -45,7 +46,7 @@ TEST_F(Program, RefusesSubcommandsThatItDoesNotHave) {
   const Outcome wrong = shell(program + " runn");
   EXPECT_EQ(wrong.status, 64);
   EXPECT_EQ(wrong.text,
-            "reelmesh: error: unknown subcommand 'runn'; the nearest known one is run (see "
+            "reelmesh: error: unknown subcommand 'runn'; did you mean run? (see "
             "reelmesh --help)\n");
   EXPECT_EQ(shell(program).status, 64);
 }
@@ -55,8 +56,8 @@ TEST_F(Program, SaysAWrongOptionOnce) {
   const Outcome alone = shell(program + " run --config job.cfg");
   EXPECT_EQ(alone.status, 64);
   EXPECT_EQ(alone.text,
-            "reelmesh: error: job.cfg:2: unknown key sample.stepz; the nearest known key is "
-            "sample.steps\n");
+            "reelmesh: error: job.cfg:2: unknown key sample.stepz; did you mean "
+            "sample.steps?\n");
   const Outcome ranks = shell(mpirun + program + " run --config job.cfg");
   EXPECT_EQ(ranks.status, 64);
   EXPECT_EQ(count(ranks.text, "reelmesh: error: "), 1) << ranks.text;

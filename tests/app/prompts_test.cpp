@@ -54,9 +54,9 @@ TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
 
 TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"guidence\": 6}"),
-            "64: p.jsonl:2: unknown field \"guidence\"; the nearest known field is \"guidance\"");
+            "64: p.jsonl:2: unknown field \"guidence\"; did you mean \"guidance\"?");
   EXPECT_EQ(json_error(R"({"seed": 1})"),
-            "64: p.jsonl:1: field \"prompt\" is missing (or \"token_ids\")");
+            "64: p.jsonl:1: found neither \"prompt\" nor \"token_ids\", expected one of them");
   EXPECT_EQ(json_error(R"({"prompt": "a", "prompt": "b"})"),
             "64: p.jsonl:1: field \"prompt\" is given twice");
   EXPECT_EQ(json_error(R"({"prompt": 5})"), "64: p.jsonl:1: prompt: found 5, expected a text");
@@ -67,20 +67,22 @@ TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error(R"({"prompt": "a", "steps": true})"),
             "64: p.jsonl:1: steps: found true, expected a number");
   EXPECT_EQ(json_error(R"({"prompt": "a", "steps": 5.5})"),
-            "64: p.jsonl:1: steps: '5.5' is not a whole number from 1 to 1000");
-  EXPECT_EQ(json_error(R"({"prompt": "a", "seed": -1})"),
-            "64: p.jsonl:1: seed: '-1' is not a whole number from 0 to 18446744073709551615");
+            "64: p.jsonl:1: steps: found '5.5', expected a whole number from 1 to 1000");
+  EXPECT_EQ(
+      json_error(R"({"prompt": "a", "seed": -1})"),
+      "64: p.jsonl:1: seed: found '-1', expected a whole number from 0 to 18446744073709551615");
   EXPECT_THAT(json_error(R"({"prompt": "a", "seed": 18446744073709551616})"),
               StartsWith("64: p.jsonl:1: seed: "));
   EXPECT_EQ(json_error(R"({"prompt": "a", "height": 4})"),
-            "64: p.jsonl:1: height: '4' is not a whole number from 8 to 16384");
+            "64: p.jsonl:1: height: found '4', expected a whole number from 8 to 16384");
   EXPECT_EQ(json_error(R"({"prompt": "a", "fps": 1e9})"),
-            "64: p.jsonl:1: fps: '1000000000.0' is not a number from 0.01 to 1000");
+            "64: p.jsonl:1: fps: found '1000000000.0', expected a number from 0.01 to 1000");
   EXPECT_EQ(json_error(R"({"prompt": ["a"]})"),
             "64: p.jsonl:1: prompt: found a list, expected a text");
   EXPECT_THAT(json_error(R"({"prompt": {"a": 1}})"),
-              StartsWith("64: p.jsonl:1: a field holds an object"));
-  EXPECT_THAT(json_error(std::string(3000000, '[')), StartsWith("64: p.jsonl:1: a field holds"));
+              StartsWith("64: p.jsonl:1: found an object in a field"));
+  EXPECT_THAT(json_error(std::string(3000000, '[')),
+              StartsWith("64: p.jsonl:1: found lists of lists in a field"));
   EXPECT_THAT(json_error("[]"), HasSubstr("64: p.jsonl:1: found array, expected a JSON object"));
   EXPECT_THAT(json_error("7"), HasSubstr("64: p.jsonl:1: found number, expected a JSON object"));
 }
@@ -103,21 +105,22 @@ TEST_F(Prompts, TokenIdsInsteadOfAPrompt) {
 
 TEST_F(Prompts, RefusesListsThatAreNoTokenIds) {
   EXPECT_EQ(json_error(R"({"token_ids": []})"),
-            "64: p.jsonl:1: token_ids: an empty list, expected token ids");
+            "64: p.jsonl:1: token_ids: found an empty list, expected token ids");
   EXPECT_EQ(json_error(R"({"token_ids": "5 1"})"),
             "64: p.jsonl:1: token_ids: found \"5 1\", expected a list of numbers");
   EXPECT_EQ(json_error(R"({"token_ids": [5, "1"]})"),
             "64: p.jsonl:1: token_ids[1]: found \"1\", expected a number");
-  EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"token_ids\": [5, 7.5, 1]}"),
-            "64: p.jsonl:2: token_ids[1]: '7.5' is not a whole number from 0 to 2147483647");
+  EXPECT_EQ(
+      json_error("{\"prompt\": \"a\"}\n{\"token_ids\": [5, 7.5, 1]}"),
+      "64: p.jsonl:2: token_ids[1]: found '7.5', expected a whole number from 0 to 2147483647");
   for (const char* id : {"-1", "2147483648", "18446744073709551616", "1e3", "null"}) {
     EXPECT_THAT(json_error(fmt::format("{{\"token_ids\": [{}]}}", id)),
                 StartsWith("64: p.jsonl:1: token_ids[0]: "));
   }
   EXPECT_THAT(json_error(R"({"token_ids": [[1]]})"),
-              StartsWith("64: p.jsonl:1: a field holds lists of lists"));
+              StartsWith("64: p.jsonl:1: found lists of lists in a field"));
   EXPECT_THAT(json_error(R"({"token_ids": [1], "clean": true})"),
-              StartsWith("64: p.jsonl:1: field \"clean\" is given"));
+              StartsWith("64: p.jsonl:1: found both \"clean\" and"));
   EXPECT_EQ(json_error(R"({"prompt": "a", "clean": "no"})"),
             "64: p.jsonl:1: clean: found \"no\", expected true or false");
 }
@@ -129,19 +132,20 @@ TEST_F(Prompts, RefusesWhatIsNoJson) {
   EXPECT_THAT(json_error(R"({"prompt": "a"} x)"), StartsWith("65: p.jsonl:1: not a JSON object: "));
   EXPECT_THAT(json_error(R"({"prompt": "a", "fps": 1e999})"),
               StartsWith("65: p.jsonl:1: not a JSON object: "));
-  EXPECT_THAT(json_error("{\"prompt\": \"\xff\"}"), HasSubstr("(0xff) is not UTF-8 text"));
+  EXPECT_THAT(json_error("{\"prompt\": \"\xff\"}"), HasSubstr("(0xff), expected UTF-8 text"));
   EXPECT_EQ(json_error("{\"prompt\": \"a\\u0000b\"}"),
-            "65: p.jsonl:1: prompt: byte 1 (0x00) is not UTF-8 text");
+            "65: p.jsonl:1: prompt: found byte 1 (0x00), expected UTF-8 text");
 }
 
 TEST_F(Prompts, RefusesFilesWithoutPrompts) {
   EXPECT_EQ(error_of([] { read("p.txt", "# nothing\n\n"); }),
-            "64: prompt.file: 'p.txt' has no prompt");
-  EXPECT_EQ(error_of([] { read("p.jsonl", ""); }), "64: prompt.file: 'p.jsonl' has no prompt");
+            "64: prompt.file: found no prompt in 'p.txt', expected at least one");
+  EXPECT_EQ(error_of([] { read("p.jsonl", ""); }),
+            "64: prompt.file: found no prompt in 'p.jsonl', expected at least one");
   EXPECT_EQ(error_of([] { read_prompts("none.txt", "", "prompt.file"); }),
-            "66: prompt.file: there is no file 'none.txt'");
+            "66: prompt.file: file 'none.txt' not found");
   EXPECT_EQ(error_of([] { read("p.csv", "a"); }),
-            "64: prompt.file: 'p.csv' is neither .txt nor .jsonl");
+            "64: prompt.file: found 'p.csv', expected a .txt or .jsonl file");
 }
 
 TEST(Utf8, KnowsTheFormsThatAreNotAllowed) {
@@ -152,7 +156,7 @@ TEST(Utf8, KnowsTheFormsThatAreNotAllowed) {
   for (const char* bad :
        {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xed\xa0\x80",
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe7\x86", "\xc3"}) {
-    EXPECT_THAT(error_of([&] { require_text(bad, "x"); }), StartsWith("65: x: byte 0 "));
+    EXPECT_THAT(error_of([&] { require_text(bad, "x"); }), StartsWith("65: x: found byte 0 "));
   }
 }
 

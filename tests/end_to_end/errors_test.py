@@ -370,7 +370,7 @@ class RankTest(Refusal):
                     with start(command_of(options, 3), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE) as job:
                         said = ""
-                        while "tokens [frame" not in said:  # the plan is printed, work begins
+                        while "largest share" not in said:  # the plan is printed, work begins
                             line = job.stderr.readline()
                             self.assertTrue(line, said)
                             said += line

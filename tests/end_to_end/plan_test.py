@@ -99,7 +99,7 @@ class PlanTest(PlanCase):
         self.refused(self.plan(options | {"device.speeds": "1,2"}, "--ranks", 3), UNAVAILABLE,
                      "device.speeds")
         self.refused(self.plan(options, "--ranks", 3, "--device-memory", "1GiB,2GiB"), UNAVAILABLE,
-                     "device.memory-limit: 2 sizes are given, and the job has 3 ranks")
+                     "device.memory-limit: found 2 sizes, expected 1, or 3, one for each rank")
 
 
 class LimitTest(PlanCase):

@@ -61,7 +61,7 @@ class TokenIds(Scratch):
         (tokenizer / "tokenizer_config.json").write_text(json.dumps(config | {"extra_ids": 103}))
         outcome = run(options)
         self.assertEqual(outcome.status, 65, outcome)
-        self.assertIn("the tokenizer has 353 ids and the text encoder's embedding 352 rows",
+        self.assertIn("the tokenizer has 353 ids, expected at most 352, the rows of the text encoder's",
                       outcome.lines(ERROR)[0])
 
     def test_a_line_is_cleaned_or_not(self):
@@ -92,7 +92,7 @@ class TokenIds(Scratch):
         for reference in self.references():
             for ids, said in (([5, 6], "the ids end in 6, expected 1 (</s>)"),
                               ([5, 10 ** 6, 1], "id 1 (counted from 0) is 1000000, expected 0 to"),
-                              ([5] * 400 + [1], "401 ids, and the model takes at most")):
+                              ([5] * 400 + [1], "found 401 ids, expected at most")):
                 lines = [{"prompt": "a"}, {"token_ids": ids}]
                 outcome = run(self.options(reference, "out", lines))
                 with self.subTest(model=reference.model.name, said=said):

@@ -9,7 +9,7 @@ from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execut
 # Work is done late at random, so that what does not wait for it shows.
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 SHARED = {"REELMESH_EMULATED_GPUS": "1"}
-BY = "tensors travel between GPUs by "
+BY = "messages between GPUs use "
 
 
 class Transport(Scratch):

@@ -125,7 +125,7 @@ TEST(Memory, UnlikeLimitsGiveUnlikeShares) {
   job.memory_limits = limits;
   expect_error(
       Status::unavailable, [&] { conditions_of(job, 3, 1, {}, DType::float32, false); },
-      "device.memory-limit: 4 sizes are given, and the job has 3 ranks");
+      "device.memory-limit: found 4 sizes, expected 1, or 3, one for each rank");
   job.memory_limits = {gib};
   EXPECT_EQ(conditions_of(job, 3, 1, {}, DType::float32, false).machine.memory_limits.values,
             (std::vector<std::int64_t>(3, gib)));

@@ -222,10 +222,13 @@ TEST(JointLayout, SaysWhy) {
     return choose(request, ranks, cogvideox_2b(branches)).why;
   };
   EXPECT_EQ(why({}, 4, 2),
-            "even number of ranks, so cfg is 2, the cheapest of 2: the busiest rank has 1.00 times "
-            "the work of the least busy, a rank sends up to 1.91 GiB a step");
-  EXPECT_EQ(why({2, 2, 1}, 4, 1).find("one branch, so cfg goes to the ring, the only one: "), 0U);
-  EXPECT_EQ(why({1, 1, 1}, 1, 2).find("the only one: "), 0U);
+            "cfg 2 because the number of ranks is even; lowest cost of 2 meshes; max/min work of a "
+            "rank 1.00, at most 1.91 GiB sent by a rank in a step");
+  EXPECT_EQ(why({2, 2, 1}, 4, 1)
+                .find("guidance has one branch, so the ranks of cfg join the ring; the only mesh "
+                      "possible; "),
+            0U);
+  EXPECT_EQ(why({1, 1, 1}, 1, 2).find("the only mesh possible; "), 0U);
   DenoiseWorkload small = cogvideox_2b(1);
   small.latents = {1, 2, 2};
   small.text_tokens = small.heads = 1;

@@ -52,7 +52,7 @@ TEST(Roles, NumbersMustAddUp) {
   request.decode = 1;
   EXPECT_EQ(assign_roles(request, 7).denoise, (std::vector<RankRange>{{2, 2}, {4, 2}}));
   expect_error(
-      Status::unavailable, [&] { assign_roles(request, 8); }, "the job has 8 ranks");
+      Status::unavailable, [&] { assign_roles(request, 8); }, "expected 8, the ranks of the job");
   request.ulysses.reset();
   EXPECT_EQ(assign_roles(request, 9).denoise, (std::vector<RankRange>{{2, 3}, {5, 3}}));
   expect_error(
@@ -143,11 +143,11 @@ TEST(DeviceMap, ReadsRanges) {
             (std::vector<Stage>{
                 {1, 0, 2, true, false}, {0, 2, 3, false, false}, {2, 3, 5, false, true}}));
   expect_error(
-      Status::usage, [] { parse_device_map("0-3:0", 5, 1); }, "layer 4 to no rank");
+      Status::usage, [] { parse_device_map("0-3:0", 5, 1); }, "for layer 4");
   expect_error(
       Status::usage, [] { parse_device_map("0-4:0,4:0", 5, 1); }, "layer 4");
   expect_error(
-      Status::usage, [] { parse_device_map("0-5:0", 5, 1); }, "layers 0 to 4");
+      Status::usage, [] { parse_device_map("0-5:0", 5, 1); }, "expected 0 to 4");
   expect_error(
       Status::usage, [] { parse_device_map("zero:0", 5, 1); }, "parallel.device-map");
   expect_error(
@@ -441,7 +441,8 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   const std::string text = describe(make_plan(workload_of(small), machine_of(4), request), 0);
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
-  EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (the cheapest of 2: "), std::string::npos)
+  EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (lowest cost of 2 meshes; "),
+            std::string::npos)
       << text;
   EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
   EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;

@@ -110,11 +110,11 @@ TEST(Tokenizer, TakesIdsAsItWouldGiveThem) {
   };
   EXPECT_EQ(error({5, 6, 7, 1}), "");
   EXPECT_EQ(error({5, 6, 0, 7, 1}), "") << "<pad> may stand in a text";
-  EXPECT_EQ(error({5, 6, 7, 8, 9, 1}), "line 1: 6 ids, and the model takes at most 5");
+  EXPECT_EQ(error({5, 6, 7, 8, 9, 1}), "line 1: found 6 ids, expected at most 5");
   EXPECT_EQ(error({5, 1100, 1}), "line 1: id 1 (counted from 0) is 1100, expected 0 to 1099");
   EXPECT_EQ(error({-1, 1}), "line 1: id 0 (counted from 0) is -1, expected 0 to 1099");
   EXPECT_EQ(error({5, 6, 0}),
-            "line 1: the ids end in 6, expected 1 (</s>), and nothing but 0 (<pad>) behind it");
+            "line 1: found 6 as last id, expected 1 (</s>), followed by nothing but 0 (<pad>)");
   EXPECT_NE(error({}), "");
   EXPECT_NE(error({0, 0}), "");
 }

@@ -10,7 +10,8 @@ constexpr std::int64_t max_channels = 65536;
 void check_groups(const Config& config, const std::vector<std::int64_t>& channels,
                   std::int64_t groups) {
   for (const std::int64_t n : channels) {
-    require(n % groups == 0, Status::data, "{}: {} channels do not divide into {} groups",
+    require(n % groups == 0, Status::data,
+            "{}: found {} channels, expected a multiple of norm_num_groups ({})",
             config.file().string(), n, groups);
   }
 }
@@ -66,7 +67,8 @@ TemporalAutoencoderConfig TemporalAutoencoderConfig::read(const Config& config) 
   require(!c.multipliers.empty() && c.multipliers.size() <= 8 &&
               c.doubles_frames.size() + 1 == c.multipliers.size(),
           Status::data,
-          "{}: {} channel_multipliers and {} of temporal_downsample, expected 1 to 8 and one less",
+          "{}: found {} channel_multipliers and {} entries of temporal_downsample, expected 1 to "
+          "8, and one fewer",
           config.file().string(), c.multipliers.size(), c.doubles_frames.size());
   for (std::size_t i = 0; i < c.multipliers.size(); ++i) {
     check_groups(config, {c.level_channels(i)}, c.groups);
@@ -83,7 +85,7 @@ OpenSoraVaeConfig OpenSoraVaeConfig::read(const Config& config) {
     return c;
   }
   require(name == "OpenSoraVAE_V1_2" || name == "VideoAutoencoderPipeline", Status::data,
-          "{}: _class_name is {}, and AutoencoderKL or OpenSoraVAE_V1_2 is expected",
+          "{}: _class_name is {}, expected AutoencoderKL or OpenSoraVAE_V1_2",
           config.file().string(), name);
   c.image = ImageAutoencoderConfig::read(config.get_object("vae_2d"));
   c.image.prefix = "spatial_vae.module.";

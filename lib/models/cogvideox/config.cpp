@@ -38,12 +38,11 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
                  config.get_bool("norm_elementwise_affine", true), true);
   require(!config.has("ofs_embed_dim") && c.in_channels == c.out_channels &&
               !config.get_bool("use_learned_positional_embeddings", false),
-          Status::data, "{}: this is an image-to-video checkpoint; text-to-video is expected",
-          file);
+          Status::data, "{}: found an image-to-video checkpoint, expected text-to-video", file);
   require(c.spatial_scale > 0 && c.temporal_scale > 0, Status::data,
           "{}: interpolation scales must be positive", file);
   const std::int64_t split = c.rotary ? c.head_channels : c.channels();
-  require(split % 16 == 0, Status::data, "{}: position tables need {} that divide by 16, found {}",
+  require(split % 16 == 0, Status::data, "{}: position tables need a multiple of 16 {}, found {}",
           file, c.rotary ? "head channels" : "channels", split);
   return c;
 }
@@ -68,10 +67,12 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
   require(c.block_channels.size() == 4, Status::data,
           "{}: block_out_channels has {} entries, expected 4", file, c.block_channels.size());
   for (const std::int64_t channels : c.block_channels) {
-    require(channels % c.groups == 0, Status::data, "{}: {} channels do not divide into {} groups",
-            file, channels, c.groups);
+    require(channels % c.groups == 0, Status::data,
+            "{}: found {} channels, expected a multiple of norm_num_groups ({})", file, channels,
+            c.groups);
   }
-  require(c.scaling_factor != 0, Status::data, "{}: scaling_factor is 0", file);
+  require(c.scaling_factor != 0, Status::data, "{}: scaling_factor is 0, expected another number",
+          file);
   return c;
 }
 

@@ -39,13 +39,13 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
-          "{}: the text encoder gives {} channels and the transformer takes {}", root,
+          "{}: the text encoder has {} channels, expected {} as in the transformer", root,
           f.text_encoder.d_model, f.transformer.text_channels);
   require(f.vae.latent_channels == f.transformer.in_channels, Status::data,
-          "{}: the autoencoder has {} latent channels and the transformer {}", root,
+          "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
           f.vae.latent_channels, f.transformer.in_channels);
   require(f.vae.temporal_compression == f.transformer.temporal_compression, Status::data,
-          "{}: the autoencoder compresses time {} times and the transformer expects {}", root,
+          "{}: the autoencoder compresses frames {} times, expected {} as in the transformer", root,
           f.vae.temporal_compression, f.transformer.temporal_compression);
   return f;
 }

@@ -98,7 +98,8 @@ RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, 
   std::vector<float> rows, columns;
   if (config.linear_patch) {
     require(grid[1] <= base_rows && grid[2] <= base_columns, Status::unavailable,
-            "the clip has {} x {} tokens a frame, and this checkpoint's positions end at {} x {}",
+            "found {} x {} tokens in a frame, expected at most {} x {}: this checkpoint has no "
+            "positions for more",
             grid[1], grid[2], base_rows, base_columns);
     for (std::int64_t i = 0; i < grid[1]; ++i) rows.push_back(static_cast<float>(i));
     for (std::int64_t i = 0; i < grid[2]; ++i) columns.push_back(static_cast<float>(i));

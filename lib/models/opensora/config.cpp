@@ -13,7 +13,7 @@ STDiTConfig STDiTConfig::read(const Config& config) {
   const std::string file = config.file().string();
   const std::string name = config.get_string("_class_name", "(none)");
   require(name == "STDiT" || name == "STDiT3", Status::data,
-          "{}: _class_name is {}, and STDiT or STDiT3 is expected", file, name);
+          "{}: _class_name is {}, expected STDiT or STDiT3", file, name);
   STDiTConfig c;
   c.kind = name == "STDiT" ? Kind::v1 : Kind::v3;
   c.hidden = config.get_int("hidden_size", c.hidden, 8, max_value);
@@ -24,7 +24,7 @@ STDiTConfig STDiTConfig::read(const Config& config) {
   c.max_text_tokens = config.get_int("model_max_length", c.kind == Kind::v1 ? 120 : 300, 1, 65536);
   const auto patch = config.get_ints("patch_size", {1, 2, 2}, 1, 64);
   require(patch.size() == 3 && patch[0] == 1, Status::data,
-          "{}: patch_size has {} entries and begins with {}, and 3 that begin with 1 are expected",
+          "{}: patch_size has {} entries and begins with {}, expected 3 entries that begin with 1",
           file, patch.size(), patch.empty() ? 0 : patch[0]);
   c.patch = {1, patch[1], patch[2]};
   const double ratio = config.get_double("mlp_ratio", 4);
@@ -42,7 +42,7 @@ STDiTConfig STDiTConfig::read(const Config& config) {
                    false);
     c.input_size = config.get_ints("input_size", c.input_size, 1, max_value);
     require(c.input_size.size() == 3, Status::data,
-            "{}: input_size has {} entries, and frames, rows and columns are expected", file,
+            "{}: input_size has {} entries, expected 3: frames, rows and columns", file,
             c.input_size.size());
   } else {
     c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, max_value);
@@ -50,8 +50,8 @@ STDiTConfig STDiTConfig::read(const Config& config) {
     only_supported(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
   }
   require(c.hidden % c.heads == 0 && c.hidden % 4 == 0 && c.head_channels() % 2 == 0, Status::data,
-          "{}: hidden_size is {} with {} heads; heads of an even number of channels are expected, "
-          "and position tables of a multiple of 4",
+          "{}: hidden_size is {} with {} heads, expected a multiple of 4 that gives each head an "
+          "even number of channels",
           file, c.hidden, c.heads);
   return c;
 }

@@ -17,7 +17,7 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& conf
     return scheduler;
   };
   if (name == "IDDPM") return checked(IddpmConfig{});
-  require(name == "RFLOW", Status::data, "{}: _class_name is {}, and IDDPM or RFLOW is expected",
+  require(name == "RFLOW", Status::data, "{}: _class_name is {}, expected IDDPM or RFLOW",
           config.file().string(), name);
   RectifiedFlowConfig flow;
   flow.num_timesteps = config.get_int("num_timesteps", flow.num_timesteps, 1, 1000000);
@@ -41,10 +41,10 @@ OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
-          "{}: the text encoder gives {} channels and the transformer takes {}", root,
+          "{}: the text encoder has {} channels, expected {} as in the transformer", root,
           f.text_encoder.d_model, f.transformer.text_channels);
   require(f.vae.image.latent_channels == f.transformer.in_channels, Status::data,
-          "{}: the autoencoder has {} latent channels and the transformer {}", root,
+          "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
           f.vae.image.latent_channels, f.transformer.in_channels);
   return f;
 }

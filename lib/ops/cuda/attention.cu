@@ -44,7 +44,8 @@ class Work final : public ops::Attention::Work {
       : queries_(queries), bias_(std::move(bias)), scale_(scale) {
     require(queries.tensor.dtype() != DType::bfloat16 || compute_capability(device()) >= 80,
             Status::unavailable,
-            "{} has compute capability {}.{}: bfloat16 needs 8.0, float16 and float32 do not",
+            "{} has compute capability {}.{}, expected 8.0 or later for bfloat16; use "
+            "numerics.dtype = float16 or float32",
             to_string(device()), compute_capability(device()) / 10,
             compute_capability(device()) % 10);
     const Shape& shape = queries.tensor.shape();

@@ -113,8 +113,8 @@ Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, cons
       return {std::move(problem), std::move(config), std::move(*plan)};
     }
   }
-  fail(Status::unavailable, "cuDNN has no convolution of {} in {} with a fixed order of its sums",
-       to_string(w), name_of(dtype));
+  fail(Status::unavailable, "cuDNN has no deterministic convolution of {} in {}", to_string(w),
+       name_of(dtype));
 }
 
 class Convolutions {

@@ -161,9 +161,8 @@ Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice
   check(finalize(made.config), "finalize an engine's settings for attention");
   std::optional<dnn::Plan> plan = dnn::plan_of(library, made.config);
   require(plan.has_value(), Status::unavailable,
-          "cuDNN has no attention of {} items, {} heads, {} queries and {} keys of {} channels in "
-          "{} by the engine that it proposes for more queries; numerics.attention = own does "
-          "without it",
+          "cuDNN's attention engine does not support {} items, {} heads, {} queries and {} keys of "
+          "{} channels in {}; use numerics.attention = own",
           problem.items, problem.heads, problem.queries, problem.keys, problem.channels,
           name_of(problem.dtype));
   made.plan = std::move(*plan);
@@ -209,9 +208,8 @@ class Attentions {
     }
     if (!place->second) {
       log::info(
-          "attention to {} keys of {} channels in {} on {} uses kernels of this program, since "
-          "cuDNN "
-          "has none: {}",
+          "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
+          "cuDNN has none: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
     return place->second;
@@ -229,10 +227,11 @@ bool library_has_attention() {
     try {
       const std::size_t version = dnn::functions().cudnnGetVersion();
       if (version >= first_version) return true;
-      log::info("attention uses kernels of this program: cuDNN {} has none (9.13.1 and later have)",
-                version);
+      log::info(
+          "attention uses this program's kernels: cuDNN {} was found, 9.13.1 or later has its own",
+          version);
     } catch (const Error& error) {
-      log::warning("attention uses kernels of this program: {}", error.what());
+      log::warning("attention uses this program's kernels: {}", error.what());
     }
     return false;
   }();

@@ -183,7 +183,8 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   const std::int64_t n = table.shape(1), count = static_cast<std::int64_t>(ids.size());
   for (const std::int32_t id : ids) {
     require(id >= 0 && id < table.shape(0), Status::data,
-            "token id {} is not in an embedding of {} rows", id, table.shape(0));
+            "found token id {}, expected less than the {} rows of the embedding", id,
+            table.shape(0));
   }
   const Device device = table.device();
   Tensor out = Tensor::empty({count, n}, table.dtype(), device);

@@ -30,14 +30,13 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   check_size("sample.width", clip.index(), width, pixels_per_latent * c.patch.columns,
              pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
-  require(
-      !c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
-                          columns / c.patch.columns <= c.sample_width / c.patch.columns),
-      Status::usage,
-      "sample.height, sample.width: clip {} has {} x {} pixels, and this checkpoint's positions "
-      "end at {} x {}",
-      clip.index(), height, width, c.sample_height * pixels_per_latent,
-      c.sample_width * pixels_per_latent);
+  require(!c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
+                              columns / c.patch.columns <= c.sample_width / c.patch.columns),
+          Status::usage,
+          "sample.height, sample.width: clip {} has {} x {} pixels, expected at most {} x {}: this "
+          "checkpoint has no positions for more",
+          clip.index(), height, width, c.sample_height * pixels_per_latent,
+          c.sample_width * pixels_per_latent);
 
   const std::int64_t kept = (frames - 1) / c.temporal_compression + 1;
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;

@@ -24,14 +24,16 @@ std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRe
 
 void OpenSora::check_options(const Job& job) const {
   require(!job.scheduler, Status::usage,
-          "sample.scheduler: {} is given, and this checkpoint's own is expected, which is {}",
+          "sample.scheduler: found {}, expected none: Open-Sora uses the scheduler of its "
+          "checkpoint, {}",
           job.scheduler.value_or(""), folder_.scheduler_name());
   require(!job.dynamic_guidance, Status::usage,
-          "sample.dynamic-guidance: yes is given, and Open-Sora's samplers have none");
+          "sample.dynamic-guidance: found yes, expected no: Open-Sora's samplers have no dynamic "
+          "guidance");
   const auto only_one = [](const char* option, const std::optional<int>& ranks) {
     require(ranks.value_or(1) == 1, Status::usage,
-            "{}: {} is given, and 1 is expected: the ranks that denoise one of Open-Sora's clips "
-            "divide its frames and places (parallel.ulysses says how many ranks they are)",
+            "{}: found {}, expected 1: Open-Sora's frames and positions are divided among the "
+            "ranks of a group, whose number is parallel.ulysses",
             option, ranks.value_or(1));
   };
   only_one("parallel.cfg", job.parallel.cfg);
@@ -69,8 +71,8 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const STDiTConfig& c = folder_.transformer;
   const std::int64_t pixels = folder_.vae.image.compression();
   require(request.negative_prompt.empty(), Status::usage,
-          "prompt.negative: clip {} has '{}', and none is expected: Open-Sora's guidance is "
-          "against a caption that the checkpoint holds",
+          "prompt.negative: clip {} has '{}', expected none: Open-Sora's guidance uses the null "
+          "caption of its checkpoint",
           clip.index(), request.negative_prompt);
   const auto& [height, width, frames] = clip.format.size;
   // STDiT3 fills up patches at the edges, and pixels that make no latent are not made.

@@ -1,0 +1,38 @@
+#include "help.hpp"
+
+#include <gmock/gmock.h>
+
+namespace reelmesh::app {
+namespace {
+
+using testing::HasSubstr;
+
+const std::vector<HelpSection> sections{
+    {"First", {{"--short N", "one two three"}, {"--a-name-longer-than-its-column", "four"}}},
+    {"Second", {{"--other", "five [default: six seven]"}}}};
+
+TEST(Help, AlignsDescriptionsAndWrapsThem) {
+  EXPECT_EQ(format_help(sections, {.columns = 22, .bold_titles = false}),
+            "First\n"
+            "  --short N  one two\n"
+            "             three\n"
+            "  --a-name-longer-than-its-column\n"
+            "             four\n"
+            "\n"
+            "Second\n"
+            "  --other    five\n"
+            "             [default: six seven]\n");
+}
+
+TEST(Help, FillsWideTerminals) {
+  EXPECT_THAT(format_help(sections, {.columns = 80, .bold_titles = false}),
+              HasSubstr("  --other    five [default: six seven]\n"));
+}
+
+TEST(Help, WritesTitlesInBoldOnTerminals) {
+  EXPECT_THAT(format_help(sections, {.columns = 80, .bold_titles = true}),
+              HasSubstr("\x1b[1mFirst\x1b[0m\n"));
+}
+
+}  // namespace
+}  // namespace reelmesh::app

@@ -1,0 +1,109 @@
+#include "pipeline/summary.hpp"
+
+#include <gmock/gmock.h>
+
+#include "pipeline/families/opensora.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t mib = std::int64_t{1} << 20;
+
+// Each rank needs as many MiB as its stage says.
+std::function<StageMemory(const DenoiseLayout&, int)> denoise_memory(std::int64_t size) {
+  return [size](const DenoiseLayout&, int rank) {
+    return StageMemory{.weights = (size + rank) * mib};
+  };
+}
+
+// Clips of `frames` latent frames of 8 x 8 latents, each a token, and as many frames of video.
+ClipWorkload clips_of(std::int64_t frames) {
+  ClipWorkload clip;
+  clip.denoise = {.attention = AttentionKind::joint,
+                  .latents = {frames, 8, 8},
+                  .patch = {1, 1, 1},
+                  .text_tokens = 6,
+                  .heads = 4,
+                  .head_channels = 16,
+                  .memory = denoise_memory(100)};
+  clip.decode = {
+      .latents = {frames, 8, 8},
+      .frames = frames,
+      .group_latents = frames,
+      .group_frames = frames,
+      .memory = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
+  return clip;
+}
+
+Workload workload(const std::vector<std::int64_t>& frames) {
+  Workload w;
+  w.text.layers = 4;
+  w.text.memory = [](const DeviceMap::Stage& stage) {
+    return StageMemory{.weights = (stage.last - stage.first) * 8 * mib};
+  };
+  for (const std::int64_t n : frames) w.sizes.push_back(clips_of(n));
+  return w;
+}
+
+JobPlan job_of(const std::vector<std::int64_t>& frames, int ranks, const ParallelRequest& request,
+               std::vector<std::int64_t> limits = {}) {
+  JobPlan job;
+  PlanMachine machine;
+  machine.ranks = ranks;
+  machine.memory_limits.values = std::move(limits);
+  for (const std::int64_t n : frames) {
+    job.formats.push_back({.size = {.height = 64, .width = 64, .frames = n}, .branches = 2});
+    Clip clip;
+    clip.format = job.formats.back();
+    clip.record.steps = 20;
+    job.clips.push_back(clip);
+  }
+  job.plan = make_plan(workload(frames), machine, request);
+  return job;
+}
+
+TEST(Summary, HasARowForEachStage) {
+  EXPECT_EQ(summary(job_of({3}, 4, {})),
+            "stage    ranks  divided by              largest share  largest memory\n"
+            "---------------------------------------------------------------------\n"
+            "text     0-3    layers on 4 ranks       1 of 4 layers       64.00 MiB\n"
+            "denoise  0-3    cfg 2 x ulysses 2    96 of 192 tokens      169.00 MiB\n"
+            "decode   0-3    rows 4             25 % of the pixels      169.00 MiB\n");
+}
+
+TEST(Summary, NamesGroupsFormatsAndLimits) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.replicas = 2;
+  EXPECT_EQ(summary(job_of({3, 5}, 6, request, std::vector<std::int64_t>(6, 512 * mib))),
+            "stage    clips    ranks           divided by        largest share  largest memory     "
+            "  limit\n"
+            "--------------------------------------------------------------------------------------"
+            "-------\n"
+            "text              0               whole             4 of 4 layers       88.00 MiB  "
+            "512.00 MiB\n"
+            "denoise  3x64x64  1-4 (2 groups)  cfg 2         192 of 192 tokens      157.00 MiB  "
+            "512.00 MiB\n"
+            "denoise  5x64x64  1-4 (2 groups)  cfg 2         320 of 320 tokens      157.00 MiB  "
+            "512.00 MiB\n"
+            "decode   3x64x64  5               whole       100 % of the pixels       66.00 MiB  "
+            "512.00 MiB\n"
+            "decode   5x64x64  5               whole       100 % of the pixels       66.00 MiB  "
+            "512.00 MiB\n");
+}
+
+TEST(Summary, ShowsTheFirstFormatsOnly) {
+  EXPECT_THAT(summary(job_of({1, 2, 3, 4, 5, 6}, 2, {})),
+              HasSubstr("and 2 more formats of clips\n"));
+}
+
+TEST(Summary, DescribesClips) {
+  EXPECT_EQ(describe_clips(job_of({3}, 1, {}).clips),
+            "1 clip of 3x64x64 (frames x height x width), 20 steps");
+  EXPECT_EQ(describe_clips(job_of({3, 5}, 1, {}).clips), "2 clips of several sizes, 20 steps");
+}
+
+}  // namespace
+}  // namespace reelmesh::pipeline
