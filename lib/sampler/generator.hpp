@@ -17,8 +17,7 @@ class TorchGenerator {
  public:
   explicit TorchGenerator(std::uint64_t seed);
 
-  /// Receives a chunk of the array being drawn: the global index of its first value, and the
-  /// values.
+  /// Receives a chunk of the array being drawn; begin: global index of its first value.
   using Consume = std::function<void(std::int64_t begin, std::span<const float> values)>;
 
   /// Draws torch.randn of `count` elements and passes them to `consume` in order, in chunks of a

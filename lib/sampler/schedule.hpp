@@ -49,8 +49,8 @@ class Schedule {
     return static_cast<double>(timesteps_.at(static_cast<std::size_t>(i)));
   }
 
-  double alpha_bar(std::int64_t timestep) const;  ///< -1 counts from the end, as in Python
-  /// The timestep after step `i`: its own minus a constant stride; negative after the last step.
+  double alpha_bar(std::int64_t timestep) const;  ///< timestep -1 is the last entry, as in Python
+  /// The timestep after step `i`: its own minus a constant stride; negative at the end.
   /// Not always the next entry of timesteps().
   std::int64_t target(int i) const;
   double target_alpha_bar(int i) const;

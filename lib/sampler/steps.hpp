@@ -14,11 +14,10 @@ struct DdimCoefficients {
 };
 
 struct DpmCoefficients {
-  float sample_to_clean, v_to_clean;  ///< x0 = sample_to_clean·x - v_to_clean·v
-  float clean_now = 1,
-        clean_before = 0;      ///< d = clean_now·x0 - clean_before·(x0 of the step before)
-  float sample, clean, noise;  ///< x ← sample·x - clean·d + noise·n
-  bool second_order;           ///< false in the first and the last step, where d is x0
+  float sample_to_clean, v_to_clean;      ///< x0 = sample_to_clean·x - v_to_clean·v
+  float clean_now = 1, clean_before = 0;  ///< d = clean_now·x0 - clean_before·(previous step's x0)
+  float sample, clean, noise;             ///< x ← sample·x - clean·d + noise·n
+  bool second_order;                      ///< false in the first and the last step, where d is x0
 };
 
 /// For step i of schedule.timesteps().
