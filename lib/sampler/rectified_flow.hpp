@@ -31,7 +31,7 @@ class RectifiedFlow final : public Sampler {
 
   int calls() const override { return static_cast<int>(timesteps_.size()); }
   double timestep(int i) const override { return timesteps_.at(static_cast<std::size_t>(i)); }
-  /// The timesteps that the model is called with: descending from num_timesteps, not integers.
+  /// The timesteps that the model is called with: descending from num_timesteps, floats.
   const std::vector<float>& timesteps() const { return timesteps_; }
 
   /// x: [frame, channel, row, column]. prediction: [frame, channel or 2·channel, row, column], the

@@ -26,7 +26,7 @@ struct SchedulerConfig {
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const SchedulerConfig& config);
 
-/// ᾱ for each training timestep (cumulative products of 1 − β, with SNR shift and rescaling), in
+/// ᾱ for each training timestep (cumulative products of 1 − beta, with SNR shift and rescaling), in
 /// float64 as in the reference. Throws Error(data) as check().
 std::vector<double> alpha_bar_table(const SchedulerConfig& config);
 
@@ -50,8 +50,8 @@ class Schedule {
   }
 
   double alpha_bar(std::int64_t timestep) const;  ///< timestep -1 is the last entry, as in Python
-  /// The timestep after step `i`: its own minus a constant stride; negative at the end.
-  /// Not always the next entry of timesteps().
+  /// The timestep after step `i`: its own minus a constant stride; negative at the end. Not always
+  /// the next entry of timesteps().
   std::int64_t target(int i) const;
   double target_alpha_bar(int i) const;
 

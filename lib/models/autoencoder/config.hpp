@@ -28,9 +28,9 @@ struct TemporalAutoencoderConfig {
   std::int64_t filters = 128;
   std::int64_t residuals = 4;  ///< residual blocks of each level
   std::vector<std::int64_t> multipliers{1, 2, 2, 4};
-  std::vector<bool> doubles_frames{false, true, true};  ///< decoding level i + 1 to level i
+  std::vector<bool> doubles_frames{false, true, true};  ///< when decoding level i + 1 → level i
   std::int64_t groups = 32;
-  std::int64_t micro_frames = 17;  ///< frames of video that are encoded together
+  std::int64_t micro_frames = 17;  ///< frames of video that are encoded or decoded together
   std::string prefix = "temporal_vae.";
 
   /// Frames of video per frame of latents.

@@ -12,8 +12,8 @@ class TemporalDecoder {
   TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config, DType dtype);
 
   /// latents: this rank's part of one group, [latent frame, row, column, channel] of the decoder's
-  /// type → [frame, row, column, channel]: the last `frames` of the compression() · latent frames
-  /// decoded ones.
+  /// type. They decode to compression() times as many frames. → the last `frames` of these, [frame,
+  /// row, column, channel].
   Tensor operator()(const ImagePart& part, const Tensor& latents, std::int64_t frames) const;
 
   std::int64_t bytes() const;

@@ -1,7 +1,7 @@
 #pragma once
 // The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX). Images
 // are cut into rectangles over the ranks of a group: convolutions exchange halos, and group norms
-// add exact sums over the ranks.
+// use exact sums over all ranks.
 #include <functional>
 
 #include "models/cogvideox/config.hpp"

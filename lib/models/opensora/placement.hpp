@@ -57,7 +57,7 @@ class STDiTPlacement {
   STDiTClip clip_;
   std::int64_t clips_;
   ops::Patch patch_;
-  /// Extents [frame, position] of this rank's box of a clip, with either axis cut.
+  /// Extents [frame, position] of this rank's box of a clip, in each of the two cuts.
   Shape in_frames_, in_positions_;
   Shape in_heads_;         ///< [frame, position, head] if ranks share frames
   std::int64_t heads_;     ///< on all ranks together
