@@ -6,8 +6,8 @@
 namespace reelmesh {
 namespace {
 
-// Everything below is inlined into one function an instruction set, so that a fused multiply-add
-// is one instruction where there is one and an (exact, slow) library call where there is none.
+// Everything below is inlined into one function per instruction set: a fused multiply-add becomes
+// one instruction if the set has it, otherwise an (exact, slow) library call.
 #define REELMESH_INLINE [[gnu::always_inline]] inline
 
 constexpr std::int64_t half = 8;
@@ -19,8 +19,8 @@ REELMESH_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, 
 
 /// Natural logarithm for normal x > 0 (Cephes logf).
 REELMESH_INLINE float log_positive(float x) {
-  // x = m·2^e with m in [√½, √2); integers, because a branch would keep the loop from being
-  // vectorised. m - 1 is exact.
+  // x = m·2^e with m in [√½, √2), by integer arithmetic, because a branch would prevent
+  // vectorisation of the loop. m - 1 is exact.
   constexpr std::uint32_t root_half = 0x3f3504f3;
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::int32_t exponent = static_cast<std::int32_t>(bits - root_half) >> 23;
@@ -69,7 +69,7 @@ REELMESH_INLINE void sine_cosine(float x, float& sine, float& cosine) {
 }
 
 REELMESH_INLINE void transform(float* values, std::int64_t blocks) {
-  float square[pairs];  // of the radius
+  float square[pairs];  // of each radius
   float sine[pairs];
   float cosine[pairs];
   for (std::int64_t b = 0; b < blocks; ++b) {
@@ -82,7 +82,7 @@ REELMESH_INLINE void transform(float* values, std::int64_t blocks) {
     square[i] = -2.0F * log_positive(square[i]);
     sine_cosine(sine[i], sine[i], cosine[i]);
   }
-  // The root on its own: it may report errors, which keeps its loop from being vectorised.
+  // The square root has its own loop: it may set errno, which prevents vectorisation.
   for (std::int64_t b = 0; b < blocks; ++b) {
     for (std::int64_t j = 0; j < half; ++j) {
       const float radius = std::sqrt(square[b * half + j]);

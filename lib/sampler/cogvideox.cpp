@@ -41,7 +41,7 @@ void DpmSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Te
   expect(history.size() == 1, "step {} of DPM with {} tensors of the step before", i,
          history.size());
   Tensor noise = Tensor::empty(x.shape(), DType::float32);
-  for (int n = 0; n < draws(i); ++n) draw(noise.span<float>());  // the last one counts
+  for (int n = 0; n < draws(i); ++n) draw(noise.span<float>());  // only the last draw is used
   dpm_step(dpm_coefficients(schedule_, i), prediction, noise.on(x.device()), history.front(), x);
 }
 

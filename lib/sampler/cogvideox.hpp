@@ -1,5 +1,5 @@
 #pragma once
-// CogVideoX's samplers, as diffusers has them.
+// CogVideoX's samplers, as in diffusers.
 #include <memory>
 #include <string_view>
 
@@ -9,7 +9,7 @@
 namespace reelmesh {
 
 enum class SamplerKind {
-  ddim,  ///< CogVideoXDDIMScheduler: without noise
+  ddim,  ///< CogVideoXDDIMScheduler: deterministic
   dpm,   ///< CogVideoXDPMScheduler: stochastic DPM-Solver++ (2M)
 };
 
@@ -33,8 +33,8 @@ class DdimSampler final : public Sampler {
   Schedule schedule_;
 };
 
-/// Keeps the clean latents that the last step predicted. Draws noise once on the first and the last
-/// step and twice on all others, where the reference draws one and throws it away.
+/// Keeps the clean latents (x0) predicted in the previous step. Draws noise once in the first and
+/// the last step and twice in all others, because the reference discards its first draw there.
 class DpmSampler final : public Sampler {
  public:
   explicit DpmSampler(Schedule schedule) : schedule_(std::move(schedule)) {}

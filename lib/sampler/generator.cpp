@@ -13,15 +13,15 @@ namespace reelmesh {
 namespace {
 
 constexpr std::int64_t block = 16;      // values that PyTorch transforms together
-constexpr std::int64_t stretch = 2048;  // values at a time; stays in the first-level cache
+constexpr std::int64_t stretch = 2048;  // values per chunk; fits in the L1 cache
 
 std::uint32_t twisted(std::uint32_t high, std::uint32_t low) {
   const std::uint32_t y = (high & 0x80000000U) | (low & 0x7fffffffU);
   return (y >> 1) ^ ((0U - (low & 1U)) & 0x9908b0dfU);
 }
 
-/// Walks the rows of a box in the order of their global indices and copies what a stretch of the
-/// global array holds of them.
+/// Copies the rows of a box from consecutive chunks of the global array, in the order of their
+/// global indices.
 class BoxWriter {
  public:
   BoxWriter(const Shape& global, const Shape& offset, const Shape& extent, float* out)
@@ -39,7 +39,7 @@ class BoxWriter {
       const std::int64_t from = std::max(begin, row_);
       const std::int64_t to = std::min(end, row_ + width_);
       if (from < to) std::copy_n(values.data() + (from - begin), to - from, out_ + (from - row_));
-      if (row_ + width_ > end) return;  // the rest of the row is in the next stretch
+      if (row_ + width_ > end) return;  // the rest of the row is in the next chunk
       out_ += width_;
       --rows_left_;
       next_row();
@@ -115,7 +115,7 @@ void TorchGenerator::uniform(std::span<float> values) {
     if (used_ == state_size) refill();
     const std::size_t n = std::min(values.size(), state_size - used_);
     for (std::size_t i = 0; i < n; ++i) {
-      // Signed, because processors convert signed words faster; 24 bits fit either way.
+      // Signed, because signed integers convert to float faster; 24 bits fit in both.
       const auto low = static_cast<std::int32_t>(words_[used_ + i] & 0xffffffU);
       values[i] = static_cast<float>(low) * 0x1p-24F;
     }
@@ -159,7 +159,7 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   }
   const std::int64_t rest = count % block;
   const std::int64_t whole = count - rest;
-  const std::int64_t keep = rest == 0 ? count : count - block;  // what lies behind is drawn anew
+  const std::int64_t keep = rest == 0 ? count : count - block;  // later values are drawn again
   for (std::int64_t begin = 0; begin < whole; begin += stretch) {
     const std::int64_t size = std::min(stretch, whole - begin);
     uniform(std::span(buffer).first(static_cast<std::size_t>(size)));

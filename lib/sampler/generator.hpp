@@ -17,47 +17,47 @@ class TorchGenerator {
  public:
   explicit TorchGenerator(std::uint64_t seed);
 
-  /// Takes a stretch of the array being drawn: the global index of its first value, and the values.
+  /// Receives a chunk of the array being drawn; begin: global index of its first value.
   using Consume = std::function<void(std::int64_t begin, std::span<const float> values)>;
 
-  /// Draws torch.randn of `count` elements and hands it on in order, in stretches of a few KiB that
-  /// cover each index once. The generator ends in the state in which PyTorch's ends.
+  /// Draws torch.randn of `count` elements and passes them to `consume` in order, in chunks of a
+  /// few KiB that cover each index once. The generator's final state is that of PyTorch's.
   ///
-  /// Rules of PyTorch: fewer than 16 values are drawn singly in double precision, in pairs whose
-  /// second value waits for the next such call; otherwise the values come in blocks of 16, and
-  /// where count is not a multiple of 16, the last 16 are drawn anew at the end.
+  /// PyTorch's rules: fewer than 16 values are drawn one by one in double precision, in pairs; an
+  /// unused second value of a pair is kept for the next such call. Otherwise values are drawn in
+  /// blocks of 16; if count is not a multiple of 16, the last 16 are then drawn again.
   void randn(std::int64_t count, const Consume& consume);
 
-  /// The state as text, from which restored() goes on with the same numbers.
+  /// The state as text; restored() continues with the same random numbers.
   std::string saved() const;
-  /// Throws Error(data) for what saved() did not write.
+  /// Throws Error(data) if the text is not a valid state as written by saved().
   static TorchGenerator restored(const std::string& saved);
 
  private:
   std::uint32_t next();
-  double next_uniform_double();           ///< 53 bits
+  double next_uniform_double();           ///< in [0, 1), 53 random bits
   float next_normal();                    ///< the rule for fewer than 16 values
-  void uniform(std::span<float> values);  ///< 24 bits each
+  void uniform(std::span<float> values);  ///< in [0, 1), 24 random bits each
   void skip(std::int64_t count);          ///< count < 16
   void refill();
   void temper();  ///< words_ from state_
 
   static constexpr std::size_t state_size = 624;
   std::array<std::uint32_t, state_size> state_;
-  std::array<std::uint32_t, state_size> words_;  ///< tempered output of the present state
+  std::array<std::uint32_t, state_size> words_;  ///< tempered output of the current state
   std::size_t used_ = state_size;
-  std::optional<double> waiting_;  ///< second half of a pair
+  std::optional<double> waiting_;  ///< unused second value of a pair
 };
 
 /// Draws torch.randn of shape `global` and keeps the box at `offset` with `extent`, row-major in
-/// `out` (numel(extent) floats). Ranks that hold different boxes and the same seed so hold parts of
-/// the same array. An empty box draws, too.
+/// `out` (numel(extent) floats). Ranks with different boxes and the same seed get parts of the same
+/// array. An empty box advances the generator, too.
 void fill_noise(TorchGenerator& generator, const Shape& global, const Shape& offset,
                 const Shape& extent, float* out);
 
-/// The same for a latent [frame, channel, row, column] whose noise is drawn in Open-Sora's order,
+/// The same for latents [frame, channel, row, column] with noise drawn in Open-Sora's order,
 /// torch.randn of [copies, channel, frame, row, column]. Keeps the box of the first copy, in the
-/// order of the latent; the others are drawn and thrown away.
+/// order of the latents; the other copies are drawn and discarded.
 void fill_noise_by_channel(TorchGenerator& generator, const Shape& global, const Shape& offset,
                            const Shape& extent, std::int64_t copies, float* out);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t max_timesteps = 1'000'000;
 
-/// ᾱ of the training's timesteps; betas as numpy.linspace spaces them.
+/// ᾱ of all training timesteps; betas are spaced as by numpy.linspace.
 std::vector<double> alpha_bar_table(const IddpmConfig& config) {
   std::vector<double> table;
   const auto last = static_cast<double>(config.num_train_timesteps - 1);
@@ -65,8 +65,8 @@ Iddpm::Iddpm(const IddpmConfig& config, int steps) {
   const std::vector<double> training = alpha_bar_table(config);
   const std::vector<std::int64_t> indices = spaced(config.num_train_timesteps, steps);
 
-  // The chosen timesteps are a diffusion of their own: its betas follow from the ratios of ᾱ, and
-  // all other tables from those betas.
+  // The chosen timesteps form a shorter diffusion process: its betas follow from ratios of ᾱ, and
+  // all other tables from these betas.
   const auto count = indices.size();
   std::vector<double> beta(count), alpha_bar(count), log_variance(count);
   double before = 1.0, product = 1.0;
@@ -79,7 +79,7 @@ Iddpm::Iddpm(const IddpmConfig& config, int steps) {
     alpha_bar[k] = product;
     log_variance[k] = std::log(beta[k] * (1.0 - last) / (1.0 - product));
   }
-  log_variance[0] = log_variance[1];  // its own variance is 0
+  log_variance[0] = log_variance[1];  // the posterior variance of the last step is 0
   for (std::size_t k = count; k-- > 0;) {
     const double last = k == 0 ? 1.0 : alpha_bar[k - 1], now = alpha_bar[k];
     timesteps_.push_back(indices[k]);

@@ -1,5 +1,5 @@
 #pragma once
-// The sampler of Open-Sora 1.0: ancestral diffusion over spaced timesteps with a learned variance
+// The sampler of Open-Sora 1.0: ancestral sampling over spaced timesteps with a learned variance
 // (Nichol & Dhariwal 2021). Source of the rules: IDDPM of Open-Sora 1.0, which takes them from
 // OpenAI's guided-diffusion and DiT. Tables are float64 and rounded to float32 when used.
 #include <cstdint>
@@ -14,16 +14,17 @@ namespace reelmesh {
 struct IddpmConfig {
   std::int64_t num_sampling_steps = 1000;
   double cfg_scale = 4.0;
-  /// Channels that guidance acts on; the others, and the variance, stay those of the prompt.
+  /// Guidance acts on this many first channels; the others and the variance are those predicted for
+  /// the prompt.
   std::int64_t guided_channels = 3;
   std::int64_t num_train_timesteps = 1000;
-  double beta_start = 1e-4, beta_end = 0.02;  ///< linear between
+  double beta_start = 1e-4, beta_end = 0.02;  ///< linear schedule
 };
 
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const IddpmConfig& config);
 
-/// Factors of one step, worked out in float64 and rounded to float32.
+/// Factors of one step, computed in float64 and rounded to float32.
 struct IddpmCoefficients {
   float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
   float clean, sample;                    ///< mean = clean·x0 + sample·x
@@ -40,13 +41,13 @@ class Iddpm final : public Sampler {
   double timestep(int i) const override {
     return static_cast<double>(timesteps_.at(static_cast<std::size_t>(i)));
   }
-  /// What the model is called with: indices of the training's timesteps, descending.
+  /// The training timesteps that the model is called with, descending.
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
 
-  /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column], guided noise
-  /// and where the variance lies between its bounds (−1…1). Draws once, also on the last step,
-  /// where the noise is thrown away. The bits on devices are those of the host, except where its
-  /// library's exp does not give the nearest float32. Keeps nothing between steps.
+  /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column]: guided noise,
+  /// then the log variance's place between its bounds (−1…1). Draws noise once per step; in the
+  /// last step it is discarded. Devices give the bits of the host, except where the host's exp is
+  /// not correctly rounded. Keeps nothing between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
 

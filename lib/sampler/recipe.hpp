@@ -7,7 +7,7 @@
 
 namespace reelmesh {
 
-/// How a clip is sampled: what differs between pipelines beside the model itself.
+/// How a clip is sampled: what differs between pipelines in addition to the model.
 struct SamplingRecipe {
   std::shared_ptr<const Sampler> sampler;
   Guidance guidance;

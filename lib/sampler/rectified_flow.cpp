@@ -9,8 +9,8 @@
 namespace reelmesh {
 namespace {
 
-/// How far timesteps are shifted: the square root of pixels in units of 512 × 512, times that of
-/// latent frames, of which 17 frames make 5 and a single frame makes 1.
+/// By how much timesteps are shifted: √(pixels / 512²)·√(latent frames), where every full 17 frames
+/// count as 5 latent frames and a single frame as 1.
 float shift_ratio(const VideoSize& size) {
   constexpr float base = 512 * 512;
   const auto pixels = static_cast<float>(size.height * size.width);

@@ -1,7 +1,7 @@
 #pragma once
-// The sampler of Open-Sora 1.2: straight lines from noise to data (rectified flow; Liu et al.
-// 2022), with timesteps that are shifted towards the noise for larger videos (Esser et al. 2024).
-// Source of the rules: RFLOW and timestep_transform of Open-Sora 1.2, in float32.
+// The sampler of Open-Sora 1.2: Euler steps of a rectified flow (Liu et al. 2022), with timesteps
+// that are shifted towards the noise for larger videos (Esser et al. 2024). Source of the rules:
+// RFLOW and timestep_transform of Open-Sora 1.2, in float32.
 #include <cstdint>
 #include <vector>
 
@@ -16,7 +16,7 @@ struct RectifiedFlowConfig {
   std::int64_t num_sampling_steps = 10;
   double cfg_scale = 4.0;
   std::int64_t num_timesteps = 1000;
-  bool use_discrete_timesteps = false;  ///< rounded before they are shifted
+  bool use_discrete_timesteps = false;  ///< rounded before the shift
   bool use_timestep_transform = false;
 };
 
@@ -25,23 +25,24 @@ void check(const RectifiedFlowConfig& config);
 
 class RectifiedFlow final : public Sampler {
  public:
-  /// Throws Error(data) as check(), Error(usage) unless 1 ≤ steps ≤ num_timesteps.
+  /// Throws Error(data) as check(), Error(usage) unless 1 ≤ steps ≤ num_timesteps, or if shifted
+  /// timesteps are used for 2 to 16 frames.
   RectifiedFlow(const RectifiedFlowConfig& config, int steps, const VideoSize& size);
 
   int calls() const override { return static_cast<int>(timesteps_.size()); }
   double timestep(int i) const override { return timesteps_.at(static_cast<std::size_t>(i)); }
-  /// What the model is called with: num_timesteps and less, not integers.
+  /// The timesteps that the model is called with: descending from num_timesteps, floats.
   const std::vector<float>& timesteps() const { return timesteps_; }
 
   /// x: [frame, channel, row, column]. prediction: [frame, channel or 2·channel, row, column], the
-  /// guided velocity; channels behind those of x are not read. Draws no noise and keeps nothing
+  /// guided velocity; channels after those of x are ignored. Draws no noise and keeps nothing
   /// between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
 
  private:
   std::vector<float> timesteps_;
-  std::vector<float> strides_;  ///< of each step
+  std::vector<float> strides_;  ///< size of each step, in units of num_timesteps
 };
 
 }  // namespace reelmesh

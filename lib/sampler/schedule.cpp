@@ -23,7 +23,8 @@ std::vector<double> linspace(double start, double end, std::int64_t count) {
   return values;
 }
 
-/// Scales √ᾱ so that its last value is 0 and its first stays (arXiv:2305.08891, algorithm 1).
+/// Shifts and scales √ᾱ so that the last value is 0 and the first is kept (arXiv:2305.08891,
+/// algorithm 1).
 void rescale_to_zero_snr(std::vector<double>& alpha_bar) {
   const double first = std::sqrt(alpha_bar.front());
   const double last = std::sqrt(alpha_bar.back());
@@ -34,8 +35,8 @@ void rescale_to_zero_snr(std::vector<double>& alpha_bar) {
   }
 }
 
-/// numpy.arange(count, 0, -count / steps) rounded half to even, less one. The length follows from a
-/// quotient in floating point, and the stride from the difference of the first two values.
+/// numpy.arange(count, 0, -count / steps) rounded half to even, minus one. As in numpy, the length
+/// is a floating-point quotient, and the stride is the difference of the first two values.
 std::vector<std::int64_t> trailing(double count, int steps) {
   const double stride = count / steps;
   const auto length = static_cast<std::int64_t>(std::ceil(-count / -stride));

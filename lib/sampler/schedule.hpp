@@ -12,45 +12,46 @@ namespace reelmesh {
 struct SchedulerConfig {
   double beta_start = 0.00085;
   double beta_end = 0.012;
-  std::string beta_schedule = "scaled_linear";  ///< no other
+  std::string beta_schedule = "scaled_linear";  ///< the only one supported
   bool has_trained_betas = false;               ///< trained_betas is not null; must be false
   std::int64_t num_train_timesteps = 1000;
-  std::string prediction_type = "v_prediction";  ///< no other
+  std::string prediction_type = "v_prediction";  ///< the only one supported
   bool rescale_betas_zero_snr = true;
   double snr_shift_scale = 3.0;
   bool set_alpha_to_one = true;
-  std::int64_t steps_offset = 0;              ///< used by "leading" alone
+  std::int64_t steps_offset = 0;              ///< only used by "leading"
   std::string timestep_spacing = "trailing";  ///< or "leading", "linspace"
 };
 
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const SchedulerConfig& config);
 
-/// ᾱ for each training timestep: the part of the signal that is left, in float64 as in the
-/// reference. Throws Error(data) as check().
+/// ᾱ for each training timestep (cumulative products of 1 − beta, with SNR shift and rescaling), in
+/// float64 as in the reference. Throws Error(data) as check().
 std::vector<double> alpha_bar_table(const SchedulerConfig& config);
 
-/// The timesteps of `steps` steps, descending. With trailing spacing some numbers of steps (61,
-/// 103, 121, …) have one timestep more, -1, which the reference really calls the model with. Throws
+/// The timesteps of `steps` steps, descending. With trailing spacing, some numbers of steps (61,
+/// 103, 121, …) have one more timestep, -1; the reference does call the model with it. Throws
 /// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps, Error(data) as check().
 std::vector<std::int64_t> inference_timesteps(const SchedulerConfig& config, int steps);
 
-/// All that the steps of one sampling run need to know of noise levels.
+/// The timesteps and noise levels of one sampling run.
 class Schedule {
  public:
   /// Throws Error(usage) and Error(data) as the functions above.
   Schedule(const SchedulerConfig& config, int steps);
 
-  int steps() const { return steps_; }  ///< as asked for; enters dynamic guidance
-  /// The model is called once for each; may be one longer than steps().
+  int steps() const { return steps_; }  ///< as requested; used in dynamic guidance
+  /// One call of the model for each; may have one more entry than steps().
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
   int calls() const { return static_cast<int>(timesteps_.size()); }
   double timestep(int i) const {
     return static_cast<double>(timesteps_.at(static_cast<std::size_t>(i)));
   }
 
-  double alpha_bar(std::int64_t timestep) const;  ///< -1 counts from the end, as in Python
-  /// The timestep that step `i` leads to, negative at the end. Not the next entry of timesteps().
+  double alpha_bar(std::int64_t timestep) const;  ///< timestep -1 is the last entry, as in Python
+  /// The timestep after step `i`: its own minus a constant stride; negative at the end. Not always
+  /// the next entry of timesteps().
   std::int64_t target(int i) const;
   double target_alpha_bar(int i) const;
 

@@ -1,5 +1,6 @@
 #pragma once
-// One number of a sampler's step, for the host and for kernels. Each line is rounded to float32.
+// A sampler's step for one element, for the host and for kernels. Each operation is rounded to
+// float32 (no fused multiply-adds).
 #include "base/host_device.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/steps.hpp"
@@ -15,7 +16,7 @@ REELMESH_HOST_DEVICE inline float ddim_next(const DdimCoefficients& c, float v, 
   return c.sample * x + c.clean * clean;
 }
 
-/// clean: x0 of the last step, replaced by that of this one.
+/// clean: x0 of the previous step, replaced by that of this step.
 REELMESH_HOST_DEVICE inline float dpm_next(const DpmCoefficients& c, float v, float noise,
                                            float& clean, float x) {
   const float now = c.sample_to_clean * x - c.v_to_clean * v;
@@ -29,7 +30,7 @@ REELMESH_HOST_DEVICE inline float iddpm_mean(const IddpmCoefficients& c, float e
   return c.clean * clean + c.sample * x;
 }
 
-/// between: −1…1.
+/// between: place between the bounds, −1 (minimum) to 1 (maximum).
 REELMESH_HOST_DEVICE inline float iddpm_log_variance(const IddpmCoefficients& c, float between) {
   const float part = (between + 1.0F) / 2.0F;
   return part * c.max_log_variance + (1.0F - part) * c.min_log_variance;

@@ -9,7 +9,7 @@
 namespace reelmesh {
 namespace {
 
-/// Half the logarithm of the signal-to-noise ratio; -∞ and ∞ at its ends.
+/// Half the logarithm of the signal-to-noise ratio; -∞ for ᾱ = 0 and ∞ for ᾱ = 1.
 double lambda(double alpha_bar) { return std::log(std::sqrt(alpha_bar / (1.0 - alpha_bar))); }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 namespace reelmesh {
 
-/// Of a video, in pixels.
+/// Size of a video; height and width in pixels.
 struct VideoSize {
   std::int64_t height = 0, width = 0, frames = 0;
   friend bool operator==(const VideoSize&, const VideoSize&) = default;

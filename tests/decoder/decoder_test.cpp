@@ -1,5 +1,5 @@
-// Properties of the decoder on groups of 1 to 8 ranks: random clips, cut at random into rectangles
-// of which some are empty, decode to the bits of one rank.
+// The decoder on groups of 1 to 8 ranks: random clips, cut into random rectangles (some empty), are
+// decoded to the bits of one rank.
 #include "models/cogvideox/decoder.hpp"
 
 #include "models/decode_layouts.hpp"
@@ -15,7 +15,7 @@ using reelmesh::test::random_tensor;
 using reelmesh::test::Reference;
 using reelmesh::test::same_bits;
 
-// pixels: [row, column] of latents.
+// pixels: layout of the latents' [row, column].
 Tensor decoded(const CogVideoXDecoder& decoder, const Tensor& latents, const Layout& pixels,
                const comm::Group& group) {
   const Layout all = Layout::replicated(latents.shape(), group.size());

@@ -1,5 +1,5 @@
 #pragma once
-// Attention of many ranks compared with that of one, on the host or on a device.
+// Compares attention on many ranks with attention on one, on the host or on a device.
 #include <gtest/gtest.h>
 
 #include "base/trace.hpp"
@@ -27,7 +27,7 @@ inline std::string to_string(const AttendCase& c) {
   return text;
 }
 
-// Part `part` of qkv [token, batch, 3, head, channel] for the tokens of this rank, or of all.
+// `parts` parts of qkv [token, batch, 3, head, channel] from `part` on, for the tokens of a rank.
 inline Tensor part_of(const Tensor& qkv, const std::vector<Layout>& segments, int rank,
                       std::int64_t part, std::int64_t parts) {
   const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
@@ -53,7 +53,7 @@ inline Tensor part_of(const Tensor& qkv, const std::vector<Layout>& segments, in
   return out;
 }
 
-/// What this rank has, and what it must have.
+/// Checks that attention gives the bits of one rank, and that this rank sends what mesh() predicts.
 inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& world,
                          Device device = {}) {
   const auto [batch, heads, channels, ring] = c.geometry;
@@ -71,7 +71,7 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
   EXPECT_EQ(trace::recorder().bytes_sent - before,
             attend.mesh().sent_elements(world.rank()) * size_of(c.dtype))
       << to_string(c);
-  // One rank alone, of which this rank's tokens are cut out.
+  // The result of one rank, from which this rank's tokens are cut out.
   const Tensor one = ops::attention(qkv.on(device), 0.3F, {}, c.numerics).on({});
   Tensor thrice = Tensor::empty(qkv.shape(), qkv.dtype());
   for (std::int64_t i = 0; i < all * batch * 3; ++i) {

@@ -1,4 +1,4 @@
-// Attention over every mesh of the ranks has the bits of one rank.
+// Attention on every mesh gives the bits of one rank.
 #include "mesh/attend_case.hpp"
 #include "support/ranks.hpp"
 
@@ -24,7 +24,7 @@ TEST(Attend, AnyMeshAndAnyCutsGiveTheBitsOfOneRank) {
   }
 }
 
-// More keys than one part, with a rest; parts cross boxes and the border of the segments.
+// More keys than fit in one part, with a remainder; parts cross boundaries of boxes and segments.
 TEST(Attend, KeysInManyParts) {
   const int ranks = test::world().size();
   for (unsigned seed = 100; seed < 102; ++seed) {

@@ -1,5 +1,5 @@
-// The denoising loop with CogVideoX's transformer: any mesh and any cuts have the bits of one rank,
-// for clips alone and in batches, and with a state that was saved on other ranks.
+// The denoising loop with CogVideoX's transformer: any mesh and any cuts give the bits of one rank,
+// for single clips and batches, also after restoring a state saved on other ranks.
 #include "pipeline/denoise.hpp"
 
 #include "base/trace.hpp"
@@ -49,7 +49,7 @@ DenoiseLayout planned_layout(const DenoiseWorkload& workload, int ranks) {
   return choose_layout(workload, {}, Shard::automatic, ranks).layout;
 }
 
-// Another one than the plan would take.
+// A random layout, which the plan would usually not choose.
 DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
   DenoiseLayout layout;
   layout.mesh.cfg = w.branches == 2 && ranks % 2 == 0 ? int(dice.roll(1, 2)) : 1;
@@ -65,7 +65,7 @@ DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
   return layout;
 }
 
-// This rank's part of embeddings at random, which follow from the clip's seed.
+// This rank's part of random text embeddings, which depend only on the clip's seed.
 std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group& group,
                                           const DenoiseLayout& layout,
                                           const CogVideoXTransformer& transformer) {
@@ -80,7 +80,8 @@ std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group&
   return all;
 }
 
-// Latents of each clip as one array on every rank. The halves of cfg 2 must agree.
+// Whole latents of each clip, on every rank. Checks that all ranks agree, and so both halves of
+// cfg 2.
 std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& group,
                              const DenoiseLayout& layout) {
   std::vector<Tensor> all;
@@ -148,7 +149,7 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
   }
 }
 
-// After every step the states are saved, and another number of ranks in another layout goes on.
+// Saves the states after every step and continues on another number of ranks with another layout.
 TEST_P(Kinds, StatesGoOnOnOtherRanks) {
   const Reference reference(GetParam());
   const CogVideoXConfig& config = reference.transformer;
@@ -176,7 +177,7 @@ TEST_P(Kinds, StatesGoOnOnOtherRanks) {
         denoising.step();
         saved = denoising.save();
       }
-      // What the first rank has of it goes to all, as through a file.
+      // Copies the first rank's state to all ranks, as a file would.
       saved.resize(batch.size());
       for (SavedState& state : saved) {
         state.step = step + 1;

@@ -10,7 +10,7 @@ namespace reelmesh::test {
 class Dice {
  public:
   explicit Dice(unsigned seed) : random_(seed) {}
-  /// From `least` to `most`, both possible.
+  /// From `least` to `most`, inclusive.
   std::int64_t roll(std::int64_t least, std::int64_t most) {
     return least + std::int64_t(random_() % std::uint64_t(most - least + 1));
   }
@@ -35,7 +35,7 @@ inline std::vector<int> divisors(int n) {
   return found;
 }
 
-/// Boxes cut in two at random again and again, some of them empty, given to ranks in random order.
+/// Splits random boxes in two until there is one per rank (some may be empty), in random order.
 inline Layout random_partition(Dice& dice, const Shape& global, int ranks) {
   std::vector<Box> boxes{whole_box(global)};
   while (int(boxes.size()) < ranks) {

@@ -1,5 +1,5 @@
-// Open-Sora's autoencoders against Open-Sora's own code (tests/data/opensora, see its README), and
-// the same bits on every layout.
+// Compares Open-Sora's autoencoders with Open-Sora's own code (tests/data/opensora, see its
+// README), and checks that all layouts give the same bits.
 #include <gmock/gmock.h>
 
 #include "layout/relayout.hpp"
@@ -25,7 +25,7 @@ struct Reference {
         results(Checkpoint::open(folder, "reference")),
         config(OpenSoraVaeConfig::read(Config::read(folder / "vae" / "config.json"))) {}
   Checkpoint weights() const { return Checkpoint::open(folder / "vae", "diffusion_pytorch_model"); }
-  /// A result as float32, with its own shape.
+  /// A stored result as float32, in its stored shape.
   Tensor get(const std::string& name) const {
     return results.load(name, results.tensors().at(name).shape, DType::float32);
   }
@@ -70,12 +70,12 @@ Tensor gathered(const Sharded& x) {
   return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
 }
 
-// This rank's part of latents [frame, channel, row, column] as the decoder takes them.
+// This rank's part of latents [frame, channel, row, column], distributed as the decoder expects.
 Sharded placed(const Tensor& latents, const DecodeLayout& layout) {
   return spread(latents, layout.latents.with_axis(1, latents.shape(1)));
 }
 
-// What a rank by itself makes of them.
+// The video that a single rank decodes from the latents.
 Tensor decoded_alone(const OpenSoraDecoder& decoder, const Tensor& latents,
                      const OpenSoraVaeConfig& config, std::int64_t frames) {
   const auto world = test::world();
@@ -101,7 +101,7 @@ TEST_P(AutoencoderKinds, CheckpointsHoldWhatTheConfigurationAsksFor) {
   const Difference difference = weights.compare(open_sora_vae_tensors(reference.config));
   EXPECT_THAT(difference.unexpected, testing::IsEmpty());
   EXPECT_TRUE(difference.wrong_shapes.empty());
-  // Of release 1.2 only the decoders' tensors are in the data.
+  // For release 1.2, the test data contain only the decoders' tensors.
   for (const std::string& name : difference.missing) {
     EXPECT_TRUE(reference.config.temporal && (name.find("encoder.") != std::string::npos ||
                                               name.find(".quant_conv.") != std::string::npos))
@@ -119,7 +119,7 @@ TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
   EXPECT_LT(relative_error(channels_first(video, {0, 1}), reference.get("vae.decoded")), 2e-5);
 }
 
-// Two images, so that with three or more ranks some share one and some do not.
+// Two images, so that with three or more ranks some ranks share an image.
 TEST(ImagePart, TakesStatisticsOfItsOwnImagesOnly) {
   const auto world = test::world();
   const Layout images = opensora_decode_layout({}, {2, 4, 6, 3}, 2, world.size()).images;
@@ -141,7 +141,7 @@ TEST(ImagePart, TakesStatisticsOfItsOwnImagesOnly) {
 TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
   const Reference reference("v1_2");
   const TemporalDecoder decoder(reference.weights(), *reference.config.temporal, DType::float32);
-  // [latent frame, row, column, channel] of [channel, latent frame, row, column]
+  // [channel, latent frame, row, column] → [latent frame, row, column, channel]
   const Tensor latents = reference.get("temporal.latents");
   const std::int64_t all = latents.numel() / latents.shape(0);
   Tensor x = Tensor::empty({5, 3, 5, 4}, DType::float32);
@@ -182,7 +182,7 @@ TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
   }
 }
 
-// Root of the mean square of a − b, relative to the largest |b|.
+// Root mean square of a − b, relative to the largest |b|.
 double rms_error(const Tensor& a, const Tensor& b) {
   double sum = 0, largest = 0;
   for (std::int64_t i = 0; i < b.numel(); ++i) {
@@ -209,7 +209,7 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
             1.5 * errors.at(GetParam()).at("vae").at("rms").get<double>());
 }
 
-// The whole clip as bytes: Open-Sora rounds halves up, we to even.
+// The whole clip as bytes. Open-Sora rounds halves up, reelmesh to even: they may differ by one.
 TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
   const Reference reference(GetParam());
   const int ranks = test::world().size();
@@ -250,7 +250,7 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
   const int ranks = test::world().size();
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
-    // One image (rows are cut), fewer and more items than ranks, and a group that is not whole.
+    // One image (rows are cut), fewer and more items than ranks, and an incomplete group of frames.
     for (const std::int64_t frames : reference.config.temporal
                                          ? std::vector<std::int64_t>{1, 17, 26, 51}
                                          : std::vector<std::int64_t>{1, 2, 3, 5}) {
@@ -265,7 +265,7 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
   }
 }
 
-// Parts in proportion to random weights, some of them so small that they have nothing.
+// Parts in proportion to random rank weights; some are so small that the part is empty.
 TEST_P(AutoencoderKinds, RanksOfAnyWeightsGiveTheBitsOfOne) {
   const Reference reference(GetParam());
   const int ranks = test::world().size();

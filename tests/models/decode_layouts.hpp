@@ -1,5 +1,5 @@
 #pragma once
-// How the families' decoders lie over ranks, as the pipeline asks the plan for it.
+// Decoding layouts of the model families, planned as in the pipeline.
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
 #include "plan/decode.hpp"

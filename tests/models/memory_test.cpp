@@ -1,4 +1,4 @@
-// What layers are said to hold, against what they hold.
+// Compares memory estimates with the memory that layers use.
 #include "models/autoencoder/memory.hpp"
 #include "models/autoencoder/decoder.hpp"
 #include "models/cogvideox/decoder.hpp"
@@ -18,8 +18,8 @@
 namespace reelmesh {
 namespace {
 
-// Types of the tensors and whether products of 16-bit numbers are preferred. ctest runs these tests
-// with oneDNN restricted to older instructions as well (tests/CMakeLists.txt).
+// Type of the tensors, and whether bfloat16 products are preferred. ctest also runs these tests
+// with oneDNN restricted to older instruction sets (tests/CMakeLists.txt).
 struct Types {
   DType tensors;
   bool narrow_products;
@@ -36,14 +36,14 @@ class Held : public ::testing::TestWithParam<Types> {
   DType dtype() const { return GetParam().tensors; }
   Precision precision_{GetParam().tensors, products()};
 
-  // Layers' own count leaves out norms and tables, and tiny layers are filled up more or less as
-  // they stand together; layers of released widths are exact (below).
+  // Not exact, because bytes() of some layers leaves out norms and tables, and the padding of tiny
+  // layers depends on which ones are fused. For layers of released widths it is exact (below).
   void expect_close(std::int64_t said, std::int64_t held) const {
     EXPECT_NEAR(double(said), double(held), 0.15 * double(held));
   }
 
  private:
-  static DType products() {  // with the preference set for the whole test
+  static DType products() {  // sets the preference for the whole test
     ops::prefer_bfloat16_products(GetParam().narrow_products);
     return ops::compute_dtype(GetParam().tensors);
   }
@@ -100,7 +100,7 @@ TEST_P(Held, PackedKeysAndValues) {
   }
 }
 
-// What is planned for processors that cannot be asked is enough on this one, and little more.
+// Estimates for unknown processors are sufficient for this one, and only slightly larger.
 TEST_P(Held, OnAnyProcessorEnoughForThisOne) {
   const DType products = precision_.products;
   for (const std::int64_t n : {16, 24, 32, 48, 64, 96, 160, 176, 192}) {
@@ -133,7 +133,7 @@ TEST_P(Held, OnAnyProcessorEnoughForThisOne) {
   EXPECT_LT(there, 1.03 * here);
 }
 
-// Products of a type that is not computed in here cannot be asked for.
+// oneDNN cannot be queried for types that this processor does not compute products in.
 TEST(PackedSizes, OfTypesThatAreNotComputedInHereAreTheLargest) {
   if (ops::compute_dtype(DType::bfloat16) == DType::bfloat16) GTEST_SKIP() << "it is, here";
   for (const std::int64_t n : {64, 192}) {
@@ -142,7 +142,7 @@ TEST(PackedSizes, OfTypesThatAreNotComputedInHereAreTheLargest) {
     };
     EXPECT_EQ(bytes(ops::PackedFor::this_processor), bytes(ops::PackedFor::any_processor));
   }
-  // 64 columns may lie in two blocks of 48.
+  // 64 columns may be packed as two blocks of 48.
   EXPECT_EQ(ops::packed_matrix_bytes(10240, 64, DType::bfloat16, ops::PackedFor::any_processor),
             10240 * 96 * 2);
 }
@@ -151,7 +151,7 @@ TEST_P(Held, AttentionWithinFramesAndAlongTime) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer has all blocks";
 #endif
-  // Sequences, tokens of each, batch: of 16 frames of 16 x 16 tokens and 2 branches.
+  // (sequences, tokens per sequence, batch) for 16 frames of 16 x 16 tokens and 2 branches.
   for (const auto& [sequences, tokens, batch] :
        std::vector<std::array<std::int64_t, 3>>{{16, 256, 2}, {1, 16, 512}}) {
     const Tensor q = Tensor::zeros({sequences * tokens, batch, 16, 72}, dtype());
@@ -160,7 +160,7 @@ TEST_P(Held, AttentionWithinFramesAndAlongTime) {
       release_free_memory();
       const std::int64_t before = host_memory_now().range;
       work();
-      return host_memory_now().range - before;  // the range keeps its largest size
+      return host_memory_now().range - before;  // the range keeps its peak size
     };
     const std::int64_t pairs = sequences * batch * 16;
     expect_close(attention_bytes({tokens, tokens, pairs, 72}, precision_), needed([&] {

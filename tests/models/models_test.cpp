@@ -1,4 +1,4 @@
-// Every model against the reference pipeline, and the same bits on every layout.
+// Compares every model with the reference pipeline, and checks that all layouts give the same bits.
 #include "layout/relayout.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/transformer.hpp"
@@ -90,7 +90,8 @@ TEST(T5, BucketsFollowTheTable) {
   }
 }
 
-// Both branches of the stored calls, on this layout; text tokens are cut as well.
+// Predictions of both branches for the stored calls. Video tokens are cut as `grid`, text tokens
+// evenly.
 std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTransformer& model,
                                 const Layout& grid, int ring = 1) {
   const auto world = test::world();
@@ -144,7 +145,7 @@ TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
   const Tensor expected = reference.get("transformer.output");
   const Shape one(expected.shape().begin() + 2, expected.shape().end());
   const Tensor flat = expected.reshape({4, numel(one)});
-  // This rank alone with everything: what all layouts must give.
+  // The results of the first layout; all others must be bitwise equal.
   std::vector<Tensor> alone;
   std::vector<Layout> layouts{grid_layout(reference, {1, ranks, 1}),
                               grid_layout(reference, {ranks, 1, 1}),
@@ -152,7 +153,7 @@ TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
   if (ranks == 4) layouts.push_back(grid_layout(reference, {2, 2, 1}));
   std::vector<Layout> on_one;
   for (std::size_t l = 0; l < layouts.size(); ++l) {
-    // Ulysses alone, the ring alone, and where there are four ranks two rows of two.
+    // Ulysses only, ring only, and with four ranks a mesh of ring 2 x Ulysses 2.
     const int ring = l == 1 ? ranks : l == 3 ? 2 : 1;
     const auto results = predictions(reference, model, layouts[l], ring);
     for (std::int64_t i = 0; i < 4; ++i) {
@@ -185,8 +186,8 @@ TEST_P(Kinds, TransformerInBfloat16IsAsAccurateAsPyTorch) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(results[i], other[i]));
 }
 
-// Decoded frames [frame, row, column, 3] of [channel, frame, row, column] latents that already have
-// the autoencoder's scale, rows cut over all ranks.
+// Decoded frames [frame, row, column, 3] of latents [channel, frame, row, column] that are already
+// divided by the scaling factor. rows: layout of the latent rows.
 Tensor decoded(const Reference& reference, const CogVideoXDecoder& decoder, const Tensor& latents,
                const Layout& rows) {
   const auto world = test::world();
@@ -217,7 +218,8 @@ Tensor decoded(const Reference& reference, const CogVideoXDecoder& decoder, cons
   return gathered(video);
 }
 
-// The stored frames [3, k, row, column] as [k, row, column, 3] out of all frames.
+// The error of a video [frame, row, column, 3] in the k stored frames. expected: [3, k, row,
+// column]; frames: their indices.
 double error_against(const Tensor& video, const Tensor& expected, const Tensor& frames, bool rms) {
   const std::int64_t rows = video.shape(1), columns = video.shape(2), k = expected.shape(1);
   Tensor mine = Tensor::empty(expected.shape(), DType::float32);
@@ -294,14 +296,14 @@ TEST(Decoder, BatchesFramesAsTheReference) {
   }
 }
 
-// The released checkpoints, as complete lists of names and shapes.
+// Numbers of tensors and parameters of the released checkpoints.
 TEST(ExpectedTensors, CountTheReleasedParameters) {
   const auto parameters = [](const ExpectedShapes& shapes) {
     std::int64_t sum = 0;
     for (const auto& [name, shape] : shapes) sum += numel(shape);
     return sum;
   };
-  CogVideoXConfig c;  // the defaults are 2b's
+  CogVideoXConfig c;  // the defaults are those of 2b
   EXPECT_EQ(parameters(cogvideox_tensors(c)), 1'693'783'872);
   EXPECT_EQ(cogvideox_tensors(c).size(), 736U);
   c.heads = 48;

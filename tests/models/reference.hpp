@@ -11,7 +11,7 @@
 
 namespace reelmesh::test {
 
-/// tests/data: where it was at the build, unless the environment says where it is now.
+/// tests/data: $REELMESH_TEST_DATA if set, otherwise the path at build time.
 inline std::filesystem::path data_folder() {
   const char* now = std::getenv("REELMESH_TEST_DATA");
   return now != nullptr ? now : REELMESH_TEST_DATA;
@@ -30,7 +30,7 @@ struct Reference {
     bfloat16_errors = errors.contains(kind) ? errors[kind] : errors.at("kinds").at(kind);
   }
 
-  /// A result as float32, with its own shape.
+  /// A stored result as float32, in its stored shape.
   Tensor get(const std::string& name) const {
     return results.load(name, results.tensors().at(name).shape, DType::float32);
   }

@@ -19,7 +19,7 @@ struct OpenSoraReference {
         transformer(STDiTConfig::read(Config::read(folder / "transformer" / "config.json"))),
         t5(T5Config::read(Config::read(folder / "text_encoder" / "config.json"))) {}
 
-  /// A result as float32, with its own shape.
+  /// A stored result as float32, in its stored shape.
   Tensor get(const std::string& name) const {
     return results.load(name, results.tensors().at(name).shape, DType::float32);
   }
@@ -45,7 +45,7 @@ struct OpenSoraReference {
   T5Config t5;
 };
 
-/// [channel, frame, row, column], as the reference has it, as [frame, channel, row, column].
+/// The reference's [channel, frame, row, column] → [frame, channel, row, column].
 inline Tensor frame_first(const Tensor& x) {
   const std::int64_t channels = x.shape(0), frames = x.shape(1);
   Tensor out = Tensor::empty({frames, channels, x.shape(2), x.shape(3)}, DType::float32);
@@ -57,7 +57,7 @@ inline Tensor frame_first(const Tensor& x) {
   return out;
 }
 
-/// The frames of x: [frame, …] that `frames` names.
+/// The frames of x [frame, …] at the indices `frames`.
 inline Tensor frames_of(const Tensor& x, const Tensor& frames) {
   Shape shape = x.shape();
   shape[0] = frames.numel();

@@ -1,4 +1,4 @@
-// All steps of a clip against Open-Sora's own code: transformer, guidance, sampler and noise.
+// Compares all steps of a clip with Open-Sora's own code: transformer, guidance, sampler and noise.
 #include "models/opensora/placement.hpp"
 #include "opensora/reference.hpp"
 #include "pipeline/denoise.hpp"

@@ -1,4 +1,5 @@
-// Open-Sora's transformers against Open-Sora's own code, and the same bits on every layout.
+// Compares Open-Sora's transformers with Open-Sora's own code, and checks that all layouts give the
+// same bits.
 #include "models/opensora/transformer.hpp"
 
 #include <array>
@@ -17,7 +18,7 @@ using reelmesh::test::OpenSoraReference;
 using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
 
-// A call of the transformer as the reference stores it.
+// A call of the transformer that is stored in the reference data.
 struct Call {
   const char* kind;
   const char* name;
@@ -34,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(OpenSora, Calls,
                            return std::string(call.param.kind) + "_" + call.param.name;
                          });
 
-// The call's first or second clip.
+// The first or second clip of a call.
 struct Case {
   STDiTClip clip;
   Tensor latents;  // [frame, channel, row, column]
@@ -53,12 +54,13 @@ Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t 
   return c;
 }
 
-// Latents [frame, channel, row, column] of the tokens, of which all configurations have 2 x 2 each.
+// Layout of the latents [frame, channel, row, column]. In all configurations a token is a patch of
+// 2 x 2 latents.
 Layout latents_of(const SpaceTime& layouts, const STDiTClip& clip, std::int64_t channels) {
   return latents_of_tokens(layouts.tokens, {1, 2, 2}, clip.latents).with_axis(1, channels);
 }
 
-// Predictions of both branches for clips that go together, each whole on every rank of the group.
+// Predictions of both branches for a batch of clips, each whole on every rank of the group.
 std::vector<STDiT::Predictions> predictions(const STDiT& model, const comm::Group& group,
                                             const SpaceTime& layouts,
                                             const std::vector<Case>& cases) {
@@ -87,7 +89,7 @@ STDiT::Predictions predictions(const STDiT& model, const comm::Group& group,
   return predictions(model, group, layouts, std::vector{c}).front();
 }
 
-// Frames × rows for all ranks, and all grids of them.
+// All grids frames × rows of the ranks.
 std::vector<SpaceTime> all_layouts(const Shape& tokens, std::int64_t heads, int ranks) {
   std::vector<SpaceTime> layouts;
   for (int frames = 1; frames <= ranks; ++frames) {
@@ -147,7 +149,7 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
   }
 }
 
-// Texts of unlike lengths among them.
+// The clips' texts differ in length.
 TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
   const OpenSoraReference reference(GetParam().kind);
   const auto world = test::world();
@@ -239,7 +241,7 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
       own_box(latents_of(layouts, clip, c.in_channels), world).extent, DType::float32);
   const STDiTContext text = model.read(reference.text(0));
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
-  // What is in another rank's cut, once each way, for both branches.
+  // Tokens that another rank has in the other cut, sent once in each direction, for both branches.
   const Box& frames = own_box(layouts.spatial, world);
   const Box& places = own_box(layouts.temporal, world);
   const std::int64_t kept = intersect(frames, places).numel();
@@ -266,7 +268,7 @@ TEST(STDiT, HasThePositionsOfTheReference) {
       1e-6);
 }
 
-// The reference masks padding, which stands at the end: it is as if it were not there.
+// The reference masks padding, which comes last; results must equal those without padding.
 TEST(MaskedT5, IsT5WithoutPadding) {
   for (const char* kind : {"v1_0", "v1_2"}) {
     const OpenSoraReference reference(kind);

@@ -40,8 +40,8 @@ TEST(TorchGenerator, DrawsTheBitsOfTorchRandn) {
   }
 }
 
-// torch.Generator().manual_seed(1): randn of 37, 3, 20, 2, 5 in turn; the single values of one
-// small call wait for the next one across a large call.
+// torch.Generator().manual_seed(1): randn of 37, 3, 20, 2, 5 in turn. The unused value of a small
+// call is kept for the next small call, across a large one.
 TEST(TorchGenerator, KeepsItsStateBetweenCallsAsTorchDoes) {
   std::istringstream in(reference_lines("sequence.txt").front());
   TorchGenerator generator(1);
@@ -71,7 +71,7 @@ TEST(BoxMuller, HasTheSameBitsWithoutChosenInstructions) {
   EXPECT_EQ(bits(fast), bits(portable));
 }
 
-/// The box of an array that is held whole.
+/// A box of a whole array.
 std::vector<float> cut(const std::vector<float>& whole, const Shape& global, const Shape& offset,
                        const Shape& extent) {
   std::vector<float> box;
@@ -97,9 +97,9 @@ TEST(FillNoise, KeepsTheBoxOfTheWholeArray) {
       {{1, 3, 16, 7, 10}, {0, 0, 0, 2, 0}, {1, 3, 16, 3, 10}},  // rows
       {{1, 3, 16, 7, 10}, {0, 1, 0, 4, 5}, {1, 2, 16, 3, 5}},   // frames, rows and columns
       {{1, 3, 16, 7, 10}, {0, 1, 0, 7, 0}, {1, 2, 16, 0, 10}},  // empty
-      {{5, 7, 9}, {1, 2, 3}, {4, 5, 6}},                        // the end is drawn anew
+      {{5, 7, 9}, {1, 2, 3}, {4, 5, 6}},                        // the last 16 are drawn again
       {{5, 7, 9}, {4, 6, 0}, {1, 1, 9}},
-      {{3, 4000}, {0, 1999}, {3, 2001}},  // rows longer than a stretch
+      {{3, 4000}, {0, 1999}, {3, 2001}},  // rows longer than a chunk
       {{3, 4}, {1, 1}, {2, 2}},           // fewer than 16
       {{2048, 4}, {0, 3}, {2048, 1}},
       {{40}, {13}, {20}},
@@ -126,7 +126,7 @@ TEST(FillNoise, RefusesABoxOutsideTheArray) {
   EXPECT_THROW(fill_noise(generator, {4, 4}, {0}, {4}, box.data()), Error);
 }
 
-// Anywhere in the stream, also where the second number of a pair waits.
+// At any point of the stream, also while an unused value of a pair is kept.
 TEST(TorchGenerator, GoesOnFromItsSavedState) {
   TorchGenerator generator(11);
   for (const std::int64_t count : {1, 1, 3, 17, 300, 5, 1000, 16}) {
@@ -160,7 +160,7 @@ TEST(Noise, FollowsTheRule) {
   EXPECT_EQ(drawn({.channels_first = true, .arrays_in_step = 2}, draw_step_noise),
             randn(by_channel, 20));
   EXPECT_EQ(box, expected);
-  TorchGenerator one_array(4);  // at the start
+  TorchGenerator one_array(4);  // for the initial noise
   fill_noise_by_channel(one_array, global, offset, extent, 1, expected.data());
   EXPECT_EQ(drawn({.channels_first = true, .arrays_in_step = 2}, draw_initial_noise),
             randn(one_array, 20));

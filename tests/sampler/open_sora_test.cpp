@@ -1,5 +1,5 @@
-// The samplers of Open-Sora against Open-Sora's own, run by
-// tools/reference/make_opensora_sampler_data.py.
+// Compares the samplers of Open-Sora with Open-Sora's own, whose results
+// tools/reference/make_opensora_sampler_data.py stores.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,15 +21,15 @@ using testing::HasSubstr;
 const Shape latent{3, 4, 2, 5}, answer{3, 8, 2, 5};
 const Shape none{0, 0, 0, 0};
 
-// What the generator draws for a [copies, channel, frame, row, column] array, of these.
+// Noise of this shape, drawn as a [copies, channel, frame, row, column] array.
 Tensor drawn(TorchGenerator& generator, const Shape& shape, std::int64_t copies) {
   Tensor x = Tensor::empty(shape, DType::float32);
   fill_noise_by_channel(generator, shape, none, shape, copies, x.data<float>());
   return x;
 }
 
-// The answer of the script's model: for the prompt, and for the null prompt that plus a tenth of
-// the second half of what it draws. Guided on so many channels.
+// The guided prediction of the script's mock model. It draws two arrays: the first is the
+// conditional prediction, the first plus a tenth of the second the unconditional one.
 Tensor predicted(TorchGenerator& generator, std::int64_t guided_channels) {
   Tensor both = Tensor::empty({2 * answer[1], answer[0], answer[2], answer[3]}, DType::float32);
   fill_noise(generator, both.shape(), none, both.shape(), both.data<float>());
@@ -71,7 +71,7 @@ std::vector<T> numbers(const std::string& line) {
   return values;
 }
 
-// Calls step(i, x) and compares with the lines that follow.
+// Calls step(i), which updates x, and compares x with the lines from `at` on.
 template <class F>
 void follow(const std::vector<std::string>& lines, std::size_t& at, int calls, const Tensor& x,
             F&& step) {
@@ -123,7 +123,7 @@ TEST(OpenSoraSamplers, TakeTheStepsOfTheReference) {
   EXPECT_EQ(runs, 10);
 }
 
-// Boxes of a cut latent, each with a generator of its own, as ranks have them.
+// A box of the latents, with a generator of its own, as on one of several ranks.
 TEST(OpenSoraSamplers, GiveABoxTheBitsOfTheWhole) {
   const auto run = [](const Shape& offset, const Shape& extent) {
     const Iddpm sampler({}, 5);
@@ -176,7 +176,7 @@ TEST(OpenSoraSamplers, RefuseWhatTheyCannotDo) {
   EXPECT_EQ(status([&] { RectifiedFlow({}, 0, size); }, "sample.steps"), Status::usage);
   EXPECT_EQ(status([&] { RectifiedFlow({.num_timesteps = 0}, 1, size); }, "num_timesteps"),
             Status::data);
-  // 16 frames count as none, and nothing could be shifted by that.
+  // 16 frames count as 0 latent frames, which would make the shift 0.
   EXPECT_EQ(status(
                 [] {
                   RectifiedFlow({.use_timestep_transform = true}, 30, {64, 64, 16});

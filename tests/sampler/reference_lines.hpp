@@ -1,5 +1,5 @@
 #pragma once
-// Reading of tests/data/sampler, which tools/reference/make_sampler_data.py writes.
+// Reads tests/data/sampler, which tools/reference/make_sampler_data.py writes.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ inline std::vector<std::string> reference_lines(const std::string& name) {
   return lines;
 }
 
-/// 64-bit FNV-1a, a word instead of a byte at a time.
+/// 64-bit FNV-1a, over words instead of bytes.
 struct Hash {
   std::uint64_t value = 0xcbf29ce484222325U;
   void add(std::uint64_t word) { value = (value ^ word) * 0x100000001b3U; }

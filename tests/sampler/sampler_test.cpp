@@ -131,7 +131,7 @@ TEST(GuidanceScale, FollowsTheReferenceSequence) {
     std::int64_t t = 0;
     double expected = 0;
     std::istringstream(line) >> scale >> steps >> t >> expected;
-    // pow may differ in its last bit; at an argument of 8 million that is 1e-9.
+    // pow may differ in its last bit; for a cosine of 8 million that is an error of 1e-9.
     EXPECT_NEAR(guidance_scale(scale, true, steps, t), expected, 2e-8) << line;
     EXPECT_EQ(guidance_scale(scale, false, steps, t), scale);
   }
@@ -158,7 +158,7 @@ TEST(Guidance, HasTheScaleOfItsTimestep) {
   EXPECT_EQ(cond.span<float>()[1], 2) << "it acts on the first channel only";
 }
 
-// Steps on boxes of any kind are the steps on the whole: random shapes, kinds and boxes, some
+// Steps on a box give the bits of steps on the whole array: random shapes, samplers and boxes, some
 // empty.
 TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
   std::mt19937 random(5);

@@ -19,7 +19,7 @@ TEST(AlphaBarTable, EqualsTheReference) {
     double expected = 0;
     std::istringstream(line) >> config.snr_shift_scale >> config.rescale_betas_zero_snr >> index >>
         expected;
-    // Some square roots of the reference are off by the last bit.
+    // Some of the reference's square roots differ in the last bit.
     EXPECT_NEAR(alpha_bar_table(config).at(index), expected, 4e-16 * expected) << line;
   }
 }
@@ -107,7 +107,7 @@ TEST(SchedulerConfig, NamesTheKeyThatIsNotSupported) {
       EXPECT_THAT(error.what(), HasSubstr(key));
     }
   }
-  try {  // good for some numbers of steps
+  try {  // valid for other numbers of steps
     Schedule({.steps_offset = 300, .timestep_spacing = "leading"}, 4);
     ADD_FAILURE();
   } catch (const Error& error) {

@@ -1,11 +1,11 @@
 #pragma once
-// The autoencoders of Open-Sora: vae/config.json and the tensors that it asks for.
+// Configurations of Open-Sora's autoencoders: vae/config.json and the tensors that it requires.
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
 
 namespace reelmesh {
 
-/// The autoencoder of images that Stable Diffusion uses (diffusers' AutoencoderKL).
+/// Stable Diffusion's image autoencoder (diffusers' AutoencoderKL).
 struct ImageAutoencoderConfig {
   std::vector<std::int64_t> block_channels{128, 256, 512, 512};
   std::int64_t layers_per_block = 2;
@@ -18,19 +18,19 @@ struct ImageAutoencoderConfig {
   /// Pixels per latent along each side.
   std::int64_t compression() const { return std::int64_t{1} << (block_channels.size() - 1); }
 
-  /// Error(data) for what this program does not compute.
+  /// Throws Error(data) for unsupported configurations.
   static ImageAutoencoderConfig read(const Config& config);
 };
 
-/// The autoencoder in time of Open-Sora 1.2 (VAE_Temporal), around that of images.
+/// Open-Sora 1.2's temporal autoencoder (VAE_Temporal) of the latents of the image autoencoder.
 struct TemporalAutoencoderConfig {
-  std::int64_t channels = 4;  ///< of both its sides
+  std::int64_t channels = 4;  ///< of image latents and of its own latents
   std::int64_t filters = 128;
-  std::int64_t residuals = 4;  ///< of each level
+  std::int64_t residuals = 4;  ///< residual blocks of each level
   std::vector<std::int64_t> multipliers{1, 2, 2, 4};
-  std::vector<bool> doubles_frames{false, true, true};  ///< from level i + 1 to level i
+  std::vector<bool> doubles_frames{false, true, true};  ///< when decoding level i + 1 → level i
   std::int64_t groups = 32;
-  std::int64_t micro_frames = 17;  ///< frames of video that are coded together
+  std::int64_t micro_frames = 17;  ///< frames of video that are encoded or decoded together
   std::string prefix = "temporal_vae.";
 
   /// Frames of video per frame of latents.
@@ -39,6 +39,7 @@ struct TemporalAutoencoderConfig {
   std::int64_t micro_latents() const { return (micro_frames + compression() - 1) / compression(); }
   std::int64_t level_channels(std::size_t level) const { return filters * multipliers.at(level); }
 
+  /// Throws Error(data) for unsupported configurations.
   static TemporalAutoencoderConfig read(const Config& config);
 };
 
@@ -46,18 +47,18 @@ struct TemporalAutoencoderConfig {
 struct OpenSoraVaeConfig {
   ImageAutoencoderConfig image;
   std::optional<TemporalAutoencoderConfig> temporal;
-  /// Latents are divided by it before they are decoded as images. Always that of Stable Diffusion:
-  /// Open-Sora does not ask the file, not even for the autoencoder of SDXL, which has another.
+  /// Latents are divided by it before image decoding. Always Stable Diffusion's value: Open-Sora
+  /// ignores the value in the file, even for SDXL's autoencoder, which has a different one.
   static constexpr double scaling_factor = 0.18215;
 
-  /// By _class_name. Error(data) for another class and for what this program does not compute.
+  /// Chooses by _class_name. Throws Error(data) for other classes and unsupported configurations.
   static OpenSoraVaeConfig read(const Config& config);
 
-  /// Frames of latents of a video of so many frames.
+  /// Latent frames of a video with `frames` frames.
   std::int64_t latent_frames(std::int64_t frames) const;
 };
 
-/// Names and shapes of vae/: everything, or what decoding needs.
+/// Names and shapes of the tensors of vae/: all, or only those of the decoders.
 ExpectedShapes open_sora_vae_tensors(const OpenSoraVaeConfig& config);
 ExpectedShapes open_sora_decoder_tensors(const OpenSoraVaeConfig& config);
 

@@ -39,8 +39,8 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
   temporal_.emplace(weights, *config.temporal, dtype);
 }
 
-// Groups of frames one after the other → latents of single frames [frame, row, column, channel], in
-// the layout of the images.
+// Decodes groups of frames one after the other → latents of single frames [frame, row, column,
+// channel], distributed as layout.images.
 Sharded OpenSoraDecoder::in_time(const Sharded& latents, const DecodeLayout& layout) const {
   const std::int64_t channels = latents.layout.global()[1];
   const std::int64_t micro = config_.temporal->micro_frames;

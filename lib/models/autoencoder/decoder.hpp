@@ -1,5 +1,5 @@
 #pragma once
-// From Open-Sora's latents to a video: the autoencoder in time (release 1.2), then that of images.
+// Decodes Open-Sora's latents to a video: temporal decoder (release 1.2 only), then image decoder.
 #include <functional>
 
 #include "models/autoencoder/image_decoder.hpp"
@@ -10,16 +10,16 @@ namespace reelmesh {
 
 class OpenSoraDecoder final : public Decoder {
  public:
-  /// Decodes on the device to which the weights are loaded.
+  /// Decodes on weights.device().
   OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype);
 
-  /// Boxes of layout.latents have whole groups of frames of the first autoencoder.
+  /// With a temporal decoder, boxes of layout.latents have whole groups of micro_latents() frames.
   Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
-  /// The same before rounding to bytes: float32, in −1…1 and beyond.
+  /// The same before conversion to bytes: float32, nominally in −1…1 (not clamped).
   Sharded video(const Sharded& latents, const DecodeLayout& layout) const;
 
-  std::int64_t bytes() const;
+  std::int64_t bytes() const;  ///< of the weights as packed, without norms
 
  private:
   using Store = std::function<Tensor(const Tensor& image)>;
@@ -30,7 +30,7 @@ class OpenSoraDecoder final : public Decoder {
   OpenSoraVaeConfig config_;
   DType dtype_;
   Device device_;
-  std::vector<float> scale_, shift_;  ///< of the latents' channels, before the first autoencoder
+  std::vector<float> scale_, shift_;  ///< per latent channel, before the temporal decoder
   std::optional<TemporalDecoder> temporal_;
   ImageDecoder image_;
 };

@@ -6,7 +6,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr double eps = 1e-6;  // of all group norms; no configuration has it
+constexpr double eps = 1e-6;  // of all group norms; not in config.json
 
 }  // namespace
 

@@ -4,14 +4,15 @@
 
 namespace reelmesh {
 
-/// The decoder of Stable Diffusion's image autoencoder (diffusers' AutoencoderKL), on one image at
-/// a time, whose rows may be spread.
+/// The decoder of Stable Diffusion's image autoencoder (diffusers' AutoencoderKL), for one image at
+/// a time, which may be cut into rectangles over ranks.
 class ImageDecoder {
  public:
   ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConfig& config, DType dtype);
 
-  /// latents: [1, row, column, channel] of the decoder's type, this part, divided by the scaling
-  /// factor. → [1, row, column, 3] in −1…1 and beyond, compression() times the rows and columns.
+  /// latents: this rank's part [1, row, column, channel] of the decoder's type, already divided by
+  /// the scaling factor. → [1, row, column, 3] with compression() times the rows and columns,
+  /// nominally in −1…1 (not clamped).
   Tensor operator()(const ImagePart& part, const Tensor& latents) const;
 
   std::int64_t bytes() const;
@@ -27,9 +28,9 @@ class ImageDecoder {
 
   ImageAutoencoderConfig config_;
   Numerics numerics_;
-  ops::Linear post_quant_;  ///< out_features() 0: none
+  ops::Linear post_quant_;  ///< none if out_features() is 0
   ops::Convolution conv_in_, conv_out_;
-  std::vector<ResidualBlock> mid_;  ///< attention stands between the two
+  std::vector<ResidualBlock> mid_;  ///< two blocks with attention between them
   Affine attention_norm_, norm_out_;
   ops::Linear query_, key_value_, attention_out_;
   std::vector<Up> ups_;

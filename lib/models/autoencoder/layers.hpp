@@ -1,16 +1,17 @@
 #pragma once
-// Layers of both autoencoders of Open-Sora, on parts of images.
+// Layers that both of Open-Sora's autoencoders use, on this rank's part of images.
 #include "models/common/image_part.hpp"
 #include "ops/linear.hpp"
 
 namespace reelmesh {
 
-/// <name>.weight [out, in, kernel…] and <name>.bias [out], zeros where the layer has none.
+/// Loads <name>.weight [out, in, kernel…] and <name>.bias [out], or zeros if `bias` is false. The
+/// kernel is 3 along each of kernel_axes axes. Errors as Checkpoint::load.
 ops::Convolution load_convolution(const Checkpoint& weights, const std::string& name,
                                   std::int64_t in, std::int64_t out, std::int64_t kernel_axes,
                                   DType dtype, bool bias = true);
 
-/// How a residual block is made and what its tensors are called.
+/// Options of a residual block and the names of its tensors.
 struct ResidualKind {
   std::int64_t groups = 32;
   double eps = 1e-6;
@@ -20,7 +21,7 @@ struct ResidualKind {
   const char* shortcut = "conv_shortcut";
 };
 
-/// x + conv2(silu(norm2(conv1(silu(norm1(x)))))), x by a 1×1 convolution where channels change.
+/// x + conv2(silu(norm2(conv1(silu(norm1(x)))))), x through a 1×1 convolution if channels change.
 class ResidualBlock {
  public:
   ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,
@@ -33,7 +34,7 @@ class ResidualBlock {
   double eps_;
   Affine norm1_, norm2_;
   ops::Convolution conv1_, conv2_;
-  ops::Linear shortcut_;  ///< out_features() 0: none
+  ops::Linear shortcut_;  ///< none if out_features() is 0
 };
 
 }  // namespace reelmesh

@@ -5,7 +5,7 @@
 namespace reelmesh {
 namespace {
 
-// Goes through a decoder as it does, in bytes.
+// Follows a decoder layer by layer and records its peak bytes.
 class Walk {
  public:
   Walk(std::int64_t frames, std::int64_t pixels, const Precision& precision)
@@ -17,7 +17,7 @@ class Walk {
   }
   void moment(std::int64_t bytes) { peak_ = std::max(peak_, bytes); }
 
-  /// earlier: frames of zeros before the first, of causal convolutions.
+  /// earlier: frames of zeros that causal convolutions need before the first frame.
   void residual(std::int64_t in, std::int64_t out, std::int64_t earlier) {
     const std::int64_t before = pixels_ * precision_.size() * earlier;
     moment(2 * values(in) + before * in + values(out));
@@ -51,7 +51,7 @@ std::int64_t image_bytes(const ImageAutoencoderConfig& c, const ImageShare& shar
   const auto& widths = c.block_channels;
   std::int64_t channels = widths.back();
   at.residual(channels, channels, 0);
-  // Queries, keys and values of this part; the latter of the whole image.
+  // Queries, keys and values of this part; keys and values of the whole image.
   at.moment(5 * at.values(channels) + 2 * share.pixels_of_image * channels * precision.size() +
             attention_bytes({area, share.pixels_of_image, 1, channels}, precision));
   for (std::size_t b = 0; b < widths.size(); ++b) {

@@ -4,14 +4,16 @@
 
 namespace reelmesh {
 
-/// The decoder of Open-Sora 1.2's autoencoder in time: from latents of groups of frames to latents
-/// of single frames. Causal, each group by itself; images may be spread.
+/// The decoder of Open-Sora 1.2's temporal autoencoder: from latents of groups of frames to latents
+/// of single frames. Causal within a group; groups are independent. Frames may be cut into
+/// rectangles over ranks.
 class TemporalDecoder {
  public:
   TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config, DType dtype);
 
-  /// latents: [latent frame, row, column, channel] of the decoder's type, this part → [frame, row,
-  /// column, channel]: the last `frames` of compression() times as many.
+  /// latents: this rank's part of one group, [latent frame, row, column, channel] of the decoder's
+  /// type. They decode to compression() times as many frames. → the last `frames` of these, [frame,
+  /// row, column, channel].
   Tensor operator()(const ImagePart& part, const Tensor& latents, std::int64_t frames) const;
 
   std::int64_t bytes() const;
@@ -19,7 +21,7 @@ class TemporalDecoder {
  private:
   struct Level {
     std::vector<ResidualBlock> residuals;
-    ops::Convolution doubling;  ///< twice the channels, which become twice the frames
+    ops::Convolution doubling;  ///< to twice the channels, which become twice the frames
     bool doubles = false;
   };
 

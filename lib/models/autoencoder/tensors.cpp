@@ -1,4 +1,4 @@
-// Names and shapes of vae/.
+// Names and shapes of the tensors of vae/.
 #include "models/autoencoder/config.hpp"
 
 namespace reelmesh {

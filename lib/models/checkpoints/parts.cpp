@@ -29,7 +29,7 @@ struct Kind {
   Tensors all, needed;
 };
 
-// Of each part, that of a configuration without a class first.
+// A configuration that names no class gets the first entry of its part.
 const std::vector<Kind>& kinds() {
   constexpr Tensors cogvideox = [](const Config& c) {
     return cogvideox_tensors(CogVideoXConfig::read(c));

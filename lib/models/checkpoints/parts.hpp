@@ -1,6 +1,6 @@
 #pragma once
-// The parts of a model's folder that hold weights: transformer/, vae/ and text_encoder/. What a
-// part is follows from the class in its config.json.
+// The parts of a model's folder that hold weights: transformer/, vae/ and text_encoder/. The class
+// named in a part's config.json decides which tensors it has.
 #include <array>
 #include <string>
 #include <vector>
@@ -15,18 +15,18 @@ enum class ModelPart { transformer, vae, text_encoder };
 inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
                                         ModelPart::text_encoder};
 
-const char* folder_of(ModelPart part);  ///< "text_encoder", also its name in model_index.json
-const char* stem_of(ModelPart part);    ///< of its weight files: "model"
+const char* folder_of(ModelPart part);  ///< e.g. "text_encoder", also its name in model_index.json
+const char* stem_of(ModelPart part);    ///< of its weight files, e.g. "model"
 
-/// The class that config.json names, CogVideoX's where it names none: "STDiT". Error(data) for a
-/// class that is not known.
+/// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws
+/// Error(data) for an unknown class.
 std::string class_of(ModelPart part, const Config& config);
 
-/// All tensors that the part's config.json asks for. Throws Error(data) as the configurations'
-/// read() and class_of.
+/// Names and shapes of all tensors that the part's config.json requires. Throws Error(data) as
+/// class_of and the configurations' read().
 ExpectedShapes tensors_of(ModelPart part, const Config& config);
 
-/// Those without which no clip can be made: of the VAE only the decoder's.
+/// Only those that are needed to make clips: of the VAE, the decoder's.
 ExpectedShapes needed_tensors_of(ModelPart part, const Config& config);
 
 }  // namespace reelmesh

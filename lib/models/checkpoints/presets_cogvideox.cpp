@@ -5,7 +5,7 @@ namespace {
 
 using nlohmann::json;
 
-// What the released models have in common; a preset changes single values.
+// The configurations of CogVideoX-2b; other presets change some values.
 
 json released_transformer() {
   return {{"_class_name", "CogVideoXTransformer3DModel"},
@@ -116,9 +116,9 @@ void as_1_5(ModelPreset& p) {
   p.vae["invert_scale_latents"] = true;
 }
 
-// Small enough for a clip of 64 × 96 pixels in seconds on one core, with more than one of
-// everything: heads, layers, groups, latent frames. Stochastic steps where the release's authors
-// advise them.
+// Small enough to make a clip of 64 × 96 pixels in seconds on one core, but with several heads,
+// layers, groups and latent frames. dpm: stochastic steps, for releases whose authors recommend
+// them.
 void shrink(ModelPreset& p, bool dpm, int frames) {
   p.dtype = DType::float32;
   p.tokenizer_pieces = 1000;

@@ -5,7 +5,7 @@ namespace {
 
 using nlohmann::json;
 
-// What Open-Sora's constructors are called with; a preset changes single values.
+// Arguments of Open-Sora's constructors for released models; presets change some values.
 
 json released_transformer(const char* class_name, int text_tokens) {
   return {{"_class_name", class_name}, {"caption_channels", 4096},
@@ -40,7 +40,7 @@ json index_of(const ModelPreset& p) {
        {p.vae["_class_name"] == "AutoencoderKL" ? "diffusers" : "opensora", p.vae["_class_name"]}}};
 }
 
-// Latents of frames, rows and columns; scales of the position tables.
+// frames: of latents; side: rows and columns of latents; scales: of the position tables.
 void as_1_0(ModelPreset& p, int frames, int side, double space_scale, double time_scale) {
   p.dtype = DType::float16;
   p.tokenizer_pieces = 32000;
@@ -84,8 +84,8 @@ void as_1_2(ModelPreset& p) {
   p.model_index = index_of(p);
 }
 
-// Small enough for a clip of 16 frames of 112 x 80 pixels in seconds on one core; heads, rows and
-// columns of tokens that do not divide.
+// Small enough to make 16 frames of 112 x 80 pixels in seconds on one core. Heads (5), token rows
+// (7) and token columns (5) do not divide evenly among ranks.
 void shrink(ModelPreset& p) {
   p.dtype = DType::float32;
   p.tokenizer_pieces = 1000;

@@ -23,8 +23,8 @@ struct Gain {
   double factor;
 };
 
-// Factors beside 1/√inputs, found by looking at the clips: outputs that are added to a residual
-// stream, modulations, the sharpness of attention, the contrast of pictures.
+// Factors in addition to 1/√inputs, tuned by looking at the clips. They set the size of residual
+// updates and modulations, the sharpness of attention and the contrast of pictures.
 std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
   switch (part) {
     case ModelPart::transformer:
@@ -35,7 +35,7 @@ std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
               {"ff.net.2", 1.3},
               {"norm_out.linear", 0.7},
               {"proj_out", 0.7},
-              // Open-Sora's; its samplers make much of what an untrained model answers.
+              // Open-Sora's; its samplers amplify the predictions of an untrained model.
               {"x_embedder", 3.0},
               {"t_block", 0.7},
               {"fps_embedder.mlp.2", 0.7},
@@ -45,7 +45,7 @@ std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
     case ModelPart::vae:
       return {{"conv_y", 0.15}, {"conv_b", 0.25}, {"decoder.conv_out", 0.7}};
     case ModelPart::text_encoder:
-      // T5 does not divide scores by √d_kv: the query's weights are small instead.
+      // T5 does not divide scores by √d_kv, so the query weights are smaller.
       return {{"SelfAttention.q.", 1.4 / std::sqrt(static_cast<double>(t5.d_kv))},
               {"DenseReluDense.wo", 1.3}};
   }
@@ -53,10 +53,10 @@ std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
 }
 
 Spread spread_of(const std::string& name, const Shape& shape, const std::vector<Gain>& gains) {
-  // The factor of a spatial norm is around one, or the signal would die on its way.
+  // The scale of a spatial norm is around one; otherwise the signal would vanish.
   if (name.ends_with("conv_y.conv.bias")) return {1.0F, 0.1F};
   if (name.ends_with("bias")) return {0.0F, 0.1F};
-  // Attention that is sharper than that of even norms does not average the prompt away.
+  // Weights above one make attention sharper, so that it does not average out the prompt.
   if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "q_norm.weight", "k_norm.weight"}))
     return {1.5F, 0.15F};
   if (shape.size() == 1) return {1.0F, 0.1F};  // weights of norms
@@ -73,9 +73,9 @@ Spread spread_of(const std::string& name, const Shape& shape, const std::vector<
   return {0.0F, static_cast<float>(factor / std::sqrt(inputs))};
 }
 
-// What is not random: the frequencies of rotary positions, radians a frame of each pair of
-// channels, and the numbers of the configuration that Open-Sora 1.2's autoencoder has in its file
-// as well. Empty for all else.
+// Tensors that are not random: rotary frequencies (radians per frame, one per pair of channels),
+// and `scale` and `shift`, which Open-Sora 1.2's autoencoder has both in config.json and among its
+// weights. Empty for all other tensors.
 std::vector<float> constants_of(const std::string& name, const Shape& shape,
                                 const nlohmann::json& config) {
   if (name == "scale" || name == "shift") return config.at(name).get<std::vector<float>>();

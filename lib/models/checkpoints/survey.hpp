@@ -1,6 +1,6 @@
 #pragma once
-// What the folder of a part holds, and whether that is what its configuration asks for. Reads
-// config.json and the headers of the weights only.
+// Compares the weights in a part's folder with those that its config.json requires. Reads only
+// config.json and the headers of the weight files.
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -13,34 +13,35 @@ struct PartSurvey {
   ModelPart part{};
   std::filesystem::path folder;
 
-  /// Where the folder could not be read to the end: why. What stands below is what was found
-  /// before.
+  /// Not ok if the folder could not be read completely; `problem` says why. The fields below then
+  /// hold what was found before that.
   Status status = Status::ok;
   std::string problem;
 
   std::optional<Config> config;
-  std::string class_name;  ///< as the configuration says; empty where it could not be read
+  std::string class_name;  ///< class_of() the configuration; empty if that failed
 
   std::size_t files = 0;
   std::int64_t tensors = 0, parameters = 0;
-  std::map<std::string, std::int64_t> bytes;  ///< by type, as the files call it: "BF16"
+  std::map<std::string, std::int64_t> bytes;  ///< by safetensors type, such as "BF16"
 
-  std::size_t expected = 0;  ///< tensors that the configuration asks for
+  std::size_t expected = 0;  ///< tensors that the configuration requires
   std::vector<std::string> missing;
   std::vector<Difference::WrongShape> wrong_shapes;
   struct WrongType {
     std::string name, dtype;
   };
   std::vector<WrongType> wrong_types;   ///< not F32, F16 or BF16
-  std::vector<std::string> unexpected;  ///< never in the way
-  /// Tensors missing or misshapen that no clip needs: those of the VAE's encoder.
+  std::vector<std::string> unexpected;  ///< not used by the model; no error
+  /// Tensors that no clip needs (the VAE's encoder): all, missing, of a wrong shape.
   std::size_t unneeded = 0, unneeded_missing = 0, unneeded_wrong = 0;
 
-  /// ok if clips can be made with it, no_input for missing files, data for the wrong ones.
+  /// ok if clips can be made with this part; `status` if that is not ok; data for tensors that are
+  /// missing or have a wrong shape or type.
   Status verdict() const;
 };
 
-/// Does not throw for what the folder holds.
+/// Problems with the folder are recorded in the result, not thrown.
 PartSurvey survey(ModelPart part, const std::filesystem::path& folder);
 
 }  // namespace reelmesh

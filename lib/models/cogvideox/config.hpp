@@ -1,6 +1,6 @@
 #pragma once
-// The configurations of a CogVideoX folder. Sources: transformer/config.json and vae/config.json as
-// diffusers' CogVideoXTransformer3DModel and AutoencoderKLCogVideoX write them.
+// The configurations of a CogVideoX model. Sources: transformer/config.json and vae/config.json as
+// written by diffusers' CogVideoXTransformer3DModel and AutoencoderKLCogVideoX.
 #include "ops/pointwise.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
@@ -16,10 +16,11 @@ struct CogVideoXConfig {
   std::int64_t text_channels = 4096;
   std::int64_t time_channels = 512;
   std::int64_t max_text_tokens = 226;
-  std::int64_t sample_frames = 49, sample_height = 60, sample_width = 90;  ///< of latents: 8 pixels
+  /// Frames of video; rows and columns of latents (8 × 8 pixels each).
+  std::int64_t sample_frames = 49, sample_height = 60, sample_width = 90;
   std::int64_t temporal_compression = 4;
   ops::Patch patch;
-  bool linear_patch = false;  ///< releases 1.5: patches over time, a linear projection
+  bool linear_patch = false;  ///< CogVideoX 1.5: patches span frames, linear projection
   bool rotary = false;
   double spatial_scale = 1.875, temporal_scale = 1.0;
   double norm_eps = 1e-5;
@@ -31,8 +32,8 @@ struct CogVideoXConfig {
     return in_channels * patch.frames * patch.rows * patch.columns;
   }
 
-  /// Error(data) for what this program does not compute (image-to-video checkpoints, other
-  /// activations).
+  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations
+  /// (image-to-video checkpoints, other activations).
   static CogVideoXConfig read(const Config& config);
 };
 
@@ -46,10 +47,11 @@ struct CogVideoXVaeConfig {
   double norm_eps = 1e-6;
   double scaling_factor = 1.15258426;
 
+  /// Reads vae/config.json. Throws Error(data) for unsupported configurations.
   static CogVideoXVaeConfig read(const Config& config);
 };
 
-/// Names and shapes of transformer/, and of vae/ : everything, or what decoding needs.
+/// Names and shapes of all tensors of transformer/, of all of vae/, and of the decoder in vae/.
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
 ExpectedShapes cogvideox_vae_tensors(const CogVideoXVaeConfig& config);
 ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config);

@@ -23,10 +23,10 @@ std::int64_t decoded_frames(std::int64_t latent_frames) {
   return latent_frames % 2 == 1 ? 4 * (latent_frames - 1) + 1 : 4 * latent_frames;
 }
 
-// What a decode of one clip carries from layer to layer and from batch to batch.
+// The state of decoding one clip, passed from layer to layer and from batch to batch.
 struct CogVideoXDecoder::State {
-  ImagePart image;  ///< of the current resolution
-  Tensor latents;   ///< this batch's, [frame, row, column, channel] of the decoder's type
+  ImagePart image;  ///< at the current resolution
+  Tensor latents;   ///< of this batch: [frame, row, column, channel] of the decoder's type
   std::vector<ops::Image> previous;  ///< the last two input frames of each causal convolution
 };
 
@@ -40,7 +40,7 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
     mid_.push_back(
         load_residual(weights, fmt::format("decoder.mid_block.resnets.{}", i), channels, channels));
   }
-  // Each enlargement doubles height and width; the first two (4 = 2²) double frames as well.
+  // Each upsampling doubles height and width; the first two (4 = 2²) also double the frames.
   const auto doublings = static_cast<std::size_t>(std::log2(config.temporal_compression));
   for (std::size_t b = 0; b < widths.size(); ++b) {
     const std::string name = fmt::format("decoder.up_blocks.{}.", b);
@@ -104,7 +104,8 @@ CogVideoXDecoder::Residual CogVideoXDecoder::load_residual(const Checkpoint& wei
 
 namespace {
 
-// The last two of (frames before, frames now); before the first frame stand copies of it.
+// The last two frames of `before` followed by `now`. At the start of a clip, where `before` is
+// empty, a single frame is repeated.
 ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
   ops::Image last = now;
   for (std::size_t i = 0; i < last.pieces.size(); ++i) {
@@ -135,7 +136,7 @@ Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor&
   return out;
 }
 
-// Spatial norm and the activation that always follows it.
+// Spatial norm followed by silu.
 void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor& x,
                              Tensor& out) const {
   const std::int64_t frames = x.shape(0);
@@ -145,7 +146,7 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
   spatial.bias = norm.affine.bias;
   spatial.scale = norm.scale(state.latents);
   spatial.shift = norm.shift(state.latents);
-  // An odd number of frames begins with one that belongs to the first latent frame alone.
+  // If the number of frames is odd, frame 0 alone belongs to latent frame 0.
   const std::int64_t latent_frames = state.latents.shape(0);
   for (std::int64_t t = 0; t < frames; ++t) {
     const bool leads = frames > 1 && frames % 2 == 1;
@@ -171,7 +172,8 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
   state.image = state.image.enlarged();
   const std::int64_t count = frames.shape(0);
   if (!up.doubles_frames || count == 1) return frames;
-  // Frames are repeated before the convolution, which sees one frame at a time: the same as after.
+  // The reference repeats frames before this convolution. It works frame by frame, so repeating
+  // them afterwards gives the same result.
   Shape shape = frames.shape();
   shape[0] = count % 2 == 1 ? 2 * count - 1 : 2 * count;
   Tensor doubled = Tensor::empty(shape, frames.dtype(), frames.device());

@@ -1,7 +1,7 @@
 #pragma once
-// The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX), on
-// images that are spread over a group as rectangles: halos for convolutions, exact sums for group
-// norms.
+// The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX). Images
+// are cut into rectangles over the ranks of a group: convolutions exchange halos, and group norms
+// use exact sums over all ranks.
 #include <functional>
 
 #include "models/cogvideox/config.hpp"
@@ -12,38 +12,39 @@
 
 namespace reelmesh {
 
-/// Frames of latents that are decoded together. It decides the values, not only the memory: group
-/// norms are taken over a batch. The first batch takes what does not divide.
+/// (first, count) of the batches in which latent frames are decoded: 2 frames each; with an odd
+/// number, the first batch has 3 (or the only frame). The batches affect the results, not only
+/// memory, because group norms average over a batch.
 std::vector<std::pair<std::int64_t, std::int64_t>> decode_batches(std::int64_t latent_frames);
 
-/// Frames of video that so many frames of latents decode to: 4(n − 1) + 1 for odd n, 4n for even n.
+/// Frames of video decoded from n latent frames: 4(n − 1) + 1 for odd n, 4n for even n.
 std::int64_t decoded_frames(std::int64_t latent_frames);
 
 class CogVideoXDecoder final : public Decoder {
  public:
-  /// Decodes on the device to which the weights are loaded.
+  /// Decodes on weights.device().
   CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config, DType dtype);
 
   /// Receives the frames [first, first + frames.shape(0)) of this rank's rectangle: [frame, row,
-  /// column, 3] of the decoder's type, in −1…1 and beyond.
+  /// column, 3] of the decoder's type, nominally in −1…1 (not clamped).
   using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
 
-  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
-  /// device, a partition with frames and channels whole. Collective over the group; a rank without
-  /// pixels gets no frames.
+  /// latents: the sampler's output, float32 [frame, channel, row, column], on the host or on the
+  /// decoder's device; a partition in which frames and channels are not cut. Collective over the
+  /// group; `consume` is not called on ranks without pixels.
   void decode(const Sharded& latents, const Consume& consume) const;
 
   Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
-  std::int64_t bytes() const;
+  std::int64_t bytes() const;  ///< of the weights as packed, without group norms
 
  private:
-  // conv_y and conv_b of a spatial norm act on the latents before they are enlarged.
+  // Spatial norm. conv_y (scale) and conv_b (shift) are 1×1: they act on latents before upsampling.
   struct Norm {
     Affine affine;
     ops::Linear scale, shift;
   };
-  // Causal convolutions have an index, under which a decode keeps the frames before.
+  // Causal convolution. index: of its earlier frames in State::previous.
   struct Causal {
     ops::Convolution convolution;
     std::size_t index = 0;
@@ -51,7 +52,7 @@ class CogVideoXDecoder final : public Decoder {
   struct Residual {
     Norm norm1, norm2;
     Causal conv1, conv2;
-    ops::Linear shortcut;  ///< out_features() 0: none
+    ops::Linear shortcut;  ///< 1×1 convolution; none if out_features() is 0
   };
   struct Up {
     std::vector<Residual> residuals;

@@ -1,5 +1,5 @@
 #pragma once
-// A CogVideoX model as the Hugging Face hub holds it: model_index.json and a folder for each part.
+// A CogVideoX model in the layout of the Hugging Face hub: model_index.json and a folder per part.
 #include "models/cogvideox/config.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/cogvideox.hpp"
@@ -7,7 +7,7 @@
 
 namespace reelmesh {
 
-/// The small files of a model, read and checked against each other; no weights.
+/// The configuration files of a model, read and checked for consistency; no weights.
 struct CogVideoXFolder {
   static constexpr const char* pipeline_class = "CogVideoXPipeline";
 
@@ -18,14 +18,15 @@ struct CogVideoXFolder {
   SchedulerConfig scheduler;
   SamplerKind sampler = SamplerKind::ddim;
 
-  /// Error(no_input) for missing folders and files, Error(data) for other models than CogVideoX's
-  /// text-to-video and for parts that do not fit together.
+  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a CogVideoX
+  /// text-to-video model or its parts do not match.
   static CogVideoXFolder open(const ModelPaths& paths);
 
-  /// Headers of all weights: every tensor that a run needs is there, in its shape. Error(data).
+  /// Reads the headers of all weight files. Throws Error(data) if a tensor that a run needs is
+  /// missing or has a wrong shape or type.
   void check_weights() const;
 
-  double default_fps() const;  ///< 16 frames a second for releases 1.5, 8 before
+  double default_fps() const;  ///< frames per second: 16 for CogVideoX 1.5, 8 for earlier ones
 };
 
 }  // namespace reelmesh

@@ -15,10 +15,11 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
   const std::int64_t keys = std::min(Attend::part_keys(precision.on_gpu), s.all_tokens);
   const std::int64_t key = s.alone ? 0 : s.batch * 2 * s.heads * head * size;
-  // Parts of keys as they come, go and wait.
+  // Three parts of keys and values: being received, being sent, and in use.
   std::int64_t parts = 3 * keys * key;
   if (precision.on_gpu && ops::may_attend_at_once(precision.tensors, s.all_tokens, head)) {
-    // All keys of some heads as they come and in their order, and those before.
+    // All keys and values of one share of the heads, as received and in global order, and those of
+    // the previous share.
     const std::int64_t shares = Attend::shares_of(s.heads - (s.shares_heads ? 1 : 0));
     parts = std::max(parts, 3 * s.all_tokens * key / shares);
   }
@@ -28,23 +29,23 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t held = s.text_tokens * s.batch * c.text_channels * size +
                             s.video_tokens * features * (6 + s.batch) * size_of(DType::float32) +
                             s.video_tokens * (c.channels() + c.patch_features()) * size;
-  // The stream, normalised, queries, keys and values.
+  // The residual stream, its normalised copy, queries, keys and values.
   const std::int64_t attention =
       5 * unit + (s.shares_heads ? queries + 2 * unit : 0) + parts +
       attention_bytes({s.row_tokens, keys, s.batch * s.heads, head}, precision);
-  // The stream, normalised, queries and results of the attention still stand beside the layers of
-  // four times the channels.
+  // The residual stream, its normalised copy, queries and attention results are still allocated
+  // during the MLP, which has four times the channels.
   const std::int64_t feed_forward = (10 + 4 * converted) * unit;
   return held + std::max(attention, feed_forward);
 }
 
 namespace {
 
-// Goes through the decoder as it does, in bytes of one batch of frames. Causal convolutions keep
-// the last two frames that they saw, and replace them in every batch.
+// Follows the decoder layer by layer and records the peak bytes of one batch of frames. Each causal
+// convolution keeps its last two input frames and replaces them in every batch.
 class DecodeWalk {
  public:
-  /// kept: by the batch before; 0 for the first one.
+  /// kept: bytes that causal convolutions keep from the previous batch; 0 for the first one.
   DecodeWalk(std::int64_t frames, std::int64_t pixels, std::int64_t kept,
              const Precision& precision)
       : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}

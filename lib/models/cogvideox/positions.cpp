@@ -5,7 +5,7 @@
 namespace reelmesh {
 namespace {
 
-// f(token, frame, row, column) for the tokens of a box, in its order.
+// Calls f(token, frame, row, column) for the tokens of a box in row-major order.
 template <class F>
 void for_each_token(const Box& box, F&& f) {
   std::int64_t token = 0;
@@ -16,7 +16,7 @@ void for_each_token(const Box& box, F&& f) {
   }
 }
 
-// torch.linspace in float32: symmetric around the middle, fused multiply-adds.
+// torch.linspace in float32: from both ends towards the middle, with fused multiply-adds.
 std::vector<float> linspace(double start, double end, std::int64_t n) {
   std::vector<float> values(static_cast<std::size_t>(n));
   const auto first = static_cast<float>(start), last = static_cast<float>(end);
@@ -29,7 +29,7 @@ std::vector<float> linspace(double start, double end, std::int64_t n) {
   return values;
 }
 
-// Rows and columns of the crop of the training grid that has the clip's aspect ratio.
+// The centred crop of the training grid that has the clip's aspect ratio, in tokens.
 struct Crop {
   double top, left, rows, columns;
 };

@@ -74,7 +74,7 @@ Segments split(const Tensor& z, const CogVideoXPlacement& placement) {
   return {z.rows(0, text), z.rows(text, z.shape(0) - text)};
 }
 
-// Chunks of a block's modulation.
+// Chunks of a block's modulation table.
 enum Chunk { video_shift, video_scale, video_gate, text_shift, text_scale, text_gate };
 
 Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
@@ -176,7 +176,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
          "context {} for {} text tokens of a batch of {}", to_string(context.shape()),
          text_box.numel(), batch);
 
-  // Every modulation activates the time embedding; it is the same for the whole batch.
+  // Every modulation layer begins with silu of the time embedding: computed once. The whole batch
+  // has the same timestep.
   const Tensor time = ops::silu(time2_(time1_(sinusoid, ops::Activation::silu)));
 
   std::vector<Tensor> of_clips;

@@ -13,13 +13,13 @@ namespace reelmesh {
 
 class CogVideoXTransformer;
 
-/// How a clip, or several of one size that go through the transformer together, lies over a group:
-/// set up once, used in every call.
+/// How a clip, or a batch of clips of one size, is distributed over a group. Made once and used in
+/// every call of the transformer.
 class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
-  /// group. batch: branches of guidance that the group works on, of all clips. ring: rows of the
-  /// group in attention (layout/mesh.hpp). Collective over the group where the transformer is on a
+  /// group. batch: guidance branches that the group computes, of all clips. ring: size of the ring
+  /// in attention (layout/mesh.hpp). Collective over the group if the transformer is on a CUDA
   /// device, as Attend's constructor.
   CogVideoXPlacement(const CogVideoXTransformer& transformer, const comm::Group& group,
                      const Layout& grid, const Layout& text, std::int64_t batch, int ring = 1);
@@ -34,12 +34,13 @@ class CogVideoXPlacement {
   Layout grid_, text_;
   std::int64_t batch_;
   Attend attend_;
-  Tensor added_;         ///< position table of this rank's video tokens, or empty
+  Tensor added_;         ///< sin-cos table of this rank's video tokens, or empty
   RotaryTables rotary_;  ///< of this rank's video tokens, or empty
 };
 
 class CogVideoXTransformer final : public Denoiser {
  public:
+  /// Computes on weights.device().
   CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype);
 
   const CogVideoXConfig& config() const { return config_; }
@@ -50,26 +51,26 @@ class CogVideoXTransformer final : public Denoiser {
   std::unique_ptr<Placed> place(const DenoiseTask& task,
                                 std::span<const Conditioning> conditioning) const override;
 
-  /// latents: of each clip this rank's box, float32 [frame, channel, row, column]; context: this
-  /// rank's text tokens, [token, batch, text channel] of dtype(), where the batch has all branches
-  /// of the first clip, then of the next; sinusoid: from embed(). All on device(). → prediction for
-  /// every item of the batch, float32, shaped as the latents. A clip's bits do not depend on the
-  /// clips that it goes with. Collective over the placement's group.
+  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: text
+  /// embeddings of this rank's text tokens, [token, batch, text channel] of dtype(); the batch has
+  /// all branches of the first clip, then those of the next. sinusoid: from embed(). All on
+  /// device(). → one prediction per batch item, float32, shaped as the latents. A clip's bits do
+  /// not depend on the other clips of the batch. Collective over the placement's group.
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
                                  const Tensor& sinusoid) const;
-  /// The same for a timestep.
+  /// The same with embed(timestep).
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
                                  std::int64_t timestep) const {
     return (*this)(placement, latents, context, embed(static_cast<double>(timestep)));
   }
 
-  std::int64_t bytes() const;
+  std::int64_t bytes() const;  ///< of the weights as packed, without norms
 
  private:
   struct Block {
-    ops::Linear modulation1, modulation2;  ///< shift, scale, gate of video, then of text
+    ops::Linear modulation1, modulation2;  ///< shift, scale, gate for video, then for text
     Affine norm1, norm2;
     ops::Linear query, key_value, out;
     ops::HeadNorm query_norm, key_norm;

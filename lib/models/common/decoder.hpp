@@ -1,5 +1,5 @@
 #pragma once
-// What the pipeline asks of a family's autoencoder.
+// The interface of a model family's autoencoder to the pipeline.
 #include "layout/clip_layout.hpp"
 #include "layout/sharded.hpp"
 
@@ -13,10 +13,10 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// latents: float32 [frame, channel, row, column] as the sampler leaves them, on the host or the
-  /// decoder's device, laid out over the group as layout.latents says (all channels on each rank).
-  /// → uint8 [frame, row, column, 3] on the host, over the group, cut as layout.images says.
-  /// Collective over the group, in which ranks may have empty boxes.
+  /// latents: the sampler's output, float32 [frame, channel, row, column], on the host or the
+  /// decoder's device, distributed over the group as layout.latents says (all channels on each
+  /// rank). → uint8 [frame, row, column, 3] on the host, distributed as layout.images says.
+  /// Collective over the group; ranks may have empty boxes.
   virtual Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const = 0;
 };
 

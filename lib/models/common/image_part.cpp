@@ -42,7 +42,7 @@ Halo::Running ImagePart::begin(const Tensor& x) const {
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
                            std::int64_t enlarged) const {
   Halo::Running running = begin(x);
-  ops::Image before;  // frames of zeros, where the convolution looks at earlier frames
+  ops::Image before;  // zeros in place of earlier frames, for convolutions over frames
   if (convolution.frames() > 1) {
     before = running.image;
     for (ops::Image::Piece& piece : before.pieces) {
@@ -71,7 +71,7 @@ Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value,
                          const Numerics& numerics) const {
   const std::int64_t channels = query.shape(3), pixels = numel(pixels_.global());
   const Layout cut = layout_of(key_value);
-  // As large as the image for each rank that works on it.
+  // The whole image on each rank that has a part of it.
   const Layout whole = cut.grown(1, cut.global()[1]).grown(2, cut.global()[2]);
   const Tensor all = relayout({key_value, cut, group_}, whole).local;
   ops::Attention attention(query.reshape({query.numel() / channels, 1, 1, channels}),

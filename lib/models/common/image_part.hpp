@@ -10,45 +10,45 @@
 
 namespace reelmesh {
 
-/// The rectangle that this rank has of some frames. Convolutions exchange halos with, and group
-/// norms and attention take all pixels of, the ranks that have other rectangles of the same frames.
+/// This rank's rectangle of some frames. Convolutions exchange halos with the ranks that have the
+/// other rectangles of these frames; group norms and attention use the pixels of all of them.
 class ImagePart {
  public:
-  /// images: [frame, row, column] over the group; ranks whose boxes begin at the same frame have
-  /// the same frames. Nothing where this rank's box is empty. Collective over the group.
+  /// images: [frame, row, column] over the group; boxes that begin at the same frame must have the
+  /// same frames. → nullopt if this rank's box is empty. Collective over the group.
   static std::optional<ImagePart> of(const comm::Group& group, const Layout& images);
 
-  /// The same part of images that are twice as high and wide.
+  /// The same part of the images after they are upsampled to twice the height and width.
   ImagePart enlarged() const;
 
-  /// x [frame, row, column, channel] with the pixels around it on their way; for
-  /// reelmesh::convolve.
+  /// Begins the halo exchange of x [frame, row, column, channel]; reelmesh::convolve takes the
+  /// result.
   Halo::Running begin(const Tensor& x) const;
 
-  /// The convolution of x [frame, row, column, channel], which is enlarged twice first where
-  /// `enlarged` is 2. Beyond the edges, and in frames before the first, everything is zero.
+  /// Convolves x [frame, row, column, channel]; if `enlarged` is 2, x is upsampled first by
+  /// repeating pixels. Zero padding beyond the edges and before the first frame.
   Tensor convolve(const ops::Convolution& convolution, const Tensor& x,
                   std::int64_t enlarged = 1) const;
 
-  /// Statistics of the group norm of x over all its frames, rows and columns.
+  /// Group norm statistics of x over its frames and all rows and columns of the images.
   ops::GroupStatistics statistics(const Tensor& x, std::int64_t groups, double eps) const;
-  /// That group norm, then silu where asked.
+  /// Group norm with these statistics, followed by silu if with_silu.
   Tensor group_norm(const Tensor& x, const Affine& affine, std::int64_t groups, double eps,
                     bool with_silu) const;
 
-  /// Attention with one head of all channels, every pixel to all pixels of the image. query,
-  /// key_value: [1, row, column, channel and 2·channel] → as query.
+  /// Single-head attention of every pixel to all pixels of the image. query: [1, row, column,
+  /// channel]; key_value: [1, row, column, 2·channel] → shaped as query.
   Tensor attend(const Tensor& query, const Tensor& key_value, const Numerics& numerics) const;
 
  private:
-  using Halos = std::map<Shape, Halo>;  ///< by the extents of the whole image
+  using Halos = std::map<Shape, Halo>;  ///< by the shape of the whole image
 
   ImagePart(const comm::Group& group, Layout pixels);
   Layout layout_of(const Tensor& x) const;
 
   comm::Group group_;       ///< the ranks that have parts of the same images
   Layout pixels_;           ///< [row, column] over that group
-  std::int64_t scale_ = 1;  ///< pixels along each axis for one of the images that it was made for
+  std::int64_t scale_ = 1;  ///< upsampling since of(): pixels along each axis per original pixel
   std::shared_ptr<Halos> halos_;
 };
 

@@ -14,7 +14,7 @@ ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::strin
                          std::int64_t in, std::int64_t out, DType dtype, bool bias) {
   const auto parts = static_cast<std::int64_t>(names.size());
   const Shape shape{out, in};
-  // The rows of all of them, one tensor after the other.
+  // Reads rows of the concatenated weights.
   const auto read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
     while (count > 0) {
       const std::string& name = names.at(static_cast<std::size_t>(first / out));

@@ -1,19 +1,19 @@
 #pragma once
-// Tensors of a checkpoint as layers.
+// Makes layers from tensors of a checkpoint.
 #include "ops/linear.hpp"
 #include "weights/checkpoint.hpp"
 
 namespace reelmesh {
 
-/// <name>.weight [out, in], and <name>.bias [out] where `bias`.
+/// Loads <name>.weight [out, in] and, if `bias`, <name>.bias [out]. Errors as Checkpoint::load.
 ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std::int64_t in,
                         std::int64_t out, DType dtype, bool bias = true);
 
-/// Several linear layers with the same input as one: outputs one after the other.
+/// Fuses several linear layers with the same input; outputs are concatenated.
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias = true);
 
-/// Weight and bias of a norm, float32 as read in `dtype`.
+/// Weight and bias of a norm, rounded to `dtype` and stored as float32.
 struct Affine {
   Tensor weight, bias;
 };

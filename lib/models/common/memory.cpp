@@ -22,7 +22,7 @@ Kind kind_of(const std::string& name, const Shape& shape) {
   return shape.size() >= 4 && shape.back() == 3 ? Kind::convolution : Kind::linear;
 }
 
-// Outputs and inputs of a layer that multiplies, whatever the form of its weight.
+// Outputs and inputs of a linear layer; its weight may have more axes (1×1 convolutions, patches).
 struct Matrix {
   std::int64_t out, in;
 };
@@ -36,7 +36,7 @@ std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
                                   precision.packed_for);
 }
 
-// Taps and channels, the latter filled up.
+// The weight in the type of the products, with padded channels.
 std::int64_t plain_convolution_bytes(const Shape& shape, const Precision& precision) {
   const std::int64_t taps = numel(shape) / (shape[0] * shape[1]),
                      multiple = precision.on_gpu ? 8 : 16;
@@ -76,7 +76,7 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
   std::int64_t largest = 0;
   for (const auto& [name, shape] : tensors) {
     if (kind_of(name, shape) != Kind::convolution) continue;
-    // As read, filled up, and between them in the type of the products.
+    // The weight as read, converted to the type of the products if that differs, and padded.
     largest = std::max(
         largest, numel(shape) * precision.size() +
                      plain_convolution_bytes(shape, precision) * (precision.converts() ? 2 : 1));
@@ -86,7 +86,7 @@ std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& preci
 
 std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   if (precision.on_gpu) return 0;
-  // Others: what attention packs, and tiles of everything.
+  // others: packed keys and values of attention, and tiles of all ops.
   constexpr std::int64_t columns = 192, others = std::int64_t{2} << 20;
   std::int64_t widest = 0;
   for (const auto& [name, shape] : tensors) {
@@ -109,7 +109,7 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
 
 std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {
   const std::int64_t values = s.queries * s.pairs * s.channels;
-  // Sums are float32, and are the result themselves where that is float32 too.
+  // Sums are float32. On the CPU they become the result in place if that is float32 too.
   const std::int64_t sums = values * size_of(DType::float32);
   const bool in_place = precision.tensors == DType::float32 && !precision.on_gpu;
   const std::int64_t result = in_place ? 0 : values * precision.size();

@@ -9,8 +9,8 @@
 namespace reelmesh {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the state counts in steps of `golden`, and mix() makes
-// the random number of it. A counter can start anywhere, which a chain of states cannot.
+// SplitMix64 (Steele, Lea and Flood 2014): the state grows by `golden` per number, and mix() turns
+// it into the random number. As the state is a counter, generation can start at any element.
 constexpr std::uint64_t golden = 0x9e3779b97f4a7c15U;
 
 constexpr std::uint64_t mix(std::uint64_t x) {
@@ -25,10 +25,10 @@ std::uint64_t key_of(std::string_view name, std::uint64_t seed) {
   return key;
 }
 
-constexpr std::int64_t piece = 16384;  // numbers that one thread makes at a time
+constexpr std::int64_t piece = 16384;  // values that a thread makes at a time
 
 REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::int64_t count) {
-  // The sum of four uniform 16-bit numbers has mean 2·65535 and deviation 65536/√3, nearly.
+  // The sum of four uniform 16-bit numbers has mean 2·65535 and a standard deviation near 65536/√3.
   constexpr std::uint64_t low = 0xffffU;
   const float factor = spread.deviation * (1.7320508F / 65536.0F);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -12,9 +12,9 @@ struct Spread {
   float deviation = 1;
 };
 
-/// Fills a tensor of a floating type with nearly normal numbers: sums of four uniform ones, no
-/// further than 3.5 deviations from the mean. A number depends on the seed, the tensor's name and
-/// its own place alone, so that every machine and any number of threads gives the same bits.
+/// Fills a tensor of a floating type with nearly normal values: sums of four uniform ones, at most
+/// 3.5 standard deviations from the mean. A value depends only on the seed, the tensor's name and
+/// the element's index, so that every machine and any number of threads gives the same bits.
 void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread);
 
 }  // namespace reelmesh

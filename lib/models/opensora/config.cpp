@@ -70,7 +70,7 @@ class Shapes {
     linear(name + ".qkv", 3 * c_.hidden, c_.hidden);
     linear(name + ".proj", c_.hidden, c_.hidden);
   }
-  /// All of a block but its temporal attention in v1.
+  /// A block without v1's temporal attention.
   void block(const std::string& name) {
     shapes[name + ".scale_shift_table"] = {6, c_.hidden};
     attention(name + ".attn");

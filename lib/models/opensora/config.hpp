@@ -1,6 +1,6 @@
 #pragma once
-// The configuration of Open-Sora's transformers: transformer/config.json with the constructor's
-// fields of STDiT (release 1.0) or STDiT3 (release 1.2).
+// The configuration of Open-Sora's transformers: transformer/config.json with the constructor
+// arguments of STDiT (release 1.0) or STDiT3 (release 1.2).
 #include "ops/pointwise.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
@@ -8,8 +8,8 @@
 namespace reelmesh {
 
 struct STDiTConfig {
-  /// v1: STDiT, whose temporal attention has neither norm nor modulation; v3: STDiT3, whose
-  /// temporal blocks are whole blocks with rotary positions.
+  /// v1: STDiT, whose temporal attention has neither norm nor modulation; v3: STDiT3, with complete
+  /// temporal blocks and rotary positions along time.
   enum class Kind { v1, v3 };
 
   Kind kind = Kind::v1;
@@ -22,16 +22,16 @@ struct STDiTConfig {
   std::int64_t max_text_tokens = 120;
   ops::Patch patch;
   double space_scale = 1, time_scale = 1;  ///< of v1's position tables
-  std::int64_t input_sq_size = 512;        ///< v3: pixels a side whose positions are not stretched
-  /// Latents [frame, row, column] that v1 was made for: the default size of clips.
+  std::int64_t input_sq_size = 512;        ///< v3: side in pixels at which positions are not scaled
+  /// v1: latents [frame, row, column] that it was trained for; the default size of clips.
   Shape input_size{16, 32, 32};
 
   std::int64_t head_channels() const { return hidden / heads; }
-  /// Noise, then variance (v1) or values without use (v3).
+  /// v1: noise, then variance; v3: velocity, then unused channels.
   std::int64_t out_channels() const { return 2 * in_channels; }
   std::int64_t patch_features() const { return in_channels * patch.rows * patch.columns; }
 
-  /// Error(data) for what this program does not compute.
+  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations.
   static STDiTConfig read(const Config& config);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// An Open-Sora model in the Hugging Face layout: transformer/ with STDiT or STDiT3, vae/, the T5 in
-// text_encoder/ and tokenizer/, scheduler/.
+// An Open-Sora model in the layout of the Hugging Face hub: transformer/ (STDiT or STDiT3), vae/,
+// text_encoder/ and tokenizer/ (T5), scheduler/.
 #include <variant>
 
 #include "models/autoencoder/config.hpp"
@@ -12,7 +12,7 @@
 
 namespace reelmesh {
 
-/// The small files of a model, read and checked against each other; no weights.
+/// The configuration files of a model, read and checked for consistency; no weights.
 struct OpenSoraFolder {
   static constexpr const char* pipeline_class = "OpenSoraPipeline";
 
@@ -22,19 +22,20 @@ struct OpenSoraFolder {
   T5Config text_encoder;
   std::variant<IddpmConfig, RectifiedFlowConfig> scheduler;
 
-  /// Error(no_input) for missing folders and files, Error(data) for other models and for parts that
-  /// do not fit together.
+  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not an Open-Sora
+  /// model or its parts do not match.
   static OpenSoraFolder open(const ModelPaths& paths);
 
-  /// Headers of all weights: every tensor that a run needs is there, in its shape. Error(data).
+  /// Reads the headers of all weight files. Throws Error(data) if a tensor that a run needs is
+  /// missing or has a wrong shape or type.
   void check_weights() const;
 
   const char* scheduler_name() const;  ///< "IDDPM", "RFLOW"
   std::int64_t default_steps() const;
   double default_guidance() const;
-  /// What clips are like unless the job says otherwise: v1's configuration tells its size, and a
-  /// release for more frames a second stretches time less; v3 takes any size, and its authors'
-  /// example is taken.
+  /// Size and frames per second of clips unless the job sets them. v1: the size in config.json, at
+  /// 8 / time_scale frames per second. v3 accepts any size; the default is its authors' example, 51
+  /// frames of 240 × 426 pixels at 24.
   VideoSize default_size() const;
   double default_fps() const;
 };

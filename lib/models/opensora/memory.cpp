@@ -4,7 +4,8 @@
 
 namespace reelmesh {
 
-// Units are bytes of the stream [token, branch, channel] of this rank, in either cut.
+// The units are the bytes of this rank's residual stream [token, branch, channel], with frames cut
+// and with positions cut.
 std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
                                  const Precision& precision) {
   const std::int64_t size = precision.size(), pairs = s.branches * c.heads;
@@ -14,7 +15,8 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
   const bool v3 = c.kind == STDiTConfig::Kind::v3;
 
-  // Patches before they are repeated for the branches, the stream, and the text's keys and values.
+  // Kept during the whole step: keys and values of the text, latents and predictions, patches
+  // before they are repeated for the branches, and the residual stream.
   const std::int64_t blocks = c.layers * (v3 ? 2 : 1);
   const std::int64_t text = blocks * s.text_tokens * s.branches * 2 * c.hidden * size;
   const std::int64_t latents = numel(s.frames) * c.patch.rows * c.patch.columns *
@@ -22,8 +24,8 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
                                size_of(DType::float32);
   const std::int64_t held = text + latents + frames_unit / s.branches + frames_unit;
 
-  // The stream modulated, queries, keys and values; where heads are shared out, packed for others
-  // and as they come; all frames attend, then what comes of it, and of the layer behind it.
+  // The modulated stream, queries, keys and values; if ranks divide heads, also send buffers and
+  // received heads. Then attention within frames, or its result and that of the output layer.
   const std::int64_t shared =
       s.frames[0] * s.positions_of_frame * s.branches * s.shared_heads * head * size;
   const std::int64_t heads_pairs = s.shared_heads > 0 ? s.branches * s.shared_heads : pairs;
@@ -36,8 +38,8 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
   const std::int64_t moved = s.alone ? 0 : positions_unit;
   const std::int64_t within = held + frames_unit;
   const std::int64_t exchange = within + frames_unit + moved + positions_unit;
-  // In the first block of v1 a copy knows the time; v3 has the stream modulated. Every position is
-  // a sequence of its own.
+  // v1's first block adds the temporal position table to a copy of the stream; v3 has a modulated
+  // copy. Each position is a sequence.
   const std::int64_t temporal =
       within + moved + (4 + converted) * positions_unit +
       std::max(attention_bytes({s.positions[0], s.positions[0], s.positions[1] * pairs, head, true},

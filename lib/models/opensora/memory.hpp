@@ -1,22 +1,22 @@
 #pragma once
-// Memory of Open-Sora's transformer while it denoises one clip, from the boxes of a rank.
+// Estimate of the working memory of Open-Sora's transformer on one rank.
 #include "models/common/memory.hpp"
 #include "models/opensora/config.hpp"
 
 namespace reelmesh {
 
-/// What one rank works on.
+/// The share of one rank. A position is a token's place in its frame.
 struct STDiTSizes {
-  std::int64_t branches = 2;            ///< of guidance, of all clips that are denoised together
-  std::int64_t text_tokens = 1;         ///< of a branch
-  Shape frames{1, 1};                   ///< [frame, position] where frames are cut
-  Shape positions{1, 1};                ///< [frame, position] where positions are cut
-  std::int64_t positions_of_frame = 1;  ///< of all ranks
-  std::int64_t shared_heads = 0;        ///< of whole frames, where the ranks of a frame share heads
-  bool alone = true;                    ///< one rank holds everything: nothing moves
+  std::int64_t branches = 2;            ///< guidance branches of all clips of the batch
+  std::int64_t text_tokens = 1;         ///< per branch
+  Shape frames{1, 1};                   ///< its box [frame, position] while frames are cut
+  Shape positions{1, 1};                ///< its box [frame, position] while positions are cut
+  std::int64_t positions_of_frame = 1;  ///< positions of a whole frame
+  std::int64_t shared_heads = 0;        ///< its heads if ranks share frames, else 0
+  bool alone = true;                    ///< a single rank: nothing is exchanged
 };
 
-/// The largest moment of a step beside the weights; without what allocators leave unused.
+/// Peak bytes of a step in addition to the weights, without unused memory that allocators keep.
 std::int64_t stdit_working_bytes(const STDiTConfig& config, const STDiTSizes& sizes,
                                  const Precision& precision);
 

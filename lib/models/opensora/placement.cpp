@@ -85,7 +85,7 @@ std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts) {
 
 namespace {
 
-// x: [clip · token, branch, channel]; into: extents [frame, position] of a clip.
+// x: [clip · token, branch, channel]; into: extents [frame, position] of a clip in the result.
 Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
   Tensor out =
       Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());

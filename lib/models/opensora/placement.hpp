@@ -1,5 +1,5 @@
 #pragma once
-// How clips of one size lie over a group of ranks while an Open-Sora transformer works on them.
+// How clips of one size are distributed over a group of ranks for an Open-Sora transformer.
 #include <optional>
 
 #include "layout/relayout.hpp"
@@ -10,44 +10,46 @@ namespace reelmesh {
 
 class STDiT;
 
-/// What a clip looks like to the transformer.
+/// The properties of a clip that the transformer uses.
 struct STDiTClip {
-  Shape latents;                       ///< [frame, row, column], any numbers
-  std::int64_t height = 0, width = 0;  ///< of the picture in pixels; v3 looks at them
-  double fps = 8;                      ///< v3 looks at it
+  Shape latents;                       ///< [frame, row, column]; need not be multiples of a patch
+  std::int64_t height = 0, width = 0;  ///< of the video in pixels; only v3 uses them
+  double fps = 8;                      ///< frames per second; only v3 uses it
 
-  /// [frame, row, column]; patches at the edges are filled up.
+  /// Tokens [frame, row, column]; patches at the edges are padded.
   Shape tokens(const ops::Patch& patch) const;
 };
 
-/// The clips of a task. Release 1.2 was told in its training that images have 120 frames a second.
+/// The clips of a task. A single image has fps 120, as in the training of Open-Sora 1.2.
 STDiTClip stdit_clip(const DenoiseTask& task);
 
-/// Set up once for a clip, or for several of the same size that go through the transformer
-/// together; used in every call. All have the same layouts.
+/// The layouts, tables and exchanges of a clip or of a batch of clips of one size. Made once and
+/// used in every call of the transformer. All clips have the same layouts.
 class STDiTPlacement {
  public:
-  /// layouts: of clip.tokens() over the group. On the device where the model's weights are.
+  /// layouts: of clip.tokens() over the group. Tables are stored on the model's device.
   STDiTPlacement(const STDiT& model, const comm::Group& group, const SpaceTime& layouts,
                  const STDiTClip& clip, std::int64_t clips = 1);
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
   std::int64_t clips() const { return clips_; }
-  /// Elements of all clips that this rank sends in a pair of spatial and temporal attention.
+  /// Elements that this rank sends in a pair of spatial and temporal attention, for all clips.
   std::int64_t sent_elements() const;
 
  private:
   friend class STDiT;
-  // Tokens [clip · frame · position, branch, channel] of this rank from one cut to the other.
+  // Redistribute tokens [clip · frame · position, branch, channel]: from frames cut to positions
+  // cut, and back.
   Tensor to_positions(const Tensor& x) const;
   Tensor to_frames(const Tensor& x) const;
-  // Queries and keys of tokens, [clip · token, branch, part, head, channel], as whole frames [clip
-  // · frame, position, branch, part, head, channel]: of all heads, or of this rank's where a
-  // frame's ranks share them; and the way back for results, which have one part.
+  // Redistributes queries (1 part) and keys and values (2 parts) of own tokens, [clip · token,
+  // branch, part, head, channel], to whole frames [clip · frame, position, branch, part, head,
+  // channel]: of all heads, or of this rank's heads if ranks share frames. own_tokens() is the
+  // inverse, for results (1 part).
   std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
   Tensor own_tokens(const Tensor& x) const;
-  std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank where frames are cut
+  std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank while frames are cut
   std::int64_t positions() const { return in_frames_[1]; }
 
   comm::Group group_;
@@ -55,20 +57,20 @@ class STDiTPlacement {
   STDiTClip clip_;
   std::int64_t clips_;
   ops::Patch patch_;
-  /// Extents [frame, position] of this rank in both cuts, of a clip.
+  /// Extents [frame, position] of this rank's box of a clip, in each of the two cuts.
   Shape in_frames_, in_positions_;
-  Shape in_heads_;         ///< [frame, position, head] where the ranks of a frame share heads
-  std::int64_t heads_;     ///< of all ranks
-  Tensor positions_;       ///< [position, channels] of this rank where frames are cut
+  Shape in_heads_;         ///< [frame, position, head] if ranks share frames
+  std::int64_t heads_;     ///< on all ranks together
+  Tensor positions_;       ///< [position, channels] of this rank while frames are cut
   Tensor times_;           ///< [frame, channels] of all frames; v1
-  Tensor fps_;             ///< number_embedding of the clip's frames a second; v3
+  Tensor fps_;             ///< number_embedding of the clip's frames per second; v3
   TimeRotation rotation_;  ///< of all frames; v3
-  // Of all clips together: one message to each rank.
-  std::optional<Exchange> to_positions_, to_frames_;  ///< none where one rank holds everything
-  std::optional<Exchange> to_heads_, to_tokens_;      ///< none where frames are whole
+  // Each exchange moves all clips: one message to each rank.
+  std::optional<Exchange> to_positions_, to_frames_;  ///< none for a single rank
+  std::optional<Exchange> to_heads_, to_tokens_;      ///< none if ranks have whole frames
 };
 
-/// The rows of x in so many equal parts, such as those of each clip; they share its memory.
+/// Splits the rows of x into equal parts, such as one per clip; they share its memory.
 std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts);
 
 }  // namespace reelmesh

@@ -5,8 +5,8 @@
 namespace reelmesh {
 namespace {
 
-// n channels of one position: sines, then cosines, of n/2 frequencies. Products in the type R, as
-// the reference's table of that release has them.
+// Writes n channels of one position: sines, then cosines, of n/2 frequencies. Angles are computed
+// in the type R, as in the reference of that release.
 template <class R>
 void write_position(R position, std::int64_t n, float* into) {
   const std::int64_t half = n / 2;
@@ -20,7 +20,7 @@ void write_position(R position, std::int64_t n, float* into) {
   }
 }
 
-// Positions of rows and columns in a frame.
+// Scaled positions of the rows and columns of a frame.
 struct Positions {
   std::vector<double> rows, columns;
 };

@@ -1,28 +1,30 @@
 #pragma once
-// Where a token stands, for the tokens of one box, so that it is the same on every layout. Stored
-// tables are for one size; these are for the size that is asked for.
+// Position embeddings for the tokens of one box. A token's values are the same in every layout.
+// Tables in checkpoints are for one size; these are computed for the requested size.
 #include "layout/layout.hpp"
 #include "models/opensora/config.hpp"
 
 namespace reelmesh {
 
-/// Sinusoid of a number (timestep, frames per second): float32 [1, 256], cosines first.
-/// (Open-Sora's TimestepEmbedder)
+/// Sinusoidal embedding of a number (timestep, frames per second): float32 [1, 256], cosines
+/// before sines. (Open-Sora's TimestepEmbedder)
 Tensor number_embedding(double number);
 
-/// Table of positions within a frame: float32 [row, column, channels] for rows and columns of
-/// `box`, half of the channels by column, half by row, each sines first. grid: [frame, row,
-/// column], box: a part of it. v1 stretches positions by space_scale (get_2d_sincos_pos_embed); v3
-/// by the size of the picture against input_sq_size and by its shape (PositionEmbedding2D): height
-/// and width are its pixels.
+/// Table of positions within a frame: float32 [row, column, channels] for the rows and columns of
+/// `box`. The first half of the channels encodes the column, the second half the row; in each,
+/// sines come before cosines. grid: [frame, row, column]; box: a part of it. v1 divides positions
+/// by space_scale (get_2d_sincos_pos_embed). v3 scales them by input_sq_size / √(height·width) and
+/// by the aspect ratio (PositionEmbedding2D); height, width: of the video in pixels.
 Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
                          std::int64_t height, std::int64_t width);
 
-/// v1's table of times: float32 [frame, channels], sines first (get_1d_sincos_pos_embed).
+/// v1's table of frames, divided by time_scale: float32 [frame, channels], sines before cosines
+/// (get_1d_sincos_pos_embed).
 Tensor time_positions(const STDiTConfig& config, std::int64_t frames);
 
-/// v3's rotary tables of times: float32 [frame, channels of a head], every value twice.
-/// frequencies: float32 [half of these channels], radians a frame, as the checkpoint has them.
+/// v3's rotary tables of frames: float32 [frame, head channel]; each value is repeated for a pair
+/// of adjacent channels. frequencies: float32 [head channels / 2], radians per frame, from the
+/// checkpoint (rope.freqs).
 struct TimeRotation {
   Tensor cosines, sines;
 };

@@ -11,7 +11,7 @@ namespace {
 // Rows of a block's modulation table.
 enum Chunk { attention_shift, attention_scale, attention_gate, mlp_shift, mlp_scale, mlp_gate };
 
-// [frame, channel, row, column] with so many rows and columns: cut off, or filled up with zeros.
+// x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`.
 Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   if (x.shape(2) == rows && x.shape(3) == columns) return x;
   const Shape none(4), larger{x.shape(0), x.shape(1), rows, columns};
@@ -64,7 +64,8 @@ Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x) const {
       {x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
 }
 
-// x: [clip · token, branch, channel], frames cut → the same. Every frame is a sequence of its own.
+// Spatial attention: each frame is a sequence. x: [clip · token, branch, channel], frames cut →
+// same shape and cut.
 Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
   Tensor q = heads_of(layer.query, x), kv = heads_of(layer.key_value, x);
@@ -80,8 +81,8 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
 }
 
-// x: [clip · token, branch, channel], positions cut → the same. Every position is a sequence of its
-// own.
+// Temporal attention: each position is a sequence. x: [clip · token, branch, channel], positions
+// cut → same shape and cut.
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
   const Shape& mine = placement.in_positions_;
@@ -104,7 +105,7 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()));
 }
 
-// keys_values: which of the contexts'. Every clip has a text of its own length.
+// keys_values: index into STDiTContext::keys_values. Texts of different clips may differ in length.
 void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
                            std::size_t keys_values, Tensor& x) const {
   const Tensor queries =
@@ -151,7 +152,8 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
     attend_to_text(temporal, contexts, 2 * index + 1, x);
     feed_forward(temporal, second, x);
   } else {
-    // The stream itself, neither normalised nor modulated; the first block alone is told the time.
+    // v1's temporal attention reads the stream itself, without norm or modulation. Only the first
+    // block adds the temporal position table.
     Tensor timed = x;
     if (index == 0) {
       timed = x.clone();

@@ -1,6 +1,6 @@
 #pragma once
-// Open-Sora's diffusion transformers with spatial and temporal attention in turn: STDiT of release
-// 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
+// Open-Sora's diffusion transformers with alternating spatial and temporal attention: STDiT of
+// release 1.0 and STDiT3 of release 1.2 (Zheng et al. 2024).
 #include <array>
 #include <span>
 
@@ -10,34 +10,33 @@
 
 namespace reelmesh {
 
-/// The prompt of a clip as the blocks attend to it; the same in every step.
+/// A clip's prompt as the blocks' cross-attention uses it; the same in every step.
 struct STDiTContext {
-  /// Keys and values of each block with cross-attention, in order: [token, branch, 2, head,
+  /// Keys and values for each block with cross-attention, in block order: [token, branch, 2, head,
   /// channel].
   std::vector<Tensor> keys_values;
 };
 
 class STDiT final : public Denoiser {
  public:
-  /// Of guidance: 0 unconditional, 1 the prompt.
+  /// Guidance branches: 0 unconditional, 1 the prompt.
   static constexpr std::int64_t branches = 2;
 
-  /// Computes on the device to which the weights are loaded.
+  /// Computes on weights.device().
   STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype);
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
-  /// v3: of the rotation by time, float32 [half of a head's channels], on the host.
+  /// v3: rotary frequencies of temporal attention, float32 [head channels / 2], on the host.
   const Tensor& frequencies() const { return frequencies_; }
   Device device() const override { return device_; }
 
-  /// text: embeddings of the prompt's tokens without padding, [token, text channel] of dtype(), at
-  /// least one and at most max_text_tokens, on the host or on device(). The unconditional branch
-  /// takes as many rows of the learned null caption, as in the reference, where the prompt's mask
-  /// serves both.
+  /// text: embeddings of the prompt without padding, [token, text channel] of dtype(), 1 to
+  /// max_text_tokens tokens, on the host or on device(). The unconditional branch uses equally many
+  /// rows of the learned null caption: the reference applies the prompt's mask to both branches.
   STDiTContext read(const Tensor& text) const;
 
-  /// The predictions for a clip, float32 [frame, out channel, row, column], of both branches.
+  /// The predictions for a clip, one per branch: float32 [frame, out channel, row, column].
   using Predictions = std::array<Tensor, branches>;
 
   Tensor embed(double timestep) const override;
@@ -45,15 +44,15 @@ class STDiT final : public Denoiser {
   std::unique_ptr<Placed> place(const DenoiseTask& task,
                                 std::span<const Conditioning> conditioning) const override;
 
-  /// latents: of each of the placement's clips this rank's box, float32 [frame, channel, row,
-  /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → of each clip. A
-  /// clip's bits do not depend on the clips that it goes with. Collective over the placement's
-  /// group.
+  /// latents: this rank's box of each of the placement's clips, float32 [frame, channel, row,
+  /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → predictions for
+  /// this rank's box of each clip. A clip's bits do not depend on the other clips of the batch.
+  /// Collective over the placement's group.
   std::vector<Predictions> operator()(const STDiTPlacement& placement,
                                       std::span<const Tensor> latents,
                                       std::span<const STDiTContext> contexts,
                                       const Tensor& sinusoid) const;
-  /// The same for a timestep.
+  /// The same with embed(timestep).
   std::vector<Predictions> operator()(const STDiTPlacement& placement,
                                       std::span<const Tensor> latents,
                                       std::span<const STDiTContext> contexts,
@@ -61,22 +60,22 @@ class STDiT final : public Denoiser {
     return (*this)(placement, latents, contexts, embed(timestep));
   }
 
-  std::int64_t bytes() const;
+  std::int64_t bytes() const;  ///< of linear layers and tables
 
  private:
-  static constexpr float norm_eps = 1e-6F;  ///< of all norms; no configuration has it
+  static constexpr float norm_eps = 1e-6F;  ///< of all norms; not in config.json
 
   struct Attention {
     ops::Linear query, key_value, out;
-    ops::HeadNorm query_norm, key_norm;  ///< v3, of tokens among themselves
+    ops::HeadNorm query_norm, key_norm;  ///< v3, in self-attention
   };
   struct Block {
     Tensor table;  ///< [6, channels]: shift, scale, gate of attention, then of the MLP
     Attention attention, text;
     ops::Linear up, down;
   };
-  /// A spatial and a temporal attention. In v1 the latter stands within the block of the former,
-  /// and of `temporal` no more is used; in v3 it is a block of its own.
+  /// A spatial and a temporal attention. In v1 both are in one block, and of `temporal` only the
+  /// attention is used; in v3 each has its own block.
   struct Pair {
     Block spatial, temporal;
   };
@@ -99,8 +98,8 @@ class STDiT final : public Denoiser {
   DType dtype_;
   Device device_;
   Numerics numerics_;
-  float scale_;          ///< of q·k
-  Tensor ones_, zeros_;  ///< float32 [channels]: layer norms have no weights
+  float scale_;          ///< of q·k before the softmax
+  Tensor ones_, zeros_;  ///< float32 [channels]: layer norms are not affine
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
   Tensor frequencies_;

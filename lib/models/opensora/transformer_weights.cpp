@@ -1,4 +1,4 @@
-// What STDiT takes from a checkpoint.
+// Loads STDiT's weights from a checkpoint.
 #include <algorithm>
 #include <cmath>
 
@@ -7,8 +7,8 @@
 namespace reelmesh {
 namespace {
 
-// The reference's features of a patch have the channel last, ops::unpatchify has it first: rows of
-// the last layer change places. x: [row, …].
+// Reorders the rows of the last layer. In the reference, the channel is the last axis of a patch's
+// features; ops::unpatchify expects it first. x: [row, …].
 Tensor channel_first(const Tensor& x, std::int64_t channels) {
   const std::int64_t rows = x.shape(0), pixels = rows / channels;
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -21,11 +21,11 @@ Tensor channel_first(const Tensor& x, std::int64_t channels) {
 
 }  // namespace
 
-// Queries, keys and values are one layer in the file.
+// The file stores queries, keys and values as one layer.
 STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::string& name) const {
   const std::int64_t d = config_.hidden;
   const auto rows = [&](std::int64_t first, std::int64_t count) {
-    // Read while they are packed: plain copies would leave holes in memory.
+    // Rows are read during packing: temporary unpacked copies would fragment memory.
     const auto read = [&](std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
       weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype_, into, stride);
     };

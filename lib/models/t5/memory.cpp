@@ -12,17 +12,17 @@ std::int64_t t5_weight_bytes(const T5Config& c, const T5Part& part, const Precis
 
 std::int64_t t5_working_bytes(const T5Config& c, std::int64_t tokens, const Precision& precision) {
   const std::int64_t size = precision.size(), inner = c.num_heads * c.d_kv;
-  const std::int64_t channel = tokens * size;  // bytes of a channel of all tokens
+  const std::int64_t channel = tokens * size;  // bytes of one channel of all tokens
   const DType stream = t5_stream(precision.tensors);
-  // Positions for all heads, the stream as it came and as it is changed.
+  // The position bias of all heads; the residual stream as passed in and its working copy.
   std::int64_t held = c.num_heads * tokens * tokens * size_of(DType::float32) +
                       2 * tokens * c.d_model * size_of(stream);
   const std::int64_t attention =
       channel * (c.d_model + 3 * inner) +
       attention_bytes({tokens, tokens, c.num_heads, c.d_kv, true}, precision);
-  // The stream, normalised; gate, up and their product; what comes back.
+  // The normalised stream; gate, up and their product; the result.
   std::int64_t feed_forward = channel * (2 * c.d_model + 3 * c.d_ff);
-  if (stream != precision.tensors) {  // what goes to the stream, in its type
+  if (stream != precision.tensors) {  // what is added to the stream, in its type
     held += tokens * c.d_model * size_of(stream);
     feed_forward += tokens * c.d_ff * size_of(stream);
   }

@@ -4,11 +4,11 @@
 
 namespace reelmesh {
 
-/// What T5Layers hold.
+/// Bytes of the weights of T5Layers.
 std::int64_t t5_weight_bytes(const T5Config& config, const T5Part& part,
                              const Precision& precision);
 
-/// What T5Layers need for a sequence of so many tokens, beside their weights.
+/// Peak bytes of T5Layers for a sequence of `tokens` tokens, in addition to the weights.
 std::int64_t t5_working_bytes(const T5Config& config, std::int64_t tokens,
                               const Precision& precision);
 

@@ -115,12 +115,12 @@ Tensor T5Layers::embed(std::span<const std::int32_t> ids) const {
       .to(t5_stream(dtype_));
 }
 
-// As the products take it.
+// RMS norm of x as dtype_.
 Tensor T5Layers::normed(const Tensor& x, const Tensor& weight) const {
   return ops::rms_norm(x, weight, static_cast<float>(config_.epsilon)).to(dtype_);
 }
 
-// [head, query, key]
+// → [head, query, key]
 Tensor T5Layers::position_bias(std::int64_t tokens) const {
   const std::int64_t heads = config_.num_heads;
   Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
@@ -138,14 +138,14 @@ Tensor T5Layers::position_bias(std::int64_t tokens) const {
 
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
-  x = x.clone();  // the residual stream is changed in place
+  x = x.clone();  // the residual stream is updated in place
   const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens).on(x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const trace::Mark mark(&trace::Recorder::layer,
                            static_cast<int>(part_.first) + static_cast<int>(i));
     const trace::Scope scope("t5_layer", trace::Level::layers);
-    {  // what the attention made is gone when the feed-forward layers make their wide tensors
+    {  // tensors of attention are freed before the feed-forward layers allocate wide ones
       const Tensor qkv = layer.qkv(normed(x, layer.attention_norm));
       const Tensor attended =
           ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias, numerics_);

@@ -1,6 +1,6 @@
 #pragma once
-// The encoder of T5 v1.1 (Raffel et al. 2020; names and rules of transformers' T5EncoderModel), in
-// pieces: a rank holds only the layers that the device map gives it.
+// The encoder of T5 v1.1 (Raffel et al. 2020; tensor names and arithmetic of transformers'
+// T5EncoderModel), split by layers: a rank holds only those that the device map assigns to it.
 #include <span>
 
 #include "models/common/layers.hpp"
@@ -19,37 +19,39 @@ struct T5Config {
   std::int64_t max_distance = 128;
   double epsilon = 1e-6;
 
-  /// text_encoder/config.json. Error(data) for what is not a gated-gelu T5.
+  /// Reads text_encoder/config.json. Throws Error(data) unless it is a T5 with gated gelu (v1.1).
   static T5Config read(const Config& config);
 };
 
-/// Names and shapes of the tensors of text_encoder/ .
+/// Names and shapes of all tensors of text_encoder/.
 ExpectedShapes t5_tensors(const T5Config& config);
-/// Those that a rank needs which holds layers [first, last), the embedding, the final norm.
+/// The part of the encoder that a rank holds: layers [first, last), the embedding, the final norm.
 struct T5Part {
   std::int64_t first = 0;
   std::int64_t last = 0;
   bool embedding = false;
   bool final_norm = false;
 };
+/// The tensors of a part.
 ExpectedShapes t5_tensors(const T5Config& config, const T5Part& part);
 
-/// The type of the hidden state between layers. float16 could not hold those of the large T5: as in
-/// transformers the last product of each layer has float32 weights then, and their sum is float32.
+/// The type of the residual stream: float32 if `dtype` is float16, which overflows in the large T5;
+/// otherwise `dtype`. The weight `wo`, the last of each layer, has this type too, as in
+/// transformers.
 DType t5_stream(DType dtype);
 
 /// Some consecutive layers of the encoder.
 class T5Layers {
  public:
-  /// On the device to which the weights are loaded.
+  /// Computes on weights.device().
   T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype);
 
   const T5Part& part() const { return part_; }
   /// Token ids → [token, 1, d_model] of t5_stream(dtype); needs part().embedding.
   Tensor embed(std::span<const std::int32_t> ids) const;
-  /// The layers, and the final norm if this part has it. x: [token, 1, d_model] of t5_stream(dtype)
-  /// → the same shape and type, or after the final norm of dtype. All tokens attend to all, padding
-  /// too: CogVideoX gives no mask.
+  /// Applies the layers, and the final norm if this part has it. x: [token, 1, d_model] of
+  /// t5_stream(dtype) → the same shape; the same type, or `dtype` after the final norm. There is no
+  /// mask, as in CogVideoX: tokens also attend to padding.
   Tensor operator()(Tensor x) const;
   std::int64_t bytes() const;
 

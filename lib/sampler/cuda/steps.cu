@@ -13,13 +13,13 @@ struct Guide {
   }
 };
 
-// The first channels of each frame.
+// Guides the first channels of each frame.
 struct GuideChannels {
   Guide guide;
   const float* uncond;
   float* cond;
-  std::uint32_t count;  // numbers of a frame that are guided
-  std::int64_t frame;   // numbers of a frame
+  std::uint32_t count;  // guided elements of a frame
+  std::int64_t frame;   // elements of a frame
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, count);
@@ -55,7 +55,7 @@ struct Diffuse {
   bool last;
   const float *prediction, *noise;
   float* x;
-  std::uint32_t frame;  // numbers of a frame; of the prediction twice as many
+  std::uint32_t frame;  // elements of a frame; the prediction has twice as many
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, frame);
@@ -69,7 +69,7 @@ struct Diffuse {
     }
     for (int i = 0; i < W; ++i) {
       b[i] = iddpm_mean(c, e[i], b[i]);
-      // In double precision and rounded, which is nearly always what the host's library gives.
+      // In double precision, then rounded: nearly always equal to the host's float exp.
       if (!last) {
         const double log_deviation = 0.5F * iddpm_log_variance(c, between[i]);
         b[i] = b[i] + static_cast<float>(exp(log_deviation)) * n[i];
@@ -83,8 +83,8 @@ struct Flow {
   float stride;
   const float* prediction;
   float* x;
-  std::uint32_t frame;     // numbers of a frame
-  std::int64_t predicted;  // and of the prediction's
+  std::uint32_t frame;     // elements of a frame
+  std::int64_t predicted;  // elements of a frame of the prediction
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, frame);
@@ -105,7 +105,7 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, T
                         address<float>(cond, device),
                         narrow_index(count),
                         frame_of(cond)};
-  // Packs need all frames aligned: where the second one is, all are.
+  // Packs (vector loads) need every frame to be aligned: if the second frame is, all are.
   for_packs<float>("guide_channels", device, cond.shape(0) * count, count,
                    {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The samplers' steps for float32 tensors on a device; lib/sampler calls them where x is, having
-// checked shapes.
+// The samplers' steps for float32 tensors on a device. lib/sampler calls them if x is on a device,
+// after it has checked shapes.
 #include "sampler/iddpm.hpp"
 #include "sampler/steps.hpp"
 #include "tensor/tensor.hpp"
@@ -14,7 +14,7 @@ void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x);
 /// As reelmesh::dpm_step.
 void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
               Tensor& x);
-/// As Iddpm::step; the noise is not read on the last one.
+/// As Iddpm::step; the noise is not read in the last step.
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                 const Tensor& noise, Tensor& x);
 /// As RectifiedFlow::step.
