@@ -1,5 +1,5 @@
 #pragma once
-// Tables for people, as in the report that closes a job.
+// Text tables, as in the report at the end of a job.
 #include <string>
 #include <vector>
 
@@ -8,11 +8,11 @@ namespace reelmesh {
 /// Aligned columns: the first to the left, the others to the right, two spaces between them.
 class Table {
  public:
-  /// A table without header where `header` is empty.
+  /// The table has no header if `header` is empty.
   explicit Table(std::vector<std::string> header = {});
   /// Rows may differ in length; missing cells are empty.
   void row(std::vector<std::string> cells);
-  /// One line a row, each ended by '\n', with no spaces at the ends; a rule below the header.
+  /// One line for each row, ended by '\n', without trailing spaces; a rule below the header.
   std::string str() const;
 
  private:

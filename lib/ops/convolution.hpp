@@ -31,7 +31,7 @@ struct ImageBox {
 struct Image {
   struct Piece {
     ImageBox box;
-    Tensor values;  ///< [frame, row, column, channel], not empty; as many frames in all pieces
+    Tensor values;  ///< [frame, row, column, channel], not empty; all pieces have the same frames
   };
   std::int64_t height = 0, width = 0;
   std::vector<Piece> pieces;

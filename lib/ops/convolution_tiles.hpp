@@ -26,7 +26,7 @@ struct ConvolutionTile {
 };
 
 /// The tiles of tile_rows × tile_columns pixels that Convolution::run with these arguments has to
-/// compute. Throws Error(internal) where pixels are missing that a tile needs.
+/// compute. Throws Error(internal) if pixels that a tile needs are missing.
 std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enlarged,
                                                const ImageBox& want, Tiles which,
                                                std::int64_t tile_rows, std::int64_t tile_columns);

@@ -73,7 +73,7 @@ float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
 }
 
-// For each row along the last axis: f(row index, row as floats) changes it in place; → out.
+// Calls f(row index, row as floats) for each row of x; f changes the row, which goes to out.
 template <class F>
 void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   if (x.empty()) return;

@@ -12,7 +12,8 @@ namespace reelmesh::ops {
 /// weight·x/√(mean(x²) + eps) along the last axis. x: [..., channel]; weight: [channel]. (T5)
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 
-/// (x − mean)/√(var + eps)·weight + bias along the last axis.
+/// (x − mean)/√(var + eps)·weight + bias along the last axis. x: [..., channel]; weight, bias:
+/// [channel].
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
 
 /// Which chunks of a modulation table to use: y = layer_norm(x)·(1 + scale) + shift.

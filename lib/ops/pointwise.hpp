@@ -48,7 +48,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 /// frame t become channel c of frames 2t and 2t + 1.
 Tensor channels_to_frames(const Tensor& x);
 
-/// float or bfloat16 [frame, row, column, 3] in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
+/// [frame, row, column, 3] of a floating type in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
 /// half to even.
 Tensor to_pixels(const Tensor& x);
 

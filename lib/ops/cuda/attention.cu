@@ -13,7 +13,7 @@ template <class T>
 struct Finish {
   const float *total, *sum;
   T* out;
-  std::uint32_t channels, pairs, queries;  // of a sequence
+  std::uint32_t channels, pairs, queries;  // of a sequence; pairs: batch items · heads
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, channels);

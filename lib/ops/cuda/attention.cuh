@@ -25,7 +25,7 @@ struct AttentionArguments {
 /// The queries, sequence, batch item and head that a thread block computes.
 struct AttentionPlace {
   int first, pair, sequence, item, head;
-  int row;  ///< of the sequence's first query in `total` [query · batch + item]; saves registers
+  int row;  ///< sequence · query_count · batch + item; stored to save registers
   __device__ AttentionPlace(const AttentionArguments& p, int rows) {
     const int tiles = (p.query_count + rows - 1) / rows;
     first = static_cast<int>(blockIdx.x) % tiles * rows;
