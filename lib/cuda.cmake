@@ -1,16 +1,17 @@
-# The CUDA backend, found or left out. Sets REELMESH_WITH_CUDA, and REELMESH_CUDA_LIBRARIES to link.
+# Finds what the CUDA backend needs. Sets REELMESH_WITH_CUDA, and REELMESH_CUDA_LIBRARIES to link.
 #
-#   REELMESH_CUDA=AUTO                  built where nvcc and all headers are found
-#   REELMESH_CUDA=ON|OFF                an error where something is missing; not built
+#   REELMESH_CUDA=AUTO                  built if nvcc and all headers are found
+#   REELMESH_CUDA=ON                    built; an error if something is missing
+#   REELMESH_CUDA=OFF                   not built
 #
 # The CUDA runtime is linked statically. cuBLASLt, cuDNN and NCCL are loaded when a process first
-# needs them (lib/tensor/cuda/libraries.hpp); here only their headers are wanted.
+# needs them (lib/tensor/cuda/libraries.hpp); the build uses only their headers.
 #
-#   REELMESH_CUDA_ARCHITECTURES=AUTO    for the GPUs of this machine, or where it has none for 8.0
+#   REELMESH_CUDA_ARCHITECTURES=AUTO    for the GPUs of this machine, or 8.0 if it has none
 #   REELMESH_CUDA_ARCHITECTURES=ALL     for all that are supported: 7.5, 8.0, 8.9 and 9.0
 #   REELMESH_CUDA_ARCHITECTURES=80;90   for these
 #
-# The last one is compiled to PTX as well, for those that come after it.
+# The last architecture is also compiled to PTX, for newer GPUs.
 set(REELMESH_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(REELMESH_CUDA_ARCHITECTURES AUTO CACHE STRING "GPUs to compile for: AUTO, ALL, or a list: 80;90")
@@ -23,7 +24,7 @@ if(REELMESH_CUDA STREQUAL "OFF")
   return()
 endif()
 if(REELMESH_SANITIZE AND REELMESH_CUDA STREQUAL "AUTO")
-  return()  # compute-sanitizer is the tool for device code
+  return()  # for device code use compute-sanitizer
 endif()
 
 set(missing "")
@@ -97,7 +98,7 @@ message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CU
 set(REELMESH_WITH_CUDA ON)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know C++20 for nvcc
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
@@ -108,7 +109,7 @@ target_compile_definitions(reelmesh_cuda INTERFACE REELMESH_WITH_CUDA=1
   REELMESH_CUDA_LIBRARY_FOLDER="${CUDAToolkit_LIBRARY_DIR}")
 target_include_directories(reelmesh_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${headers})
 target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart_static)
-# Sums and products are rounded one by one, as on the CPU; where a fused one is wanted it is written.
-# fmt 9 takes nvcc for a compiler without constexpr.
+# -fmad=false: products and sums are rounded separately, as on the CPU; fused multiply-adds are
+# written as fmaf or std::fma. FMT_USE_CONSTEXPR: fmt 9 assumes that nvcc has no constexpr.
 target_compile_options(reelmesh_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1>)

@@ -1,10 +1,10 @@
 #pragma once
-// What must get on while this thread computes: messages on their way need a call into MPI now and
-// then. Long loops call background() between pieces of their work.
+// Progress of pending MPI transfers while this thread computes: they need a call into MPI now and
+// then. Long loops call background() between chunks of work.
 
 namespace reelmesh {
 
-/// Of the calling thread; nullptr where nothing is under way. Set by those who start such work.
+/// Called by background(), for each thread. Set by lib/comm; nullptr while nothing is pending.
 inline thread_local void (*background_work)() = nullptr;
 
 inline void background() {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Kernels marked so are compiled for several instruction sets and chosen when the program starts.
-// Without floating-point contraction all of them give the same bits; std::fma is one instruction in
-// all but the last (and right, but slow, there).
+// Marks functions that are compiled for several instruction sets; one version is chosen when the
+// program starts. Without floating-point contraction all versions give the same bits. std::fma is
+// one instruction in all but the default version, where it is correct but slow.
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define REELMESH_CLONES \

@@ -1,5 +1,5 @@
 #pragma once
-// Errors carry the exit status that the program promises for them (after sysexits.h).
+// Errors carry the exit status of the program (numbers as in sysexits.h).
 #include <fmt/format.h>
 
 #include <optional>
@@ -13,23 +13,23 @@ namespace reelmesh {
 enum class Status : int {
   ok = 0,
   usage = 64,        ///< a wrong option or key
-  data = 65,         ///< a file is not what it should be
+  data = 65,         ///< a file has invalid content
   no_input = 66,     ///< an input is missing
-  unavailable = 69,  ///< the job does not fit the ranks, their memory or their devices
+  unavailable = 69,  ///< the job does not fit ranks or memory, or a device or library is missing
   internal = 70,
   cannot_create = 73,
   io = 74,
-  stopped = 75,   ///< stopped early on request, run again to go on
+  stopped = 75,   ///< stopped early on request; run again to continue
   watchdog = 76,  ///< a rank is lost or hangs
 };
 
-/// One failure, said once: what was found, what was expected, and where (file or option).
+/// One failure. Its message says what was found, what was expected, and where (file or option).
 class Error : public std::runtime_error {
  public:
   Error(Status status, const std::string& message, std::optional<int> rank = std::nullopt)
       : std::runtime_error(message), status_(status), rank_(rank) {}
   Status status() const { return status_; }
-  /// The rank of the world on which it happened; empty: the one that throws.
+  /// The rank in the world communicator on which it happened; empty: the rank that throws.
   std::optional<int> rank() const { return rank_; }
 
  private:
@@ -48,7 +48,7 @@ void require(bool condition, Status status, fmt::format_string<Args...> format, 
   if (!condition) fail(status, format, std::forward<Args>(args)...);
 }
 
-/// A broken promise between rooms: Error(internal).
+/// Throws Error(internal) unless `condition` holds: a violated precondition, so a bug.
 template <class... Args>
 void expect(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(Status::internal, format, std::forward<Args>(args)...);

@@ -23,7 +23,7 @@ class Handle {
 
   T get() const { return value_; }
   explicit operator bool() const { return value_ != null; }
-  /// Gives the handle up: it is no longer released.
+  /// Gives up ownership: returns the handle without calling Release.
   T release() { return std::exchange(value_, null); }
   void reset() {
     if (value_ != null) Release(std::exchange(value_, null));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Marks what the host and kernels share: index maths and the arithmetic of one number.
+// Marks functions that host code and kernels share: index maths and scalar arithmetic.
 #ifdef __CUDACC__
 #define REELMESH_HOST_DEVICE __host__ __device__
 #else

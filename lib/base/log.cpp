@@ -48,7 +48,7 @@ std::string_view prefix(Level level) {
 spdlog::logger& logger() {
   static spdlog::logger instance = [] {
     spdlog::logger made("reelmesh", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    // A progress line leaves the cursor at its start, so on a terminal a message wipes it first.
+    // A progress line leaves the cursor at its start, so on a terminal a message erases it first.
     made.set_pattern(isatty(STDERR_FILENO) ? "\x1b[K%v" : "%v");
     made.flush_on(spdlog::level::debug);
     return made;

@@ -1,6 +1,6 @@
 #pragma once
-// What the program says on standard error. Results go to files; nothing but help, version and
-// tables that the user asked for goes to standard output.
+// Messages on standard error. Results go to files; only help, version and tables that the user
+// asked for go to standard output.
 #include <fmt/format.h>
 
 #include <string>
@@ -10,21 +10,21 @@ namespace reelmesh::log {
 
 enum class Level { debug, info, warning, error };
 
-/// The rank that the launcher's environment gives this process, 0 where there is no launcher. For
-/// use before MPI_Init only; afterwards MPI says. Under mpirun inside a Slurm batch job
-/// SLURM_PROCID is 0 on all ranks, so the variables of Open MPI and PMIx are asked first.
+/// The rank of this process from the launcher's environment variables, 0 without a launcher. Only
+/// for use before MPI_Init. Under mpirun inside a Slurm batch job SLURM_PROCID is 0 on all ranks,
+/// so the variables of Open MPI and PMIx are read first.
 int launch_rank();
 
-/// The rank that speaks is 0. Until set, launch_rank() is taken.
+/// Sets the rank of this process; rank 0 prints say(). By default launch_rank().
 void set_rank(int rank);
 int rank();
 
-/// Messages below this level are dropped; info from the start.
+/// Messages below this level are dropped; by default info.
 void set_level(Level level);
 
-/// Logs a message that all ranks have: only rank 0 prints it.
+/// Logs a message that is the same on all ranks: only rank 0 prints it.
 void say(Level level, const std::string& message);
-/// Says what happened on one rank, naming it; by default on this one.
+/// Logs a message about one rank, with its number: by default this one. The caller prints it.
 void say_here(Level level, const std::string& message, int on_rank = rank());
 
 template <class... Args>

@@ -1,5 +1,5 @@
 #pragma once
-// How far a long stage has come, with its rate and the time that remains.
+// Progress of a long stage: units done, their rate and the estimated time left.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,27 +9,27 @@
 namespace reelmesh {
 
 /// On a terminal one line that is rewritten; in a batch log one full line every `interval` seconds.
-/// Each line is flushed. Made by all ranks, shown by the one that `speaks`.
+/// Each line is flushed. Constructed on all ranks, shown on the one that `speaks`.
 class Progress {
  public:
   struct Output {
-    std::ostream* stream = nullptr;   ///< nullptr: says nothing
+    std::ostream* stream = nullptr;   ///< nullptr: prints nothing
     bool terminal = false;            ///< rewrite one line
     std::function<double()> seconds;  ///< a steady clock
     double interval = 10;             ///< seconds between two lines of a log
   };
-  /// Standard error with the steady clock. isatty(2) decides, as Open MPI makes isatty(1) true
-  /// even where standard output is a file.
+  /// Standard error with the steady clock. A terminal if isatty(2): Open MPI makes isatty(1) true
+  /// even if standard output is a file.
   static Output standard_error(bool speaks);
 
   /// `unit` in the singular: "step". `total` units are expected, at least 1.
   Progress(std::string task, std::int64_t total, std::string unit, Output output);
   void advance(std::int64_t units = 1);
-  /// Between the two the clock stands still: rates and times are those of the task alone.
+  /// The clock is stopped between pause() and resume(), so rates and times exclude pauses.
   void pause();
   void resume();
-  /// The closing line with the total time. Called at most once; a Progress that is destroyed
-  /// without it (an exception) only leaves its line.
+  /// Prints the last line, with the total time. Call at most once. If it is not called (because of
+  /// an exception), the last progress line remains.
   void finish();
 
  private:
@@ -42,7 +42,7 @@ class Progress {
   std::string unit_;
   Output output_;
   std::int64_t done_ = 0;
-  double start_ = 0;              ///< later by the time of all pauses
+  double start_ = 0;              ///< shifted by the time of all pauses
   double shown_ = 0;              ///< when the last line was shown
   std::optional<double> paused_;  ///< since when
 };

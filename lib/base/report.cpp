@@ -7,7 +7,7 @@
 namespace reelmesh {
 namespace {
 
-// Columns that UTF-8 text takes: its bytes less those that continue a character.
+// Columns of UTF-8 text: its bytes except continuation bytes.
 std::size_t width(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;

@@ -1,5 +1,5 @@
 #pragma once
-// Tables for people, as in the report that closes a job.
+// Text tables, as in the report at the end of a job.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ class Table {
   explicit Table(std::vector<std::string> header = {}, std::size_t left = 1);
   /// Rows may differ in length; missing cells are empty.
   void row(std::vector<std::string> cells);
-  /// One line a row, each ended by '\n', with no spaces at the ends; a rule below the header.
+  /// One line for each row, ended by '\n', without trailing spaces; a rule below the header.
   std::string str() const;
 
  private:

@@ -4,14 +4,14 @@
 
 namespace reelmesh {
 
-/// A shared library that is taken into the process when it is needed, and stays to its end.
+/// A shared library that is loaded at run time (dlopen) and never unloaded.
 class SharedLibrary {
  public:
-  /// name: as users know it; file: what the loader looks for, such as "libm.so.6"; folder: where
-  /// else it may be. Throws Error(unavailable) naming all three and what the loader says.
+  /// name: for messages; file: what the loader looks for, such as "libm.so.6"; folder: where to
+  /// look next. Throws Error(unavailable) with all three and the loader's message.
   SharedLibrary(std::string name, std::string file, const std::string& folder);
 
-  /// One of its functions; F: its type. Throws Error(unavailable) where it has none of this name.
+  /// The function `symbol`, of type F. Throws Error(unavailable) if the library does not have it.
   template <class F>
   F* function(const char* symbol) const {
     static_assert(std::is_function_v<F>);

@@ -1,6 +1,6 @@
 #pragma once
-// Spans of time of this rank, kept in memory until the store writes them. Only the thread that runs
-// the pipeline records, so recording takes no lock.
+// Time spans of this rank, kept in memory until lib/store writes them. Only the thread that runs
+// the pipeline records, so no lock is needed.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -10,7 +10,7 @@ namespace reelmesh::trace {
 
 enum class Level { off, stages, layers, ops };
 
-/// Nanoseconds of a steady clock that starts at its first use.
+/// Nanoseconds of a steady clock since the first call.
 std::int64_t now_ns();
 
 struct Span {
@@ -25,7 +25,7 @@ struct Span {
   std::int64_t flops = 0;  ///< of matrix products, convolutions and attention within the span
 };
 
-/// What the rank has recorded, and running totals that cost nothing when the level is off.
+/// The spans of this rank, and running totals, which are counted at every level.
 class Recorder {
  public:
   Level level = Level::stages;
@@ -35,15 +35,14 @@ class Recorder {
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
   std::int64_t flops = 0;       ///< running total, counted by lib/ops
   std::vector<Span> spans;
-  /// Waits for work that is only asked for, such as a GPU's: called at both ends of a span, so that
-  /// the span has the time of the work and not of the asking. Does not throw.
+  /// Waits for asynchronous work, such as a GPU's. Called at both ends of a span, so that the span
+  /// measures the work and not its launch. Must not throw.
   std::function<void()> settle;
 };
 
 Recorder& recorder();
 
-/// Records the time from its construction to its destruction, with the bytes and flops of that
-/// time.
+/// Records a span from its construction to its destruction, with the bytes and flops in between.
 class Scope {
  public:
   explicit Scope(const char* name, Level level = Level::stages, const char* lane = "compute");
@@ -56,7 +55,7 @@ class Scope {
   Span span_;
 };
 
-/// Sets the clip, step or layer of the spans that end while it lives.
+/// Sets the clip, step or layer of the spans that end in its scope.
 class Mark {
  public:
   Mark(int Recorder::*field, int value);

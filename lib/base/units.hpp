@@ -1,5 +1,5 @@
 #pragma once
-// Sizes and times as users write and read them, and arithmetic that refuses to overflow.
+// Parsing and formatting of sizes and times, and multiplication with an overflow check.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,11 +15,11 @@ double parse_seconds(std::string_view text, std::string_view option);
 /// 1610612736 → "1.50 GiB".
 std::string format_bytes(double bytes);
 
-/// 75.2 → "1 min 15 s"; below a minute with two digits behind the point.
+/// 75.2 → "1 min 15 s"; 7.5 → "7.50 s".
 std::string format_seconds(double seconds);
 
-/// a·b for sizes that come from files: throws Error(data) naming `what` where the product does not
-/// fit or a factor is negative.
+/// a·b for sizes that come from files. Throws Error(data) naming `what` if the product overflows or
+/// a factor is negative.
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
 
 }  // namespace reelmesh

@@ -23,7 +23,7 @@ bool divides(std::int64_t sequences, std::int64_t rows) {
   return sequences > 0 ? rows % sequences == 0 : sequences == 0 && rows == 0;
 }
 
-// [sequence · query, batch, head, channel] as the only part of their tensor.
+// Queries [sequence · query, batch, head, channel] as Rows with a single part.
 Rows queries_in(const Tensor& queries, std::int64_t sequences) {
   expect(queries.shape().size() == 4 && divides(sequences, queries.shape(0)),
          "attention of {} in {} sequences", to_string(queries.shape()), sequences);

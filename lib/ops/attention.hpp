@@ -7,61 +7,62 @@
 
 namespace reelmesh::ops {
 
-/// Attention whose keys come bit by bit: softmax(scale·q·kᵀ)·v for every batch item and head,
-/// without ever holding the whole score matrix (online softmax over blocks of keys; Milakov &
-/// Gimelshein 2018, Dao 2022). Blocks of keys start at fixed keys and a row meets the same kernel
-/// wherever it stands, so a row's bits depend on its query and on all keys, in their order, only.
+/// Attention with keys added in several calls: softmax(scale·q·kᵀ)·v for every batch item and head,
+/// without storing the whole score matrix (online softmax over blocks of keys; Milakov & Gimelshein
+/// 2018, Dao 2022). Blocks start at fixed key indices, and every row is computed by the same
+/// kernel. So the bits of a row depend only on its query and on all keys in their order.
 class Attention {
  public:
-  /// Keys of one block. Every addition but the last is of a multiple of it.
+  /// Keys of one block. Every add() but the last passes a multiple of it.
   static constexpr std::int64_t block_keys = 512;
-  /// How many pairs of a batch item and a head, of all sequences, have their keys and values packed
-  /// at once on the CPU, where those of one take so many bytes. 0: each thread packs those of the
-  /// pair it works on, in at most a MiB of its own; so it is with many small pairs, which then stay
-  /// in its cache.
+  /// CPU only: how many (batch item, head) pairs, of all sequences, have their keys and values
+  /// packed at the same time. pairs: their total number; bytes: packed size of one pair. 0 for many
+  /// small pairs: each thread then packs one pair at a time into its own buffer of at most 1 MiB,
+  /// which stays in its cache.
   static constexpr std::int64_t pairs_packed(std::int64_t pairs, std::int64_t bytes) {
     return pairs >= 256 && bytes <= std::int64_t{1} << 20 ? 0 : std::min<std::int64_t>(pairs, 64);
   }
 
-  /// Sequences side by side, equally long; the queries of each attend to its own keys only.
-  /// queries: [sequence · query, batch, head, channel], not to be changed before the end.
-  /// Sequences, queries and heads may be none.
+  /// queries: [sequence · query, batch, head, channel]; must not change before finish(). All
+  /// sequences have the same length; queries attend only to keys of their own sequence. The numbers
+  /// of sequences, queries and heads may be 0.
   Attention(const Tensor& queries, float scale, std::int64_t sequences = 1,
             const Numerics& numerics = {});
   ~Attention();
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  /// The next keys of every sequence and their values, all of one type with the queries: [sequence
-  /// · key, batch, 2, head, channel].
+  /// Adds the next keys and values of every sequence: [sequence · key, batch, 2, head, channel], of
+  /// the queries' type.
   void add(const Tensor& keys_values);
-  /// → [sequence · query, batch, head, channel] of the queries' type. Once, after all keys.
+  /// → [sequence · query, batch, head, channel] of the queries' type. Call once, after all keys.
   Tensor finish();
 
-  class Work;  ///< for one type
+  class Work;  ///< implementation for one backend and element type
 
  private:
   std::int64_t sequences_;
   std::unique_ptr<Work> work_;
 };
 
-/// Whether cuDNN can have a kernel for attention to all keys at once, given its limits: 16-bit
-/// numbers, so many keys (of a sequence) and channels (of a head).
+/// Whether cuDNN may have a fused attention kernel for these arguments: 16-bit elements, at least
+/// block_keys keys per sequence, at most 128 channels per head in a multiple of 8. Necessary, not
+/// sufficient.
 bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels);
 
-/// Whether attend() uses another kernel on this device than Attention, which needs all keys at
-/// once; results are not bitwise equal. Equal on all ranks with the same kind of device and the
-/// same libraries.
+/// Whether attend() on this device uses cuDNN's fused kernel instead of the kernels of Attention.
+/// The fused kernel needs all keys in one call; results are not bitwise equal. The answer is the
+/// same on all ranks with the same kind of device and the same libraries.
 bool attends_at_once(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
                      const Numerics& numerics);
 
-/// Attention to all keys at once; arguments and result as Attention has them.
+/// Attention with all keys in one call; arguments and result as for Attention.
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,
               std::int64_t sequences = 1, const Numerics& numerics = {});
 
-/// The same over all tokens at once, with softmax(scale·q·kᵀ + bias). qkv: [token, batch, 3, head,
+/// Self-attention: softmax(scale·q·kᵀ + bias)·v over all tokens. qkv: [token, batch, 3, head,
 /// channel]; bias: float32 [head, token, token] (query, key) or empty. → [token, batch, head,
-/// channel] of the same type. Heads may be none.
+/// channel] of the same type. The number of heads may be 0.
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias = {},
                  const Numerics& numerics = {});
 

@@ -1,4 +1,4 @@
-// Attention on the CPU: tiles of queries go over blocks of keys, whose products are oneDNN's.
+// Attention on the CPU: each tile of queries loops over blocks of keys; GEMMs by oneDNN.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t tile_rows = TileProduct::tile_rows;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
-constexpr std::int64_t lanes = 16;  // partial sums of a row, in a fixed order
+constexpr std::int64_t lanes = 16;  // partial sums of a row, added in a fixed order
 constexpr float log2_e = 1.44269504088896341F;
 
 using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
@@ -39,9 +39,9 @@ using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
   return largest;
 }
 
-// One row of one block: products of queries and keys → weights 2^(score − largest score) in place,
-// where a score is scale·product + bias in units of log 2 (which `scale` has already). Returns the
-// factor for what was summed up before; updates the row's largest score and sum.
+// Online softmax for one row of one block. scores: dot products q·k, overwritten with weights
+// 2^(score − maximum), where score = (scale·q·k + bias)·log2(e); `scale` includes that factor,
+// `bias` does not. Updates the row's maximum and sum; returns the factor for its earlier totals.
 REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scale,
                                     const float* bias, float& largest, float& sum) {
   if (bias != nullptr) {
@@ -50,7 +50,7 @@ REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scal
     }
     scale = 1;
   }
-  // Rounding keeps order, so the largest product has the largest score.
+  // Rounding is monotonic and scale > 0, so the largest q·k gives the largest score.
   const float top = std::max(largest, scale * largest_of(scores, keys));
   float partial[lanes] = {};
   const std::int64_t even = keys / lanes * lanes;
@@ -79,7 +79,7 @@ REELMESH_CLONES void accumulate(float* total, const float* block, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) total[i] = std::fma(total[i], factor, block[i]);
 }
 
-// Rows that are `stride` apart as a dense block of the compute type.
+// Copies rows that are `stride` elements apart to a dense block of type Into.
 template <class From, class Into>
 void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std::int64_t channels,
                  Into* into) {
@@ -97,7 +97,7 @@ struct Extents {
   std::int64_t sequences = 0, queries = 0, batch = 0, heads = 0, channels = 0;
 };
 
-// T: type of the tensors, C: type of the products.
+// T: type of the tensors, C: input type of the GEMMs.
 template <class T, class C>
 class Streamed : public Attention::Work {
  public:
@@ -151,7 +151,7 @@ class Streamed : public Attention::Work {
     keys_ += count;
   }
 
-  // Totals are divided while they are near, and not kept.
+  // Each tile is divided by its sum as soon as it is done; totals are not stored.
   Tensor attend(const Rows& keys, const Rows& values) override {
     expect(keys.count() > 0 || numel(shape_) == 0, "attention without keys");
     out_ = Tensor::empty(shape_, dtype_of<T>());
@@ -177,15 +177,15 @@ class Streamed : public Attention::Work {
   }
 
  private:
-  // The products of a block of so many keys.
+  // GEMMs for one block of keys: query·keyᵀ, and weights·values.
   struct Products {
     TileProduct scores, values;
   };
-  // … and of a tile of queries.
+  // … for one tile of queries: blocks of block_keys keys, and the last, smaller block.
   struct Tile {
     Products whole, rest;
   };
-  // How a block of so many keys and values is packed.
+  // Reorders that pack one block of keys and values.
   struct Packing {
     Primitive keys, values;
   };
@@ -193,8 +193,8 @@ class Streamed : public Attention::Work {
     Packing whole, rest;
   };
 
-  // The row of a pair = (sequence · batch + batch item) · heads + head. From row to row it is
-  // stride(rows) further.
+  // Address of a row of pair (sequence · batch + batch item) · heads + head. Consecutive rows are
+  // stride(rows) elements apart.
   const T* at(const Rows& rows, std::int64_t pair, std::int64_t row) const {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     const std::int64_t part = pair / heads % batch * rows.tensor.shape(2) + rows.part;
@@ -214,7 +214,7 @@ class Streamed : public Attention::Work {
     return blocks_ * block_elements() * std::int64_t{sizeof(C)};
   }
 
-  // Products for the keys of an addition, and the room to pack them.
+  // Creates the GEMMs for the keys of one add(), and the buffer for packed keys and values.
   Packings prepare(const Rows& keys, const Rows& values, std::int64_t count) {
     const std::int64_t channels = extents_.channels;
     const std::int64_t rest = count % block_keys;
@@ -228,7 +228,7 @@ class Streamed : public Attention::Work {
     };
     make(tile_rows, tile_);
     if (last_rows_ > 0) make(last_rows_, last_tile_);
-    // A block takes the same room, whole or not.
+    // Full and partial blocks occupy the same number of elements in the buffer.
     const Products& larger = count >= block_keys ? tile_.whole : tile_.rest;
     key_elements_ = larger.scores.packed_elements();
     value_elements_ = larger.values.packed_elements();
@@ -248,7 +248,7 @@ class Streamed : public Attention::Work {
             rest > 0 ? packing(tile_.rest) : Packing{}};
   }
 
-  // One block of the keys and values of a pair.
+  // Packs one block of the keys and values of a pair.
   void pack(const Rows& keys, const Rows& values, const Packings& packings, std::int64_t pair,
             std::int64_t block, C* into) const {
     const std::int64_t channels = extents_.channels;
@@ -269,8 +269,8 @@ class Streamed : public Attention::Work {
     pack_rows(values, packing.values, into + key_elements_);
   }
 
-  // One tile of queries meets the keys packed from here on; what it has so far is kept from
-  // addition to addition.
+  // Attention of one tile of queries to the keys in `packed`. Totals, maxima and sums are kept in
+  // memory between calls of add().
   void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys, const C* packed) {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     const std::int64_t count = std::min(tile_rows, queries - first);
@@ -339,7 +339,7 @@ class Streamed : public Attention::Work {
     std::copy_n(sum, count, kept(sum_));
   }
 
-  // Keys and values of a tensor whose type is that of the products are packed where they lie.
+  // Without a change of type, keys and values are packed directly from their tensors.
   static constexpr bool direct = std::is_same_v<T, C>;
 
   Extents extents_;
@@ -348,12 +348,12 @@ class Streamed : public Attention::Work {
   float scale_;
   std::int64_t pairs_;     // sequences · batch items · heads
   Shape shape_;            // of the result
-  Tensor out_;             // where no addition comes after this one
-  Tensor total_;           // float32, as the result: sums of weighted values
+  Tensor out_;             // in attend(): the result; otherwise empty
+  Tensor total_;           // float32, shape_: sums of weighted values
   Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
-  std::int64_t keys_ = 0;  // of a sequence, so far
+  std::int64_t keys_ = 0;  // keys of a sequence added so far
   std::int64_t blocks_ = 0;
-  std::int64_t last_rows_;  // of the products for the last tile of queries
+  std::int64_t last_rows_;  // rows of the GEMMs for the last tile of queries
   Tile tile_, last_tile_;
   std::int64_t key_elements_ = 0, value_elements_ = 0;
   Tensor packed_;

@@ -1,5 +1,5 @@
 #pragma once
-// What an Attention has under it: one class for each backend and type.
+// Implementations of Attention: one class for each backend and element type.
 #include "ops/attention.hpp"
 
 namespace reelmesh::ops {
@@ -16,17 +16,17 @@ struct Rows {
 class Attention::Work {
  public:
   virtual ~Work() = default;
-  /// Keys and values, equally many, in as many sequences as the queries.
+  /// Keys and values: the same number of each, in the same number of sequences as the queries.
   virtual void add(const Rows& keys, const Rows& values) = 0;
   virtual Tensor finish() = 0;
-  /// The same, to all keys at once.
+  /// add() and finish() with all keys in one call.
   virtual Tensor attend(const Rows& keys, const Rows& values) {
     add(keys, values);
     return finish();
   }
 };
 
-/// Of tensors on the CPU. bias: float32 [head, query, key] or empty.
+/// For tensors on the CPU. bias: float32 [head, query, key] or empty.
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
                                                     const Tensor& bias);
 

@@ -13,7 +13,7 @@
 namespace reelmesh::ops {
 namespace {
 
-// Pixels of one task. A tile that is wanted in part only computes more than it stores.
+// Pixels of one task. Tiles that are only partly wanted are computed in full, stored in part.
 constexpr std::int64_t tile_rows = 4;
 constexpr std::int64_t tile_columns = 32;
 constexpr std::int64_t patch_rows = tile_rows + 2;
@@ -21,7 +21,7 @@ constexpr std::int64_t patch_columns = tile_columns + 2;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
-// Channels, filled up, and frames of a convolution.
+// Padded channels, and frames of a convolution.
 struct Extents {
   std::int64_t out, in, frames;
   dnnl::memory::dims weights() const { return {out, in, frames, 3, 3}; }
@@ -52,7 +52,7 @@ dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e,
 std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target) {
   const Extents e = extents_of(weight);
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
-    // Matrix tiles take 64 bytes of input channels at a time.
+    // AMX kernels pad input channels to multiples of 64 bytes.
     const std::int64_t block = 64 / size_of(products);
     return e.out * ((e.in + block - 1) / block * block) * e.frames * 9 * size_of(products);
   }
@@ -109,8 +109,8 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       .run({plain.raw(), packed_.raw()});
 }
 
-// The tile's source pixels, channels padded with zeros, zero beyond the image and where a result is
-// computed only to fill the tile.
+// Copies the source pixels of a tile, channels padded with zeros. Pixels beyond the image, and
+// those needed only for results that are not stored, are zero.
 template <class T, class C>
 const void* Convolution::gather(const Image& x, const Image& previous, std::int64_t enlarged,
                                 std::int64_t frame, const ConvolutionTile& tile) const {

@@ -26,43 +26,42 @@ struct ImageBox {
   std::int64_t column = 0, columns = 0;
 };
 
-/// Frames of an image, or of the part that is present: pieces that do not overlap. One may be
-/// what a rank holds, the others what it got of its neighbours.
+/// Frames of an image, or a part of it, in pieces that do not overlap: for instance the rank's own
+/// box, then halos received from neighbours.
 struct Image {
   struct Piece {
     ImageBox box;
-    Tensor values;  ///< [frame, row, column, channel], not empty; equally many frames in all pieces
+    Tensor values;  ///< [frame, row, column, channel], not empty; all pieces have the same frames
   };
   std::int64_t height = 0, width = 0;
   std::vector<Piece> pieces;
 };
 
-/// Which tiles of a convolution: those that need the first piece of the image alone, those that
-/// need others, or both kinds.
+/// Which tiles of a convolution to compute. inner: tiles whose input lies in the first piece of the
+/// image; outer: tiles that also need other pieces; all: both.
 enum class Tiles { inner, outer, all };
 
-/// 3×3 convolution of frames, zero beyond the image's edges, optionally over the last `kt` frames
-/// (causal). Computed in tiles of one shape at fixed places of the image, so that a pixel's bits
-/// depend on the pixels and frames around it only, not on how the image is divided among ranks or
-/// threads.
+/// 3×3 convolution of frames with zero padding, optionally causal over the last `kt` frames.
+/// Computed in tiles of one shape at fixed places of the image, so that a pixel's bits depend only
+/// on the pixels and frames around it, not on how the image is divided among ranks or threads.
 class Convolution {
  public:
   Convolution() = default;
-  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1), on the device that computes; bias:
-  /// [out].
+  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1); bias: [out]. Computes on the weight's
+  /// device.
   Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics = {});
 
-  /// Computes `want` of the result into out [frame, row, column, out], those tiles only. x must
-  /// have the pixels of `want` and one more on each side within the image; with Tiles::inner only
-  /// its first piece is looked at. enlarged: 1, or 2 where the image is first enlarged twice in
-  /// both directions by repeating pixels; `want` counts pixels of the result. previous: the kt − 1
-  /// frames before x in the same pieces, or no pieces: frame 0 of x is repeated instead.
+  /// Computes the box `want` of the result into out [frame, row, column, out], but only the chosen
+  /// tiles. x must hold the pixels of `want` and one more on each side within the image; with
+  /// Tiles::inner only its first piece is read. enlarged: 1, or 2 for nearest-neighbour upsampling
+  /// by 2 in both directions before the convolution; `want` is in pixels of the result. previous:
+  /// the kt − 1 frames before x in the same pieces, or no pieces: then frame 0 of x is repeated.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
            Tensor& out, Tiles tiles) const;
 
-  /// All columns of the rows `want` from one piece, x: [frame, row, column, in] holding window
-  /// `have`; → [frame, row, column, out]. Enlarged where want.height is 2·have.height. previous:
-  /// frames of the same window, or empty.
+  /// Convolves all columns of the rows `want`. x: [frame, row, column, in], the rows `have`; →
+  /// [frame, row, column, out]. Upsamples by 2 first if want.height is 2·have.height. previous: the
+  /// frames before x, of the same rows, or empty.
   Tensor operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
                     const Tensor& previous = {}) const;
 
@@ -76,12 +75,12 @@ class Convolution {
                      std::int64_t frame, const ConvolutionTile& tile) const;
 
   std::int64_t in_ = 0, out_ = 0, kt_ = 1;
-  std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16: oneDNN's fast kernels
+  std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16, for oneDNN's fast kernels
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Primitive primitive_;
-  Tensor packed_;                                      ///< bytes
+  Tensor packed_;                                      ///< packed weight, uint8
   Tensor bias_;                                        ///< float32 [out]
-  std::shared_ptr<const gpu::Convolution> on_device_;  ///< in the place of all else, on a device
+  std::shared_ptr<const gpu::Convolution> on_device_;  ///< on a GPU: the implementation
 };
 
 }  // namespace reelmesh::ops

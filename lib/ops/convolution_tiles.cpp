@@ -3,7 +3,7 @@
 namespace reelmesh::ops {
 namespace {
 
-// One more on each side, within the image.
+// The span with one more pixel on each side, clipped to the image.
 PixelSpan grown(const PixelSpan& span, std::int64_t extent) {
   return {std::max<std::int64_t>(0, span.begin - 1), std::min(extent, span.end + 1)};
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The tiles in which convolutions are computed: of one shape, at fixed places of the image.
+// Tiles in which convolutions are computed: all of one shape, at fixed places of the image.
 #include <algorithm>
 #include <vector>
 
@@ -18,7 +18,7 @@ PixelSpan common(const PixelSpan& a, const PixelSpan& b);
 PixelSpan rows_of(const ImageBox& box, std::int64_t enlarged = 1);
 PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged = 1);
 
-/// In pixels of the result: the place of a tile, what is wanted of it, and what that needs.
+/// A tile in pixels of the result: its first pixel, the part to store, and the input of that part.
 struct ConvolutionTile {
   std::int64_t row = 0, column = 0;
   PixelSpan rows, columns;
@@ -26,7 +26,7 @@ struct ConvolutionTile {
 };
 
 /// The tiles of tile_rows × tile_columns pixels that Convolution::run with these arguments has to
-/// compute. Throws Error(internal) where pixels are missing that a tile needs.
+/// compute. Throws Error(internal) if pixels that a tile needs are missing.
 std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enlarged,
                                                const ImageBox& want, Tiles which,
                                                std::int64_t tile_rows, std::int64_t tile_columns);

@@ -1,5 +1,5 @@
 #pragma once
-// A sum that has the same bits in whatever order, and in whatever parts, it is added up.
+// A sum whose bits do not depend on the order of additions or on how they are split.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,13 +8,13 @@
 
 namespace reelmesh::ops {
 
-/// A sum of doubles in fixed point: three integers of 40 bits each, of which the lowest counts
-/// units of 2⁻⁴⁰, so that adding is exact and partial sums of several ranks add up member by
-/// member. Up to 2²² terms; each is rounded to 2⁻⁴⁰ once. A term of 2⁸⁰ or more, or one that is not
-/// a number, makes the sum not a number.
+/// A fixed-point sum of doubles. A term is split into integers of 40 bits in units of 2⁴⁰ (high), 1
+/// (middle) and 2⁻⁴⁰ (low, rounded). Integer additions are exact, so partial sums of several ranks
+/// are added member by member. For up to 2²² terms. The sum is NaN if a term is NaN or its
+/// magnitude is 2⁸⁰ or more.
 struct ExactSum {
   std::int64_t high = 0, middle = 0, low = 0;
-  std::int64_t lost = 0;  ///< terms beyond the range
+  std::int64_t lost = 0;  ///< terms out of range or NaN
 
   REELMESH_HOST_DEVICE void add(double term) {
     if (!(std::abs(term) < 0x1p80)) {
@@ -22,7 +22,7 @@ struct ExactSum {
       return;
     }
     const double upper = std::trunc(term * 0x1p-40);
-    term -= upper * 0x1p40;  // exact, and so is the next
+    term -= upper * 0x1p40;  // exact, like the next subtraction
     const double whole = std::trunc(term);
     term -= whole;
     high += static_cast<std::int64_t>(upper);

@@ -11,8 +11,8 @@
 namespace reelmesh::ops {
 namespace {
 
-// row: room for n numbers. Loops of one kind each: a loop over bfloat16 with silu in it is not
-// vectorised.
+// row: scratch for n floats. The loops are separate because compilers do not vectorise a loop over
+// bfloat16 that contains silu.
 template <class T>
 REELMESH_CLONES void norm_pixel(const T* x, std::int64_t n, const float* factor,
                                 const float* offset, bool with_silu, float* row, T* y) {

@@ -1,6 +1,6 @@
 #pragma once
-// Group norm of images that may be spread: the sums come from group_sums (ops/norm.hpp), added up
-// over all parts.
+// Group norm of images that may be distributed over ranks: statistics come from the sums of
+// group_sums (ops/norm.hpp), added over all parts.
 #include <span>
 #include <vector>
 
@@ -14,10 +14,10 @@ struct GroupStatistics {
   std::vector<float> mean, rstd;
 };
 
-/// sums: of each group, then of its squares; count: how many numbers there are in a group.
+/// sums: Σx of every group, then Σx² of every group; count: elements in a group.
 GroupStatistics group_statistics(std::span<const ExactSum> sums, double count, double eps);
 
-/// (x − mean)·rstd·weight + bias as one product and one sum for each channel.
+/// (x − mean)·rstd·weight + bias written as x·factor + offset, by channel.
 struct ChannelFactors {
   std::vector<float> factor, offset;
 };
@@ -25,7 +25,7 @@ struct ChannelFactors {
 ChannelFactors channel_factors(const GroupStatistics& statistics, const Tensor& weight,
                                const Tensor& bias);
 
-/// y = (x − mean)·rstd·weight + bias, then silu where asked, rounded once. x: [frame, row, column,
+/// y = (x − mean)·rstd·weight + bias, then silu if with_silu, rounded once. x: [frame, row, column,
 /// channel]; weight, bias: float32 [channel].
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu);

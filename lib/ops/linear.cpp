@@ -14,11 +14,11 @@
 namespace reelmesh::ops {
 namespace {
 
-// The weights of a tile lie in a core's second cache (1920 inputs) while the rows pass by.
+// With 1920 inputs, the weights of a tile fit in a core's L2 cache while all rows are processed.
 constexpr std::int64_t tile_rows = TileProduct::tile_rows;
 constexpr std::int64_t tile_columns = 192;
 
-// Equal tiles as far as multiples of 16 columns allow, and one smaller last tile.
+// Columns of a tile: a multiple of 16, as equal as possible; the last tile may be smaller.
 std::int64_t tile_width(std::int64_t out) {
   const std::int64_t count = std::max<std::int64_t>(1, (out + tile_columns - 1) / tile_columns);
   return ((out + count - 1) / count + 15) / 16 * 16;
@@ -57,14 +57,14 @@ WeightRows rows_of(const Tensor& weight, const Numerics& numerics) {
           numerics};
 }
 
-// At least `in` elements, and an odd number of cache lines: rows at powers of two would meet in few
-// sets of the cache while they are packed, and take several times as long.
+// Elements from row to row of unpacked weights: at least `in`, and an odd number of cache lines.
+// With a power of two the rows would share few cache sets, and packing took several times as long.
 std::int64_t packing_stride(std::int64_t in, DType dtype) {
   constexpr std::int64_t line = 64;
   return ((in * size_of(dtype) + line - 1) / line | 1) * line / size_of(dtype);
 }
 
-// Room of the calling thread, of so many elements.
+// A buffer of the calling thread for this number of elements.
 void* scratch(std::size_t slot, std::int64_t elements, DType dtype) {
   return thread_scratch(slot, static_cast<std::size_t>(elements * size_of(dtype)));
 }
@@ -88,7 +88,7 @@ Tensor as(DType dtype, const Tensor& x) {
   return out;
 }
 
-// The rows as one tensor on their device: all threads read some while others are on their way.
+// Uploads the weight to its device; all threads read rows while earlier rows are in transfer.
 Tensor on_device(const WeightRows& weight) {
   Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
   if constexpr (cuda_built) {
@@ -198,14 +198,14 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   if (rows == 0) return out;
   trace::recorder().flops += 2 * rows * in_ * out_;
 
-  // A task has one tile of weights and some tiles of rows: all, but for the sake of the threads.
+  // A task is one tile of weights with several tiles of rows: all rows if there are enough tasks.
   const auto column_tiles = static_cast<std::int64_t>(tiles_.size());
   const std::int64_t row_tiles = (rows + tile_rows - 1) / tile_rows;
   const std::int64_t wanted = (8 * omp_get_max_threads() + column_tiles - 1) / column_tiles;
   const std::int64_t share = (row_tiles + wanted - 1) / wanted;
   const std::int64_t shares = (row_tiles + share - 1) / share;
   const Tensor input = as(compute_, x);
-  // Rows of the last tile, and products for so many.
+  // Rows of the last tile, and GEMMs of that height.
   const std::int64_t rest = rows % tile_rows;
   const std::int64_t last_rows = rows_of_last_tile(tile_rows, rest, compute_);
   std::vector<TileProduct> last_products;

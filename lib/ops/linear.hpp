@@ -9,28 +9,29 @@ namespace reelmesh::ops {
 
 enum class Activation { none, silu, gelu_tanh };
 
-/// A weight [out, in] of a floating type that need not lie in memory as a whole.
+/// A weight [out, in] of a floating type, read by rows: it need not be in memory as a whole.
 struct WeightRows {
   std::int64_t in = 0, out = 0;
   DType dtype = DType::float32;
   /// Writes rows [first, first + count) to `into`, `stride` elements apart (stride ≥ in). Called
   /// from several threads at once.
   std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
-  Device device;  ///< where the products are to be computed
+  Device device;  ///< the device that computes
   Numerics numerics;
 };
 
-/// y = activation(x·Wᵀ + b). The weights are packed once, here, in their own type; where products
-/// are computed in a wider one (compute_dtype), each tile is widened when its turn comes. Sums are
-/// float32; the result is rounded once (on a device silu is applied to the rounded sum). A row's
-/// bits depend on that row only.
+/// y = activation(x·Wᵀ + b). On the CPU the constructor packs the weight in its own type; if GEMMs
+/// use a wider type (compute_dtype), each tile is converted when it is used. Sums are float32; the
+/// result is rounded once (on a GPU silu is applied to the rounded sum). The bits of a row depend
+/// only on that row, unless Numerics::reproducible is off on a GPU.
 class Linear {
  public:
   Linear() = default;
-  /// weight: [out, in]; bias: [out], or empty for none. Floating types; the weight's type is the
-  /// type of the products, and its device theirs.
+  /// weight: [out, in]; bias: [out], or empty for none. Floating types. x and y have the weight's
+  /// type; computes on the weight's device.
   explicit Linear(const Tensor& weight, const Tensor& bias = {}, const Numerics& numerics = {});
-  /// Each row is read once, and packed while it is near: there is no plain copy of the weight.
+  /// Reads each row once. On the CPU rows are packed as they are read, without an unpacked copy of
+  /// the weight.
   explicit Linear(const WeightRows& weight, const Tensor& bias = {});
 
   /// x: [..., in] of the weight's type → [..., out] of the same type.
@@ -50,9 +51,9 @@ class Linear {
   std::int64_t in_ = 0, out_ = 0;
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Numerics numerics_;
-  Tensor bias_;    ///< float32 [out] or empty; on a device of the weight's type
-  Tensor packed_;  ///< [element], in the order of oneDNN's weights of the type compute_; on a
-                   ///< device the weight [out, in]
+  Tensor bias_;    ///< [out] or empty; float32 on the CPU, the weight's type on a GPU
+  Tensor packed_;  ///< CPU: [element], in oneDNN's layout for type compute_, stored as dtype_; GPU:
+                   ///< the weight [out, in]
   std::vector<TileProduct> products_;
   std::vector<Tile> tiles_;
 };

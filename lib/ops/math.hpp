@@ -1,23 +1,23 @@
 #pragma once
-// Scalar functions that compilers vectorise, with the same bits on every instruction set, and on
-// devices.
+// Scalar functions that compilers vectorise, with the same bits on every instruction set and on
+// GPUs.
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include "base/host_device.hpp"
 
-// Into every kernel for an instruction set (base/clones.hpp): a function of its own would be for
-// the oldest one, ten times as slow.
+// Always inlined, so that each target clone (base/clones.hpp) compiles it for its instruction set.
+// A separate function would be compiled for the oldest one and be ten times as slow.
 #define REELMESH_INLINE [[gnu::always_inline]] REELMESH_HOST_DEVICE inline
 
 namespace reelmesh::ops {
 
 /// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
-/// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiplications and additions.
+/// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiply-adds.
 REELMESH_INLINE float exp_approx(float x) {
   const float below = 88.0F < x ? 88.0F : x;
-  const float limited = -88.0F > below ? -88.0F : below;  // where 2^n below is 0
+  const float limited = -88.0F > below ? -88.0F : below;  // at −88 the factor 2^n below is 0
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
   const float shifted = std::fma(limited, 1.44269504088896341F, magic);
   const float n = shifted - magic;
@@ -35,11 +35,11 @@ REELMESH_INLINE float exp_approx(float x) {
   return y * std::bit_cast<float>((exponent + 127) << 23);
 }
 
-/// 2^x for x < 128 to about 1 ulp; 0 below −126.5. The polynomial has the least relative error on
-/// [−1/2, 1/2] among those of degree 6 that are 1 at 0.
+/// 2^x for x < 128 to about 1 ulp; 0 below −126.5. Among polynomials of degree 6 that are 1 at 0,
+/// this one has the smallest maximum relative error on [−1/2, 1/2].
 REELMESH_INLINE float exp2_approx(float x) {
   const float limited = -127.0F > x ? -127.0F : x;
-  constexpr float magic = 12582912.0F + 127.0F;  // leaves n and the bias of an exponent
+  constexpr float magic = 12582912.0F + 127.0F;  // low bits of x + magic: n + exponent bias
   const float shifted = limited + magic;
   const float f = limited - (shifted - magic);
   float p = 0.00015353362F;

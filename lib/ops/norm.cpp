@@ -11,7 +11,7 @@
 namespace reelmesh::ops {
 namespace {
 
-constexpr std::int64_t lanes = 16;  // partial sums, added up in a fixed order
+constexpr std::int64_t lanes = 16;  // partial sums, added in a fixed order
 
 REELMESH_CLONES float sum_of(const float* x, std::int64_t n) {
   float partial[lanes] = {};
@@ -73,7 +73,7 @@ float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
 }
 
-// out[row] = f(row index, float row of x), rows along the last axis.
+// Calls f(row index, row as floats) for each row of x; f changes the row, which goes to out.
 template <class F>
 void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   if (x.empty()) return;

@@ -110,8 +110,8 @@ Primitive::Primitive(dnnl::primitive primitive, const dnnl::memory::desc& scratc
 }
 
 void Primitive::run(std::initializer_list<const void*> data) const {
-  // To make memory objects takes long beside a small product, so a thread keeps those of the
-  // primitives that it ran last.
+  // Creating memory objects is slow compared with a small product, so each thread keeps those of a
+  // few primitives that it ran recently.
   struct Bound {
     std::uint64_t id = 0;
     std::unordered_map<int, dnnl::memory> memory;
@@ -120,7 +120,7 @@ void Primitive::run(std::initializer_list<const void*> data) const {
   thread_local std::size_t oldest = 0;
   auto bound =
       std::find_if(kept.begin(), kept.end(), [&](const Bound& one) { return one.id == made_->id; });
-  const ForOneThread one;  // kernels without AVX-512 choose their threads when they run
+  const ForOneThread one;  // kernels without AVX-512 read the number of threads here
   if (bound == kept.end()) {
     bound = kept.begin() + static_cast<std::ptrdiff_t>(oldest++ % kept.size());
     *bound = {made_->id, {}};
@@ -168,7 +168,7 @@ std::int64_t up_to(std::int64_t n, std::int64_t multiple) {
 
 TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
     : n_(n), k_(k), dtype_(dtype) {
-  // Attention asks for the same few products again and again.
+  // Cached, because attention uses the same few shapes again and again.
   static std::mutex mutex;
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, DType>,
                   std::pair<dnnl::memory::desc, Primitive>>
@@ -190,15 +190,15 @@ TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType d
 
 namespace {
 
-// Packed weights begin at multiples of so many.
+// Packed weights begin at multiples of this number of elements.
 constexpr std::int64_t elements_together = 64;
 
 std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) {
   return up_to(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), elements_together);
 }
 
-// Rows of weights lie in blocks of 64 bytes or one by one, columns in blocks of 16, 32, 48 or 64 or
-// one by one; which block is taken depends on more than the number of columns.
+// Maximum over oneDNN's known layouts: rows in blocks of 64 bytes or not blocked, columns in blocks
+// of 16, 32, 48 or 64 or not blocked. The block size depends on more than the number of columns.
 std::int64_t max_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
   std::int64_t columns = n;
   for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, up_to(n, block));
@@ -212,7 +212,7 @@ std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products,
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
     return max_packed_elements(k, n, products) * size_of(products);
   }
-  // A plan asks for the same few matrices again and again.
+  // Cached, because plans ask for the same few shapes again and again.
   static std::mutex mutex;
   static std::map<std::tuple<std::int64_t, std::int64_t, DType>, std::int64_t> known;
   const std::scoped_lock lock(mutex);

@@ -1,6 +1,7 @@
 #pragma once
-// How the ops use oneDNN: primitives of one fixed tile, made for one thread, run by many. A row of
-// a product then has the same bits whatever the number of rows, threads or ranks.
+// How the ops use oneDNN: each primitive computes one tile of a fixed shape on one thread, and many
+// threads run it. So a row of a matrix product (GEMM) has the same bits for any number of rows,
+// threads or ranks.
 #include <cstddef>
 #include <dnnl.hpp>
 #include <initializer_list>
@@ -15,23 +16,23 @@ namespace reelmesh::ops {
 /// The CPU engine.
 const dnnl::engine& engine();
 
-/// The type that products are computed in for tensors of `dtype`: bfloat16 where the processor has
-/// matrix tiles for it (AMX), float32 otherwise, which is exact for products of such numbers and
-/// was 1.7 times as fast with AVX-512's bfloat16 instructions at hand. Sums are float32 always.
+/// Input type of GEMMs, convolutions and attention on the CPU for tensors of `dtype`: bfloat16 for
+/// bfloat16 on processors with AMX, otherwise float32. float32 multiplies bfloat16 values exactly
+/// and was 1.7 times as fast as AVX-512's bfloat16 instructions. Sums are always float32.
 DType compute_dtype(DType dtype);
-/// For tests: takes bfloat16 products, if oneDNN can, from here on, whatever is faster.
+/// For tests: from now on uses bfloat16 with AVX-512 too, though it is slower.
 void prefer_bfloat16_products(bool prefer);
 
-/// Whether a row of a product has the same bits in a tile of any height. Where it has not (kernels
-/// without AVX-512 take several rows at a time in ways of their own), all tiles must have one
-/// height.
+/// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512.
+/// Other kernels process rows in groups that depend on the tile's height; then all tiles must have
+/// the same height.
 bool rows_do_not_depend_on_their_number(DType compute);
-/// The height of the product for the last `rest` of the rows, of tiles of so many rows otherwise.
+/// Height of the GEMM for the last `rest` rows, if all other tiles have `tile_rows` rows.
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute);
 
 dnnl::memory::data_type onednn_type(DType dtype);
 
-/// While it lives, primitives that this thread makes or runs are for one thread.
+/// In its scope, primitives created or run by the calling thread use one OpenMP thread.
 class ForOneThread {
  public:
   ForOneThread();
@@ -45,18 +46,19 @@ class ForOneThread {
 
 dnnl::primitive_attr user_scratchpad();
 
-/// Memory of the calling thread, kept from call to call. `slot` tells buffers in use at once apart.
+/// Thread-local buffer of at least `bytes`, aligned to 64 bytes and reused by later calls with the
+/// same slot. Buffers in use at the same time need different slots (0 … 6).
 void* thread_scratch(std::size_t slot, std::size_t bytes);
 
-/// A primitive and what its arguments look like; the scratchpad is the calling thread's. Cheap to
-/// copy.
+/// A oneDNN primitive with the descriptors of its arguments; uses a thread-local scratchpad. Cheap
+/// to copy.
 class Primitive {
  public:
   Primitive() = default;
-  /// arguments: index (DNNL_ARG_SRC, …) and description of each but the scratchpad.
+  /// arguments: index (DNNL_ARG_SRC, …) and descriptor of each argument except the scratchpad.
   Primitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
             std::vector<std::pair<int, dnnl::memory::desc>> arguments);
-  /// On the calling thread, with the data of the arguments in their order.
+  /// Runs on the calling thread. data: addresses of the arguments, in the constructor's order.
   void run(std::initializer_list<const void*> data) const;
 
  private:
@@ -64,10 +66,10 @@ class Primitive {
   std::shared_ptr<const Made> made_;
 };
 
-/// Copies an argument as described by `from` into one as described by `to`.
+/// Copies data from layout `from` to layout `to`; arguments of run(): source, target.
 Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
-/// dst[m, n] float32 = src[m, k]·weights[k, n] for fixed extents; src dense, weights packed.
+/// A GEMM of fixed shape: dst[m, n] float32 = src[m, k]·weights[k, n]; src dense, weights packed.
 class TileProduct {
  public:
   /// Rows of the tiles that weights are packed for; the last tile may have fewer.
@@ -76,10 +78,10 @@ class TileProduct {
   TileProduct() = default;
   TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype);
   std::int64_t columns() const { return n_; }
-  /// Of packed weights, in elements of the product's type: a multiple of 64.
+  /// Size of packed weights in elements of dtype: a multiple of 64.
   std::int64_t packed_elements() const;
-  /// Packs weights (the first argument) given as [n, k] (transposed) or [k, n], dense or with this
-  /// leading stride, into the second.
+  /// Reorder that packs weights [k, n], or [n, k] if transposed. stride: elements from row to row
+  /// of the source. Arguments of run(): source, packed weights.
   Primitive packing(bool transposed, std::int64_t stride) const;
   void run(const void* src, const void* packed, float* dst) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Threads of one rank. Every task computes the same numbers on any thread, so results do not
+// OpenMP threads of one rank. A task computes the same values on any thread, so results do not
 // depend on the number of threads.
 #include <omp.h>
 
@@ -11,8 +11,8 @@
 
 namespace reelmesh::ops {
 
-/// f(i) for i in [0, n), shared out among the threads in chunks of `grain`, with background() after
-/// each chunk. The first exception of a task is thrown again here.
+/// Calls f(i) for i in [0, n), distributed over the threads in chunks of `grain`, and background()
+/// after each chunk. If tasks throw, one of their exceptions is rethrown here.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Index maths and arithmetic of single numbers that the CPU's ops and kernels share.
+// Index maths and scalar functions shared by CPU ops and CUDA kernels.
 #include <cmath>
 #include <cstdint>
 
@@ -8,7 +8,8 @@
 
 namespace reelmesh::ops {
 
-/// The order of patchify and unpatchify: where the element is that becomes a feature of a token.
+/// Element order of patchify and unpatchify: maps (token, feature) to an offset in the latents
+/// [frame, channel, row, column].
 struct PatchOrder {
   std::int64_t channels = 0, rows = 0, columns = 0;                  ///< of the latents
   std::int64_t patch_frames = 1, patch_rows = 1, patch_columns = 1;  ///< of a patch
@@ -29,15 +30,15 @@ struct PatchOrder {
   }
 };
 
-/// −1…1 → 0…255: round(255·clamp(x/2 + 1/2, 0, 1)), half to even; not a number: 0, so that the cast
-/// is defined.
+/// −1…1 → 0…255: round(255·clamp(x/2 + 1/2, 0, 1)), half to even; NaN → 0, so that the cast is
+/// defined.
 REELMESH_HOST_DEVICE inline std::uint8_t to_pixel(float x) {
   const float half = x * 0.5F + 0.5F;
   const float unit = half > 0.0F ? (half < 1.0F ? half : 1.0F) : 0.0F;
   return static_cast<std::uint8_t>(std::nearbyint(unit * 255.0F));
 }
 
-/// A pair of adjacent channels turned by an angle (Su et al. 2021); c, s: of the two channels.
+/// Rotary embedding of two adjacent channels (Su et al. 2021); c, s: cosines, sines of the two.
 REELMESH_HOST_DEVICE inline void rotate_pair(float& even, float& odd, const float* c,
                                              const float* s) {
   const float x = even, y = odd;

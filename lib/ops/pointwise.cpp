@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t piece = 16384;  // elements of one task
 
-// f(first, count) on pieces of n elements.
+// Calls f(first, count) for pieces of [0, n), in parallel.
 template <class F>
 void in_pieces(std::int64_t n, F&& f) {
   parallel_for((n + piece - 1) / piece, 1,
@@ -171,7 +171,7 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
 
 namespace {
 
-// f(token, feature, element of the latents) for all: the order of PatchOrder without its divisions.
+// f(token, feature, offset in the latents) for all elements: PatchOrder without its divisions.
 template <class F>
 void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
   const std::int64_t channels = latents[1], rows = latents[2], columns = latents[3];

@@ -18,14 +18,15 @@ Tensor scaled(const Tensor& x, float factor);
 /// channel].
 void add_table(Tensor& x, const Tensor& table);
 
-/// x: [token, channel] or [token, item, channel] → out: [token, batch, channel], every item as
-/// often as the batch has room for: first all of the first item.
+/// Repeats items along the batch axis, as torch.repeat_interleave. x: [token, channel] or [token,
+/// item, channel] → out: [token, batch, channel]; batch is a multiple of the number of items.
 void repeat_for_batch(const Tensor& x, Tensor& out);
 
-/// Items of several batches, [token, batch, channel] each, as one batch: in the order of `parts`.
+/// Concatenates tensors [token, batch, channel] along the batch axis, in the order of `parts`.
 Tensor join_batches(std::span<const Tensor> parts);
 
-/// Rows of `table` [id, channel] in the order of `ids` → [id count, channel].
+/// Embedding look-up: rows `ids` of `table` [id, channel] → [id count, channel]. Throws
+/// Error(data) for an id that is out of range.
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 
 /// Tokens of a latent box. latents: float32 [frame, channel, row, column], extents divisible by the
@@ -38,16 +39,16 @@ struct Patch {
 };
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 
-/// The way back for one batch item of tokens [token, batch, channel·frames·rows·columns] →
-/// float32 [frame, channel, row, column] with these extents.
+/// Inverse of patchify for one batch item: tokens [token, batch, channel·frames·rows·columns] →
+/// float32 latents of shape `extents`: [frame, channel, row, column].
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);
 
-/// [frame, row, column, 2·channel] → [2·frame, row, column, channel]: channels 2c and 2c + 1 are
-/// channel c of two frames, one after the other.
+/// [frame, row, column, 2·channel] → [2·frame, row, column, channel]: channels 2c and 2c + 1 of
+/// frame t become channel c of frames 2t and 2t + 1.
 Tensor channels_to_frames(const Tensor& x);
 
-/// float or bfloat16 [frame, row, column, 3] in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
+/// [frame, row, column, 3] of a floating type in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
 /// half to even.
 Tensor to_pixels(const Tensor& x);
 

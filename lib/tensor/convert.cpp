@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data are little-endian");
 
-// As ?:, which compilers may turn into a branch that keeps them from vectorising.
+// As ?:, but never a branch, which would prevent vectorisation.
 inline std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
@@ -51,7 +51,7 @@ template <>
 inline Float16 narrow(float x) {
   const auto u = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = u & 0x7fffffffU;
-  // Below the least normal number, adding 0.5 aligns the mantissa; large ones are kept out of it.
+  // Below the smallest normal number, adding 0.5 aligns the mantissa; larger values are set to 0.
   const std::uint32_t small = choose(magnitude < 0x38800000U, magnitude, 0);
   const std::uint32_t subnormal =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(small) + 0.5F) - 0x3f000000U;
@@ -76,7 +76,7 @@ inline void convert_each(const void* __restrict source, void* __restrict target,
   }
 }
 
-// One function a pair of types, because templates cannot be cloned.
+// One function for each pair of types, because templates cannot have target clones.
 #define REELMESH_CONVERT(name, From, Into)                                          \
   REELMESH_CLONES void name(const void* source, void* target, std::int64_t count) { \
     convert_each<From, Into>(source, target, count);                                \

@@ -1,19 +1,19 @@
 #pragma once
-// Where a tensor's memory lies, and with it where ops on it are computed.
+// Where a tensor's memory is, and where ops on it are computed.
 #include <cstdint>
 #include <string>
 
 namespace reelmesh {
 
-/// Whether the CUDA backend is in this build. Code that names it stands in `if constexpr`, so that
-/// a build without it needs no stand-ins.
+/// Whether this build has the CUDA backend. Code that calls the backend is inside `if constexpr`,
+/// so builds without it need no stubs.
 #ifdef REELMESH_WITH_CUDA
 inline constexpr bool cuda_built = true;
 #else
 inline constexpr bool cuda_built = false;
 #endif
 
-/// The host, or one CUDA device by the number that the CUDA runtime gives it.
+/// The host, or one CUDA device by its ordinal in the CUDA runtime.
 struct Device {
   int cuda = -1;  ///< −1: the host
 
@@ -24,46 +24,46 @@ struct Device {
 std::string to_string(Device device);  ///< "host", "cuda:1"
 
 /// Why this process cannot use a CUDA device: "this build has no CUDA backend", "there is no CUDA
-/// device: …"; empty where it can.
+/// device: …"; empty if it can.
 std::string why_no_cuda();
 
-/// What `device.backend` asks for.
+/// Values of the job key `device.backend`.
 enum class Backend { automatic, cpu, cuda };
 
-/// How tensors of a device travel between ranks (`device.transport`).
+/// How tensors on a device are transferred between ranks (job key `device.transport`).
 enum class Transport {
   automatic,
   nccl,  ///< from device to device by NCCL
-  mpi,   ///< by MPI: through pinned memory of the host, unless the MPI library takes addresses of
-         ///< devices
+  mpi,   ///< by MPI: through pinned host memory, or directly if the MPI library is CUDA-aware
 };
 const char* name_of(Transport transport);  ///< "auto", "nccl", "mpi"
 
-/// The device of a rank: for cuda the one with its number among the ranks of its host, counted
-/// round where ranks share devices (a launcher that shows each rank one device gives it that one).
-/// automatic: the host where there is no CUDA device. Throws Error(unavailable) where cuda is asked
-/// for and cannot be had, saying why.
+/// The device of a rank. cuda: device local_rank modulo the number of visible devices, so ranks may
+/// share devices; local_rank: index of the rank on its host. automatic: as cuda, or the host if
+/// there is no CUDA device. Throws Error(unavailable) with the reason if backend is cuda and there
+/// is none.
 Device device_of_rank(Backend backend, int local_rank);
 
 /// "cpu", or a GPU's name: "NVIDIA H100 80GB HBM3".
 std::string name_of(Device device);
 
-/// Its place on the bus, which tells GPUs of a host apart whatever numbers their processes give
-/// them; empty for the host.
+/// PCI bus id, which identifies a GPU within its host even if processes number GPUs differently;
+/// empty for the host.
 std::string bus_of(Device device);
 
-/// Waits until everything that was asked of a device is done; errors of kernels show here at the
-/// latest. Nothing on the host.
+/// Waits until all work enqueued on the device's stream is done. Throws errors of earlier kernels.
+/// Does nothing for the host.
 void synchronize(Device device);
-/// The same for those who only measure time: an error is left to the next call.
+/// As synchronize(), for time measurements: errors are ignored here; later calls report them.
 void settle(Device device) noexcept;
 
-/// Bytes of this process's tensors on a device; 0 for the host, whose tensors are not counted.
+/// Bytes held by this process's tensors and graphs on a device, now and at the peak. 0 for the
+/// host, whose tensors are not counted.
 struct DeviceMemory {
   std::int64_t present = 0, peak = 0;
 };
 DeviceMemory device_memory(Device device);
-/// Bytes of a device that no process has, which its driver is asked for; 0 for the host.
+/// Free bytes of a device as reported by the driver; 0 for the host.
 std::int64_t unused_device_memory(Device device);
 
 /// "13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9"; empty in a build without CUDA.

@@ -40,7 +40,7 @@ Float16::Float16(float x) {
     bits = static_cast<std::uint16_t>(sign | 0x7e00U);
   } else if (magnitude >= 0x47800000U) {  // ≥ 2^16: infinity
     bits = static_cast<std::uint16_t>(sign | 0x7c00U);
-  } else if (magnitude < 0x38800000U) {  // below the least normal: adding 0.5 aligns the mantissa
+  } else if (magnitude < 0x38800000U) {  // below the normal range: adding 0.5 aligns the mantissa
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
   } else {

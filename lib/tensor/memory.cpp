@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t alignment = 64;
 constexpr std::int64_t page = 4096;
 constexpr std::int64_t huge_page = 2 << 20;
-// Smaller blocks are malloc's business, and all are where AddressSanitizer watches over them.
+// Smaller blocks come from malloc. With AddressSanitizer all do, so that it can check them.
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::int64_t large = std::numeric_limits<std::int64_t>::max();
 #else
@@ -36,11 +36,11 @@ void* plain_block(std::int64_t bytes) {
   return std::aligned_alloc(alignment, static_cast<std::size_t>(rounded(bytes, alignment)));
 }
 
-// A range of addresses, of which [0, top) has been given out at some time: best fit, in pages.
-// Pages are the operating system's until they are touched. Blocks of different sizes leave holes
-// between them, a fifth and more of what is in use where they are few and large. So the pages of
-// holes are given back where there are more than holes_kept(): what is resident stays near the most
-// that was in use at once.
+// A best-fit allocator of whole pages in a reserved range of addresses; [0, top) has been allocated
+// at some time. A page takes memory once it is touched. Blocks of different sizes leave holes
+// between them: a fifth or more of the memory in use if blocks are few and large. So pages of holes
+// beyond holes_kept() are returned to the operating system, and resident memory stays near the peak
+// of the memory in use.
 class Range {
  public:
   Range() {
@@ -50,18 +50,18 @@ class Range {
     void* addresses =
         ::mmap(nullptr, static_cast<std::size_t>(size_ + huge_page), PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (addresses == MAP_FAILED) {  // a limit on addresses: malloc has to do
+    if (addresses == MAP_FAILED) {  // a limit of the address space: only malloc is used
       size_ = 0;
       return;
     }
     const auto at = reinterpret_cast<std::uintptr_t>(addresses);
     base_ = static_cast<std::byte*>(addresses) + (huge_page - at % huge_page) % huge_page;
-    // Only a hint. With huge pages memory takes a third of the time to touch, and packed weights
-    // miss the address cache less often.
+    // Only a hint. With huge pages the first touch of memory takes a third of the time, and packed
+    // weights cause fewer TLB misses.
     ::madvise(base_, static_cast<std::size_t>(size_), MADV_HUGEPAGE);
   }
 
-  // A block of so many bytes, a multiple of the page; null if there is no room.
+  // Allocates `bytes`, a multiple of the page size; null if there is no room.
   void* take(std::int64_t bytes) {
     const std::scoped_lock lock(mutex_);
     std::int64_t at = 0;
@@ -141,7 +141,7 @@ class Range {
     by_length_.erase({length, first});
   }
 
-  // Of the range's huge pages, those [begin, end) that lie wholly in these bytes.
+  // The huge pages [begin, end) that lie completely within [first, first + length).
   static std::pair<std::int64_t, std::int64_t> huge_pages_within(std::int64_t first,
                                                                  std::int64_t length) {
     const std::int64_t begin = (first + huge_page - 1) / huge_page;
@@ -155,13 +155,14 @@ class Range {
     resident_[i] = resident;
     resident_bytes_ += resident ? huge_page : -huge_page;
   }
-  // What is given out is about to be touched.
+  // Marks the pages of a new block as resident: they are about to be touched.
   void touch(std::int64_t first, std::int64_t length) {
     const std::int64_t end = (first + length + huge_page - 1) / huge_page;
     for (std::int64_t i = first / huge_page; i < end; ++i) set_resident(i, true);
   }
 
-  // Gives back pages of the largest holes, from their ends: new blocks are put at their beginnings.
+  // Returns pages of the largest holes to the operating system, from the ends of the holes, because
+  // new blocks are placed at their beginnings.
   void trim() {
     const std::int64_t limit = peak_used_ + holes_kept(peak_used_ - kept_);
     for (auto hole = by_length_.rbegin(); hole != by_length_.rend(); ++hole) {
@@ -187,8 +188,8 @@ class Range {
   std::mutex mutex_;
   std::byte* base_ = nullptr;
   std::int64_t size_ = 0, top_ = 0, used_ = 0;
-  std::int64_t kept_ = 0, peak_used_ = 0;  // when free memory was released; the peak since then
-  std::vector<bool> resident_;             // huge pages that may be: touched, and not given back
+  std::int64_t kept_ = 0, peak_used_ = 0;  // in use at the last release(); peak since then
+  std::vector<bool> resident_;             // by huge page: touched and not returned since
   std::int64_t resident_bytes_ = 0;
   std::map<std::int64_t, std::int64_t> free_;                  // first byte → length
   std::set<std::pair<std::int64_t, std::int64_t>> by_length_;  // length, first byte

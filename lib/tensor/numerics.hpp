@@ -2,19 +2,19 @@
 
 namespace reelmesh {
 
-/// How products, convolutions and attention on a GPU may trade accuracy for speed. The CPU has no
-/// such choices. Passed to layers when they are made and to attention when it is called.
+/// How matrix products (GEMMs), convolutions and attention on a GPU may trade accuracy for speed.
+/// Not used on the CPU. Passed to the constructors of layers and to calls of attention.
 struct Numerics {
-  /// Whether products and convolutions of float32 tensors, and products within attention with heads
-  /// of more than 128 channels, may round their factors to TF32: the range of float32 with 10 bits
-  /// of mantissa, for which tensor cores are many times as fast (compute capability 8.0 and later).
-  /// Sums and everything else stay float32.
+  /// Whether GEMMs and convolutions of float32 tensors, and GEMMs in attention with heads of more
+  /// than 128 channels, may round their inputs to TF32: the range of float32 with 10 bits of
+  /// mantissa, which makes them many times as fast on tensor cores (compute capability 8.0 and
+  /// later). Sums and everything else stay float32.
   bool tf32 = false;
-  /// Whether a row of a product has the same bits whatever other rows there are, and with it a clip
-  /// the same bits on every layout. Otherwise algorithms are chosen for each number of rows, and
-  /// may split sums.
+  /// Whether the bits of a row of a GEMM must not depend on the other rows, so that a clip has the
+  /// same bits in every layout. Otherwise algorithms are chosen for each number of rows and may
+  /// split sums (split-K).
   bool reproducible = true;
-  /// Whether attention takes our own kernels where cuDNN has one too.
+  /// Whether attention uses our own kernels even if cuDNN has one.
   bool own_attention = false;
 };
 

@@ -1,6 +1,5 @@
 #pragma once
-// A dense row-major block of numbers in the memory of the host or of a device: a value that shares
-// its memory with its slices.
+// A dense row-major array in host or device memory. Copies and views of a Tensor share its memory.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -24,11 +23,10 @@ class Tensor {
  public:
   Tensor() = default;  ///< no elements, shape [0]
 
-  /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) when memory is short.
+  /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) if there is not enough memory.
   static Tensor empty(Shape shape, DType dtype, Device device = {});
   static Tensor zeros(Shape shape, DType dtype, Device device = {});
-  /// Host memory owned elsewhere, kept alive by `owner` (may be null for memory that outlives
-  /// all).
+  /// A view of host memory that `owner` keeps alive (null for memory that outlives all tensors).
   static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
   /// A copy of `values`.
   template <class T>
@@ -46,11 +44,11 @@ class Tensor {
   bool empty() const { return numel_ == 0; }
   Device device() const { return device_; }
 
-  // Addresses. A constant tensor gives read access only, so that what a function may write shows in
-  // its parameters. Copies and views are tensors of their own, which give write access to the
-  // shared memory.
+  // Addresses. A const Tensor gives read access only, so that a function's signature shows what it
+  // may write. A copy or view of it that is not const gives write access to the shared memory.
 
-  /// For the host. Throws Error(internal) when T is not the element type, or the memory a device's.
+  /// Host address. Throws Error(internal) if T is not the element type or the memory is on a
+  /// device.
   template <class T>
   T* data() {
     check_type(dtype_of<T>());
@@ -71,8 +69,8 @@ class Tensor {
   }
   void* raw() { return address_on({}); }
   const void* raw() const { return address_on({}); }
-  /// For kernels on `device`. Throws Error(internal) when the memory is on another device; a tensor
-  /// without elements counts as being on every device.
+  /// Address for kernels on `device`. Throws Error(internal) if the memory is on another device; a
+  /// tensor without elements counts as being on every device.
   void* address_on(Device device) {
     check_device(device);
     return data_;
@@ -92,7 +90,8 @@ class Tensor {
   /// The same values on another device (a copy), or the tensor itself when it is there.
   Tensor on(Device device) const;
   Tensor clone() const;
-  /// Takes the values of `other`, of the same shape and type, which may be on another device.
+  /// Copies the values of `other`, which has the same shape and type. Within the host or a device,
+  /// or between the host and a device; throws Error(internal) for two different devices.
   void copy_from(const Tensor& other);
 
  private:

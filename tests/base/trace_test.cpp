@@ -5,7 +5,7 @@
 namespace reelmesh::trace {
 namespace {
 
-/// Every test begins with an empty recorder and leaves one.
+/// Resets the recorder before and after every test.
 class Trace : public testing::Test {
  protected:
   void SetUp() override { recorder() = Recorder(); }

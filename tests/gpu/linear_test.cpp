@@ -1,4 +1,4 @@
-// Products by cuBLASLt; the same through ops::Linear, which sends weights to the device.
+// ops::Linear on a GPU: GEMMs by cuBLASLt.
 #include "ops/linear.hpp"
 
 #include "kernels/place.hpp"
@@ -28,7 +28,7 @@ TEST_P(LinearOnGpu, MayTakeTf32) {
     return;
   }
   EXPECT_LT(relative_error(rounded, exact), 2e-3);
-  EXPECT_GT(relative_error(rounded, exact), 1e-5);  // it is not float32 under another name
+  EXPECT_GT(relative_error(rounded, exact), 1e-5);  // TF32 is really used
 }
 
 TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
@@ -37,7 +37,7 @@ TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
   const Tensor fixed = layer(x.on(place())).on({});
   const Tensor chosen = choosing(x.on(place())).on({});
   EXPECT_LT(relative_error(chosen, fixed), tolerance());
-  if (size(0, 1) == 0 && GetParam() == DType::float32) {  // the emulated library adds up two halves
+  if (size(0, 1) == 0 && GetParam() == DType::float32) {  // the emulated library splits sums
     EXPECT_FALSE(same_bits(chosen, fixed));
   }
   EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), fixed));

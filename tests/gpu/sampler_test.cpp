@@ -1,4 +1,4 @@
-// Whole runs of the samplers on a device: state is kept there, noise comes from the host.
+// Complete runs of the samplers on a GPU: their state is on the device, noise comes from the host.
 #include "sampler/cogvideox.hpp"
 
 #include "kernels/place.hpp"
@@ -15,8 +15,8 @@ const Shape latent{3, 4, 6, 5};
 class SamplerOnGpu : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, SamplerOnGpu, testing::Values(DType::float32), type_name);
 
-// Calls step(i, unconditional, prediction, x, draw), predictions with so many channels, from a
-// latent; all on the device.
+// Starts with noise x, calls step(i, unconditional, prediction, x, draw) `calls` times, and returns
+// x. Predictions are random, with `channels` channels; all tensors are on `device`.
 template <class F>
 Tensor run(Device device, int calls, std::int64_t channels, F&& step) {
   TorchGenerator generator(3);

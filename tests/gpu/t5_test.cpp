@@ -1,4 +1,4 @@
-// T5 in float16, whose hidden state is float32 between layers.
+// T5 in float16, with a float32 hidden state between layers.
 #include "models/t5/t5.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class T5OnGpu : public KernelTest {
   static constexpr T5Config config{
       .vocab_size = 40, .d_model = 32, .d_kv = 8, .d_ff = 64, .num_layers = 2, .num_heads = 4};
 
-  // A checkpoint of float16 numbers. last_product: deviation of the weights of that of each layer.
+  // A float16 checkpoint. last_product: standard deviation of the weight of each layer's last GEMM.
   Checkpoint weights(float last_product) const {
     std::vector<TensorToWrite> tensors;
     for (const auto& [name, shape] : t5_tensors(config)) {

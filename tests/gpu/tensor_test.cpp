@@ -1,4 +1,4 @@
-// Tensors on a device: copies through pinned memory, memory that is counted, dispatch.
+// Tensors on a GPU: copies through pinned memory, counting of memory, dispatch of ops.
 #include "kernels/place.hpp"
 #include "ops/pointwise.hpp"
 #include "support/expect_error.hpp"
@@ -11,7 +11,7 @@ class TensorOnGpu : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, TensorOnGpu, all_types, type_name);
 
 TEST_P(TensorOnGpu, ComesBackAsItWent) {
-  // More than the pinned memory holds at once, and not a multiple of it.
+  // The last is more than the pinned memory holds at once, and not a multiple of it.
   for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{9'000'001}}) {
     const Tensor x = random_tensor({n}, 1, GetParam());
     const Tensor there = x.on(place());

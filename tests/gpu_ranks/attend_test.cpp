@@ -1,4 +1,4 @@
-// Attention of many ranks on devices has the bits of one.
+// Attention on the GPUs of several ranks has the same bits as on one rank.
 #include <set>
 
 #include "gpu_ranks/ranks.hpp"
@@ -23,7 +23,7 @@ TEST_P(AttendOnGpu, AnyMeshAndAnyCuts) {
   }
 }
 
-// By the kernels that take keys in parts, and by that which wants all at once.
+// With the kernels that take keys in parts, and with the fused one that needs all keys at once.
 TEST_P(AttendOnGpu, ManyKeys) {
   const int ranks = world.size();
   struct By {

@@ -1,4 +1,4 @@
-// Transfers of tensors on devices: several at once, in graphs, and what is refused.
+// Transfers of tensors on GPUs: several at once, in CUDA graphs, and rejected arguments.
 #include <cstdlib>
 
 #include "comm/group.hpp"
@@ -17,7 +17,7 @@ class ExchangeOnGpu : public RanksTest {
  protected:
   int next() const { return (world.rank() + 1) % world.size(); }
   int previous() const { return (world.rank() + world.size() - 1) % world.size(); }
-  // What rank r gives away as its tensor i.
+  // Tensor i that rank r sends.
   Tensor of(int r, int i, std::int64_t n) const {
     return random_tensor({n}, unsigned(100 * i + r));
   }
@@ -25,7 +25,7 @@ class ExchangeOnGpu : public RanksTest {
 };
 INSTANTIATE_TEST_SUITE_P(By, ExchangeOnGpu, transports, transport_name);
 
-// As the halves of guidance do.
+// As between the branches of CFG parallelism.
 TEST_P(ExchangeOnGpu, SeveralTensorsToOneRank) {
   std::vector<Message> sends, receives;
   for (const std::int64_t n : {3, 0, 100'000, 1}) {
@@ -39,8 +39,8 @@ TEST_P(ExchangeOnGpu, SeveralTensorsToOneRank) {
   }
 }
 
-// More than may be under way, some of the host between them, and ended in another order; what is
-// sent is freed, and its memory used again, right after it was begun.
+// More transfers than may be pending, some of them of host tensors, finished in another order. What
+// is sent is freed, and its memory reused, right after begin_exchange().
 TEST_P(ExchangeOnGpu, ManyAtOnce) {
   constexpr int count = 50;
   constexpr std::int64_t n = 1000;
@@ -56,14 +56,14 @@ TEST_P(ExchangeOnGpu, ManyAtOnce) {
   for (int i = count; i-- > 0;) {
     if (i % 3 != 0) transfers[std::size_t(i)].finish();
   }
-  EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);  // which nobody waits for
-  transfers.clear();                                                   // the others end here
+  EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);  // works meanwhile
+  transfers.clear();                                                   // finishes the others
   for (int i = 0; i < count; ++i) {
     EXPECT_TRUE(same_bits(received[std::size_t(i)].on({}), of(previous(), i, n))) << i;
   }
 }
 
-// The device works on while messages are under way, and what it makes is not mixed up with them.
+// The device computes while transfers are pending; its results are not affected by them.
 TEST_P(ExchangeOnGpu, BesideOtherWork) {
   constexpr std::int64_t n = 10'000;
   Tensor x = of(world.rank(), 0, n).on(device), expected = of(world.rank(), 0, n);
@@ -76,7 +76,7 @@ TEST_P(ExchangeOnGpu, BesideOtherWork) {
     const Tensor y = ops::silu(arrived);
     EXPECT_TRUE(same_bits(beside.on({}), ops::silu(ops::silu(x.on({})))));
     x = y;
-    // The ring has turned by one.
+    // What arrives was with rank − i − 1 at first.
     const int from = ((world.rank() - i - 1) % world.size() + world.size()) % world.size();
     expected = of(from, 0, n);
     for (int k = 0; k < 2 * (i + 1); ++k) expected = ops::silu(expected);
@@ -139,10 +139,10 @@ TEST(Transport, IsChosenByWhoSharesAGpu) {
   const comm::Group world = test::world();
   EXPECT_EQ(world.use_device({}, Transport::nccl, 100).transport(), Transport::automatic);
   EXPECT_EQ(world.use_device(device, Transport::mpi, 100).transport(), Transport::mpi);
-  // Everybody is on the same GPU, or alone.
+  // All ranks share one GPU, or there is one rank.
   const comm::Group shared = world.use_device({0}, Transport::automatic, 100);
   EXPECT_EQ(shared.transport(), Transport::mpi);
-  if (world.size() == 1) {  // has no need of either
+  if (world.size() == 1) {  // needs neither transport
     EXPECT_EQ(world.use_device({0}, Transport::nccl, 100).transport(), Transport::nccl);
     return;
   }

@@ -1,4 +1,4 @@
-// What models are said to hold and to need on a GPU, against what they do: each rank by itself.
+// Estimates of the memory of models on a GPU, for weights and work, compared with measurements.
 #include "models/cogvideox/memory.hpp"
 #include "gpu_ranks/ranks.hpp"
 #include "models/cogvideox/decoder.hpp"
@@ -25,7 +25,7 @@ class MemoryOnGpu : public OnOwnDevice<testing::TestWithParam<DType>> {
     return Checkpoint::open(reference.folder / part, stem).on(device);
   }
   std::int64_t present() const { return device_memory(device).present; }
-  // Bytes beside those of now, at the largest moment of `work`; libraries have what they want.
+  // Peak bytes of `work` beyond the present ones; called twice, as libraries allocate workspaces.
   template <class F>
   std::int64_t needed(F&& work) const {
     work();
@@ -100,7 +100,7 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
     const STDiTClip clip{{4, 8, 4}, 64, 32, 8};
     const std::int64_t clips = 2, places = 4 * 2, text_tokens = 9;
     const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
-    (void)transformer.read(text);  // the library takes what it wants
+    (void)transformer.read(text);  // libraries allocate their workspaces
     const std::int64_t all = present();
     const STDiTPlacement placement(transformer, self,
                                    SpaceTime(clip.tokens(c.patch), 1, 1, c.heads), clip, clips);
@@ -113,7 +113,7 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
     const std::int64_t said = stdit_working_bytes(c, sizes, precision());
     const std::int64_t found = held + needed([&] { transformer(placement, latents, texts, 500); });
     EXPECT_LE(found, said) << kind;
-    EXPECT_GE(10 * found, 6 * said) << kind;  // the rule leaves room for the CPU's feed-forward
+    EXPECT_GE(10 * found, 6 * said) << kind;  // the estimate has room for the CPU's feed-forward
   }
 }
 
@@ -125,7 +125,7 @@ TEST_P(MemoryOnGpu, OfTheDecoder) {
               "weights");
   const Shape shape{3, c.latent_channels, 14, 10};
   const Sharded latents{Tensor::zeros(shape, DType::float32), Layout::cut(shape, 0, 1), self};
-  // The emulated library takes nothing.
+  // The emulated cuDNN needs no workspace.
   const std::int64_t said = cogvideox_decode_bytes(c, {3, 14, 10}, precision());
   const Layout frames = Layout::cut({decoded_frames(3), 14, 10}, 0, 1);
   const DecodeLayout layout{Layout::cut({3, 14, 10}, 0, 1), frames, frames};

@@ -1,5 +1,5 @@
 #pragma once
-// Tests of several ranks, each with a device: GPUs that they may share, or emulated ones.
+// Tests with several ranks, each with a device: GPUs, which ranks may share, or emulated GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline Device own_device() {
   return device_of_rank(Backend::cuda, on_host);
 }
 
-/// Tests of each rank by itself, on its device: skipped, with the reason, where there is none.
+/// Fixture of tests on the device of each rank. Skips them, with the reason, if there is none.
 template <class Test>
 class OnOwnDevice : public Test {
  protected:
@@ -31,14 +31,14 @@ class OnOwnDevice : public Test {
   Device device;
 };
 
-/// Each test by each transport: skipped, with the reason, where that cannot be had.
+/// Fixture of tests for each transport. Skips them, with the reason, if it is not available.
 class RanksTest : public testing::TestWithParam<Transport> {
  protected:
   void SetUp() override {
     try {
       device = own_device();
-      // A communicator of NCCL takes a second to make; they end with the process, for their ends
-      // are collective, and not all of their ranks are in the next group of the launch.
+      // Creating an NCCL communicator takes a second, so they are kept. They are not destroyed,
+      // because that is collective, and not all of their ranks are in the launch's next group.
       struct Made {
         comm::Group ranks, with_device;
       };

@@ -1,4 +1,4 @@
-// Tensors on devices between ranks: what arrives has the bits that the host gives.
+// Relayout of tensors on GPUs: the results have the same bits as on the host.
 #include "layout/relayout.hpp"
 
 #include "gpu_ranks/ranks.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 class RelayoutOnGpu : public RanksTest {
  protected:
-  // x in another layout, by the device and by the host.
+  // Compares the relayout of x on the device with that on the host.
   void expect_same(const Sharded& x, const Layout& to) const {
     const Sharded moved = relayout({x.local.on(device), x.layout, world}, to);
     EXPECT_EQ(moved.local.device(), device);
@@ -52,7 +52,7 @@ TEST_P(RelayoutOnGpu, RandomUnevenPartitionsOfAnyType) {
   }
 }
 
-// More than pinned memory or sockets hold at once.
+// More than pinned memory or socket buffers hold at once.
 TEST_P(RelayoutOnGpu, LargeOnes) {
   const Shape shape{37, 1000, 41};
   const Tensor whole = random_tensor(shape, 3);

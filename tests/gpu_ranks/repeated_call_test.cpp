@@ -1,4 +1,4 @@
-// Calls that are recorded once and replayed.
+// Calls that are captured once as a CUDA graph, then replayed.
 #include "layout/repeated_call.hpp"
 
 #include "base/trace.hpp"
@@ -20,7 +20,7 @@ class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
     }
     x = Tensor::empty({64}, DType::float32, device);
   }
-  // The results of several calls, each for another x.
+  // Checks the results of several calls, each with another x.
   void expect_squares(RepeatedCall& call) {
     for (unsigned seed = 1; seed <= 4; ++seed) {
       const Tensor values = random_tensor({64}, seed);
@@ -50,7 +50,7 @@ TEST_F(RepeatedCallOnGpu, GoesCallByCallWhereItWaitsForTheDevice) {
     return std::vector{ops::multiply(x, x)};
   });
   expect_squares(squares);
-  EXPECT_EQ(calls, 5);  // once in vain
+  EXPECT_EQ(calls, 5);  // 4, and one failed capture
 }
 
 TEST_F(RepeatedCallOnGpu, CountsOperationsOfEveryCall) {

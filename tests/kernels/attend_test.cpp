@@ -1,4 +1,4 @@
-// Attention to all keys at once, for which a library may have a kernel of its own.
+// Attention with all keys in one call, for which cuDNN may have a fused kernel.
 #include "kernels/place.hpp"
 #include "ops/attention.hpp"
 
@@ -18,7 +18,7 @@ class AttendKernel : public KernelTest {
     }
   }
 
-  // Whether the library has a kernel for so many keys of so many channels.
+  // Whether cuDNN's kernel is used for this number of keys and of channels.
   static bool at_once(std::int64_t keys, std::int64_t channels, const Numerics& numerics = {}) {
     return ops::attends_at_once(place(), GetParam(), keys, channels, numerics);
   }
@@ -33,7 +33,7 @@ class AttendKernel : public KernelTest {
     return attend(q.to(DType::float32), kv.to(DType::float32), 0.1F);
   }
 };
-// Not of float32, which always uses our own kernels.
+// Not for float32, which always uses our own kernels.
 INSTANTIATE_TEST_SUITE_P(Types, AttendKernel, testing::Values(DType::bfloat16, DType::float16),
                          type_name);
 
@@ -117,7 +117,7 @@ TEST_P(AttendKernel, GoesByOurOwnKernelsWhereTheJobSaysSo) {
   ops::Attention own(there(q), 0.1F);
   own.add(there(kv));
   const Tensor expected = back(own.finish());
-  EXPECT_FALSE(same_bits(attend_there(q, kv), expected));  // so that it can be told apart
+  EXPECT_FALSE(same_bits(attend_there(q, kv), expected));  // so the test can tell which kernel ran
   const Numerics by_own{.own_attention = true};
   EXPECT_FALSE(at_once(600, 64, by_own));
   EXPECT_TRUE(same_bits(attend_there(q, kv, 1, by_own), expected));

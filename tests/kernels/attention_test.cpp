@@ -11,14 +11,14 @@ class AttentionKernel : public KernelTest {
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());
   }
-  // All queries and keys of qkv [token, batch, 3, head, channel] at once.
+  // Attention of qkv [token, batch, 3, head, channel], with all keys in one add().
   static Tensor attend(const Tensor& qkv, float scale, const Tensor& bias = {}) {
     const Tensor x = there(qkv);
     const auto work = gpu::attention_work({x, 0}, scale, there(bias), {});
     work->add({x, 1}, {x, 2});
     return back(work->finish());
   }
-  // Softmax by float64 of the numbers as they are.
+  // Reference in float64, of the values as rounded to their type.
   static Tensor exact(const Tensor& qkv, float scale, const Tensor& bias = {}) {
     const Tensor x = qkv.to(DType::float32);
     const std::int64_t tokens = x.shape(0), batch = x.shape(1), heads = x.shape(3), n = x.shape(4);
@@ -78,7 +78,7 @@ TEST_P(AttentionKernel, KeysAreMaskedByAnInfiniteBias) {
   Tensor bias = Tensor::zeros({1, tokens, tokens}, DType::float32);
   for (std::int64_t q = 0; q < tokens; ++q) {
     for (std::int64_t k = 0; k < tokens; ++k) {
-      // The first tiles have no key for the last queries.
+      // For the last queries all keys of the first tiles are masked.
       if (k / 70 != q / 70) bias.data<float>()[q * tokens + k] = -INFINITY;
     }
   }
@@ -162,7 +162,7 @@ TEST_P(AttentionKernel, SequencesSideBySideHaveTheBitsOfEachAlone) {
   for (const std::int64_t channels : {64, 72, 128, 136}) {
     for (const std::int64_t sequences : {1, 3, 16}) {
       for (const std::int64_t tokens : {1, 16, 100}) {
-        if (sequences * tokens > 300) continue;  // enough for all ways, and emulated ones are slow
+        if (sequences * tokens > 300) continue;  // emulated GPUs are slow
         for (const std::int64_t heads : {2, 0}) {
           const Tensor q = there(random({sequences * tokens, batch, heads, channels}, 1));
           const Tensor kv = there(random({sequences * tokens, batch, 2, heads, channels}, 2));

@@ -15,7 +15,7 @@ class ConvolutionKernel : public KernelTest {
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());
   }
-  // On 16 bits the sum is rounded before the bias is added, and after it.
+  // 16-bit results are rounded before and after the bias is added.
   static double tolerance() { return 2 * KernelTest::tolerance(); }
   static Image there(const Image& image) {
     Image result = image;
@@ -25,7 +25,7 @@ class ConvolutionKernel : public KernelTest {
   static Image whole(const Tensor& x) {
     return {x.shape(1), x.shape(2), {{{0, x.shape(1), 0, x.shape(2)}, x}}};
   }
-  // Rows [row, row + rows) and columns likewise of x, as a piece of an image.
+  // The pixels of x in `box`, as a piece of an image.
   static Image::Piece piece(const Tensor& x, const ImageBox& box) {
     const std::int64_t pixel = x.shape(3) * size_of(x.dtype());
     Tensor part = Tensor::empty({x.shape(0), box.rows, box.columns, x.shape(3)}, x.dtype());
@@ -72,7 +72,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
   convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
                   Tiles::all);
-  // Rows 18 to 30, with a row of neighbours above and below.
+  // Rows [18, 30), with one halo row above and below.
   const ImageBox own{18, 12, 0, columns};
   Image part{rows, columns, {}}, before = part;
   for (const ImageBox& box : {own, ImageBox{17, 1, 0, columns}, ImageBox{30, 1, 0, columns}}) {

@@ -1,6 +1,6 @@
 #pragma once
-// Where these tests run the kernels: on a GPU, or an emulated one. The CPU's ops are what both are
-// compared with.
+// The device on which these tests run kernels: a GPU or an emulated GPU. Results are compared with
+// those of the CPU.
 #include <gtest/gtest.h>
 
 #include "support/random_tensor.hpp"
@@ -11,11 +11,11 @@ namespace reelmesh::test {
 /// The device of these tests.
 inline Device place() { return {0}; }
 
-/// A copy there, for ops that write to their arguments.
+/// A copy on place(), which ops may write to; back() copies to the host.
 inline Tensor there(const Tensor& x) { return x.on(place()); }
 inline Tensor back(const Tensor& x) { return x.on({}); }
 
-/// The larger one where there is a GPU; an emulated one would take too long.
+/// `real` for a GPU, `small` for an emulated GPU, which would take too long.
 inline std::int64_t size([[maybe_unused]] std::int64_t small, [[maybe_unused]] std::int64_t real) {
 #ifdef REELMESH_EMULATED_GPU
   return small;
@@ -24,7 +24,7 @@ inline std::int64_t size([[maybe_unused]] std::int64_t small, [[maybe_unused]] s
 #endif
 }
 
-/// Each test of a type: skipped, with the reason, where there is no GPU that takes it.
+/// Fixture of tests for each element type. Skips them, with the reason, if there is no GPU.
 class KernelTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class KernelTest : public testing::TestWithParam<DType> {
       GTEST_SKIP() << error.what();
     }
   }
-  /// For results rounded once from float32: relative to the largest number.
+  /// For results rounded once from float32; relative to the largest value.
   static double tolerance() {
     switch (GetParam()) {
       case DType::bfloat16:

@@ -1,4 +1,4 @@
-// Pointwise kernels round as the CPU does, step by step: the same bits are expected.
+// Pointwise kernels round in the same steps as the CPU, so results must be bitwise equal.
 #include "kernels/place.hpp"
 #include "ops/cuda/ops.hpp"
 
@@ -7,7 +7,7 @@ namespace {
 
 class Pointwise : public KernelTest {
  protected:
-  // Rows of whole packs, and rows that are not.
+  // Lengths of rows: whole packs (16 bytes), or not.
   static std::vector<std::int64_t> widths() { return {24, 37, size(64, 1920)}; }
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());

@@ -7,7 +7,7 @@
 namespace reelmesh::test {
 namespace {
 
-// Latents are float32; the numbers are those of whole packs and not.
+// Latents are float32; their columns are whole packs (16 bytes), or not.
 class Step : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, Step, testing::Values(DType::float32), type_name);
 
@@ -52,7 +52,7 @@ TEST_P(Step, Guidance) {
   }
 }
 
-// The host takes exp from its library, in float32. Seldom is that not the nearest number.
+// Compared with exp in float64: exp in float32, as on the host, is not always correctly rounded.
 TEST_P(Step, Iddpm) {
   const IddpmCoefficients c{1.3F, 0.8F, 0.1F, 0.9F, -9.0F, -3.0F};
   for (const Shape& shape : shapes) {
@@ -80,7 +80,7 @@ TEST_P(Step, Iddpm) {
 TEST_P(Step, RectifiedFlowReadsTheFirstChannels) {
   for (const Shape& shape : {Shape{2, 4, 3, 8}, {2, 3, 1, 7}, {2, 4, 1, 7}}) {
     for (const std::int64_t channels : {shape[1], shape[1] + 1, 2 * shape[1]}) {
-      const RectifiedFlow sampler({}, 1, {64, 64, 17});  // one step, as long as 1
+      const RectifiedFlow sampler({}, 1, {64, 64, 17});  // one step of length 1
       Tensor x = random_tensor(shape, 1), z = there(x);
       const Tensor v = random_tensor({shape[0], channels, shape[2], shape[3]}, 2);
       std::vector<Tensor> history;

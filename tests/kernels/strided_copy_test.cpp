@@ -10,7 +10,7 @@ class StridedCopyTest : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, StridedCopyTest,
                          testing::Values(DType::float32, DType::bfloat16, DType::uint8), type_name);
 
-// A dense block with the bits of random numbers.
+// A dense tensor filled with a fixed pattern of bytes.
 Tensor numbered(const Shape& shape, DType dtype) {
   Tensor t = Tensor::empty(shape, dtype);
   auto* bytes = static_cast<std::uint8_t*>(t.raw());
@@ -20,7 +20,7 @@ Tensor numbered(const Shape& shape, DType dtype) {
   return t;
 }
 
-// Boxes of layouts are copied as the host does it.
+// Boxes of layouts: the same result as copy_box on the host.
 TEST_P(StridedCopyTest, CopiesBoxes) {
   const Box from{{1, 0, 2, 0}, {3, 4, 6, 16}};
   for (const Box& to : {Box{{0, 0, 0, 0}, {5, 5, 9, 16}}, Box{{2, 1, 3, 3}, {2, 3, 4, 9}},

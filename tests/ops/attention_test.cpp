@@ -103,7 +103,7 @@ TEST(Attention, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
   }
 }
 
-// Tokens [first, first + count) of q (part 0, one part) or of k and v (part 1, two parts).
+// Tokens [first, first + count) of parts [part, part + parts) of qkv; q, k, v are parts 0, 1, 2.
 Tensor parts_of(const Tensor& qkv, std::int64_t first, std::int64_t count, std::int64_t part,
                 std::int64_t parts) {
   const std::int64_t batch = qkv.shape(1), run = qkv.shape(3) * qkv.shape(4);
@@ -124,7 +124,7 @@ TEST(Attention, KeysThatComeBitByBitGiveTheSameBits) {
     const Tensor whole = attention(qkv, 0.25F);
     const std::vector<std::vector<std::int64_t>> divisions{
         {1300}, {512, 788}, {1024, 276}, {512, 512, 276}, {0, 512, 0, 788}};
-    // Queries may be any of the tokens, in any number.
+    // Any range of the queries.
     for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {0, tokens}, {77, 100}, {1299, 1}, {5, 0}}) {
       for (const auto& division : divisions) {
@@ -140,15 +140,15 @@ TEST(Attention, KeysThatComeBitByBitGiveTheSameBits) {
   }
 }
 
-// Row after row of those of a sequence, in so many equal parts.
+// The rows of one sequence, if x has the rows of `sequences` equally long ones.
 Tensor of_sequence(const Tensor& x, std::int64_t sequence, std::int64_t sequences) {
   const std::int64_t rows = x.shape(0) / sequences;
   return x.rows(sequence * rows, rows);
 }
 
 TEST(Attention, SequencesSideBySideHaveTheBitsOfEachAlone) {
-  // The first are so many pairs that threads pack their own keys (one block and two), more than
-  // are packed together, and several blocks of keys.
+  // The first four: many pairs, so that threads pack their own keys (one block, two blocks); more
+  // pairs than are packed at the same time; several blocks of keys.
   struct Sizes {
     std::int64_t sequences, queries, keys, batch, heads;
   };

@@ -12,7 +12,7 @@ using reelmesh::test::random_tensor;
 using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
 
-// All rows of an image, causal in time: frames before the first repeat it.
+// Reference: the whole image, causal in time; frames before the first repeat it.
 Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tensor& bias,
                          std::int64_t enlarged) {
   const Tensor x = input.to(DType::float32), w = weights.to(DType::float32);
@@ -110,7 +110,7 @@ TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {
   }
 }
 
-// x in a middle piece and what is around it in others, of which the inner tiles know nothing.
+// The image is a piece in the middle and four around it, which inner tiles must not read (NaN).
 TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
   const std::int64_t height = 21, width = 150, in = 16;
   const Tensor x = random_tensor({2, height, width, in}, 1);
@@ -144,7 +144,7 @@ TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
     ASSERT_EQ(value, expected.data<float>()[i]) << i;
     ++done;
   }
-  // Whole tiles of 4 x 32 at fixed places: rows 8 to 12, columns 32 to 96.
+  // The inner tiles of 4 x 32 pixels: rows [8, 12), columns [32, 96).
   EXPECT_EQ(done, 2 * 4 * 64 * 4);
   for (std::size_t i = 0; i < around.size(); ++i) image.pieces[i + 1].values = part(x, around[i]);
   convolution.run(image, {}, 1, own, out, Tiles::outer);

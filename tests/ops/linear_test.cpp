@@ -106,7 +106,7 @@ TEST(Linear, ARowHasTheSameBitsHoweverRowsAreDividedAndThreadsWork) {
   }
 }
 
-// The last tile of rows is lower than the others where this holds.
+// If this holds, the last tile of rows may have fewer rows than the others.
 TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
   if (!rows_do_not_depend_on_their_number(DType::float32)) {
     GTEST_SKIP() << "no AVX-512: all tiles have one height";

@@ -218,7 +218,7 @@ TEST(Patch, GoesThereAndBack) {
     const Tensor back = unpatchify(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}), 0, patch,
                                    latents.shape());
     EXPECT_TRUE(same_bits(back, latents));
-    // Feature order: channel, frame, row, column. Token 1 of channel 1, second row, first column:
+    // Feature order: channel, frame, row, column. In token 1: channel 1, second row, first column.
     const std::int64_t feature = 1 * patch.frames * 4 + 2;
     EXPECT_EQ(tokens.data<float>()[tokens.shape(1) + feature],
               latents.data<float>()[(1 * 6 + 1) * 8 + 2]);

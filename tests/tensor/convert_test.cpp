@@ -12,7 +12,7 @@
 namespace reelmesh {
 namespace {
 
-/// Every 16-bit pattern, beginning at an odd address.
+/// All 16-bit patterns, starting at an odd address.
 class Patterns {
  public:
   Patterns() : bytes_(2 * 65536 + 1) {
@@ -64,7 +64,7 @@ TEST(Convert, NarrowsFromMisalignedFloats) {
   EXPECT_EQ(brain[3].bits, 0x3f82) << "half way, up to the even one";
 }
 
-// Bits of floats from all over the range, with ties, subnormal numbers, infinities and nans.
+// Floats from the whole range, with ties, subnormal numbers, infinities and NaNs.
 TEST(Convert, NarrowsAsTheScalarTypesDo) {
   std::vector<float> values;
   for (std::uint64_t bits = 0; bits < 1ULL << 32; bits += 4093) {

@@ -1,5 +1,5 @@
-// The 16-bit types against their definition: sign · 2^(exponent − bias) · (1 + fraction), over all
-// bit patterns.
+// Compares the 16-bit types with their definition, sign · 2^(exponent − bias) · (1 + fraction), for
+// all bit patterns.
 #include "tensor/dtype.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Format {
 constexpr Format bfloat16{8, 7};
 constexpr Format float16{5, 10};
 
-/// The value of a bit pattern by the definition, in double, where all of them are exact.
+/// The value of a bit pattern by the definition; exact in double.
 double value_of(std::uint32_t bits, Format format) {
   const int most = (1 << format.exponent_bits) - 1;
   const int bias = most / 2;
@@ -56,8 +56,8 @@ void check_widening(Format format) {
   }
 }
 
-/// Between each pair of neighbours: the midpoint goes to the even one, everything else to the
-/// nearer one. The last pair is the largest number and infinity, whose place is one step further.
+/// For each pair of neighbouring values: the midpoint is rounded to the even one, other values to
+/// the nearer one. The last pair is the largest finite value and infinity, at one step further.
 template <class T>
 void check_rounding(Format format) {
   const std::uint32_t infinity = ((1U << format.exponent_bits) - 1) << format.fraction_bits;

@@ -8,7 +8,7 @@
 namespace reelmesh {
 namespace {
 
-// Needs no GPU: libraries are loaded, and say which they are.
+// Needs no GPU: loads the libraries and asks for their versions.
 TEST(CudaLibraries, AreOfTheVersionThatIsAskedFor) {
   if (!cuda_built) GTEST_SKIP() << "this build has no CUDA backend";
   if constexpr (cuda_built) {

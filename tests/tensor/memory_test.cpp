@@ -36,7 +36,7 @@ TEST_F(Memory, TheRangeDoesNotGrowWhereAFreeBlockFits) {
   for (int i = 0; i < 10; ++i) {
     const auto large = host_memory(8 * mebibyte);
     { const auto one = host_memory(3 * mebibyte), two = host_memory(5 * mebibyte); }
-    const auto both = host_memory(8 * mebibyte);  // in the room of the two
+    const auto both = host_memory(8 * mebibyte);  // in the space of the two
     EXPECT_EQ(used(), 16 * mebibyte);
     EXPECT_EQ(range(), 16 * mebibyte);
   }
@@ -81,7 +81,7 @@ TEST_F(Memory, FreeMemoryGoesBack) {
   EXPECT_EQ(range(), 0);
 }
 
-// Bytes of this process; what is not of the range hardly changes in a test.
+// Resident bytes of this process. Memory outside the range hardly changes during a test.
 std::int64_t resident() {
   std::ifstream file("/proc/self/statm");
   std::int64_t all = 0, pages = 0;
@@ -108,11 +108,11 @@ TEST_F(Memory, PagesOfHolesAreGivenBack) {
     walls.push_back(touched(mebibyte));
   }
   blocks.clear();
-  // They fit into none of the six holes.
+  // Too large for any of the six holes.
   for (int i = 0; i < 3; ++i) larger.push_back(touched(60 * mebibyte));
   EXPECT_EQ(used(), 186 * mebibyte);
   EXPECT_EQ(range(), 426 * mebibyte);
-  // In the holes, whose pages come back in the place of others'.
+  // These fit into the holes. Their pages become resident again; other pages are returned.
   for (int i = 0; i < 6; ++i) blocks.push_back(touched(10 * mebibyte));
   EXPECT_EQ(range(), 426 * mebibyte);
   for (const auto& wall : walls) {

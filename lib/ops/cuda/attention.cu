@@ -13,7 +13,7 @@ template <class T>
 struct Finish {
   const float *total, *sum;
   T* out;
-  std::uint32_t channels, pairs, queries;  // of a sequence
+  std::uint32_t channels, pairs, queries;  // of a sequence; pairs: batch items · heads
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, channels);
@@ -28,8 +28,8 @@ struct Finish {
 
 constexpr std::int64_t widest = 128;  // channels of a head
 
-// f(D): the channels of a head rounded up to a size that kernels are made for. More queries a block
-// where registers allow it.
+// Calls f(D, M). D: channels of a head, rounded up to a size that kernels are compiled for. M: more
+// queries per block (HalfAttention) where registers allow it.
 template <class F>
 void visit_head(std::int64_t channels, F&& f) {
   using std::integral_constant;
@@ -98,7 +98,7 @@ class Work final : public ops::Attention::Work {
  private:
   Device device() const { return queries_.tensor.device(); }
 
-  // The first row of a part of [sequence · row, batch, part, head, channel].
+  // Address of the first row of a part of [sequence · row, batch, part, head, channel].
   const void* first_of(const ops::Rows& rows) const {
     const std::int64_t part = rows.tensor.shape(3) * rows.tensor.shape(4);
     return static_cast<const std::byte*>(rows.tensor.address_on(device())) +
@@ -141,8 +141,8 @@ class Work final : public ops::Attention::Work {
   ops::Rows queries_;
   Tensor bias_;
   float scale_;
-  Tensor total_, largest_, sum_;  // as AttentionArguments has them
-  std::int64_t keys_ = 0;         // of a sequence, so far
+  Tensor total_, largest_, sum_;  // shapes as in AttentionArguments
+  std::int64_t keys_ = 0;         // keys of a sequence added so far
 };
 
 }  // namespace

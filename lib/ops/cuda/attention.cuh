@@ -1,31 +1,31 @@
 #pragma once
-// What the kernels of attention share. Both go over the keys in tiles at fixed global places, with
-// the largest score, the sum of weights and the weighted values of each query carried from tile to
-// tile, and through memory from addition to addition: a query's bits depend on itself and on all
-// keys in their order, and on nothing else.
+// Shared by the attention kernels. They loop over the keys in tiles at fixed global places. The
+// maximum score, the sum of weights and the weighted sum of values of each query are carried from
+// tile to tile in registers, and from one add() to the next in memory. So a query's bits depend
+// only on the query and on all keys in their order.
 #include "tensor/cuda/kernel.cuh"
 
 namespace reelmesh::gpu {
 
 struct AttentionArguments {
   const void *queries, *keys, *values;  ///< the first row of sequence 0, batch item 0, head 0
-  std::int64_t query_row, query_batch;  ///< from row to row, from item to item; heads are dense
+  std::int64_t query_row, query_batch;  ///< strides in elements; heads are contiguous
   std::int64_t key_row, key_batch;
   float* total;          ///< [sequence·query, batch, head, channel]
   float *largest, *sum;  ///< [sequence·batch·head, query]
-  const float* bias;     ///< [head, query, bias_keys], the first of these keys; or null
+  const float* bias;     ///< [head, query, bias_keys], at the first of these keys; or null
   std::int64_t bias_keys;
-  int query_count, key_count;  ///< of one sequence; key_count: of this addition
+  int query_count, key_count;  ///< of one sequence; key_count: keys of this add()
   int batch, heads, channels;
   float scale;
-  bool first;    ///< the first addition: nothing in memory yet
-  bool aligned;  ///< rows are whole packs at aligned addresses
+  bool first;    ///< first add(): total, largest and sum are not initialised yet
+  bool aligned;  ///< rows of keys and values start at multiples of 8 elements and 16 bytes
 };
 
-/// Which queries of which sequence, batch item and head a block has.
+/// The queries, sequence, batch item and head that a thread block computes.
 struct AttentionPlace {
   int first, pair, sequence, item, head;
-  int row;  ///< query · batch + item in `total` of the sequence's first query: spares registers
+  int row;  ///< sequence · query_count · batch + item; stored to save registers
   __device__ AttentionPlace(const AttentionArguments& p, int rows) {
     const int tiles = (p.query_count + rows - 1) / rows;
     first = static_cast<int>(blockIdx.x) % tiles * rows;
@@ -35,12 +35,12 @@ struct AttentionPlace {
     head = pair % p.heads;
     row = sequence * p.query_count * p.batch + item;
   }
-  /// Of the first of so many rows of this sequence, item and head.
+  /// Offset of the first row of this sequence, item and head; count: rows of a sequence.
   __device__ std::int64_t start(const AttentionArguments& p, int count, std::int64_t stride,
                                 std::int64_t batch) const {
     return std::int64_t{sequence} * count * stride + item * batch + std::int64_t{head} * p.channels;
   }
-  /// Of the numbers of one query in `total`.
+  /// Offset of a query in `total`.
   __device__ std::int64_t total(const AttentionArguments& p, int query) const {
     return ((std::int64_t{query} * p.batch + row) * p.heads + head) * p.channels;
   }

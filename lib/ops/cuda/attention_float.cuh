@@ -5,17 +5,17 @@
 
 namespace reelmesh::gpu {
 
-/// 32 queries a block, keys in tiles of 32. Of a tile of scores [32, 32] thread (y, x) of 8 × 16
-/// has rows 4·y … 4·y + 3 and columns x, x + 16; of the values columns x, x + 16, … D: channels,
-/// rounded up to a multiple of 16.
+/// A block computes 32 queries, with keys in tiles of 32. It has 8 × 16 threads (y, x): each
+/// computes rows 4·y … 4·y + 3 and columns x, x + 16 of a tile of scores [32, 32], and channels x,
+/// x + 16, … of the result. D: channels, rounded up to a multiple of 16.
 template <int D>
 struct FloatAttention {
   static constexpr int threads = 128, tile = 32, rows = 4, columns = 16;
-  static constexpr int row_stride = D + 1;  // rows in different banks
+  static constexpr int row_stride = D + 1;  // avoids bank conflicts
   static constexpr std::int64_t shared_bytes = 4 * (2 * tile * row_stride + tile * (tile + 1));
 };
 
-// Rows [first, first + 32) of at most `count`, zero beyond rows and channels.
+// Loads rows [first, first + 32), zero beyond `count` rows and `channels`.
 template <int D>
 __device__ void load_float_rows(const float* from, std::int64_t stride, int first, int count,
                                 int channels, float* into) {
@@ -27,7 +27,7 @@ __device__ void load_float_rows(const float* from, std::int64_t stride, int firs
   }
 }
 
-// Over the 16 threads that share rows.
+// Reduces with f over the 16 threads that share rows.
 template <class F>
 __device__ inline float over_columns(float x, F&& f) {
   for (int mask = 8; mask > 0; mask /= 2) x = f(x, shuffle_xor(x, mask));
@@ -38,7 +38,7 @@ template <int D>
 __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   using S = FloatAttention<D>;
   constexpr int tile = S::tile, rows = S::rows, columns = S::columns, stride = S::row_stride;
-  constexpr int held = D / columns;  // values of a thread in a row
+  constexpr int held = D / columns;  // channels of a row that a thread holds
   const AttentionPlace place(p, tile);
   const int x = static_cast<int>(threadIdx.x) % columns,
             y = static_cast<int>(threadIdx.x) / columns;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   }
 
   for (int first = 0; first < p.key_count; first += tile) {
-    __syncthreads();  // all have done with the values before
+    __syncthreads();  // all threads have used the previous values
     load_float_rows<D>(keys, p.key_row, first, p.key_count, p.channels, other);
     __syncthreads();
     float score[rows][2] = {};
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
         top = fmaxf(top, score[i][j]);
       }
       top = over_columns(top, [](float a, float b) { return fmaxf(a, b); });
-      const float base = top == lowest ? 0.0F : top;  // all masked so far
+      const float base = top == lowest ? 0.0F : top;  // all scores so far are −∞
       for (int j = 0; j < 2; ++j) {
         score[i][j] = ops::exp_approx(score[i][j] - base);
         weights[(rows * y + i) * (tile + 1) + x + j * columns] = score[i][j];
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
       largest[i] = top;
       for (int u = 0; u < held; ++u) total[i][u] *= factor;
     }
-    __syncthreads();  // all have done with the keys
+    __syncthreads();  // all threads have used the keys
     load_float_rows<D>(values, p.key_row, first, p.key_count, p.channels, other);
     __syncthreads();
     for (int k = 0; k < tile; ++k) {

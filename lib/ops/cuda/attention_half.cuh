@@ -1,13 +1,13 @@
 #pragma once
-// Attention in bfloat16 and float16 by tensor cores (the streaming of Dao 2022 and 2023). Scores
-// are kept in units of log 2, so that weights are powers of two.
+// Attention in bfloat16 and float16 on tensor cores (FlashAttention; Dao 2022, 2023). Scores are
+// multiplied by log2(e), so that weights are powers of two.
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/tensor_cores.cuh"
 
 namespace reelmesh::gpu {
 
-/// Four warps, each with M times 16 queries, go over the keys in tiles of 64. D: channels, rounded
-/// up to a multiple of 16.
+/// Four warps with 16·M queries each loop over the keys in tiles of 64. D: channels, rounded up to
+/// a multiple of 16.
 template <int D, int M>
 struct HalfAttention {
   static constexpr int threads = 128, tile = 64;
@@ -16,7 +16,7 @@ struct HalfAttention {
   static constexpr std::int64_t shared_bytes = std::int64_t{2} * 2 * tile * row_stride;
 };
 
-// Asks for rows [first, first + 64) of at most `count`, zero beyond rows and channels.
+// Starts to copy rows [first, first + 64) to shared memory, zero beyond `count` and p.channels.
 template <class T, int D>
 __device__ void load_half_rows(const AttentionArguments& p, const T* from, std::int64_t stride,
                                int first, int count, T* into) {
@@ -41,7 +41,7 @@ __device__ void load_half_rows(const AttentionArguments& p, const T* from, std::
   commit_copies();
 }
 
-// Over the four lanes that share a row.
+// Reductions over the four lanes that share a row.
 __device__ inline float row_sum(float x) {
   x += shuffle_xor(x, 1);
   return x + shuffle_xor(x, 2);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   const T* values = static_cast<const T*>(p.values) + first_key;
   const T* queries =
       static_cast<const T*>(p.queries) + place.start(p, p.query_count, p.query_row, p.query_batch);
-  // Row h of the two that a lane has in each 16 queries.
+  // A lane holds two of each 16 queries: index of its query h = 0, 1.
   const auto query_of = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
 
   load_half_rows<T, D>(p, keys, p.key_row, 0, p.key_count, key_tile);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
 
   for (int first = 0; first < p.key_count; first += tile) {
     wait_copies<0>();
-    __syncthreads();  // the keys are here, and all have done with the values before
+    __syncthreads();  // keys have arrived; all threads have used the previous values
     load_half_rows<T, D>(p, values, p.key_row, first, p.key_count, value_tile);
 
     float score[M][tile / 8][4] = {};
@@ -124,11 +124,11 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
         }
       }
     }
-    __syncthreads();  // all have done with the keys
+    __syncthreads();  // all threads have used the keys
     if (first + tile < p.key_count) {
       load_half_rows<T, D>(p, keys, p.key_row, first + tile, p.key_count, key_tile);
     } else {
-      commit_copies();  // so that there are always two groups
+      commit_copies();  // an empty group, so that there are always two
     }
 
     std::uint32_t weights[M][tile / 16][4];
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
           }
         }
         top = row_max(top);
-        const float base = top == lowest ? 0.0F : top;  // all masked so far
+        const float base = top == lowest ? 0.0F : top;  // all scores so far are −∞
         float block = 0;
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) {
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
           weights[m][n / 2][n % 2 * 2 + h] = pair_of<T>(a, b);
         }
         const float factor = exp2_approx(largest[m][h] - base);
-        // Added up over the lanes in every tile: the sum does not know where an addition ended.
+        // Reduced over the lanes in every tile, so the bits do not depend on where an add() ended.
         sum[m][h] = sum[m][h] * factor + row_sum(block);
         largest[m][h] = top;
 #pragma unroll
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
     }
 
     wait_copies<1>();
-    __syncthreads();  // the values are here
+    __syncthreads();  // values have arrived
 #pragma unroll
     for (int k = 0; k < tile / 16; ++k) {
 #pragma unroll

@@ -1,6 +1,6 @@
-// Attention for heads of more channels than fit into the streaming kernels: that of image
-// autoencoders has one head of 512. Whole rows of scores, for some queries at a time; products in
-// float32. A query's bits depend on itself and on all keys, in their order, only.
+// Attention for heads with more channels than the other kernels support, such as the single head of
+// 512 channels in image autoencoders. Stores whole rows of scores for 1024 queries at a time; GEMMs
+// in float32. A query's bits depend only on the query and on all keys in their order.
 #include <algorithm>
 #include <vector>
 
@@ -27,7 +27,7 @@ class WideWork final : public ops::Attention::Work {
   Tensor finish() override {
     const Shape& shape = queries_.tensor.shape();
     const std::int64_t count = queries_.count(), channels = shape[4];
-    const std::int64_t pairs = shape[1] * shape[3];  // of a sequence
+    const std::int64_t pairs = shape[1] * shape[3];  // of one sequence
     Tensor out = Tensor::empty({shape[0], shape[1], shape[3], channels}, DType::float32,
                                queries_.tensor.device());
     if (out.empty()) return out.to(queries_.tensor.dtype());
@@ -56,8 +56,8 @@ class WideWork final : public ops::Attention::Work {
   }
 
  private:
-  // float32 [sequence · batch · head, row, channel] of a part of [sequence · row, batch, part,
-  // head, channel].
+  // Transposes a part of [sequence · row, batch, part, head, channel] to float32 [sequence · batch
+  // · head, row, channel].
   static Tensor by_head(const ops::Rows& rows) {
     const Shape& s = rows.tensor.shape();
     const std::int64_t sequences = rows.sequences, count = rows.count();
@@ -77,7 +77,7 @@ class WideWork final : public ops::Attention::Work {
     return out.to(DType::float32);
   }
 
-  // All rows of a head, one addition after the other: [row, channel], or [channel, row].
+  // All rows of a pair, concatenated over add() calls: [row, channel]; if turned [channel, row].
   static Tensor joined(const std::vector<Tensor>& additions, std::int64_t pair, bool turned) {
     std::int64_t count = 0, before = 0;
     for (const Tensor& addition : additions) count += addition.shape(1);
@@ -104,7 +104,7 @@ class WideWork final : public ops::Attention::Work {
   Tensor bias_;
   float scale_;
   Numerics numerics_;
-  std::vector<Tensor> keys_, values_;  // as by_head gives them, of each addition
+  std::vector<Tensor> keys_, values_;  // one for each add(), from by_head
 };
 
 }  // namespace

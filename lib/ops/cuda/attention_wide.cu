@@ -4,9 +4,9 @@
 namespace reelmesh::gpu {
 namespace {
 
-constexpr int rows_of_block = 8;  // a warp has one
+constexpr int rows_of_block = 8;  // one row per warp
 
-// row ← softmax(scale·row + bias), rows of n numbers.
+// row ← softmax(scale·row + bias), rows of n elements.
 __global__ void __launch_bounds__(rows_of_block* warp_size)
     softmax_of_rows(float* scores, const float* bias, std::int64_t rows, std::int64_t n,
                     float scale) {

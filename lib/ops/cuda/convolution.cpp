@@ -11,12 +11,12 @@
 namespace reelmesh::gpu {
 namespace {
 
-// Pixels of a tile and tiles of a batch. They may change the bits, but not with the layout.
+// Pixels of a tile, tiles of a batch. They may affect the bits, but are the same in all layouts.
 constexpr std::int64_t tile_rows = 16, tile_columns = 32, batch = 16;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
 
-// [out, in, taps…] → [out, taps…, in], padded.
+// [out, in, taps…] → [out, taps…, in], channels zero-padded.
 Tensor channels_last(const Tensor& weight, std::int64_t taps) {
   const std::int64_t out = weight.shape(0), in = weight.shape(1);
   const std::int64_t size = size_of(weight.dtype());

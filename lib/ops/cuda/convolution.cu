@@ -1,20 +1,19 @@
-// ops/onednn.hpp is more than nvcc takes; the class is declared for the host in convolution.hpp,
-// and what needs kernels is here.
+// nvcc cannot compile ops/onednn.hpp. So the class Convolution is in convolution.hpp, for the host
+// compiler, and only functions that launch kernels are here.
 #include "ops/cuda/image_tiles.hpp"
 #include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
 namespace {
 
-// x[item][frame][row][column][in]: the pixels that the tiles need, zero beyond the image, enlarged
-// by repeating pixels, with the earlier frames before the first. Channels beyond those of the image
-// are zero.
+// Fills x[item][frame][row][column][padded_in] with the input of the tiles: previous frames first,
+// upsampled by repeating pixels; zero beyond the image and in channels beyond `in`.
 template <class T>
 struct Gather {
   ImageTiles image;
-  const std::int32_t* tiles;  ///< of the first item
+  const std::int32_t* tiles;  ///< [item][tile_numbers]
   T* x;
-  std::uint32_t count;  ///< items that have a tile
+  std::uint32_t count;  ///< number of tiles; further items of x are zero
   std::uint32_t frames, rows, columns, in, padded_in;
   template <int W>
   __device__ void run(std::int64_t at) const {
@@ -47,8 +46,8 @@ struct Gather {
   }
 };
 
-// What is wanted of the tiles, with the bias. y: [item][frame][row][column][padded_out]; out:
-// [frame][row][column][out] from pixel (first_row, first_column).
+// Writes the part to store of each tile, plus the bias. y: [item][frame][row][column][padded]; out:
+// [frame][row][column][channels], whose first pixel is (first_row, first_column).
 template <class T>
 struct Scatter {
   const std::int32_t* tiles;

@@ -3,17 +3,17 @@
 
 namespace reelmesh::gpu {
 
-/// ops::Convolution on a device, in channels-last. Tiles of one shape at fixed places of the image
-/// are gathered, zero beyond the image, and convolved a fixed number at a time without padding: the
-/// library always sees one problem, chooses one algorithm for it, and a pixel's bits depend on the
-/// pixels and frames around it, and on the number of frames, only. Rounded by the library, and once
-/// more when the bias is added.
+/// ops::Convolution on a GPU, channels last. Tiles of one shape at fixed places of the image are
+/// gathered with their zero padding, and convolved in batches of a fixed number of tiles. So cuDNN
+/// always sees the same problem and uses one algorithm, and a pixel's bits depend only on the
+/// pixels and frames around it and on the number of frames. The result is rounded by cuDNN, and
+/// again when the bias is added.
 class Convolution {
  public:
   /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3]; bias: float32 [out]. Both on the device.
   Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics);
 
-  /// As ops::Convolution::run, whose checks have been made.
+  /// As ops::Convolution::run, which has checked the arguments.
   void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
            const ops::ImageBox& want, Tensor& out, ops::Tiles which) const;
 

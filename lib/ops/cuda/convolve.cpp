@@ -1,4 +1,4 @@
-// Convolutions through the graph interface of cuDNN: one operation, one algorithm for each problem.
+// Convolutions by cuDNN's graph API: graphs of one operation, one algorithm for each problem.
 #include "ops/cuda/convolve.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
 enum Uid : std::int64_t { uid_x = 1, uid_w = 2, uid_y = 3 };
 
-// Extents of memory in the order [outer, spatial…, channel], as cuDNN counts them: outer, channel,
-// spatial.
+// A dense tensor with extents `memory`: [outer, spatial…, channel]. cuDNN expects the order outer,
+// channel, spatial.
 Descriptor tensor(DType dtype, Uid uid, const Shape& memory) {
   std::vector<std::int64_t> strides(memory.size(), 1);
   for (std::size_t i = memory.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * memory[i + 1];
@@ -30,7 +30,7 @@ Descriptor tensor(DType dtype, Uid uid, const Shape& memory) {
   return dnn::tensor({.dtype = dtype, .uid = uid, .extents = extents, .strides = strides});
 }
 
-// The parts of an operation, which live as long as its graph.
+// An operation graph with its descriptors, which must live as long as the graph.
 struct Problem {
   Descriptor x, w, y, convolution, operation, graph;
 };
@@ -70,7 +70,8 @@ Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Sha
   return p;
 }
 
-// Engines whose sums have no fixed order, or are of something else than products of the numbers.
+// Rejects engines that are nondeterministic, reduce in low precision or use FFT or Winograd; for
+// float32 without tf32 also those that use tensor cores or down-convert inputs.
 bool unwanted(const Descriptor& config, DType dtype, bool tf32) {
   const auto notes = dnn::Engine(config).notes();
   return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
@@ -98,12 +99,12 @@ struct Plan {
   dnn::Plan plan;
 };
 
-// The first that can run, in the order in which cuDNN proposes them.
+// The first accepted engine that can run, in the order of cuDNN's proposals.
 Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, const Shape& w,
              const Shape& y) {
   Problem problem = problem_of(library, dtype, x, w, y);
-  // Mode B where A has no proposals (512 channels on compute capability 10.0): the engines of the
-  // fallback do without tensor cores.
+  // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
+  // next, because fallback engines do not use tensor cores.
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : dnn::configs_of(problem.graph, mode)) {
@@ -123,7 +124,7 @@ class Convolutions {
 
   void run(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
-    if (of_w[1] == 1) {  // of single frames: two spatial axes, all frames are items
+    if (of_w[1] == 1) {  // kt = 1: a 2-D convolution, with all frames as batch items
       for (Shape* shape : {&of_x, &of_y}) {
         (*shape)[0] *= (*shape)[1];
         shape->erase(shape->begin() + 1);

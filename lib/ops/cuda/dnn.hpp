@@ -1,6 +1,6 @@
 #pragma once
-// The graph interface of cuDNN: operations become a graph, for which it proposes engines with their
-// settings, one of which becomes a plan.
+// cuDNN's graph API: for a graph of operations cuDNN proposes engine configurations; an execution
+// plan is made from one of them.
 #include <cudnn.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace reelmesh::gpu::dnn {
 
-/// What is used of cuDNN.
+/// The functions of cuDNN that are used.
 struct Functions {
 #define REELMESH_DNN(f) REELMESH_LIBRARY_FUNCTION(cuda::cudnn(), f)
   REELMESH_DNN(cudnnBackendCreateDescriptor);
@@ -29,11 +29,11 @@ struct Functions {
   REELMESH_DNN(cudnnSetStream);
 #undef REELMESH_DNN
 };
-/// Loads the library when first called: Error(unavailable) where that cannot be.
+/// Loads cuDNN on the first call. Throws Error(unavailable) if it cannot be loaded.
 const Functions& functions();
 
-/// Throws where a call failed: Error(unavailable) when the library, its needs or memory are
-/// lacking, Error(internal) otherwise.
+/// Throws if a call failed: Error(unavailable) if something is not supported, or memory or a
+/// library that cuDNN needs is missing; otherwise Error(internal).
 void check(cudnnStatus_t status, const char* call);
 
 struct DestroyDescriptor {
@@ -69,8 +69,8 @@ T get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
   return value;
 }
 
-/// A tensor as an operation sees it, at addresses that are multiples of 16 bytes. uid: of its
-/// address when a plan is run. by_value: a number of the host.
+/// A tensor of an operation, aligned to 16 bytes. uid: identifies its address when a plan is run.
+/// by_value: a scalar in host memory.
 struct TensorView {
   DType dtype;
   std::int64_t uid;
@@ -80,14 +80,14 @@ struct TensorView {
 };
 Descriptor tensor(const TensorView& view);
 
-/// The library of this process on the device, on its stream; lives as long as the process.
+/// The cuDNN handle of this process for the device, on cuda::stream(device). Never destroyed.
 cudnnHandle_t library(Device device);
 
 /// A graph of one operation.
 Descriptor graph_of(cudnnHandle_t library, const Descriptor& operation);
-/// What cuDNN proposes for a graph, best first; nothing where it does not know.
+/// Engine configurations that cuDNN proposes for a graph, best first; empty if it has none.
 std::vector<Descriptor> configs_of(const Descriptor& graph, cudnnBackendHeurMode_t mode);
-/// The engine of a proposal, as long as the proposal lives.
+/// The engine of a configuration; valid as long as the configuration lives.
 class Engine {
  public:
   explicit Engine(const Descriptor& config);
@@ -101,16 +101,16 @@ class Engine {
 
 struct Plan {
   Descriptor execution;
-  std::int64_t workspace = 0;  ///< bytes of device memory that it asks for
+  std::int64_t workspace = 0;  ///< bytes of device memory
 };
-/// Nothing where it cannot run.
+/// The execution plan of a configuration; nullopt if it cannot run.
 std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config);
 
 struct Argument {
   std::int64_t uid;
-  const void* address;  ///< of memory that is written where it is a result
+  const void* address;  ///< of device memory (by_value: host); outputs are written
 };
-/// On the device's stream.
+/// Runs the plan on cuda::stream(device).
 void run(Device device, const Plan& plan, const std::vector<Argument>& arguments);
 
 }  // namespace reelmesh::gpu::dnn

@@ -1,6 +1,6 @@
-// Attention by the one operation that cuDNN has for it (since 9.13.1). Its engine and settings are
-// chosen once for the numbers that all layouts have in common, and used for any number of queries,
-// heads and items: the machine code is the same, and so are the bits of a row.
+// Attention by cuDNN's SDPA operation (since 9.13.1). The engine and its knobs are chosen once for
+// what is the same in all layouts (type, number of keys, channels), and used for any number of
+// queries, heads and batch items. So every layout runs the same machine code, with the same bits.
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
 constexpr std::size_t first_version = 91301;
-// By their numbers, which headers before that version do not name.
+// Numeric values, because cuDNN headers before that version do not define the names.
 constexpr auto sdpa_forward = static_cast<cudnnBackendDescriptorType_t>(41);
 constexpr auto sdpa_queries = static_cast<cudnnBackendAttributeName_t>(2800);
 constexpr auto sdpa_keys = static_cast<cudnnBackendAttributeName_t>(2801);
@@ -30,13 +30,13 @@ constexpr auto sdpa_scale = static_cast<cudnnBackendAttributeName_t>(2805);
 
 enum Uid : std::int64_t { uid_queries = 1, uid_keys, uid_values, uid_out, uid_scale };
 
-// Fewer queries than these are filled up: for one alone cuDNN takes another kernel, and has no plan
-// with this one.
+// Fewer queries are zero-padded to this number: for a single query cuDNN uses another kernel, and
+// the chosen engine has no plan.
 constexpr std::int64_t min_queries = 16;
 
-using Strides = std::array<std::int64_t, 4>;  // of item, head, row and channel
+using Strides = std::array<std::int64_t, 4>;  // between items, heads, rows and channels
 
-// One item for each of `items`; keys and values have the same strides.
+// items: batch items, or sequences of one batch item. Keys and values have the same strides.
 struct Problem {
   DType dtype;
   std::int64_t items, heads, queries, keys, channels;
@@ -44,13 +44,13 @@ struct Problem {
   auto operator<=>(const Problem&) const = default;
 };
 
-// What it takes to make a plan for another problem with the same engine.
+// An engine and its knob values, to make plans with it for other problems.
 struct Choice {
   std::int64_t engine;
   std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
 };
 
-// A graph, and the parts that live as long as it does.
+// An operation graph with its descriptors, which must live as long as the graph.
 struct Operation {
   std::vector<Descriptor> tensors;
   Descriptor operation, graph;
@@ -107,7 +107,7 @@ std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs_of(const Desc
   return knobs;
 }
 
-// The problem by which an engine is chosen: as many queries as keys, heads for a whole device.
+// The problem for which an engine is chosen: as many queries as keys, enough heads to fill a GPU.
 Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
   constexpr std::int64_t items = 2, heads = 32;
   const std::int64_t row = heads * channels;
@@ -116,7 +116,7 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
           dense};
 }
 
-// The first engine that is always the same for the same numbers, if any can run.
+// The first deterministic engine that can run; nullopt if there is none.
 std::optional<Choice> choose(cudnnHandle_t library, DType dtype, std::int64_t keys,
                              std::int64_t channels) {
   const Operation operation = operation_of(library, nominal(dtype, keys, channels));
@@ -169,7 +169,7 @@ Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice
   return made;
 }
 
-// All of this process on one device.
+// All plans of this process for one device.
 class Attentions {
  public:
   explicit Attentions(Device device) : device_(device), library_(dnn::library(device)) {}
@@ -186,7 +186,7 @@ class Attentions {
       expect(made.has_value(), "fused attention that is not there");
       plan = std::make_unique<Plan>(plan_of(library_, problem, *made));
     }
-    // The scale is read during the call.
+    // The scale is read from host memory during the call.
     dnn::run(device_, plan->plan,
              {{uid_queries, queries},
               {uid_keys, keys},
@@ -202,7 +202,7 @@ class Attentions {
     std::string why = "it proposes none";
     try {
       place->second = choose(library_, dtype, keys, channels);
-    } catch (const Error& error) {  // what it does not know is no reason to end the job
+    } catch (const Error& error) {  // not fatal: other kernels are used
       if (error.status() != Status::unavailable) throw;
       why = error.what();
     }
@@ -221,7 +221,7 @@ class Attentions {
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
 
-// Whether the library is there and new enough; logged once.
+// Whether cuDNN can be loaded and is new enough; if not, logs it once.
 bool library_has_attention() {
   static const bool has = [] {
     try {
@@ -272,8 +272,8 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
                   .of_queries = {query_item, channels, batch * query_item, 1},
                   .of_keys = {key_item, channels, batch * key_item, 1},
                   .of_out = {row, channels, batch * row, 1}};
-  // cuDNN counts items by one stride: those of the batch one after another where there are
-  // sequences.
+  // cuDNN has one batch axis. With several sequences it is used for the sequences, and each batch
+  // item is a call of its own.
   std::int64_t calls = 1;
   if (sequences > 1) {
     calls = batch;

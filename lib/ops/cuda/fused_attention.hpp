@@ -3,14 +3,15 @@
 
 namespace reelmesh::gpu {
 
-/// Whether fused_attention takes these: asked of the library, the kind of device and what every
-/// layout has in common, so that all ranks hear the same.
+/// Whether fused_attention supports these. The answer depends only on the cuDNN library, the kind
+/// of device and arguments that are equal in all layouts, so it is the same on all ranks.
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels);
 
-/// out ← softmax(scale·q·kᵀ)·v by cuDNN's fused kernel, where there is one. Keys and values: all,
-/// in one tensor or with the same strides; out: [sequence · query, batch, head, channel]; at least
-/// one query and head. One kernel for a number of keys and channels, whatever the number of
-/// queries, heads and items; it goes over the keys in their order.
+/// out ← softmax(scale·q·kᵀ)·v by cuDNN's fused kernel; requires has_fused_attention. keys, values:
+/// all keys, in one tensor or in two with the same strides; out: [sequence · query, batch, head,
+/// channel], at least one query and head. The kernel depends on the numbers of keys and channels,
+/// not on those of queries, heads and batch items; it processes the keys in their order. Throws
+/// Error(unavailable) if its engine does not support these shapes.
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
                      float scale, Tensor& out);
 

@@ -1,5 +1,5 @@
-// Norms of images over groups of channels. The statistics are exact sums, taken on the host from
-// all ranks; here they are added up as the CPU adds them, and applied.
+// Group norms of images. Kernels compute the sums of this rank in the same order as the CPU; the
+// host adds those of all ranks and computes the statistics; kernels apply them.
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "tensor/cuda/packs.cuh"
@@ -7,7 +7,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-// Sums of one cell of the image: by channel as the CPU does it, pixel by pixel, then by group.
+// A block adds up one cell: pixel by pixel for each channel, then by group, in the CPU's order.
 template <class T>
 struct GroupSums {
   const T* x;
@@ -41,7 +41,7 @@ __global__ void sum_cells(GroupSums<T> p) {
     for (std::uint32_t c = g * size; c < (g + 1) * size; ++c) grouped += of_channels[c];
     ExactSum exact;
     exact.add(grouped);
-    // Integers: in whatever order the blocks come.
+    // Integer sums: independent of the order of the blocks.
     atomic_add(p.sums + 4 * g, exact.high);
     atomic_add(p.sums + 4 * g + 1, exact.middle);
     atomic_add(p.sums + 4 * g + 2, exact.low);
@@ -49,7 +49,7 @@ __global__ void sum_cells(GroupSums<T> p) {
   }
 }
 
-// x·factor + offset of the channel, then silu where asked.
+// x·factor + offset by channel, then silu if with_silu.
 template <class T>
 struct GroupNorm {
   const T* x;
@@ -112,7 +112,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   std::vector<ExactSum> result(static_cast<std::size_t>(2 * groups));
   if (x.empty()) return result;
   const Device device = x.device();
-  // As pairs of 32 bits: there is no element type of 64.
+  // 64-bit integers as pairs of int32, because tensors have no 64-bit element type.
   Tensor sums = Tensor::zeros({2 * groups, 8}, DType::int32, device);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -1,35 +1,36 @@
 #pragma once
-// Tiles of images between the pieces that a rank has and the batches that are convolved.
+// Copies of tiles from the pieces of an image to batches for convolution, and back.
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
 
-/// Numbers of a tile, int32: its row and column, then begin and end of the rows and of the columns
-/// that are wanted of it, and of the rows and of the columns which that needs.
+/// int32 values of a tile: its first row and column; begin and end of the rows, then of the columns
+/// to store; begin and end of the rows, then of the columns that this part needs as input.
 constexpr int tile_numbers = 10;
 
-/// An image as kernels see it: ops::Image with what is before it.
+/// Kernel argument: an ops::Image with the frames before it.
 struct ImageTiles {
   static constexpr int max_pieces = 8;
   struct Piece {
     const void* values;  ///< [frame, row, column, channel]
-    const void*
-        earlier;  ///< `before` frames of the same pixels, or null: the first frame of values
+    /// `before` frames of the same box, or null: then frame 0 of values is repeated.
+    const void* earlier;
     int row, rows, column, columns;
   };
   Piece piece[max_pieces];
   int pieces;
   int enlarged;  ///< 1 or 2
-  int before;    ///< frames before the first
+  int before;    ///< number of frames before frame 0
 };
 
-/// tiles: int32 [tile, tile_numbers]; x: [item, before + frames, tile rows + 2, tile columns + 2,
-/// channels padded], filled from the tiles, and with zeros where there are fewer tiles than items.
-/// in: channels of the image.
+/// Copies the input of each tile to one item of x; items without a tile become zero. tiles: int32
+/// [tile, tile_numbers]; in: channels of the image; x: [item, before + frames, tile rows + 2, tile
+/// columns + 2, padded channels].
 void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x);
 
-/// y: [item, frame, tile row, tile column, channels padded], of the first items; bias: float32
-/// [channel]; out: [frame, row, column, channel], whose first pixel is (first_row, first_column).
+/// Writes the part to store of each tile, plus the bias, to `out`. y: [item, frame, tile row, tile
+/// column, padded channels], one item for each tile, then unused ones; bias: float32 [channel];
+/// out: [frame, row, column, channel], whose first pixel is (first_row, first_column).
 void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
                    std::int64_t first_row, std::int64_t first_column);
 

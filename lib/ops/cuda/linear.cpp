@@ -15,7 +15,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-// What is used of cuBLASLt.
+// The functions of cuBLASLt that are used.
 struct Functions {
 #define REELMESH_BLAS(f) REELMESH_LIBRARY_FUNCTION(cuda::cublas_lt(), f)
   REELMESH_BLAS(cublasLtCreate);
@@ -52,11 +52,11 @@ using MatrixLayout =
 using Preference =
     Handle<cublasLtMatmulPreference_t, Destroy<&Functions::cublasLtMatmulPreferenceDestroy>{}>;
 
-// The number of rows that algorithms are chosen for, and of the pieces in which rows are padded
-// where an algorithm does not take their number.
+// The number of rows for which reproducible algorithms are chosen. If an algorithm does not support
+// the actual number, rows are computed in zero-padded pieces of this size.
 constexpr std::int64_t nominal_rows = 4096;
 constexpr std::int64_t workspace_bytes = 32 << 20;
-constexpr int max_proposals = 8;  // algorithms that cuBLASLt is asked for
+constexpr int max_proposals = 8;  // algorithms requested from cuBLASLt
 
 void check(cublasStatus_t status, const char* call, Device device) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -93,17 +93,17 @@ struct Epilogue {
   auto operator<=>(const Epilogue&) const = default;
 };
 
-// What one algorithm is chosen for.
+// The key by which algorithms are chosen and kept.
 struct Case {
   DType dtype;
   bool tf32;
-  bool in_parts;  ///< sums along `in` may be cut
+  bool in_parts;  ///< sums along `in` may be split (split-K)
   std::int64_t in, out, rows;
   Epilogue epilogue;
   auto operator<=>(const Case&) const = default;
 };
 
-// y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS counts by columns: yᵀ [out, rows] = W·xᵀ.
+// y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS is column-major: yᵀ [out, rows] = W·xᵀ.
 class Product {
  public:
   Product(cublasLtHandle_t library, Device device, const Case& what, const void* workspace)
@@ -126,7 +126,7 @@ class Product {
         : epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU
                          : CUBLASLT_EPILOGUE_DEFAULT;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
-    // Algorithms are chosen by what is known of the operation: a bias, at an aligned address.
+    // The heuristic reads the address of the bias: set an aligned one before choosing.
     if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
     weight_ = layout(dtype_, in_, out_, device);
     choose(library, what.rows, what.in_parts);
@@ -145,7 +145,7 @@ class Product {
         "cublasLtMatmul", device_);
   }
 
-  /// Whether the algorithm takes this number of rows.
+  /// Whether the algorithm supports this number of rows.
   bool takes(cublasLtHandle_t library, std::int64_t rows) const {
     const MatrixLayout from = layout(dtype_, in_, rows, device_);
     const MatrixLayout into = layout(dtype_, out_, rows, device_);
@@ -163,8 +163,8 @@ class Product {
           "cublasLtMatmulDescSetAttribute", device_);
   }
 
-  // The best that cuBLASLt knows for this number of rows, unless it cuts the sums along `in` into
-  // parts and must not.
+  // Chooses cuBLASLt's best proposal for this number of rows; without in_parts the best one that
+  // does not split the sums along `in`.
   void choose(cublasLtHandle_t library, std::int64_t rows, bool in_parts) {
     cublasLtMatmulPreference_t made = nullptr;
     check(blas().cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
@@ -179,7 +179,7 @@ class Product {
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
              static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     }
-    // Slices of tensors start at any row.
+    // Slices of tensors start at any row, so addresses are only aligned to rows.
     const auto of_rows = [&](std::int64_t extent) {
       std::uint32_t bytes = 16;
       while (extent * size_of(dtype_) % bytes != 0) bytes /= 2;
@@ -209,7 +209,7 @@ class Product {
     algorithm_ = best->algo;
   }
 
-  // Whether the algorithm says so itself. The mask of reduction schemes should leave no other.
+  // Whether the algorithm reports no split-K. The reduction scheme mask should already ensure it.
   static bool in_one_piece(const cublasLtMatmulAlgo_t& algorithm) {
     std::int32_t pieces = 1;
     std::size_t written = 0;
@@ -227,7 +227,7 @@ class Product {
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
-// All products of this process on one device.
+// All GEMMs of this process on one device.
 class Products {
  public:
   explicit Products(Device device) : device_(device) {

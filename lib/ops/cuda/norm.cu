@@ -1,5 +1,5 @@
-// Norms of rows. A row is read once, kept in shared memory as float32, and written once; its sums
-// are added up in an order that depends on its length only.
+// Row norms. A row is read once, kept in shared memory as float32, and written once. The order of
+// its sums depends on its length and type, not on the number of rows.
 #include <bit>
 
 #include "ops/cuda/ops.hpp"
@@ -9,11 +9,11 @@
 namespace reelmesh::gpu {
 namespace {
 
-constexpr int row_threads = 128;  // a block, which has one row
+constexpr int row_threads = 128;  // of a block; one row per block
 constexpr int row_warps = row_threads / warp_size;
 constexpr std::int64_t longest_row = 10240;  // 40 KiB of shared memory
 
-// The sum over a block; all threads get the same bits. `partial`: row_warps floats, not in use.
+// Sum over a block; all threads get the same bits. partial: row_warps floats of shared memory.
 __device__ float block_sum(float x, float* partial) {
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   x = warp_sum(x);
@@ -25,8 +25,8 @@ __device__ float block_sum(float x, float* partial) {
   return sum;
 }
 
-// y = (x − mean)·rstd·weight + bias, then ·(1 + scale) + shift where there is a table. Without
-// `centred` the mean counts as 0 and nothing is added: a norm by the root mean square.
+// y = (x − mean)·rstd·weight + bias, then ·(1 + scale) + shift if there is a table. Without
+// `centred` an RMS norm: mean and bias are 0.
 template <class T>
 struct RowNorm {
   const T* x;
@@ -35,7 +35,7 @@ struct RowNorm {
   Numbers<T> table;  ///< [table_rows, chunks·n] or none
   std::int64_t scale = 0, shift = 0;
   std::uint32_t n = 0, batch = 1, table_rows = 1;
-  std::int64_t table_row = 0;  ///< numbers of a row of the table
+  std::int64_t table_row = 0;  ///< elements of a row of the table
   float eps = 0;
   bool centred = true;
 };
@@ -43,8 +43,8 @@ struct RowNorm {
 template <class T, int W>
 __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
   __shared__ float partial[row_warps];
-  // A thread reads what it wrote only, so that its numbers may lie anywhere: next to those of the
-  // other threads, in banks of their own.
+  // A thread reads back only its own values. They are interleaved with those of the other threads,
+  // which avoids bank conflicts.
   float* const row = shared_memory<float>() + threadIdx.x;
   const std::int64_t first = std::int64_t{blockIdx.x} * norm.n;
   const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
@@ -99,7 +99,7 @@ void run_norm(const Tensor& x, const RowNorm<T>& norm) {
   }
   const auto run = [&](auto width) {
     constexpr int W = decltype(width)::value;
-    constexpr std::int64_t step = row_threads * W;  // whole ones, so that no thread needs more
+    constexpr std::int64_t step = row_threads * W;  // memory is rounded up to whole steps
     launch({"norm", x.device(), rows, row_threads, 4 * blocks_for(norm.n, step) * step},
            norm_rows<T, W>, norm);
   };
@@ -133,17 +133,17 @@ struct AddGated {
 constexpr int head_threads = 128;
 constexpr int head_pack = 8;  // channels of a lane
 
-// Heads of tokens, each normalised by as many neighbouring lanes as its packs take.
+// Norm and rotation of heads. `lanes` neighbouring lanes have one head, head_pack channels each.
 template <class T>
 struct HeadRows {
   T* x;
-  const float *weight, *bias;    ///< bias may be null: a norm by the root mean square
+  const float *weight, *bias;    ///< bias may be null: RMS norm
   const float *cosines, *sines;  ///< or null
   std::uint32_t rows;            ///< tokens · batch · heads
   std::uint32_t batch, parts, heads, n;
   std::uint32_t lanes;  ///< of a head: a power of two
   float eps;
-  bool packed;  ///< all packs are whole, at aligned addresses
+  bool packed;  ///< heads are whole packs at aligned addresses
 };
 
 template <class T>
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
   const std::uint32_t thread = threadIdx.x, heads = head_threads / p.lanes;
   const std::uint32_t row = blockIdx.x * heads + thread / p.lanes;
   const std::uint32_t at = thread % p.lanes * head_pack;
-  const bool there = row < p.rows && at < p.n;  // others only help to add up
+  const bool there = row < p.rows && at < p.n;  // other lanes only take part in sums
   const std::uint32_t item = row / p.heads, token = item / p.batch;
   T* x = p.x + (std::int64_t{item} * p.parts * p.heads + row % p.heads) * p.n + at;
   const std::uint32_t count = !there ? 0 : p.n - at < head_pack ? p.n - at : head_pack;
@@ -260,7 +260,7 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
     T* into = address<T>(x, x.device());
     const T* from = address<T>(y, x.device());
     const Numbers<T> gates(table, x.device());
-    // Rows of the table are whole packs where those of x are, and so are its chunks.
+    // If rows of x are whole packs, so are the rows and chunks of the table.
     for_packs<T>("add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
                  AddGated<T>{into, from, gates, gate * n, table.shape(1), narrow_index(n),
                              narrow_index(x.shape(1)), narrow_index(table.shape(0))});

@@ -1,6 +1,6 @@
 #pragma once
-// The ops on a CUDA device. Each does what the function of its name in lib/ops says, for tensors
-// that all lie on the first one's device; lib/ops calls it where that is not the host.
+// The ops on a CUDA device. Each implements the function of the same name in lib/ops, which calls
+// it if the first tensor is on a GPU. All tensors must be on the same device.
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,8 +44,8 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
                   const Tensor& bias, bool with_silu);
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
 
-/// bias: float32 [head, query, key] or empty. Heads of more than 128 channels need products, for
-/// which numerics are.
+/// bias: float32 [head, query, key] or empty. numerics: for the GEMMs that are used for heads with
+/// more than 128 channels.
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
                                                      const Tensor& bias, const Numerics& numerics);
 

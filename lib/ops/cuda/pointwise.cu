@@ -22,7 +22,7 @@ struct Scale {
   __device__ float operator()(float x) const { return factor * x; }
 };
 
-// x[row] += table[row / batch]; rows of n numbers.
+// x[row] += table[row / batch]; rows of n elements.
 template <class T>
 struct AddTable {
   T* x;
@@ -34,13 +34,13 @@ struct AddTable {
     float v[W], t[W];
     load<W>(x + at, v);
     table.template load<W>(place.row / batch * std::int64_t{n} + place.column, t);
-    // The table is rounded to x's type first, as where both have one type.
+    // The table is rounded to x's type first, as on the CPU.
     for (int i = 0; i < W; ++i) v[i] += widen(narrow<T>(t[i]));
     store<W>(v, x + at);
   }
 };
 
-// out[row] = x[row / times], rows of n numbers of any type, told by its size.
+// out[row] = x[row / times], rows of n elements. T: an integer of the element's size.
 template <class T>
 struct Repeat {
   const T* x;
@@ -119,7 +119,7 @@ ops::PatchOrder order_of(const Shape& latents, const Patch& patch) {
   return {latents[1], latents[2], latents[3], patch.frames, patch.rows, patch.columns};
 }
 
-// Rows of any type are copied as numbers of 16 or of 32 bits.
+// Calls f with an integer of the element's size, 16 or 32 bits, to copy rows of any type.
 template <class F>
 void visit_size(DType dtype, F&& f) {
   if (size_of(dtype) == 4) return f(std::uint32_t{});
@@ -168,7 +168,7 @@ Tensor join_batches(std::span<const Tensor> parts) {
   for (const Tensor& part : parts) shape[1] += part.shape(1);
   Tensor out = Tensor::empty(shape, first.dtype(), first.device());
   if (out.empty()) return out;
-  std::int64_t before = 0;  // numbers of a token
+  std::int64_t before = 0;  // elements of a token
   for (const Tensor& part : parts) {
     const std::int64_t width = part.shape(1) * shape[2];
     if (width == 0) continue;
@@ -234,7 +234,7 @@ Tensor channels_to_frames(const Tensor& x) {
   Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype(), x.device());
   const std::int64_t frame = out.numel() / std::max<std::int64_t>(1, out.shape(0));
   if (out.empty()) return out;
-  // [frame, number of a frame, 2] → [frame, 2, number of a frame]
+  // [frame, element, 2] → [frame, 2, element]; element: (row, column, channel)
   copy_strided({3, {s[0], 2, frame}, {2 * frame, 1, 2}, {2 * frame, frame, 1}, 0, 0}, x, out);
   return out;
 }

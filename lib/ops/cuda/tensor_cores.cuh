@@ -1,10 +1,10 @@
 #pragma once
-// Products of small matrices by a warp, and how their operands come into its registers. The layout
-// of the fragments is that of "mma.m16n8k16" in the PTX manual: with g = lane / 4, t = lane % 4, a
-// lane has
+// Warp-level products of small matrices (mma), and loads of their operands into registers. The
+// layout of the fragments is that of "mma.m16n8k16" in the PTX manual: with g = lane / 4, t = lane
+// % 4, a lane holds
 //   A [16, 16]: a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8), each with
-//               the number to its right in the upper half,
-//   B [16, 8]:  b0 (2t, g), b1 (2t + 8, g), each with the number below,
+//               the element to its right in the upper half,
+//   B [16, 8]:  b0 (2t, g), b1 (2t + 8, g), each with the element below it in the upper half,
 //   C [16, 8]:  c[0] (g, 2t), c[1] (g, 2t + 1), c[2] (g + 8, 2t), c[3] (g + 8, 2t + 1).
 #include "tensor/cuda/kernel.cuh"
 
@@ -48,8 +48,8 @@ __device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint
 #endif
 }
 
-/// Four 8×8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of
-/// matrix l / 8, and gets of matrix i, in r[i], the numbers (g, 2t) and (g, 2t + 1).
+/// Loads four 8×8 matrices of 16-bit elements from shared memory. Lane l passes the address of row
+/// l % 8 of matrix l / 8; its r[i] receives elements (g, 2t) and (g, 2t + 1) of matrix i.
 __device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -58,7 +58,7 @@ __device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-/// The same of the transposed matrices: (2t, g) and (2t + 1, g) of those in memory.
+/// The same for transposed matrices: r[i] receives elements (2t, g) and (2t + 1, g) of matrix i.
 __device__ inline void load_transposed(std::uint32_t (&r)[4], const void* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -67,8 +67,8 @@ __device__ inline void load_transposed(std::uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-/// 16 bytes from global to shared memory, both aligned, on their way while the thread goes on.
-/// Those asked for since the last commit are one group.
+/// Copies 16 bytes from global to shared memory, both aligned; asynchronous from compute capability
+/// 8.0 on. The copies since the last commit_copies() form one group.
 __device__ inline void copy_async(void* shared, const void* global) {
 #if __CUDA_ARCH__ >= 800
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
@@ -84,7 +84,8 @@ __device__ inline void commit_copies() {
 #endif
 }
 
-/// Until at most N groups of this thread are on their way. Other threads see them after a barrier.
+/// Waits until at most N groups of this thread are pending. Other threads see the copies after a
+/// barrier.
 template <int N>
 __device__ inline void wait_copies() {
 #if __CUDA_ARCH__ >= 800
@@ -107,7 +108,7 @@ __device__ inline float exp2_approx(float x) {
 
 namespace reelmesh::gpu {
 
-/// Two numbers as they lie in a register: the first in the lower half.
+/// Two 16-bit values packed into a register: the first in the lower half.
 template <class T>
 __device__ inline std::uint32_t pair_of(float first, float second) {
   const T a = narrow<T>(first), b = narrow<T>(second);

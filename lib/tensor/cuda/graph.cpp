@@ -13,7 +13,7 @@ namespace {
 using Recorded = Handle<cudaGraph_t, &cudaGraphDestroy>;
 using Executable = Handle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 
-// Ends a capture that `work` left by an exception.
+// Ends the capture if `work` throws.
 struct Capture {
   cudaStream_t stream;
   bool under_way = true;
@@ -27,7 +27,7 @@ struct Capture {
     if (!under_way) return;
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
-    cudaGetLastError();  // that the capture ended early is not an error of the next call
+    cudaGetLastError();  // clears the error that the capture ended early
   }
 };
 
@@ -36,13 +36,13 @@ struct Capture {
 struct Graph::State {
   Device device;
   Executable executable;
-  std::shared_ptr<const void> memory;  ///< counts what the graph holds
+  std::shared_ptr<const void> memory;  ///< counts the memory that the graph holds
   std::int64_t flops = 0, bytes_sent = 0;
   ~State() {
     executable.reset();
     try {
       give_back_memory(device);
-    } catch (const Error&) {  // of a kernel, say: the next call has it too
+    } catch (const Error&) {  // for instance of a kernel: the next call reports it too
     }
   }
 };
@@ -57,15 +57,16 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   Capture capture{queue};
   work();
   const Recorded recorded = capture.end();
-  // Memory that stays would be the graph's, and gone when it is; a graph cannot free what is not.
+  // Allocations made during capture belong to the graph and are freed with it; and a graph cannot
+  // free earlier ones.
   const std::int64_t left = memory(device).present - before;
   expect(left == 0, "work of a graph left {} bytes more on {} than there were", left,
          to_string(device));
   state_->memory = count(device, peak_since_last(device) - before);
-  // Counted when it is done.
+  // Counted when the graph is replayed.
   state_->flops = std::exchange(recorder.flops, flops) - flops;
   state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
-  // What is free now may be the graph's.
+  // Returns free memory to the device, so that the graph can have it.
   give_back_memory(device);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");

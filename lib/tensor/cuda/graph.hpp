@@ -1,6 +1,6 @@
 #pragma once
-// Work of a device that is asked for once and done many times, as a CUDA graph: the host says one
-// word for a whole denoising step. Names no type of CUDA.
+// A CUDA graph: work that is captured once and replayed many times, each time with one launch, such
+// as a denoising step. Uses no CUDA types.
 #include <functional>
 #include <memory>
 
@@ -10,16 +10,16 @@ namespace reelmesh::cuda {
 
 class Graph {
  public:
-  /// Records what `work` asks of the device's stream, and of streams that it joins to it; nothing
-  /// of it is done yet. Tensors that `work` makes it also lets go, and those that were there before
-  /// it does not: they stay where they are for as long as the graph is replayed. Nothing in `work`
-  /// waits for the device. Throws what `work` throws, Error(internal) where it did any of this.
+  /// Captures what `work` enqueues on the device's stream, and on streams that it joins to it;
+  /// nothing runs yet. `work` must free all tensors that it allocates, must not free earlier ones,
+  /// and must not wait for the device. Tensors that it uses must stay at their addresses while the
+  /// graph is in use. Throws what `work` throws, and Error(internal) if it breaks these rules.
   Graph(Device device, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// Asks for all of it again.
+  /// Enqueues the captured work.
   void replay() const;
 
  private:

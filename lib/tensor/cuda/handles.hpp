@@ -1,5 +1,5 @@
 #pragma once
-// Owners of CUDA's handles, and the check of every call.
+// Owning handles of CUDA objects, and check() for calls of the CUDA runtime.
 #include <cuda_runtime.h>
 
 #include <map>
@@ -11,33 +11,32 @@
 
 namespace reelmesh::cuda {
 
-/// Throws where a call failed: Error(unavailable) when memory, driver or device are lacking,
-/// Error(internal) otherwise. Names the call and the device; the rank is the one that throws.
+/// Throws if a call failed: Error(unavailable) if memory, driver or device are missing, otherwise
+/// Error(internal). The message names the call and the device.
 void check(cudaError_t status, const char* call);
 
 using Stream = Handle<cudaStream_t, &cudaStreamDestroy>;
 using Event = Handle<cudaEvent_t, &cudaEventDestroy>;
 using Pinned = Handle<void*, &cudaFreeHost>;
 
-/// A new stream of the thread's current device; the lower the priority's number, the sooner its
-/// work is done.
+/// A new non-blocking stream of the thread's current device. Lower numbers mean higher priority.
 Stream make_stream(int priority = 0);
-/// Whether what the stream is asked for is recorded for a graph.
+/// Whether the stream is capturing a graph.
 bool captures(cudaStream_t stream);
 
-/// A new event, which keeps no time.
+/// A new event without timing.
 Event make_event();
-/// Waits for what was on its stream when the event was recorded; watched (cuda::watch).
+/// Waits for the work that precedes the event in its stream; calls cuda::watch meanwhile.
 void wait(cudaEvent_t event);
-/// Whether wait() would return at once. Not while a stream captures.
+/// Whether wait() would return at once. Must not be called while a stream is capturing.
 bool reached(cudaEvent_t event);
 
-/// The stream on which this process computes on `device`, which becomes the calling thread's
-/// current one. Lives as long as the process.
+/// The stream on which this process computes on `device`; never destroyed. Makes `device` the
+/// calling thread's current device.
 cudaStream_t stream(Device device);
 
-/// The T of this process for a device, made by the first call. Never destroyed, as the stream that
-/// it works on.
+/// The one T of this process for a device, constructed by the first call. Never destroyed, like the
+/// stream that it uses.
 template <class T>
 T& one_of(Device device) {
   static auto& mutex = *new std::mutex;

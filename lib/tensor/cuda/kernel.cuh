@@ -1,7 +1,6 @@
 #pragma once
-// What kernels are written with: numbers as they lie in memory, the lanes of a warp, and the
-// launch. The tests run the same kernels on the host, with support/cuda_on_host.hpp in the place of
-// CUDA.
+// Building blocks of kernels: loads and stores of elements, warp-level functions, and launches. The
+// tests run the same kernels on the host, with support/cuda_on_host.hpp instead of CUDA.
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -57,7 +56,7 @@ __device__ inline float shuffle_xor(float x, int mask) {
   return __shfl_xor_sync(0xffffffffU, x, mask);
 }
 
-/// The memory that a launch asks for, the block's own; aligned to 16 bytes.
+/// Dynamic shared memory of the block (Launch::shared_bytes), aligned to 16 bytes.
 template <class T>
 __device__ inline T* shared_memory() {
   extern __shared__ uint4 reelmesh_shared[];
@@ -71,7 +70,7 @@ __device__ inline void atomic_add(std::int64_t* to, std::int64_t what) {
 /// Major·10 + minor.
 inline int compute_capability(Device device) { return cuda::compute_capability(device); }
 
-/// Where and how wide a kernel runs.
+/// Launch configuration. name: for error messages.
 struct Launch {
   const char* name;
   Device device;
@@ -93,11 +92,11 @@ void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arg
 
 #endif
 
-/// Numbers of one 16-byte access.
+/// Elements of a pack: one 16-byte access.
 template <class T>
 constexpr int pack_size = 16 / static_cast<int>(sizeof(T));
 
-/// W = 1, or a pack at an aligned address.
+/// Loads W elements: one, or whole packs from an address aligned to 16 bytes.
 template <int W, class T>
 __device__ inline void load(const T* from, float (&into)[W]) {
   if constexpr (W == 1) {
@@ -128,14 +127,14 @@ __device__ inline void store(const float (&from)[W], T* into) {
   }
 }
 
-/// The sum over a warp, or over each group of so many neighbouring lanes (a power of two), in an
-/// order that depends on nothing; all of them get the same bits.
+/// Sum over a warp, or over each group of `lanes` neighbouring lanes (a power of two), in a fixed
+/// order; all of them get the same bits.
 __device__ inline float warp_sum(float x, int lanes = warp_size) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
   return x;
 }
 
-/// Address of a tensor of element type T on the device, for writing or for reading.
+/// Address of a tensor on the device. Throws Error(internal) if type or device do not match.
 template <class T>
 T* address(Tensor& tensor, Device device) {
   expect(dtype_of<T>() == tensor.dtype(), "kernel for {} given {}", name_of(dtype_of<T>()),

@@ -10,7 +10,7 @@ namespace reelmesh::cuda {
 namespace {
 
 SharedLibrary load(const char* name, const char* file, int major) {
-  // Where the toolkit was at the build; it need not be on the loader's paths.
+  // Folder of the toolkit at build time, which may not be in the loader's search path.
   return {name, fmt::format("{}.so.{}", file, major), REELMESH_CUDA_LIBRARY_FOLDER};
 }
 

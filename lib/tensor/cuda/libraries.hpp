@@ -1,20 +1,20 @@
 #pragma once
-// NVIDIA's libraries, loaded when they are first needed: linked, they would cost every process 200
-// MiB and 0.1 s, those that compute on the CPU too.
+// NVIDIA's libraries, loaded when they are first needed. Linked, they would cost every process 200
+// MiB and 0.1 s, even if it computes on the CPU.
 #include "base/shared_library.hpp"
 
 namespace reelmesh::cuda {
 
-// Of the major version that the program was compiled for. Loaded by the first call, from whatever
-// thread. Error(unavailable) where that cannot be.
+// The major version that the program was compiled for. Loaded by the first call; thread-safe.
+// Throws Error(unavailable) if the library cannot be loaded.
 const SharedLibrary& cublas_lt();
 const SharedLibrary& cudnn();
 const SharedLibrary& nccl();
 
 }  // namespace reelmesh::cuda
 
-/// A variable or member, named as a library's function, that points to it. Those of an emulated GPU
-/// are in the program itself.
+/// Declares a variable or member that has the name of a library's function and points to it. With
+/// an emulated GPU the functions are linked into the program.
 #ifdef REELMESH_EMULATED_GPU
 #define REELMESH_LIBRARY_FUNCTION(library, f) decltype(&::f) f = &::f
 #else

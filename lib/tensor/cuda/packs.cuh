@@ -1,6 +1,6 @@
 #pragma once
-// Kernels over numbers in packs: 16 bytes for each access where rows and addresses allow it, one by
-// one otherwise. A number's bits are the same either way.
+// Elementwise kernels. They access memory in packs of 16 bytes if row lengths and addresses allow
+// it, otherwise element by element. The results have the same bits either way.
 #include <limits>
 #include <vector>
 
@@ -13,7 +13,7 @@ inline std::uint32_t narrow_index(std::int64_t x) {
   return static_cast<std::uint32_t>(x);
 }
 
-/// Row and column of a number in rows of n. Fewer than 2³² rows.
+/// Row and column of element `at` in rows of n elements. Fewer than 2³² rows.
 struct Place {
   std::uint32_t row, column;
   __device__ Place(std::int64_t at, std::uint32_t n) {
@@ -28,7 +28,7 @@ struct Place {
   }
 };
 
-/// W numbers in registers.
+/// W elements in registers, as floats.
 template <int W>
 struct Pack {
   float numbers[W];
@@ -38,7 +38,7 @@ struct Pack {
   }
 };
 
-/// Weights or tables: of the type that the kernel works in, or float32.
+/// Weights or tables, of the kernel's type T or float32.
 template <class T>
 class Numbers {
  public:
@@ -79,8 +79,7 @@ __device__ inline void copy(const T* from, T* into) {
   }
 }
 
-/// into = f(number, …), each with the numbers at its place in `from`. Kernels that do more than
-/// that load and store themselves.
+/// into[i] = f(from[i]…) for W elements. Kernels that do more than that call load() and store().
 template <int W, class T, class F, class... From>
 __device__ inline void each(T* into, const F& f, const From*... from) {
   const auto compute = [&](const auto&... loaded) {
@@ -99,15 +98,15 @@ __global__ void run_packs(std::int64_t packs, F f) {
   }
 }
 
-/// f.run<W>(at) for `count` numbers in rows of n: in packs where a row is of whole packs and all
-/// addresses are aligned.
+/// Launches f.run<W>(at) for `count` elements in rows of n: with W = pack_size if rows are whole
+/// packs and all addresses are aligned, otherwise with W = 1.
 template <class T, class F>
 void for_packs(const char* name, Device device, std::int64_t count, std::int64_t n,
                const std::vector<const void*>& addresses, const F& f) {
   constexpr int wide = pack_size<T>;
   bool packed = n % wide == 0;
   for (const void* p : addresses) packed = packed && aligned(p);
-  constexpr std::int64_t max_blocks = std::int64_t{1} << 30;  // blocks; those that remain go round
+  constexpr std::int64_t max_blocks = std::int64_t{1} << 30;  // run_packs is a grid-stride loop
   if (packed) {
     launch({name, device, std::min(max_blocks, blocks_for(count / wide, 256))}, run_packs<wide, F>,
            count / wide, f);
@@ -116,7 +115,7 @@ void for_packs(const char* name, Device device, std::int64_t count, std::int64_t
   }
 }
 
-/// For map().
+/// Functor of map().
 template <class T, class F, int count>
 struct Map {
   F f;
@@ -133,7 +132,7 @@ struct Map {
   }
 };
 
-/// out = f(number, …), each with the numbers of one or two tensors; all of type T and of one shape.
+/// out[i] = f(in[i]…) for one or two tensors; all have type T and the same shape.
 template <class T, class F, class... In>
 void map(const char* name, Tensor& out, const F& f, const In&... in) {
   const Device device = out.device();

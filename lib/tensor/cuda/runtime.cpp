@@ -22,17 +22,17 @@ namespace {
 
 constexpr std::int64_t staging_bytes = 16 << 20;
 
-// Pinned memory in two halves, so that one is filled or emptied while the other is on its way.
+// Pinned memory in two halves: the host fills or reads one while the other is transferred.
 struct Staging {
   Pinned half[2];
-  Event free[2];  // after the copy that used the half last
+  Event free[2];  // recorded after the last transfer of this half
 };
 
-// What this process has on one device.
+// State of this process for one device.
 struct Context {
   int capability = 0;
   Stream stream;
-  Event reached;  // by the stream, when a wait has begun
+  Event reached;  // recorded and waited for by synchronize()
   Staging staging;
   std::mutex staging_mutex;
   std::atomic<std::int64_t> present = 0, peak = 0, recent_peak = 0;
@@ -64,7 +64,7 @@ std::unique_ptr<Context> make_context(int ordinal) {
     context->staging.half[i] = Pinned(memory);
     context->staging.free[i] = make_event();
   }
-  // Freed memory stays with the process: it is asked for again a layer later.
+  // Freed memory stays in the pool, because the next layer allocates it again.
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "cudaDeviceGetDefaultMemPool");
   std::uint64_t keep = UINT64_MAX;
@@ -73,8 +73,8 @@ std::unique_ptr<Context> make_context(int ordinal) {
   return context;
 }
 
-// Never destroyed: tensors in static objects may outlive any order that could be chosen, and the
-// driver frees all when the process ends.
+// Never destroyed: tensors in static objects may be destroyed later, and the driver frees all
+// memory when the process ends.
 Context& context(Device device) {
   static auto& mutex = *new std::mutex;
   static auto& contexts = *new std::map<int, std::unique_ptr<Context>>;
@@ -125,7 +125,7 @@ bool reached(cudaEvent_t event) {
     check(status, "cudaEventQuery");
     return true;
   }
-  cudaGetLastError();  // not an error of the next call
+  cudaGetLastError();  // clears cudaErrorNotReady
   return false;
 }
 
@@ -148,7 +148,7 @@ Devices devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
-    cudaGetLastError();  // not an error of the next call
+    cudaGetLastError();  // clears the error
     int driver = 0;
     cudaDriverGetVersion(&driver);
     return {0, driver == 0 ? "no NVIDIA driver is loaded" : cudaGetErrorString(status)};
@@ -211,7 +211,7 @@ DeviceMemory memory(Device device) {
 }
 
 std::int64_t unused_memory(Device device) {
-  context(device);  // makes it the current one
+  context(device);  // makes the device current
   std::size_t unused = 0, all = 0;
   check(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
   return static_cast<std::int64_t>(unused);
@@ -225,7 +225,7 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   cudaError_t status = ask();
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    // The driver's pool may have enough, but in pieces; and graphs have memory of their own.
+    // The pool may be fragmented, and memory of destroyed graphs is not part of it.
     if (!captures(c.stream.get())) {
       give_back_memory(device);
       status = ask();
@@ -240,7 +240,7 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   check(status, "cudaMallocAsync");
   c.count(bytes);
   return {*address, [&c, bytes](const void* p) {
-            // Refused where a graph failed that the memory was of, say; the next call has not.
+            // Fails for instance for memory of a graph whose capture failed; clears the error.
             if (cudaFreeAsync(const_cast<void*>(p), c.stream.get()) != cudaSuccess) {
               cudaGetLastError();
             }
@@ -301,7 +301,7 @@ void to_host(Device device, void* host, const void* from, std::int64_t bytes) {
   const auto size = [&](std::int64_t piece) {
     return static_cast<std::size_t>(std::min(staging_bytes, bytes - piece * staging_bytes));
   };
-  // Piece i is asked for while piece i − 1 is copied out.
+  // Piece i is transferred while piece i − 1 is copied to `host`.
   for (std::int64_t i = 0; i <= pieces; ++i) {
     if (i < pieces) {
       check(cudaMemcpyAsync(c.staging.half[i % 2].get(),

@@ -25,7 +25,7 @@ struct Copy {
   __device__ void copy_from(Index at) const {
     std::int64_t from = 0, into = 0;
     for (int axis = box.axes - 1; axis > 0; --axis) {
-      // An extent that is more than the index is no divisor of it.
+      // If the extent exceeds `at`, the quotient is 0, and the extent may not fit into Index.
       const bool beyond = box.extent[axis] > static_cast<std::int64_t>(at);
       const Index outer = beyond ? 0 : at / static_cast<Index>(box.extent[axis]);
       const std::int64_t i = at - outer * static_cast<Index>(box.extent[axis]);
@@ -37,7 +37,7 @@ struct Copy {
   }
 };
 
-// Axes that are dense in both blocks become one with the axis before them.
+// Merges axes that are contiguous in both arrays.
 void merge(StridedCopy& box) {
   int last = 0;
   for (int axis = 1; axis < box.axes; ++axis) {
@@ -56,7 +56,7 @@ void run_copy(const StridedCopy& box, const Tensor& source, Tensor& target) {
   const Device device = target.device();
   const T* from = static_cast<const T*>(source.address_on(device)) + box.source_offset;
   T* into = static_cast<T*>(target.address_on(device)) + box.target_offset;
-  // Whole packs where every run begins at one.
+  // Packs can be used if all contiguous runs begin and end at whole packs.
   std::int64_t count = 1, common = 0;
   for (int axis = 0; axis < box.axes; ++axis) {
     count *= box.extent[axis];

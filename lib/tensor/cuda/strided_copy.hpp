@@ -3,12 +3,12 @@
 
 namespace reelmesh::gpu {
 
-/// A box of numbers within one block copied into another. Strides and offsets count numbers.
+/// Copy of a box of elements from one array to another. Strides and offsets are in elements.
 struct StridedCopy {
   static constexpr int max_axes = 8;
   int axes = 0;
   std::int64_t extent[max_axes] = {};  ///< of the box, none of them 0
-  std::int64_t source[max_axes] = {};  ///< from one number to the next along the axis
+  std::int64_t source[max_axes] = {};  ///< stride of each axis in the source
   std::int64_t target[max_axes] = {};
   std::int64_t source_offset = 0, target_offset = 0;
 };
