@@ -21,7 +21,7 @@ struct RankTotals {
   std::int64_t peak_device_memory_bytes = 0;
 };
 
-// What one rank has done, as bytes that travel between equal machines.
+// The totals of one rank. Sent to rank 0 as raw bytes, so all ranks must have the same ABI.
 RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   RankTotals mine;
   for (const trace::Span& span : recorder.spans) {
