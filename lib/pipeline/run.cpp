@@ -102,7 +102,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
   const JobPlan planned = plan_job(job, conditions);
   const Plan& plan = planned.plan;
-  // Without a limit from the user, the prediction for a GPU is too uncertain to refuse the job.
+  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {
     require_fit(job, planned, conditions);
   } else if (!plan.memory.fits()) {
