@@ -47,8 +47,8 @@ class Group {
   Group in_order(const std::vector<int>& order) const;
 
   /// A group of the same ranks that can exchange device tensors; so can all groups made from it.
-  /// device: this rank's; without a GPU on any rank the group is returned unchanged. transport:
-  /// automatic chooses NCCL if every rank has its own GPU and NCCL can be loaded, otherwise MPI.
+  /// device: this rank's; nothing changes if it is the host on all ranks. transport: automatic
+  /// chooses NCCL if every rank has its own GPU and NCCL can be loaded, otherwise MPI.
   /// seconds: how long a rank waits, for other ranks or for a device that waits for them, before it
   /// throws Error(watchdog). This call throws it, too, if NCCL cannot connect all pairs of ranks.
   /// All these groups share one NCCL communicator, since only point-to-point calls use it; so

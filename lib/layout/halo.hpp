@@ -30,7 +30,7 @@ class Halo {
   Running begin(const Tensor& x) const;
 
   /// The adjoint of the exchange, for gradients: adds the strips around this rank's rectangle
-  /// (above, below, left, right; including empty ones) to x on the ranks that hold these pixels.
+  /// (above, below, left, right; also empty ones) to x on the ranks that hold these pixels.
   /// float32.
   void add_back(const std::vector<Tensor>& strips, Tensor& x) const {
     std::vector<Tensor> sources(strips.size(), x);  // one per strip; all share the memory of x

@@ -61,8 +61,7 @@ class Exchange {
   void meet() const;
 
   /// The adjoint of run(), for gradients: adds every element of the targets to the element of
-  /// `sources` that run() would copy it from. float32, on the host; contributions are added in rank
-  /// order.
+  /// `sources` that run() would copy it from, in rank order. float32, on the host.
   void add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const;
 
   /// Elements that this rank sends to others.
@@ -94,8 +93,7 @@ Sharded relayout(const Sharded& x, const Layout& to);
 /// Moves an array from some ranks of a group to others, directly to the ranks that need it.
 /// x: this rank's box move.given(rank), of `dtype` on `device`; default-constructed if that is
 /// empty. → this rank's box move.taken(rank), of `dtype` on `device`. Ranks with empty boxes in
-/// both layouts return at once. Two ranks that take part in several such calls make them in the
-/// same order.
+/// both layouts return at once. Two ranks that share several such calls make them in one order.
 Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
                  Device device);
 

@@ -13,8 +13,7 @@ namespace reelmesh {
 /// Calls a function whose input tensors keep their addresses while their values change. On a GPU
 /// the first call runs eagerly, so that libraries choose their algorithms and the results are
 /// allocated; the second is captured as a CUDA graph, which is replayed from then on. If the
-/// capture fails, a warning says why, and all calls run eagerly. Results are bitwise equal either
-/// way.
+/// capture fails, a warning says why, and all calls run eagerly, with bitwise equal results.
 class RepeatedCall {
  public:
   using Call = std::function<std::vector<Tensor>()>;

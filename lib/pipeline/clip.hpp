@@ -17,11 +17,9 @@ struct ClipFormat {
 
 /// One clip, of any model family.
 struct Clip {
-  ClipRecord
-      record;  ///< attributes of its file; layout and wall_seconds are set when it is written
+  ClipRecord record;  ///< attributes of its file; layout and wall_seconds are set when writing it
   ClipFormat format;
-  /// Token ids of the texts that condition it: the negative prompt if guidance needs one, then the
-  /// prompt.
+  /// Token ids of its texts: the negative prompt if guidance needs one, then the prompt.
   std::vector<std::vector<std::int32_t>> texts;
   Shape latents;                    ///< [frame, row, column] that are denoised
   std::int64_t dropped_frames = 0;  ///< latent frames at the front that only fill a patch

@@ -6,8 +6,7 @@
 
 namespace reelmesh::pipeline {
 
-/// Embeddings [token, text, channel], from the rank that has them after encoding to a denoising
-/// group.
+/// Embeddings [token, text, channel], from plan.embeddings_rank() to a denoising group.
 inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                     const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);

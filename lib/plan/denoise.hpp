@@ -28,7 +28,7 @@ struct ChosenLayout {
 /// weights: relative speeds of the ranks.
 ///
 /// Joint attention: with two branches of guidance and an even number of ranks, cfg is 2 unless
-/// asked otherwise, since it exchanges once a step where the other axes exchange in every layer. Of
+/// asked otherwise, since it exchanges once per step and the other axes in every layer. Of
 /// the meshes ring × Ulysses that remain, those are preferred whose busiest rank has at most 1.1
 /// times the work of the least busy one; of these the one with the lowest cost is taken: FLOPs of
 /// the busiest rank plus flops_per_byte × bytes of the rank that sends most. With one branch cfg is

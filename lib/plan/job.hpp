@@ -17,8 +17,7 @@ namespace reelmesh {
 struct ClipRequest {
   std::string prompt;
   std::string negative_prompt;
-  std::vector<std::int32_t>
-      token_ids;              ///< used instead of the prompt's; empty: prompt is tokenized
+  std::vector<std::int32_t> token_ids;  ///< instead of the prompt's; empty: tokenize the prompt
   std::string where;          ///< its source, for messages: "prompts.jsonl:3"; empty: an option
   std::optional<bool> clean;  ///< as Job::clean_prompts
   std::optional<std::uint64_t> seed;          ///< default: job seed + index

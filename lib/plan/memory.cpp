@@ -14,7 +14,7 @@ const RankMemory& of(const MemoryPlan& memory, int rank) {
   return memory.ranks.at(static_cast<std::size_t>(rank));
 }
 
-// Bytes that a rank needs beyond its limit; 0 where it fits.
+// Bytes that a rank needs beyond its limit; 0 if it fits.
 std::int64_t excess(const MemoryPlan& memory, int rank) {
   if (memory.fits(rank)) return 0;
   return memory.peak(rank) - memory.limits.at(static_cast<std::size_t>(rank));

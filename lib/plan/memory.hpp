@@ -14,8 +14,7 @@ struct MemoryPlan {
   int threads = 1;           ///< per rank
   std::vector<RankMemory> ranks;
   std::vector<std::int64_t> limits;  ///< per rank; empty: no limits
-  /// Whether transformer and decoder are loaded in turn for each round of clips, never both at
-  /// once.
+  /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
   bool offloads = false;
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded

@@ -99,8 +99,7 @@ void write_attribute(hid_t object, const char* name, std::int64_t value);
 void write_attribute(hid_t object, const char* name, std::uint64_t value);
 void write_attribute(hid_t object, const char* name, double value);
 
-/// Reads a scalar attribute; nullopt if it is missing, has another type, or is longer than `limit`
-/// bytes.
+/// Reads a scalar attribute; nullopt if missing, of another type, or longer than `limit` bytes.
 std::optional<std::string> read_text(hid_t object, const char* name, std::size_t limit);
 std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name);
 std::optional<double> read_number(hid_t object, const char* name);

@@ -105,7 +105,7 @@ std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, st
     row.bytes = span.bytes;
     row.flops = span.flops;
   }
-  // Spans were recorded in the order of their ends. With equal starts the longer (outer) span comes
+  // Spans were recorded when they ended. Of spans with equal starts, the longer (outer) comes
   // first.
   std::stable_sort(rows.begin(), rows.end(), [](const SpanRow& a, const SpanRow& b) {
     return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.duration_ns > b.duration_ns;

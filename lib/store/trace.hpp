@@ -20,9 +20,8 @@ struct RankRecord {
   std::int64_t peak_device_memory_bytes = 0;  ///< of tensors on a GPU
 };
 
-/// The difference between the clocks (trace::now_ns()) of rank 0 and this rank, in ns, from the
-/// fastest of 20 round trips. The error is at most half of that round trip. 0 on rank 0.
-/// Collective.
+/// Clock (trace::now_ns()) of rank 0 minus this rank's, in ns, from the fastest of 20 round trips;
+/// the error is at most half of that round trip. 0 on rank 0. Collective.
 std::int64_t clock_offset_ns(const comm::Group& group);
 
 /// Writes folder/trace.h5: /spans of all ranks, sorted by rank and then start, and /ranks. Time 0

@@ -28,8 +28,7 @@ constexpr std::int64_t max_header_bytes = 100'000'000;
 constexpr std::size_t max_tensors = 200'000;  ///< the largest released models have a few thousand
 constexpr std::size_t max_rank = 16;
 
-/// Bits per element of a type of the format ("F32"); nullopt for names that the format does not
-/// have.
+/// Bits per element of a type of the format ("F32"); nullopt for unknown names.
 std::optional<int> bits_of(std::string_view dtype);
 
 /// The DType of "F32", "F16" and "BF16"; nullopt for types that cannot be loaded.

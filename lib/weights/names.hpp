@@ -10,8 +10,7 @@ namespace reelmesh {
 /// writes either or both.
 std::vector<std::string> older_names(const std::string& name);
 
-/// The current name of a tensor that a checkpoint calls `name`; `name` itself if it is not an older
-/// one.
+/// The current name of a tensor that a checkpoint calls `name`; `name` itself if that is current.
 std::string current_name(const std::string& name);
 
 }  // namespace reelmesh

@@ -5,8 +5,7 @@
 namespace reelmesh::pipeline {
 
 /// The workload of `together` clips that are denoised together. latents: [frame, row, column] that
-/// are denoised; the first `dropped_frames` of them are not decoded. branches: CFG branches per
-/// clip.
+/// are denoised; the first `dropped_frames` of them are not decoded. branches: CFG, per clip.
 ClipWorkload cogvideox_workload(const CogVideoXConfig& config, const CogVideoXVaeConfig& vae,
                                 const Shape& latents, std::int64_t dropped_frames,
                                 std::int64_t branches, std::int64_t text_tokens,

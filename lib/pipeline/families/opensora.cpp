@@ -12,8 +12,7 @@ namespace {
 bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiTConfig::Kind::v3; }
 
 // The prompt as the text encoder takes it: cleaned, unless the request or the job says otherwise.
-// Open-Sora 1.2 was trained with scores appended to captions; its inference script appends this
-// one.
+// Open-Sora 1.2 was trained with scores appended to captions; its inference script adds this one.
 std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRequest& request) {
   const std::string& prompt = request.prompt;
   if (!request.clean.value_or(job.clean_prompts) || !request.token_ids.empty()) return prompt;

@@ -12,8 +12,7 @@ ClipWorkload opensora_workload(const STDiTConfig& config, const OpenSoraVaeConfi
 
 /// Open-Sora 1.0 (STDiT, IDDPM) and 1.2 (STDiT3, rectified flow). A clip has one text, its prompt;
 /// the unconditional branch uses the null caption embedding of the transformer. Prompts are cleaned
-/// as in training. The text encoder gets them without the padding tokens, which the reference
-/// masks.
+/// as in training. The text encoder gets them without padding, which the reference masks.
 class OpenSora final : public Family {
  public:
   explicit OpenSora(const ModelPaths& paths) : folder_(OpenSoraFolder::open(paths)) {}
