@@ -102,7 +102,7 @@ struct Attend::Rows {
     Tensor rows;
   };
   Tensor all;
-  std::vector<Arrival> arrivals;  // rows that receive_part() must still copy to their places in all
+  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their places in `all`
   comm::Transfer transfer;
 };
 
