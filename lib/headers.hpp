@@ -1,6 +1,6 @@
 #pragma once
-// What is compiled once for all sources (CMakeLists.txt). Each source includes what it needs all
-// the same: it must also compile with CMAKE_DISABLE_PRECOMPILE_HEADERS=ON.
+// Precompiled headers (CMakeLists.txt). Sources must still include what they use, so that they also
+// compile with CMAKE_DISABLE_PRECOMPILE_HEADERS=ON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -32,10 +32,11 @@ class PendingHostExchange final : public PendingExchange {
 
  private:
   std::vector<Message> sends_, receives_;
-  Requests requests_;  // the last member: it ends before the memory that it uses
+  Requests requests_;  // last member: destroyed (and waited for) before the memory that it uses
 };
 
-// Those that have elements, seen to be on the host or a device, like all of the exchange.
+// The messages that have elements. Checks that all messages of an exchange are on one device (or
+// all on the host); the first one sets `device`.
 std::vector<Message> with_elements(std::span<const Message> messages,
                                    std::optional<Device>& device) {
   std::vector<Message> found;
@@ -50,7 +51,7 @@ std::vector<Message> with_elements(std::span<const Message> messages,
   return found;
 }
 
-// For each rank of a communicator its rank in another one, which has them all.
+// For each rank of `comm` its rank in `other`, which contains all of them.
 std::vector<int> ranks_in(MPI_Comm comm, int size, MPI_Comm other) {
   std::vector<int> own(static_cast<std::size_t>(size)), theirs(own.size());
   std::iota(own.begin(), own.end(), 0);

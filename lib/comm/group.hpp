@@ -1,5 +1,6 @@
 #pragma once
-// MPI is owned by this room and nowhere else. All calls are made by the thread that called init.
+// MPI is called in lib/comm only (exception: handle(), for libraries), and only by the thread that
+// called MPI_Init_thread.
 #include <mpi.h>
 
 #include <cstddef>
@@ -13,8 +14,9 @@
 
 namespace reelmesh::comm {
 
-/// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. The MPI-IO component is set
-/// to ROMIO (Open MPI's own swallows a full disk) unless the user's environment names one.
+/// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. Sets Open MPI's MPI-IO
+/// component to ROMIO, since Open MPI's own (OMPIO) reports no error when the disk is full; a
+/// component named in the environment (OMPI_MCA_io) is kept.
 class Environment {
  public:
   Environment();
@@ -23,82 +25,82 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 };
 
-/// Ends all ranks of the job now with this exit status, whatever they are doing.
+/// Ends all ranks of the job at once with this exit status (MPI_Abort).
 [[noreturn]] void abort_all(Status status);
 
-/// An ordered set of ranks. A default-made Group has no ranks and this rank is not in it. Copies
-/// share the communicator, which is freed with the last of them. Errors of MPI are
-/// Error(internal) that name the call.
+/// An ordered set of ranks with an MPI communicator. A default-constructed Group has no ranks.
+/// Copies share the communicator, which is freed with the last of them. An error of MPI is thrown
+/// as Error(internal) that names the call.
 class Group {
  public:
   Group() = default;
   static Group world();
   /// The ranks of this group that share memory with this one (same host). Collective.
   Group on_this_host() const;
-  /// Ranks [first, first + count) of this group; a rank outside gets an empty Group. Collective.
+  /// Ranks [first, first + count) of this group; other ranks get an empty Group. Collective.
   Group range(int first, int count) const;
-  /// The ranks of this group that give the same color, in their order; a rank with a negative color
-  /// gets an empty Group. Collective.
+  /// The ranks of this group that pass the same color, in the same order; a rank with a negative
+  /// color gets an empty Group. Collective (MPI_Comm_split).
   Group split(int color) const;
 
   /// The same ranks in another order: order[place] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
 
-  /// A group of the same ranks whose tensors on devices travel by `transport`, and those of all
-  /// groups made from it: `device` is this rank's. automatic takes NCCL where every rank has a GPU
-  /// of its own and NCCL can be loaded, else MPI. One communicator of NCCL serves all these groups,
-  /// since only pairs of ranks talk by it; so making groups costs nothing, and exchanges of all of
-  /// them come in the order in which a rank begins them. Nothing changes where `device` is the
-  /// host. seconds: how long a rank waits for others, or for its device while that waits for
-  /// others, before it throws Error(watchdog); so it does here where NCCL cannot connect all ranks
-  /// to each other. An error of NCCL is Error(internal), found by the next exchange or wait for the
-  /// device. Throws Error(unavailable), on all ranks, where `transport` is nccl and cannot be
-  /// had. Collective.
+  /// A group of the same ranks that can exchange device tensors; so can all groups made from it.
+  /// device: this rank's; nothing changes if it is the host on all ranks. transport: automatic
+  /// chooses NCCL if every rank has its own GPU and NCCL can be loaded, otherwise MPI.
+  /// seconds: how long a rank waits, for other ranks or for a device that waits for them, before it
+  /// throws Error(watchdog). This call throws it, too, if NCCL cannot connect all pairs of ranks.
+  /// All these groups share one NCCL communicator, since only point-to-point calls use it; so
+  /// making groups costs nothing, and a rank's exchanges on all of them are executed in the order
+  /// in which it begins them. An error of NCCL is thrown as Error(internal) by the next exchange or
+  /// wait for the device. Throws Error(unavailable) on all ranks if only some have a GPU, or if
+  /// `transport` is nccl and NCCL cannot be used. Collective.
   Group use_device(Device device, Transport transport, double seconds) const;
-  /// Of tensors on devices; automatic where use_device() was not called.
+  /// The transport of device tensors; automatic if use_device() was not called.
   Transport transport() const;
-  /// Whether exchanges of tensors on a device can be captured in a graph of the device: nothing in
-  /// them waits for the host.
+  /// Whether exchanges of device tensors can be captured in a CUDA graph: true if the host takes no
+  /// part in them.
   bool capturable() const;
 
   bool member() const { return comm_ != nullptr; }
-  int rank() const { return rank_; }  ///< −1 where this rank is not a member
-  int size() const { return size_; }  ///< 0 where this rank is not a member
+  int rank() const { return rank_; }  ///< −1 if this rank is not a member
+  int size() const { return size_; }  ///< 0 if this rank is not a member
   /// The communicator, for libraries that take one. Call post_pending_messages() before a library
-  /// waits for other ranks with it. Error(internal) where this rank is not a member.
+  /// waits for other ranks with it. Error(internal) if this rank is not a member.
   MPI_Comm handle() const;
 
   void barrier() const;
-  /// Everybody's largest, smallest, sum.
+  /// Reductions over all ranks, with the result on every rank (MPI_Allreduce).
   std::int64_t max(std::int64_t value) const;
   double max(double value) const;
   double min(double value) const;
   double sum(double value) const;
-  /// Every element summed over the ranks, in place, on every rank; all give equally many.
+  /// Every element summed over the ranks, in place, on every rank; same number of elements on all.
   void sum(std::span<std::int64_t> values) const;
-  /// `text` of the root, on every rank.
+  /// The root's `text`, on every rank.
   std::string broadcast(std::string text, int root) const;
-  /// One block a rank, in rank order, on every rank; blocks may differ in size.
+  /// One block per rank, in rank order, on every rank; blocks may differ in size.
   std::vector<std::string> all_gather(const std::string& block) const;
   /// Like all_gather, but only the root gets the blocks (the others an empty vector).
   std::vector<std::string> gather(const std::string& block, int root) const;
-  /// Sends and receives point to point; both sides name the same byte counts, in the same order for
-  /// a pair of ranks. Tensors of one call are all on the host, or all on the device that
-  /// use_device() was given, on both sides. Several transfers may be under way at once where all
+  /// Begins point-to-point sends and receives. For each pair of ranks, sends and receives match in
+  /// order and byte counts. The tensors of one call are all on the host, or all on the device that
+  /// was passed to use_device(), on both sides. Several transfers may be pending at a time if all
   /// ranks begin them in the same order.
   Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
-  /// The same, finished. Ranks with no message return at once.
+  /// The same, completed on return. Ranks without messages return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
-  /// Returns when this rank and each of `peers`, which name this rank, have called it. Precedes
-  /// exchanges for which some ranks may come much later: the host waits for them without a limit,
-  /// where the device would wait for device.timeout at most.
+  /// A barrier between this rank and each of `peers`, which must list this rank too. Call it before
+  /// an exchange that some ranks may reach much later than others: the host waits without a limit,
+  /// whereas the device would wait for at most device.timeout.
   void meet(std::span<const int> peers) const;
 
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
   std::shared_ptr<DeviceTransport> device_transport_;
-  /// Of each rank: its rank in the group that the transport was made for.
+  /// For each rank of this group its rank in the group that the transport was made for.
   std::vector<int> transport_ranks_;
   int rank_ = -1;
   int size_ = 0;

@@ -13,11 +13,11 @@ namespace reelmesh::comm {
 namespace {
 
 constexpr int exchange_tag = 17;
-// MPI counts are ints: larger messages go in pieces.
+// MPI counts are ints: larger messages are split.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 
-// Any call into MPI lets all its messages get on; this one does nothing else.
-int under_way = 0;
+// Any MPI call progresses all pending messages; this probe has no other effect.
+int under_way = 0;  // Requests that have pending messages
 void help_along() {
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
@@ -28,7 +28,7 @@ void count(int change) {
   background_work = under_way > 0 ? help_along : nullptr;
 }
 
-// start(first byte, bytes) for each piece.
+// Calls start(first byte, bytes) for each piece.
 template <class F>
 void in_pieces(std::int64_t bytes, F&& start) {
   for (std::int64_t done = 0; done < bytes; done += piece_bytes) {
@@ -83,7 +83,7 @@ void Requests::wait() {
 Requests::~Requests() {
   try {
     wait();
-  } catch (const Error&) {  // the owner did not wait, so it is unwinding
+  } catch (const Error&) {  // not waited for by its owner: an exception is already unwinding
   }
 }
 

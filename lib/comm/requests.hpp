@@ -1,5 +1,5 @@
 #pragma once
-// MPI's side of messages: requests that are under way, and the check of MPI's calls.
+// Pending MPI requests, and the error check of MPI calls.
 #include <mpi.h>
 
 #include <cstddef>
@@ -8,22 +8,22 @@
 
 namespace reelmesh::comm {
 
-/// Throws Error(internal) that names the call where it failed.
+/// Throws Error(internal) naming the call unless code is MPI_SUCCESS.
 void check(int code, const char* call);
-/// A count as MPI takes it. Throws Error(internal) where it is too large.
+/// A count as an int, as MPI requires. Throws Error(internal) if it is too large.
 int to_int(std::size_t n, const char* call);
 
-/// Messages between addresses that MPI can use. The calling thread helps them along whenever it
-/// calls background() (base/background.hpp).
+/// Pending MPI messages, from and to memory that MPI can access. They make progress whenever the
+/// thread that posted them calls background() (base/background.hpp).
 class Requests {
  public:
   Requests() = default;
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
-  ~Requests();  ///< waits, as wait() does, but says nothing of errors
+  ~Requests();  ///< waits, as wait() does, but ignores errors
   void receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes);
   void send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes);
-  /// Returns when all that was asked for so far is done.
+  /// Returns when all messages posted so far have completed.
   void wait();
 
  private:

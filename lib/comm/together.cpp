@@ -20,7 +20,7 @@ void together(const Group& group, const std::function<void()>& work) {
     message = error.what();
   }
   const bool failed = status != Status::ok;
-  // The lowest rank that failed speaks for all.
+  // The lowest rank that failed broadcasts its error.
   const auto size = static_cast<std::int64_t>(group.size());
   const std::int64_t loudest = group.max(failed ? size - group.rank() : std::int64_t{0});
   if (loudest == 0) return;

@@ -5,9 +5,9 @@
 
 namespace reelmesh::comm {
 
-/// Runs `work` on every rank. Where it fails on any rank, all ranks throw the same Error, that of
-/// the first rank that failed, so that a group leaves a common task in one piece. Collective.
-/// `work` must not wait for other ranks after something failed on one of them.
+/// Runs `work` on every rank. If it throws on some ranks, all ranks throw the Error of the lowest
+/// of them, so that no rank goes on without the others. Collective. `work` must not wait for other
+/// ranks after it has failed on one of them.
 void together(const Group& group, const std::function<void()>& work);
 
 }  // namespace reelmesh::comm

@@ -15,26 +15,26 @@ struct Message {
   Tensor tensor;
 };
 
-/// A pending transfer of one transport. Its destructor waits as long as the memory of the messages
-/// is in use, and reports no errors.
+/// A pending transfer of one transport. Its destructor waits until the memory of the messages is no
+/// longer in use; it reports no errors.
 class PendingExchange {
  public:
   PendingExchange() = default;
   PendingExchange(const PendingExchange&) = delete;
   PendingExchange& operator=(const PendingExchange&) = delete;
   virtual ~PendingExchange() = default;
-  virtual void finish() = 0;  ///< once
+  virtual void finish() = 0;  ///< waits for completion; called once
 };
 
-/// Messages that are on their way. It keeps their tensors alive; no other code touches those until
-/// they have arrived. The calling thread helps them along whenever it calls background()
+/// Pending messages. Keeps their tensors alive; no other code may access the tensors before
+/// finish(). The messages make progress whenever the calling thread calls background()
 /// (base/background.hpp).
 class Transfer {
  public:
   Transfer() = default;
   explicit Transfer(std::unique_ptr<PendingExchange> pending) : pending_(std::move(pending)) {}
-  /// Returns when all tensors may be used again; those of a device by what the device is asked for
-  /// from now on.
+  /// Returns when all tensors may be used again: host tensors at once, device tensors by work
+  /// enqueued after this call.
   void finish() {
     if (const auto pending = std::move(pending_)) pending->finish();
   }
@@ -43,8 +43,7 @@ class Transfer {
   std::unique_ptr<PendingExchange> pending_;
 };
 
-/// The transport of a rank's device tensors to the ranks of one group and of all groups made from
-/// it.
+/// Exchanges a rank's device tensors with the ranks of one group and of all groups made from it.
 class DeviceTransport {
  public:
   DeviceTransport() = default;
@@ -52,21 +51,20 @@ class DeviceTransport {
   DeviceTransport& operator=(const DeviceTransport&) = delete;
   virtual ~DeviceTransport() = default;
   virtual Transport transport() const = 0;
-  /// Messages between ranks of a group with this communicator; transport_ranks: for each of its
-  /// ranks the rank in the group that the transport was made for. None is empty, all are on the
-  /// device.
+  /// Begins messages between the ranks of `comm`. transport_ranks: for each rank of `comm` its rank
+  /// in the group that the transport was made for. All tensors are non-empty and on the device.
   virtual std::unique_ptr<PendingExchange> begin(MPI_Comm comm,
                                                  std::span<const int> transport_ranks,
                                                  std::span<const Message> sends,
                                                  std::span<const Message> receives) = 0;
 };
 
-/// Posts the messages of transfers that have begun without posting them; set by the transport that
-/// has such transfers.
+/// Posts the messages of transfers that were begun but not posted yet; set by the transport that
+/// defers posting.
 inline void (*post_begun_transfers)() = nullptr;
-/// Calls it where it is set. To be called before this rank waits for others by MPI, because they
-/// may wait for these messages, and before it posts messages of a later transfer, because two ranks
-/// match their messages in the order of the transfers.
+/// Calls post_begun_transfers if it is set. Must be called before this rank waits for others in
+/// MPI, because they may wait for these messages, and before it posts messages of a later transfer,
+/// because two ranks match their messages in the order of the transfers.
 inline void post_pending_messages() {
   if (post_begun_transfers != nullptr) post_begun_transfers();
 }

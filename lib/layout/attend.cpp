@@ -14,7 +14,8 @@ namespace {
 static_assert(Attend::part_keys(false) % ops::Attention::block_keys == 0 &&
               Attend::part_keys(true) % ops::Attention::block_keys == 0);
 
-// Numbers of the tokens of each rank, ascending: a box in row-major order never goes back.
+// Global indices of each rank's tokens, segment after segment. They ascend, since the row-major
+// order within a box agrees with the global order.
 std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& segments) {
   std::vector<std::vector<std::int64_t>> numbers(static_cast<std::size_t>(segments[0].ranks()));
   std::int64_t before = 0;
@@ -39,8 +40,8 @@ std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& 
   return numbers;
 }
 
-// Copies heads between dense arrays [row, …, head, channel] of `channels`: `count` heads, from
-// source_first of source_heads to target_first of target_heads.
+// Copies `count` heads between dense arrays [row, …, head, channel]: from head from.first of
+// from.all heads to head to.first of to.all heads.
 struct Heads {
   std::int64_t first, all;
 };
@@ -48,14 +49,14 @@ void copy_heads(const Tensor& source, Heads from, Tensor& target, Heads to, std:
                 std::int64_t channels) {
   if (source.empty() || target.empty()) return;
   const std::int64_t rows = source.numel() / (from.all * channels);
-  // Both boxes begin at their heads' place in one global order, so that offsets agree.
+  // The copied heads are 0…count in global coordinates, so both arrays start at −first.
   const Box box{{0, 0, 0}, {rows, count, channels}};
   copy_box(box, source, {{0, -from.first, 0}, {rows, from.all, channels}}, target,
            {{0, -to.first, 0}, {rows, to.all, channels}});
 }
 
-// Copies `source`, row after row, to the rows `places` of `target`, ascending: equally long runs of
-// them at equal distances, as tokens of a box in the global order are, go together.
+// Copies row i of `source` to row places[i] of `target`; places ascend. Runs of consecutive rows
+// with equal lengths and equal distances, as the tokens of a box have, take one strided copy.
 void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tensor& target) {
   const std::size_t count = places.size();
   const auto run_at = [&](std::size_t i) {
@@ -83,14 +84,14 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tens
 
 }  // namespace
 
-// Keys [first, first + count) of all, in global order, for one of equal shares of each rank's
-// heads.
+// Keys [first, first + count) in global order, for share number `share` of `shares` (as equal as
+// possible) of each rank's heads.
 struct Attend::Part {
   std::int64_t first, count;
   std::int64_t share = 0, shares = 1;
 };
 
-// Some of a rank's tokens, [begin, begin + count) of those that it holds, or of all heads.
+// [begin, begin + count) of the tokens that a rank holds, or of all heads.
 struct Attend::Range {
   std::int64_t begin, count;
 };
@@ -101,7 +102,7 @@ struct Attend::Rows {
     Tensor rows;
   };
   Tensor all;
-  std::vector<Arrival> arrivals;  // those that do not arrive at their place
+  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their places in `all`
   comm::Transfer transfer;
 };
 
@@ -119,7 +120,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());
   if (!at_once_) return;
-  // A library may be missing on one of the ranks, and messages have to agree.
+  // A library may be missing on some ranks, but all must send and receive the same parts.
   const bool here =
       ops::attends_at_once(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
   at_once_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
@@ -132,7 +133,7 @@ Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
   return {begin - numbers.begin(), end - begin};
 }
 
-// The heads for which a rank attends, or a part of them.
+// The heads for which a rank computes attention, or the share of them that `keys` is for.
 Attend::Range Attend::heads_in(int rank) const {
   return {mesh_.first_head(rank), mesh_.heads(rank)};
 }
@@ -142,7 +143,7 @@ Attend::Range Attend::heads_in(int rank, const Part& keys) const {
   return {first + begin, count * (keys.share + 1) / keys.shares - begin};
 }
 
-// Some heads of [row, …, head, channel], which has those from `first` on; dense.
+// Heads `some` of x [row, …, head, channel], whose heads start at global head `first`; dense.
 Tensor Attend::heads_of(const Tensor& x, const Range& some, std::int64_t first) {
   Shape shape = x.shape();
   std::int64_t& heads = shape[shape.size() - 2];
@@ -153,7 +154,8 @@ Tensor Attend::heads_of(const Tensor& x, const Range& some, std::int64_t first) 
   return out;
 }
 
-// The queries of a row's tokens, rank after rank: their order does not matter to their bits.
+// Exchanges queries within a mesh row (Ulysses): all tokens of the row for this rank's heads. They
+// are ordered by rank, since the order of queries does not affect their results.
 Attend::Rows Attend::send_queries(const Tensor& q) const {
   Rows queries;
   if (mesh_.ulysses() == 1) {
@@ -182,9 +184,8 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   return queries;
 }
 
-// The keys of a part and their values go from the ranks that hold them to all that
-// attend. They are packed once for each share of the heads, and stay where they are where a rank
-// needs all heads.
+// Sends the keys and values of a part from the ranks that hold them to all ranks that compute
+// attention. Heads are packed once per mesh column; a column that needs all heads needs no packing.
 Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   const int me = group_.rank();
@@ -209,7 +210,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
       if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
     }
   }
-  // Every rank sends to its neighbour first, so that no rank gets all first messages.
+  // Every rank sends to its next neighbour first, so that not all ranks send to rank 0 first.
   for (int step = 1; step < mesh_.ranks(); ++step) {
     const int to = (me + step) % mesh_.ranks();
     if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});
@@ -219,7 +220,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
     const auto& numbers = numbers_[static_cast<std::size_t>(from)];
     const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
     const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
-    // Consecutive keys arrive at their place.
+    // Consecutive keys are received directly at their place.
     if (last - begin + 1 == theirs.count) {
       receives.push_back({from, part.all.rows(begin - keys.first, theirs.count)});
       continue;
@@ -233,7 +234,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
   return part;
 }
 
-// Brings the keys of a part into their global order.
+// Waits for a part and returns its keys and values in global order.
 Tensor Attend::receive_part(Rows part, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   part.transfer.finish();
@@ -248,7 +249,7 @@ Tensor Attend::receive_part(Rows part, const Part& keys) const {
   return part.all;
 }
 
-// The way back of the queries: results of each rank's tokens to that rank, from all heads.
+// The reverse of send_queries(): each rank receives the results of its own tokens for all heads.
 Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   if (mesh_.ulysses() == 1) return attended;
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
@@ -278,7 +279,8 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   return out;
 }
 
-// To all keys, for some heads at a time, while the keys for the next ones travel.
+// Attention to all keys in one kernel, for one share of the heads at a time, while the keys and
+// values for the next share are sent.
 Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
   const std::int64_t shares =
@@ -313,7 +315,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   if (at_once_) return return_results(attend_at_once(std::move(queries), mine, scale), q);
   const bool on_gpu = device_.is_cuda();
   const std::int64_t all = mesh_.all_tokens();
-  // On a GPU, keys that need no exchange come in one part; on the CPU parts stay in its caches.
+  // On a GPU, keys that need no exchange are one part; on the CPU, smaller parts stay in cache.
   const std::int64_t part_tokens = on_gpu && mesh_.ranks() == 1 ? all : part_keys(on_gpu);
   const auto part_at = [&](std::int64_t first) {
     return Part{first, std::min(part_tokens, all - first)};

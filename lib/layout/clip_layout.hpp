@@ -1,6 +1,6 @@
 #pragma once
-// Where the arrays of one clip lie while a group denoises or decodes it: values that a plan makes
-// once and that models and stages read.
+// Layouts of one clip's arrays while a group denoises or decodes it: made once by the plan, read by
+// models and stages.
 #include <optional>
 
 #include "layout/mesh.hpp"
@@ -10,42 +10,43 @@ namespace reelmesh {
 
 /// Which tokens attend to which.
 enum class AttentionKind {
-  joint,       ///< text and video tokens to all of both (CogVideoX); text is cut as the video is
-  space_time,  ///< video tokens within their frame and along time in turn, and to the text by
+  joint,       ///< text and video tokens to all text and video tokens (CogVideoX); both are cut
+  space_time,  ///< video tokens within their frame, then along time, and to the text by
                ///< cross-attention (Open-Sora); every rank has the whole text
 };
 
-/// Layouts over the ranks of one denoising group. With cfg 2 the two halves of the group have the
-/// same layouts of tokens and latents, each for its own branch of guidance; so these are over
+/// Layouts over the ranks of one denoising group. With cfg 2 both halves of the group have the same
+/// layouts of tokens and latents, each for its own branch of guidance; so these layouts are over
 /// mesh.branch_ranks() ranks.
 struct DenoiseLayout {
   AttentionKind attention_kind = AttentionKind::joint;
   Mesh mesh;
   Layout tokens;                           ///< of the video: [frame, row, column]
   Layout text;                             ///< [token]
-  Layout latents;                          ///< [frame, row, column]: what the tokens stand for
-  std::optional<AttentionMesh> attention;  ///< joint, of one clip
-  std::optional<SpaceTime> space_time;     ///< space_time
+  Layout latents;                          ///< [frame, row, column]: the patches of these tokens
+  std::optional<AttentionMesh> attention;  ///< only for joint attention; of one clip
+  std::optional<SpaceTime> space_time;     ///< only for space_time attention
 
   /// A rank of the group → its rank in the layouts above.
   int branch_rank(int rank) const { return rank % mesh.branch_ranks(); }
 
-  /// Text embeddings [token, branch, channel] over all ranks of the group: with joint attention cut
-  /// as `text` is and, with cfg 2, by branches; otherwise whole on every rank. tokens: of this
-  /// text.
+  /// Text embeddings [token, branch, channel] over all ranks of the group. Joint attention: tokens
+  /// are cut as in `text` and, with cfg 2, branches are cut too. Otherwise replicated. tokens,
+  /// branches, channels: the global extents; for joint attention tokens must match `text`.
   Layout conditioning(std::int64_t tokens, std::int64_t branches, std::int64_t channels) const;
 };
 
-/// Layouts over the ranks of the decoding group, rows and columns counted in latents. A group of
-/// frames is what the decoder needs together.
+/// Layouts over the ranks of the decoding group; rows and columns are counted in latents. A group
+/// of frames are those that the decoder must process together. `images` differs from `frames` only
+/// if a second autoencoder decodes frames one by one.
 struct DecodeLayout {
   Layout latents;  ///< [latent frame, row, column]: whole groups of frames
   Layout frames;   ///< [frame of the video, row, column]: the same groups
-  Layout images;   ///< [frame of the video, row, column]: as frames are decoded in the end
+  Layout images;   ///< [frame of the video, row, column]: of the decoded pixels
 };
 
-/// The latents [frame, row, column] that the tokens stand for, `patch` latents each along the three
-/// axes. Tokens at the far edges may stand for fewer.
+/// The latents [frame, row, column] of a layout of tokens; patch: latents per token along the three
+/// axes. The last patch along an axis may be partial.
 Layout latents_of_tokens(const Layout& tokens, const Shape& patch, const Shape& latents);
 
 }  // namespace reelmesh

@@ -7,14 +7,14 @@ namespace {
 
 constexpr std::size_t row_axis = 1, column_axis = 2;
 
-// What of `box` lies within [begin, end) along `axis`; nothing of an empty box.
+// `box` with [begin, end) along `axis`; empty if `box` is empty.
 Box slice(Box box, std::size_t axis, std::int64_t begin, std::int64_t end) {
   box.offset[axis] = begin;
   box.extent[axis] = box.empty() ? 0 : std::max<std::int64_t>(0, end - begin);
   return box;
 }
 
-// Four strips around the rectangle; those above and below have the corners.
+// For each rank four strips around its rectangle: above and below (with the corners), left, right.
 std::vector<Move> strips_around(const Layout& image) {
   const Layout around = image.grown(row_axis, 1).grown(column_axis, 1);
   std::vector<std::vector<Box>> strips(4);

@@ -59,7 +59,8 @@ std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& 
     expect(weight > 0 && std::isfinite(weight), "a rank of weight {}", weight);
     sum += weight;
   }
-  // No part is shorter than its exact share rounded down; one less, for the rounding of that.
+  // No part is shorter than its exact share rounded down. One less, in case the floating-point
+  // share was rounded up.
   std::vector<std::int64_t> parts;
   std::int64_t rest = extent;
   for (const double weight : weights) {
@@ -67,8 +68,8 @@ std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& 
     parts.push_back(std::max<std::int64_t>(0, static_cast<std::int64_t>(share)));
     rest -= parts.back();
   }
-  // What is left goes, one by one, to the part that is finished first with one more; of equal ones
-  // the first.
+  // The rest is handed out one by one: to the part with the smallest (length + 1) / weight, the
+  // first of several.
   using Finish = std::pair<double, std::size_t>;
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
   const auto finish = [&](std::size_t i) {
@@ -127,7 +128,7 @@ Layout Layout::grid(Shape global, const std::vector<int>& parts, const RankWeigh
   expect(weights.empty() || weights.size() == ranks, "{} weights for {} ranks", weights.size(),
          ranks);
   std::vector<Box> boxes{empty_box(global)};
-  std::size_t sharing = ranks;  // ranks that still share one box
+  std::size_t sharing = ranks;  // number of ranks that share one box so far
   for (std::size_t axis = 0; axis < parts.size(); ++axis) {
     const auto count = static_cast<std::size_t>(parts[axis]);
     sharing /= count;
@@ -158,12 +159,12 @@ Layout Layout::grid(Shape global, const std::vector<int>& parts, const RankWeigh
 
 namespace {
 
-// Whether the boxes cover the array exactly once. The sum of their indicator functions is that of
-// the array if and only if its differences along all axes are: at each corner of a box the signs
-// (+ at an even number of upper sides, − at an odd one) of all boxes that have it add up to the
-// sign that the array has there.
+// Whether the boxes cover the array exactly once, i.e. whether their indicator functions add up to
+// that of the array. That is so if and only if the mixed differences along all axes agree. Those
+// are non-zero only at corners: a box has +1 at corners with an even number of upper sides and −1
+// at the others. So at each point the signs of all boxes must add up to the sign of the array.
 bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
-  // Axes that no box cuts have the same corners in all of them.
+  // Along axes that no box cuts, all boxes have the same corners; these axes are skipped.
   std::vector<std::size_t> axes;
   for (std::size_t axis = 0; axis < global.size(); ++axis) {
     const bool whole = std::all_of(boxes.begin(), boxes.end(), [&](const Box& box) {
@@ -172,7 +173,7 @@ bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
     if (!whole) axes.push_back(axis);
   }
   struct Corner {
-    std::int64_t place;  // row-major among the corners that there may be
+    std::int64_t place;  // row-major index among all possible corners
     int sign;
   };
   std::vector<Corner> corners;

@@ -1,5 +1,5 @@
 #pragma once
-// Who holds which part of a global array: a value without communicator, tested without MPI.
+// Which rank holds which part of a global array: a value without communicator, tested without MPI.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ struct Box {
 };
 
 Box whole_box(const Shape& global);
-Box intersect(const Box& a, const Box& b);  ///< empty extents where they do not meet
+Box intersect(const Box& a, const Box& b);  ///< empty if the boxes do not overlap
 std::string to_string(const Box& box);      ///< "[0:3, 4:7]"
 
 /// Offset of part `index` of `extent` cut into `parts` as evenly as integers allow; the first
@@ -32,14 +32,14 @@ std::int64_t cut_offset(std::int64_t extent, std::int64_t parts, std::int64_t in
 /// Relative speeds of the ranks of a group, in rank order; all positive. Empty: all equal.
 using RankWeights = std::vector<double>;
 
-/// `extent` cut into one part for each rank such that the largest length / weight is as small as
-/// integers allow: the offsets of the parts, then `extent`. Equal weights give the parts of
-/// cut_offset. Takes time ranks × log(ranks).
+/// Cuts `extent` into one part per rank such that the maximum of length / weight is minimal. → the
+/// offsets of the parts, then `extent`. Equal weights give the parts of cut_offset. Time:
+/// ranks × log(ranks). Error(internal) for a weight that is not positive and finite.
 std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& weights);
 
-/// The global shape and the box of each rank of a group. Boxes may be uneven and empty. Either they
-/// are disjoint and cover the array (a partition), or all that are not empty are equal to the whole
-/// array (replicated, on some or all ranks), or they overlap (halos; only as a destination).
+/// The global shape and the box of each rank of a group. Boxes may be uneven and empty. A layout is
+/// a partition (boxes are disjoint and cover the array), or replicated (each non-empty box is the
+/// whole array, on some or all ranks), or its boxes overlap (halos; only as a destination).
 /// Immutable; copies share the boxes.
 class Layout {
  public:
@@ -52,28 +52,29 @@ class Layout {
   static Layout on_one_rank(Shape global, int ranks, int rank);
   /// One axis cut into `ranks` parts, in proportion to the weights.
   static Layout cut(Shape global, std::size_t axis, int ranks, const RankWeights& weights = {});
-  /// parts[i] cuts along axis i; ranks = the product; the last axis varies fastest over ranks. With
-  /// weights, ranks that share a part of an axis divide it among themselves along the next axis.
+  /// parts[i] parts along axis i; number of ranks = the product; the last axis varies fastest over
+  /// ranks. Weights: an axis is cut in proportion to the summed weights of the ranks of each part,
+  /// and those ranks divide the part among themselves along the next axes.
   static Layout grid(Shape global, const std::vector<int>& parts, const RankWeights& weights = {});
 
   const Shape& global() const { return global_; }
   int ranks() const { return static_cast<int>(boxes_->size()); }
   const Box& box(int rank) const { return boxes_->at(static_cast<std::size_t>(rank)); }
-  /// Both take time proportional to the number of ranks (and its logarithm).
+  /// Whether the boxes are disjoint and cover the array. Time: ranks × log(ranks).
   bool is_partition() const;
-  bool is_replicated() const;  ///< on at least one rank; ranks with empty boxes do not count
+  bool is_replicated() const;  ///< on at least one rank; empty boxes are ignored
 
-  /// The boxes of the given ranks alone, in that order: what a subgroup of these ranks holds.
+  /// The boxes of the given ranks only, in that order: the layout of a subgroup of these ranks.
   Layout of_ranks(const std::vector<int>& ranks) const;
   /// Global extents and boxes multiplied along `axis`.
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.
   Layout grown(std::size_t axis, std::int64_t width) const;
-  /// The layout of entries [begin, end) of `axis` alone, counted anew from 0.
+  /// The layout of entries [begin, end) of `axis` only, renumbered from 0.
   Layout cropped(std::size_t axis, std::int64_t begin, std::int64_t end) const;
   /// With `axis` inserted, whole on every rank.
   Layout with_axis(std::size_t axis, std::int64_t extent) const;
-  /// Without an axis that is whole on every rank.
+  /// With `axis` removed. Error(internal) unless it is whole in every non-empty box.
   Layout without_axis(std::size_t axis) const;
 
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -85,6 +86,6 @@ class Layout {
   std::shared_ptr<const std::vector<Box>> boxes_;  ///< never null
 };
 
-std::string to_string(const Layout& layout);  ///< one box a rank, for messages and attributes
+std::string to_string(const Layout& layout);  ///< one box per rank, for messages and attributes
 
 }  // namespace reelmesh

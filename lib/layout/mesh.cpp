@@ -41,7 +41,7 @@ std::int64_t AttentionMesh::row_tokens(int rank) const {
 }
 
 std::int64_t AttentionMesh::sent_elements(int rank) const {
-  const std::int64_t element = geometry_.batch * geometry_.channels;  // of one token and head
+  const std::int64_t element = geometry_.batch * geometry_.channels;  // per token and head
   const std::int64_t queries = tokens(rank) * (geometry_.heads - heads(rank));
   const std::int64_t results = (row_tokens(rank) - tokens(rank)) * heads(rank);
   const std::int64_t own_heads = attends(rank) ? heads(rank) : 0;

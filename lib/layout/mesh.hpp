@@ -1,32 +1,32 @@
 #pragma once
-// How the ranks of a group divide attention: values without communicator, as layouts are.
+// How the ranks of a group divide attention: values without communicator, like layouts.
 #include "layout/layout.hpp"
 
 namespace reelmesh {
 
-/// Process mesh of a denoising group: branches of guidance × ring × Ulysses. The last axis varies
-/// fastest, so that the ranks that exchange most are neighbours.
+/// Process mesh of a denoising group: CFG branches × ring × Ulysses. The last axis varies fastest,
+/// so that the ranks that exchange most are neighbours.
 struct Mesh {
   int cfg = 1, ring = 1, ulysses = 1;
-  int branch_ranks() const { return ring * ulysses; }  ///< that work on the same branches
+  int branch_ranks() const { return ring * ulysses; }  ///< ranks that compute the same branches
   int ranks() const { return cfg * branch_ranks(); }
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
 std::string to_string(const Mesh& mesh);  ///< "cfg 2 x ring 1 x ulysses 4"
 
-/// One call of attention among tokens that are spread over a group. The group is a mesh of `ring`
-/// rows (the slow axis) and ranks / ring columns. A row computes attention of its own tokens to all
-/// tokens; the ranks of a row divide the heads as evenly as integers allow.
+/// One attention call over tokens that are sharded over a group. The group is a mesh of `ring` rows
+/// (the slow axis) and ranks / ring columns. A row computes attention of its own tokens (queries)
+/// to all tokens (keys); the ranks of a row divide the heads as evenly as integers allow.
 struct AttentionGeometry {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
-  std::int64_t channels = 1;  ///< of a head
+  std::int64_t channels = 1;  ///< per head
   int ring = 1;               ///< divides the number of ranks
 };
 
-/// Which rank computes what, and what it sends. All members take constant time but the constructor,
-/// which takes time proportional to the number of ranks.
+/// What each rank computes and sends. The constructor takes time proportional to the number of
+/// ranks; all other members take constant time.
 class AttentionMesh {
  public:
   /// segments: partitions of the tokens of each segment over the same ranks.
@@ -37,28 +37,29 @@ class AttentionMesh {
   const AttentionGeometry& geometry() const { return geometry_; }
   int row(int rank) const { return rank / ulysses(); }
   int column(int rank) const { return rank % ulysses(); }
-  /// The first of the ulysses() ranks with which this one divides the heads.
+  /// The first rank of this rank's row, i.e. of the ulysses() ranks that divide the heads.
   int first_of_row(int rank) const { return row(rank) * ulysses(); }
   std::int64_t first_head(int rank) const;
   std::int64_t heads(int rank) const;
   std::int64_t tokens(int rank) const { return tokens_.at(static_cast<std::size_t>(rank)); }
   std::int64_t row_tokens(int rank) const;  ///< queries that the rank computes attention for
   std::int64_t all_tokens() const { return all_tokens_; }
-  /// Whether the rank computes attention at all, so that it needs keys.
+  /// Whether the rank computes any attention, and so needs keys.
   bool attends(int rank) const { return row_tokens(rank) > 0 && heads(rank) > 0; }
 
-  /// Elements that leave the rank in one call: queries to the ranks of its row by heads and results
-  /// back by tokens, keys and values by heads to every rank that attends. With S tokens of D
-  /// channels in equal parts on P ranks this is batch times 4·S·D/P·(1 − 1/P) for Ulysses alone and
-  /// 2·S·D·(P − 1)/P for the ring alone.
+  /// Elements that the rank sends in one call: queries for other heads and results of other tokens
+  /// to the ranks of its row, and keys and values to every rank that attends (its heads only). With
+  /// S tokens of D channels in equal parts on P ranks this is batch times 4·S·D/P·(1 − 1/P) for
+  /// Ulysses alone and 2·S·D·(P − 1)/P for the ring alone.
   std::int64_t sent_elements(int rank) const;
-  /// Operations of the rank's two products in one call: 4 · queries · keys · channels.
+  /// FLOPs of the rank's two matrix products (q·kᵀ and softmax·v) in one call: 4 · batch · heads ·
+  /// queries · keys · channels.
   std::int64_t flops(int rank) const;
 
  private:
   AttentionGeometry geometry_;
-  std::vector<std::int64_t> tokens_;      ///< of each rank
-  std::vector<std::int64_t> row_tokens_;  ///< of each row
+  std::vector<std::int64_t> tokens_;      ///< per rank
+  std::vector<std::int64_t> row_tokens_;  ///< per row
   std::int64_t all_tokens_ = 0;
   std::int64_t attended_heads_ = 0;  ///< sum of heads(rank) over the ranks that attend
 };

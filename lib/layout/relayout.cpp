@@ -9,8 +9,9 @@
 namespace reelmesh {
 namespace {
 
-// Which rank of move.from a rank of move.to is served by where the source is replicated: itself
-// where it holds the array, otherwise the holders in turn. Ranks count from the move's first ones.
+// Of a replicated source: the rank of move.from that sends to rank `receiver` of move.to. A rank
+// that holds the array serves itself; the others are distributed round-robin over the holders.
+// Ranks are relative to from_first and to_first.
 int server_of(const Move& move, int receiver, const std::vector<int>& holders) {
   const int self = receiver + move.to_first - move.from_first;
   const bool holds = self >= 0 && self < move.from.ranks() && !move.from.box(self).empty();
@@ -21,7 +22,7 @@ int server_of(const Move& move, int receiver, const std::vector<int>& holders) {
 template <class F>
 void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
   const std::size_t axes = box.extent.size();
-  // Trailing axes that are whole in all three form one run together with the axis before them.
+  // Trailing axes that are whole in all three boxes form one run with the axis before them.
   std::size_t run_axis = axes - 1;
   std::int64_t run = box.extent[run_axis];
   while (run_axis > 0 && box.extent[run_axis] == from.extent[run_axis] &&
@@ -83,7 +84,7 @@ gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
 
 Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : group_(group) {
   const int me = group.rank();
-  std::map<int, Peer> sends, receives;  // by distance, which is never 0
+  std::map<int, Peer> sends, receives;  // by distance in ranks (cyclic), never 0
   for (std::size_t m = 0; m < moves.size(); ++m) {
     const Move& move = moves[m];
     const auto fits = [&](const Layout& layout, int first) {
@@ -111,7 +112,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       peer.elements += box.numel();
       peer.pieces.push_back({m, std::move(box)});
     };
-    // Every rank sends to the next one first, so that no rank gets all first messages.
+    // Every rank sends to the next rank first, so that not all ranks send to rank 0 first.
     const auto distance = [&](int from, int to) {
       return (to - from + group.size()) % group.size();
     };
@@ -174,7 +175,7 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
-  // Pack: a piece travels as a dense block of its own.
+  // Pack: each piece is a dense block of the message.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
     Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
@@ -215,7 +216,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> so
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   const int me = group_.rank();
-  // What run() receives goes back, and what it sends comes back.
+  // Sends what run() receives, and receives what run() sends.
   std::map<int, Tensor> sent, received;
   std::vector<comm::Message> send_messages, receive_messages;
   const auto pack = [&](const std::vector<Piece>& pieces, Tensor& buffer) {
@@ -275,7 +276,7 @@ Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DT
   const Tensor source = given.empty() ? Tensor::empty(given.extent, dtype, device) : x;
   Tensor target = Tensor::empty(taken.extent, dtype, device);
   const Exchange exchange(group, {move});
-  if (device.is_cuda()) exchange.meet();  // devices wait for each other for a limited time only
+  if (device.is_cuda()) exchange.meet();  // on devices, waiting for other ranks has a time-out
   exchange.run({source}, {&target, 1});
   return target;
 }

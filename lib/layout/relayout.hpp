@@ -9,14 +9,14 @@
 namespace reelmesh {
 
 /// One array of an exchange: from a partition or a replicated layout to any layout of the same
-/// global shape. Each layout is over consecutive ranks of the exchange's group: the first from
-/// `from_first` on, the other from `to_first` on.
+/// global shape. Each layout is over consecutive ranks of the exchange's group: `from` starts at
+/// rank from_first, `to` at rank to_first.
 struct Move {
   Layout from;
   Layout to;
   int from_first = 0, to_first = 0;
 
-  /// What a rank of the group gives or takes; an empty box where it has no part in the layout.
+  /// The box that a rank of the group holds before or after; empty if it is not in that layout.
   Box given(int rank) const { return part(from, rank - from_first); }
   Box taken(int rank) const { return part(to, rank - to_first); }
 
@@ -27,22 +27,22 @@ struct Move {
   }
 };
 
-/// The messages of one rank for some moves that travel together. Made once for a geometry and used
-/// many times; making it does not communicate.
+/// Moves several arrays together, with one message per pair of ranks. Made once for a geometry and
+/// used many times; the constructor does not communicate.
 class Exchange {
  public:
   Exchange(const comm::Group& group, const std::vector<Move>& moves);
 
   /// sources[i] has the elements of moves[i].given(rank) and targets[i], already allocated, those
-  /// of moves[i].taken(rank); same dtype in all. Source and target do not overlap. Collective only
-  /// over the ranks that have something to send to or to receive from each other. All are on the
-  /// host, or on every rank on its device, those without elements too.
+  /// of moves[i].taken(rank); all have the same dtype. Sources and targets do not overlap. All
+  /// tensors of all ranks are on the host, or each rank's on its device, even those without
+  /// elements. Collective only over ranks that send something to each other.
   void run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
-  /// A run that has begun. The exchange outlives it.
+  /// A pending run. The Exchange must outlive it.
   class Running {
    public:
-    /// Returns when the targets are complete. Once only.
+    /// Returns when the targets are complete. Call it once.
     void finish();
 
    private:
@@ -51,18 +51,17 @@ class Exchange {
     std::vector<Tensor> targets_, received_;
     comm::Transfer transfer_;
   };
-  /// The first half of run(), which Running::finish() completes. When begin() returns, sources may
-  /// change, and the targets have what this rank gives itself; the rest arrives by finish(). Until
-  /// then the result shares the targets' memory, and the caller does not use it.
+  /// The first half of run(); Running::finish() completes it. When begin() returns, sources may
+  /// change, and the targets have the elements that stay on this rank; finish() brings the rest.
+  /// The result shares the targets' memory, which the caller must not access until finish().
   Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
-  /// Returns when the ranks that this one exchanges something with have come here too: before run()
-  /// where they may be far behind (comm::Group::meet).
+  /// A barrier between this rank and those it exchanges with. Call it before run() if some ranks
+  /// may be far behind (comm::Group::meet).
   void meet() const;
 
-  /// The adjoint of run(), for derivatives: adds every element of the targets to the element of
-  /// `sources` that run() would copy it from. float32, on the host; contributions are added in the
-  /// order of ranks.
+  /// The adjoint of run(), for gradients: adds every element of the targets to the element of
+  /// `sources` that run() would copy it from, in rank order. float32, on the host.
   void add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const;
 
   /// Elements that this rank sends to others.
@@ -87,23 +86,23 @@ class Exchange {
   std::vector<Piece> local_;
 };
 
-/// x in another layout over its group. Equal layouts cost nothing; a rank that already holds what
-/// it needs sends itself nothing.
+/// x in another layout over its group. If the layouts are equal, returns x; elements that stay on
+/// their rank are copied without messages.
 Sharded relayout(const Sharded& x, const Layout& to);
 
-/// Moves an array from some ranks of a group to others, each directly to the ranks that need it.
-/// x: this rank's part, of move.given(rank); default-made where that is empty. → this rank's part
-/// of move.taken(rank), of `dtype` on `device`, where x is too. Only ranks that have a part in one
-/// of the two layouts take part; the others return at once. Two ranks that have several such calls
-/// in common make them in the same order.
+/// Moves an array from some ranks of a group to others, directly to the ranks that need it.
+/// x: this rank's box move.given(rank), of `dtype` on `device`; default-constructed if that is
+/// empty. → this rank's box move.taken(rank), of `dtype` on `device`. Ranks with empty boxes in
+/// both layouts return at once. Two ranks that share several such calls make them in one order.
 Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
                  Device device);
 
-/// Copies the part `box` of a block that covers `from` into a block that covers `to` (all in global
-/// coordinates, row-major), where they are: on the host or on one device.
+/// Copies `box` from `source`, which covers the box `from`, to `target`, which covers `to` (all in
+/// global coordinates, row-major). Both are on the host or on the same device.
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target, const Box& to);
 
-/// The same as a kernel takes it. The box is not empty.
+/// The same copy as strides and offsets for the CUDA kernel. The box is not empty; at most
+/// StridedCopy::max_axes axes.
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to);
 
 }  // namespace reelmesh

@@ -1,5 +1,5 @@
 #pragma once
-// A call that is made again in every step of a clip.
+// A call that is repeated in every denoising step of a clip.
 #include <functional>
 #include <memory>
 #include <vector>
@@ -10,22 +10,22 @@
 
 namespace reelmesh {
 
-/// Calls a function of tensors that stay where they are, while their values change. On a GPU the
-/// first call goes as it comes, so that libraries choose their algorithms and the results find
-/// their places; the second is recorded as a CUDA graph, and that is replayed from then on. Where
-/// it cannot be recorded, a warning says why, and all calls go as they come. The bits are the same.
+/// Calls a function whose input tensors keep their addresses while their values change. On a GPU
+/// the first call runs eagerly, so that libraries choose their algorithms and the results are
+/// allocated; the second is captured as a CUDA graph, which is replayed from then on. If the
+/// capture fails, a warning says why, and all calls run eagerly, with bitwise equal results.
 class RepeatedCall {
  public:
   using Call = std::function<std::vector<Tensor>()>;
 
-  /// group: of those who make the call together. It makes the same results in the same order each
-  /// time. It is not recorded where messages go through the host, or where the trace has spans
-  /// within the call.
+  /// group: the ranks that make the call together. `call` returns the same number of tensors with
+  /// the same shapes in the same order each time. It is not captured if messages go through the
+  /// host, or if the trace level records spans within the call.
   RepeatedCall(Device device, const comm::Group& group, Call call);
   RepeatedCall(const RepeatedCall&) = delete;
   RepeatedCall& operator=(const RepeatedCall&) = delete;
 
-  /// The results of this call; the next one overwrites them, where it is replayed.
+  /// The results of this call. The next call overwrites them if it is a replay.
   const std::vector<Tensor>& operator()();
 
  private:
@@ -35,7 +35,7 @@ class RepeatedCall {
   bool record_;
   Call call_;
   std::vector<Tensor> results_;               ///< none before the first call
-  std::shared_ptr<const cuda::Graph> graph_;  ///< null until it is recorded
+  std::shared_ptr<const cuda::Graph> graph_;  ///< null until captured
 };
 
 }  // namespace reelmesh

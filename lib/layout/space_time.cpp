@@ -3,7 +3,7 @@
 namespace reelmesh {
 namespace {
 
-// Boxes of whole columns in [frame, row, column] are boxes in [frame, token of the frame].
+// Boxes [frame, row, column] in which columns are whole, as boxes [frame, token of the frame].
 Layout flattened(const Layout& grid) {
   const Shape& global = grid.global();
   std::vector<Box> boxes;

@@ -1,5 +1,5 @@
 #pragma once
-// The clips of a job with everything decided: sizes, steps, seeds, token ids, sampler.
+// The clips of a job with all settings resolved: sizes, steps, seeds, token ids, sampler.
 #include "plan/job.hpp"
 #include "sampler/recipe.hpp"
 #include "sampler/video_size.hpp"
@@ -8,22 +8,21 @@
 
 namespace reelmesh::pipeline {
 
-/// What decides on shapes: clips of one format have the same layouts.
+/// The settings that determine shapes: clips of one format have the same layouts.
 struct ClipFormat {
-  VideoSize size;             ///< of the video that was asked for
-  std::int64_t branches = 1;  ///< of guidance that the transformer computes
+  VideoSize size;             ///< of the requested video
+  std::int64_t branches = 1;  ///< CFG branches
   friend bool operator==(const ClipFormat&, const ClipFormat&) = default;
 };
 
-/// One clip, of any family.
+/// One clip, of any model family.
 struct Clip {
-  ClipRecord record;  ///< what the file will say of it; layout and wall_seconds are still open
+  ClipRecord record;  ///< attributes of its file; layout and wall_seconds are set when writing it
   ClipFormat format;
-  /// Token ids of the texts that it is denoised under: the negative prompt, where guidance needs
-  /// one, then the prompt.
+  /// Token ids of its texts: the negative prompt if guidance needs one, then the prompt.
   std::vector<std::vector<std::int32_t>> texts;
   Shape latents;                    ///< [frame, row, column] that are denoised
-  std::int64_t dropped_frames = 0;  ///< the first of them, which only fill a patch
+  std::int64_t dropped_frames = 0;  ///< latent frames at the front that only fill a patch
   std::int64_t latent_channels = 4;
   Shape video;  ///< [frame, row, column] of pixels
   SamplingRecipe sampling;
@@ -34,10 +33,10 @@ struct Clip {
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
 };
 
-/// The arrays that the job keeps of a clip. text_channels: of an embedding.
+/// Shapes of the arrays that the job writes for a clip. text_channels: of a text embedding.
 ClipShapes kept_arrays(const Job& job, const Clip& clip, std::int64_t text_channels);
 
-/// What a clip is like unless the job says otherwise.
+/// Settings of a clip that the job does not give.
 struct ClipDefaults {
   VideoSize size;
   double fps = 8;
@@ -45,35 +44,35 @@ struct ClipDefaults {
   double guidance = 6;
 };
 
-/// A clip with what request, job and defaults say, in this order: size and record, without texts,
-/// shapes and sampling.
+/// A clip with size and record set, each value from the first of request, job and defaults that has
+/// it. Texts, shapes and sampling are left unset.
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                     const ClipDefaults& defaults);
 
-/// Ids of a text for a model that takes `limit` of them; warns of words that are cut off. what:
-/// "prompt".
+/// Token ids of a text for a model that takes `limit` of them; warns of words that are cut off.
+/// clip, what ("prompt"): for the warning.
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
                     int clip, const char* what);
 
-/// The same for the prompt of a clip, `text` being what the model's family makes of it; where the
-/// clip brings token ids, these are taken instead. Error(usage) for ids that the model cannot take.
+/// Token ids of a clip's prompt: the request's own if it gives some, otherwise those of `text`, the
+/// prompt as prepared by the model's family. Error(usage) for ids that the model cannot take.
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, int clip);
 
-/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option:
-/// "sample.height".
+/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option
+/// ("sample.height"), clip, pixels_per_latent: for the message.
 void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
                 std::int64_t pixels_per_latent);
 
-/// Clips that are denoised together: of one format, and with the same fps, steps and guidance. Each
-/// has its own prompt, seed and noise, and its bits do not depend on the others.
+/// Clips that are denoised together: same format, fps, steps and guidance. Each has its own prompt,
+/// seed and noise, and its bits do not depend on the others.
 using Batch = std::vector<Clip>;
 
-/// The clips in batches of at most `max_clips`, in the order of their first clips: each clip joins
-/// the first batch of its kind that has room.
+/// Groups the clips into batches of at most `max_clips`. Each clip joins the first compatible batch
+/// that has room; batches are ordered by their first clips.
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips);
 
-/// Sampler steps of all of its clips.
+/// The sum of the sampler steps of its clips.
 std::int64_t steps_of(const Batch& batch);
 
 }  // namespace reelmesh::pipeline

@@ -72,7 +72,8 @@ bool Denoising::finished() const {
   return states_.front().step == batch_.front().sampling.sampler->calls();
 }
 
-// With cfg 2 the rank of the other half of the group that has the same box has the other branch.
+// The predictions of both branches of each clip. With cfg 2 a rank exchanges them with its partner,
+// the rank of the other half of the group that has the same box.
 std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Tensor>& own) const {
   std::vector<Predictions> all;
   if (layout_.mesh.cfg == 1) {
@@ -100,9 +101,9 @@ void Denoising::step() {
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
   const trace::Scope scope("denoise_step");
-  const Sampler& sampler = *batch_.front().sampling.sampler;  // the clips have the same timesteps
+  const Sampler& sampler = *batch_.front().sampling.sampler;  // all clips have the same timesteps
   const double timestep = sampler.timestep(i);
-  // Every call finds its latents and its timestep in the same memory.
+  // predict_ may replay a CUDA graph, so latents and timestep must stay at the same addresses.
   const Tensor time = model_.embed(timestep);
   if (time_.empty()) {
     time_ = time.clone();

@@ -1,20 +1,19 @@
 #pragma once
-// The denoising loop of all families.
+// The denoising loop, shared by all model families.
 #include "layout/repeated_call.hpp"
 #include "models/common/denoiser.hpp"
 #include "pipeline/clip.hpp"
 
 namespace reelmesh::pipeline {
 
-/// One clip between two steps, on one rank: all that the steps to come need of those before.
+/// The state of one clip between two steps, on one rank.
 struct DenoiseState {
-  std::int64_t step = 0;        ///< steps that are done
+  std::int64_t step = 0;        ///< number of completed steps
   Tensor latents;               ///< this rank's box, float32 [frame, channel, row, column]
-  std::vector<Tensor> history;  ///< what the sampler keeps from step to step, like the latents
+  std::vector<Tensor> history;  ///< tensors that a multistep sampler keeps, shaped as the latents
   TorchGenerator generator;     ///< of noise; the same on all ranks
 
-  /// Calls visit(name, tensor) for each tensor of the state: the one list that saving and restoring
-  /// go by.
+  /// Calls visit(name, tensor) for each tensor of the state; used for both saving and restoring.
   template <class State, class Visit>
   static void for_each_tensor(State& state, Visit&& visit) {
     visit("latents", state.latents);
@@ -24,21 +23,21 @@ struct DenoiseState {
   }
 };
 
-/// The same clip without a layout: whole arrays on the host.
+/// The same state independent of a layout: whole arrays on the host.
 struct SavedState {
   std::int64_t step = 0;
   std::string generator;
   std::vector<std::pair<std::string, Tensor>> arrays;  ///< in the order of for_each_tensor
 };
 
-/// Steps of a batch of clips on one denoising group.
+/// Denoises a batch of clips on one denoising group, step by step.
 class Denoising {
  public:
-  /// conditioning: of each clip, this rank's part of layout.conditioning(…). The model outlives the
-  /// result. Starts with the initial noise of each clip. Collective over the group.
+  /// Starts with the initial noise of each clip. conditioning: per clip, this rank's part of
+  /// layout.conditioning(…). Model and batch must outlive the object. Collective over the group.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model);
-  /// Goes on from what save() gave for these clips, on any group and layout.
+  /// Continues from the states that save() returned for these clips, on any group and layout.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model,
             std::span<const SavedState> saved);
@@ -46,21 +45,21 @@ class Denoising {
   bool finished() const;
   /// One step of all clips. Collective over the group.
   void step();
-  /// Of each clip; the latents stay where they are while the steps replace their values. With cfg 2
-  /// both halves of the group have the same.
+  /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
+  /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }
-  /// Each clip's state, on every rank. Collective over the group.
+  /// The whole state of each clip, on every rank. Collective over the group.
   std::vector<SavedState> save() const;
 
  private:
-  /// Of one clip: the same tensor where there is but one branch.
+  /// Of one clip. With one branch both are the same tensor.
   struct Predictions {
     Tensor unconditional, conditional;
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
 
-  comm::Group group_;   ///< of all branches
-  comm::Group branch_;  ///< the ranks that work on the same branches
+  comm::Group group_;   ///< the ranks of all branches
+  comm::Group branch_;  ///< the ranks that compute the same branches
   DenoiseLayout layout_;
   const Batch& batch_;
   const Denoiser& model_;

@@ -1,13 +1,12 @@
 #pragma once
-// Where a clip's arrays go between the stages: from the ranks and layouts of one to those of the
-// next, as the plan says.
+// How a clip's arrays move from the ranks and layout of one stage to those of the next.
 #include "layout/relayout.hpp"
 #include "pipeline/clip.hpp"
 #include "plan/plan.hpp"
 
 namespace reelmesh::pipeline {
 
-/// Embeddings [token, text, channel] from the rank where they were encoded to a denoising group.
+/// Embeddings [token, text, channel], from plan.embeddings_rank() to a denoising group.
 inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                     const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);
@@ -16,8 +15,8 @@ inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std:
           plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
 }
 
-/// Latents [frame, channel, row, column] from a denoising group, where the halves of cfg 2 have the
-/// same, to the decoding group. Frames that only filled a patch stay behind.
+/// Latents [frame, channel, row, column], from a denoising group to the decoding group, without the
+/// dropped frames. With cfg 2 both halves have the same latents, and the first half sends them.
 inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                 const Clip& clip) {
   return {size.denoise.at(replica)
@@ -27,7 +26,8 @@ inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::siz
           plan.roles.denoise.at(replica).first, plan.roles.decode.first};
 }
 
-/// Embeddings from a denoising group to the decoding group, which writes them: cut by tokens.
+/// Embeddings [token, text, channel], from a denoising group to the decoding group, which writes
+/// them, with tokens cut.
 inline Move embeddings_to_writing(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                   const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);

@@ -10,7 +10,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// The types that the job computes in.
+// The dtypes of tensors and GEMMs.
 Precision precision_of(const Job& job, const Conditions& conditions) {
   if (conditions.on_gpu) return {job.dtype, job.dtype, true};
   return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
@@ -140,7 +140,8 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   };
   std::string help;
   const auto add = [&](const std::string& what) { help += (help.empty() ? "" : " or ") + what; };
-  // Ranks of the same kind; where they differ, those of more ranks are unknown.
+  // More ranks with the same limit; not tried with limits per rank, since those of new ranks are
+  // unknown.
   constexpr int max_ranks = 64;
   const PlanMachine& machine = conditions.machine;
   for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= max_ranks;
@@ -165,7 +166,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   for (int r = 0; r < static_cast<int>(memory.ranks.size()); ++r) {
     if (!memory.fits(r)) needed = std::max(needed, memory.peak(r));
   }
-  // Rounded, it is still enough.
+  // 0.5 % more, so that the rounded number is still enough.
   add(fmt::format("a limit of {}", format_bytes(1.005 * static_cast<double>(needed))));
   fail(Status::unavailable, "{}; what would help: {}", over, help);
 }

@@ -17,15 +17,16 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// Of mpirun's daemon, which starts the ranks and is not bound itself: what the job may use here.
+// Cores that the job may use on this host: the affinity of mpirun's daemon, which starts the ranks
+// and is not bound itself. 0 if unknown.
 int cores_of_launcher() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   return sched_getaffinity(getppid(), sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
 }
 
-// mpirun binds each rank to one core unless told otherwise; who starts ranks in another way has
-// chosen their cores.
+// Only under mpirun, which binds each rank to one core by default; other launchers leave the choice
+// of cores to the user.
 void warn_of_idle_cores(const Machine& machine) {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
   const int all = cores_of_launcher();
@@ -88,7 +89,7 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
   const comm::Group host = world.on_this_host();
   const std::int64_t unused = unused_device_memory(device);
   const std::string mine = bus_of(device);
-  // When this returns, all ranks of the host have read their free memory, and none has allocated.
+  // Also a barrier: no rank of the host allocates before all have read the free memory.
   const std::vector<std::string> all = host.all_gather(mine);
   const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));
   std::vector<std::int64_t> limits;
@@ -99,7 +100,7 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
 }
 
 std::vector<int> nodes_of(const comm::Group& world) {
-  // A node is known by the first of its ranks.
+  // A node is identified by the lowest of its ranks.
   const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
   std::vector<int> nodes;
   for (const std::string& node : world.all_gather(std::to_string(first))) {
@@ -113,7 +114,7 @@ std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device
   constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
   const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {}, numerics);
   const Tensor x = Tensor::zeros({tokens, channels}, dtype, device);
-  product(x);  // threads start, memory is touched
+  product(x);  // warm-up: starts threads and touches memory
   synchronize(device);
   world.barrier();
   const std::int64_t start = trace::now_ns();

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank learns of the machine under it.
+// What a rank finds out about its machine.
 #include <optional>
 #include <string>
 
@@ -12,37 +12,39 @@ namespace reelmesh::pipeline {
 
 struct Machine {
   std::string host;
-  int cores = 1;       ///< that this rank may run on
-  int sharing = 1;     ///< ranks of this host that may run on the same cores
-  int host_cores = 1;  ///< of the host that are online
-  int host_ranks = 1;
+  int cores = 1;       ///< in this rank's CPU affinity mask
+  int sharing = 1;     ///< ranks of this host with the same affinity mask, this one included
+  int host_cores = 1;  ///< online on this host
+  int host_ranks = 1;  ///< ranks on this host
 };
 
 /// Collective over `world`.
 Machine find_machine(const comm::Group& world);
 
-/// Sets the threads of this rank: as asked for, or OMP_NUM_THREADS, or the cores it may use divided
-/// by the ranks that share them. Warns where the launcher bound ranks so that most cores stay idle.
+/// Sets the number of OpenMP threads of this rank: `asked`, else OMP_NUM_THREADS, else its cores
+/// divided by the ranks that share them. Warns if mpirun bound ranks such that most cores are idle.
+/// → the number of threads.
 int set_threads(const Machine& machine, const std::optional<int>& asked);
 
-/// Where this rank computes, by its number among those of its host (device_of_rank). All ranks are
-/// of one kind: with Backend::automatic they are on the host unless all have a GPU, which is said
-/// where some do. Collective.
+/// The device of this rank, by its index among the ranks of its host (device_of_rank, with its
+/// errors). Either all ranks use a GPU or all use the CPU: if some have none, all use the CPU, and
+/// those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
-/// Of every rank of the world: bytes that it may use of its GPU, which is what nobody uses yet,
-/// shared equally among the ranks that compute there. Empty on the host. Collective.
+/// For each rank of the world the bytes of GPU memory that it may use: the free memory of its GPU,
+/// divided equally among the ranks that share the GPU. Empty for the CPU. Collective.
 std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device device);
 
-/// Of every rank of the world: equal numbers for ranks of one node, as MPI sees them. Collective.
+/// The node of each rank of the world (ranks that share memory, by MPI): equal numbers for ranks of
+/// one node. Collective.
 std::vector<int> nodes_of(const comm::Group& world);
 
-/// Of every rank of the world: how many matrix products of `dtype` it does in the same time, all
-/// ranks at once for about a quarter of a second; the fastest has 1. To steps of 1/16, so that
-/// ranks alike are taken as such. Collective.
+/// The relative speed of each rank of the world; the fastest has 1. Measured with GEMMs of `dtype`
+/// on all ranks at the same time, for about a quarter of a second. Rounded to 1/16, so that similar
+/// ranks count as equal. Collective.
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
                                    const Numerics& numerics);
 
-std::int64_t peak_memory_bytes();  ///< largest resident size so far
+std::int64_t peak_memory_bytes();  ///< peak resident set size of this process
 
 }  // namespace reelmesh::pipeline

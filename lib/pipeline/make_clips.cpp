@@ -10,7 +10,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// One text's embedding out of [token, text, channel], as float32 [token, channel].
+// The embedding of one text from [token, text, channel], as float32 [token, channel].
 Tensor text_of(const Tensor& embeddings, std::int64_t text) {
   const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
   const std::int64_t channels = embeddings.shape(2);
@@ -22,7 +22,7 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
   return out;
 }
 
-// A batch on its way through the stages, with what this rank holds of each of its clips.
+// A batch between the stages, with this rank's part of the tensors of each of its clips.
 struct BatchInWork {
   Batch clips;
   std::size_t replica = 0;
@@ -31,7 +31,7 @@ struct BatchInWork {
   std::vector<Tensor> latents;  // after denoising
 };
 
-// Consecutive parts of so many elements; the last one may be shorter.
+// Consecutive parts of `size` elements; the last one may be shorter.
 template <class T>
 std::vector<std::span<T>> in_parts(std::span<T> all, std::size_t size) {
   std::vector<std::span<T>> parts;
@@ -78,7 +78,7 @@ class ClipMaker {
 void ClipMaker::run(std::vector<BatchInWork>& batches) {
   const Roles& roles = planned_.plan.roles;
   const std::size_t replicas = roles.denoise.size();
-  std::int64_t steps = 0;  // of the first replica, which tells how far the job is
+  std::int64_t steps = 0;  // of the first replica, whose first rank shows the progress
   for (std::size_t i = 0; i < batches.size(); i += replicas) steps += steps_of(batches[i].clips);
   Progress progress("denoising", steps, "step",
                     Progress::standard_error(world_.rank() == roles.denoise.front().first));
@@ -156,7 +156,8 @@ void ClipMaker::decode(BatchInWork& batch) {
   }
 }
 
-// On the ranks of the decoding group. A clip's file says how long the job worked on it.
+// Called on the ranks of the decoding group. wall_seconds of a clip: since the previous clip was
+// written (or the start).
 void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& video,
                       const Tensor& embeddings) {
   const trace::Scope scope("write", trace::Level::stages, "file");

@@ -4,8 +4,7 @@
 
 namespace reelmesh::pipeline {
 
-/// Makes clips of a planned job and writes their files. world: ranks in the order of their places
-/// in the plan. Collective.
+/// Makes clips of a planned job and writes their files. world: ranks in plan order. Collective.
 void make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                 std::vector<Clip> clips, Device device);
 

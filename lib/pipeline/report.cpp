@@ -27,7 +27,7 @@ std::string short_seconds(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : format_seconds(seconds);
 }
 
-// What one rank has done, as bytes that travel between equal machines.
+// The totals of one rank. Sent to rank 0 as raw bytes, so all ranks must have the same ABI.
 RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   RankTotals mine;
   for (const trace::Span& span : recorder.spans) {

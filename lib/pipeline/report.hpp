@@ -1,5 +1,5 @@
 #pragma once
-// What the job tells when it is done.
+// The summary that is printed at the end of a job.
 #include <string>
 
 #include "base/trace.hpp"
@@ -10,11 +10,11 @@ namespace reelmesh::pipeline {
 struct Totals {
   int clips = 0;
   double wall_seconds = 0;
-  std::int64_t peak_memory_bytes = 0;         ///< of this rank, on the host
-  std::int64_t peak_device_memory_bytes = 0;  ///< of its tensors on a GPU
+  std::int64_t peak_memory_bytes = 0;         ///< of this rank's process, on the host
+  std::int64_t peak_device_memory_bytes = 0;  ///< of this rank's tensors on a GPU
 };
 
-/// Seconds per stage over the ranks that take part in it, seconds per step, rate of arithmetic,
+/// Seconds per stage (min, average, max over the ranks that take part), seconds per call, FLOP/s,
 /// bytes sent, peak memory. Collective; the text is on rank 0, empty elsewhere.
 std::string closing_report(const comm::Group& world, const trace::Recorder& mine,
                            const Totals& totals);

@@ -21,14 +21,14 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// Rank 0 works; where it fails, all ranks throw the same error.
+// Runs `work` on rank 0; if it fails, all ranks throw the same error.
 void on_first_rank(const comm::Group& world, const std::function<void()>& work) {
   comm::together(world, [&] {
     if (world.rank() == 0) work();
   });
 }
 
-// The ranks agree on what they plan with, so that they come to the same plan.
+// The ranks agree on the conditions, so that all of them compute the same plan.
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, int threads,
                                Device device) {
   const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
@@ -110,12 +110,12 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   }
   if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
 
-  // Everything that can be refused is refused before anything is loaded or written.
+  // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
   const JobPlan planned = plan_job(job, conditions);
   const Plan& plan = planned.plan;
-  // Without a limit, a prediction for a GPU is no reason to refuse.
+  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {
     require_fit(job, planned, conditions);
   } else if (!plan.memory.fits()) {

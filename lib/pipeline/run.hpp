@@ -5,13 +5,13 @@
 
 namespace reelmesh::pipeline {
 
-/// What the results say they were made by.
+/// The program, as recorded in the results.
 struct ProgramInfo {
   std::string name, version, revision;
 };
 
-/// Makes the clips of a job on the ranks of a group, by the same call on each of them. All return
-/// the same status; what stops the job is thrown, on one rank or on all.
+/// Makes the clips of a job on the ranks of a group. All ranks make the same call and return the
+/// same status. Errors are thrown, on one rank or on all. Collective.
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program);
 
 }  // namespace reelmesh::pipeline

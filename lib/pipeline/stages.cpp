@@ -12,7 +12,8 @@ comm::Group group_of(const comm::Group& world, const RankRange& range) {
   return world.range(range.first, range.count);
 }
 
-// Together: exchanges on a device wait for device.timeout at most, and disks are not equally fast.
+// Ends with a barrier on GPUs: loading takes unequal time on the ranks, but exchanges on a device
+// wait for at most device.timeout.
 template <class Read>
 void load_on(const comm::Group& group, Device device, const Read& read) {
   if (!group.member()) return;
@@ -52,7 +53,7 @@ void TextStage::release() {
   for (auto& layers : layers_) layers.reset();
 }
 
-// The hidden state goes from part to part; this rank works on the parts that it holds.
+// Passes the hidden state from part to part; each rank computes the parts that it holds.
 Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
   const auto tokens = static_cast<std::int64_t>(ids.size());
   const int me = group_.rank();
@@ -61,7 +62,7 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
     const int holder = parts_[i].rank;
     if (i > 0) {
       const int before = parts_[i - 1].rank;
-      if (device_.is_cuda()) {  // devices wait for a limited time, and one rank may be far behind
+      if (device_.is_cuda()) {  // waiting on a device has a time-out, but a rank may be far behind
         if (me == before) group_.meet({&holder, 1});
         if (me == holder) group_.meet({&before, 1});
       }
@@ -170,7 +171,7 @@ void Stages::enter(Stage stage) {
     if (other == decode) decode_clip.release();
     loaded_[other] = false;
   }
-  // In split mode a rank has one stage, whose blocks of memory are used again.
+  // In split mode a rank has one stage, which reuses its free blocks.
   if (plan_.roles.mode == Mode::phased) release_free_memory();
   bool loads = false;
   for (const Stage other : {text, denoise, decode}) {
@@ -180,7 +181,7 @@ void Stages::enter(Stage stage) {
     if (other == decode) decode_clip.load();
     loaded_[other] = loads = true;
   }
-  if (loads) release_free_memory();  // plain copies of weights
+  if (loads) release_free_memory();  // of the unpacked copies of weights
 }
 
 }  // namespace reelmesh::pipeline

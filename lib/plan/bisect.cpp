@@ -8,7 +8,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr int searched_ranks = 16;  // up to here all cuts are tried
+constexpr int searched_ranks = 16;  // up to this number of ranks all cuts are tried
 
 using Extent = std::array<std::int64_t, 3>;
 std::int64_t tokens(const Extent& e) { return e[0] * e[1] * e[2]; }
@@ -34,18 +34,18 @@ struct Best {
   }
 };
 
-// Remembers what it found, because the same boxes come again in many orders of cuts.
+// Memoised, because different orders of cuts lead to the same boxes.
 class Search {
  public:
   Best best(const Extent& extent, int ranks) {
     const std::array<std::int64_t, 4> key{extent[0], extent[1], extent[2], ranks};
     const auto known = known_.find(key);
     if (known != known_.end()) return known->second;
-    // Without a cut one rank takes all and the others nothing.
+    // Without a cut the first rank gets the whole box and the others nothing.
     Best found{tokens(extent), ranks == 1 ? tokens(extent) : 0, {}};
     const int fewest = ranks > searched_ranks ? ranks / 2 : 1;
     for (int first = ranks / 2; first >= fewest; --first) {
-      // Rows before columns before frames, where they are equally good.
+      // Of equally good cuts, rows are preferred over columns, and columns over frames.
       for (const std::size_t axis : {1, 2, 0}) {
         const std::int64_t down = extent[axis] * first / ranks;
         for (const std::int64_t at : {down, down + 1}) {
@@ -61,7 +61,7 @@ class Search {
   void consider(const Cut& cut, const Extent& extent, int ranks, Best& found) {
     const auto [a, b] = parts(extent, cut);
     const int ranks_b = ranks - cut.ranks;
-    // As if both parts could be cut evenly: it cannot be better.
+    // A bound on what this cut can reach: as if both parts could be divided evenly.
     const auto up = [](std::int64_t x, std::int64_t n) { return (x + n - 1) / n; };
     Best candidate{std::max(up(tokens(a), cut.ranks), up(tokens(b), ranks_b)),
                    std::min(tokens(a) / cut.ranks, tokens(b) / ranks_b), cut};
@@ -77,7 +77,7 @@ class Search {
   std::map<std::array<std::int64_t, 4>, Best> known_;
 };
 
-// Boxes of ranks [first, first + ranks); cut_of(extent, first, ranks) says how to cut in two.
+// Appends the boxes of ranks [first, first + ranks). cut_of(extent, first, ranks) → a Cut in two.
 template <class F>
 void divide(const Box& box, int first, int ranks, F&& cut_of, std::vector<Box>& boxes) {
   const Cut cut = cut_of(Extent{box.extent[0], box.extent[1], box.extent[2]}, first, ranks);

@@ -10,7 +10,7 @@
 namespace reelmesh {
 namespace {
 
-// The `count` ranks of the largest weights, in rank order; of equal ones the first.
+// The `count` ranks with the largest weights, in rank order; lower ranks first among equal weights.
 std::vector<int> fastest(int ranks, const RankWeights& weights, int count) {
   std::vector<int> order(static_cast<std::size_t>(ranks));
   std::iota(order.begin(), order.end(), 0);
@@ -31,7 +31,7 @@ RankWeights weights_of(const std::vector<int>& ranks, const RankWeights& weights
   return some;
 }
 
-// [group, row, column], columns whole.
+// Layout [group, row, column] of several groups of frames; columns are whole.
 Layout layout_of_groups(std::int64_t groups, std::int64_t rows, std::int64_t columns, int ranks,
                         const RankWeights& weights) {
   const Shape global{groups, rows, columns};
@@ -59,16 +59,16 @@ Layout layout_of_groups(std::int64_t groups, std::int64_t rows, std::int64_t col
   return {global, std::move(boxes)};
 }
 
-// [group, row, column] of a single group.
+// Layout [group, row, column] of a single group.
 Layout layout_of_rectangles(std::int64_t rows, std::int64_t columns, int ranks,
                             const RankWeights& weights) {
-  // Most of the work is at full size, where a tile of the convolutions is 4 latents wide.
+  // Most of the work is in convolutions at full resolution, whose tiles are 4 latents wide.
   const auto work = [](const Box& box) {
     constexpr std::int64_t tile = 4;
     const std::int64_t tiles = (box.end(2) + tile - 1) / tile - box.offset[2] / tile;
     return box.empty() ? 0.0 : static_cast<double>(box.extent[1] * tiles);
   };
-  const auto times = [&](const Layout& layout) {  // memory decides where time does not
+  const auto times = [&](const Layout& layout) {  // ties are broken by the largest box (memory)
     return std::pair(makespan(layout, weights, work), makespan(layout, weights));
   };
   const Shape global{1, rows, columns};

@@ -1,14 +1,13 @@
 #pragma once
-// How a clip lies over the ranks that decode it.
+// The layout of a clip over the ranks that decode it.
 #include "plan/workload.hpp"
 
 namespace reelmesh {
 
-/// Several groups of frames: they are divided among the ranks first, and their rows where that ends
-/// earlier, with one row added to each part for what ranks that share a group exchange; ranks that
-/// no part is left for stay idle, those of the smallest weight. A single group: rows are cut, and
-/// columns where that ends earlier, as with more ranks than rows. Parts are in proportion to the
-/// weights.
+/// The layout with the smallest makespan; parts are in proportion to the weights.
+/// Several groups of frames: a grid of groups × rows; each part of cut rows is charged one halo
+/// row, and ties go to fewer row cuts. Ranks left over, those with the smallest weights, stay idle.
+/// A single group: a grid of rows × columns; ties go to fewer column cuts.
 DecodeLayout decode_layout(const DecodeWorkload& workload, int ranks,
                            const RankWeights& weights = {});
 

@@ -11,8 +11,8 @@ namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-// Operations of a token in a layer's matrix products for joint attention: queries, keys, values and
-// output, and the two products of the MLP.
+// FLOPs per token of a layer's GEMMs, except attention itself: the projections to queries, keys,
+// values and output, and the two GEMMs of the MLP.
 double products_of_token(const DenoiseWorkload& w) {
   return 2 * number(w.channels()) * (4 * number(w.channels()) + 2 * number(w.mlp_channels));
 }
@@ -25,18 +25,18 @@ StepCost joint_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int r
   cost.flops = number(w.layers) * (number(batch * attention.tokens(own)) * products_of_token(w) +
                                    number(attention.flops(own)));
   cost.sent_bytes = w.layers * w.element_bytes * attention.sent_elements(own);
-  if (layout.mesh.cfg > 1) {  // the prediction of a branch, float32, for that of the other
+  if (layout.mesh.cfg > 1) {  // the halves exchange the predictions of their branches, float32
     const std::int64_t values = w.predicted_channels * numel(w.patch);
     cost.sent_bytes += size_of(DType::float32) * values * layout.tokens.box(own).numel();
   }
   return cost;
 }
 
-// One relayout of a pair of spatial and temporal attention.
+// One relayout within a pair of spatial and temporal attention.
 struct Relayout {
   const char* name;
   const Layout &from, &to;
-  std::int64_t bytes;  // of an element of the layouts
+  std::int64_t bytes;  // per element of the layouts
 
   std::int64_t sent_bytes(int rank) const {
     const Box& held = from.box(rank);
@@ -62,8 +62,8 @@ StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, 
   const Box &frames = l.spatial.box(rank), &positions = l.temporal.box(rank);
   const double d = number(w.channels());
   const double in_frames = number(frames.numel()), in_positions = number(positions.numel());
-  // Queries, keys, values and output of either attention; of the one to the text queries and
-  // output.
+  // Multiply-adds per token: projections of self-attention (queries, keys, values, output), of
+  // cross-attention to the text (queries, output), and of the MLP.
   const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
   const double products =
       2 * (in_frames * attention + in_positions * (attention + number(w.mlps) * (text + mlp)));
@@ -90,7 +90,7 @@ ChosenLayout space_time_layout(const DenoiseWorkload& w, Shard shard, int ranks,
       if (ranks % rows != 0 || (shard == Shard::grid && rows == ranks)) continue;
       const SpaceTime grid = cut(rows);
       if (!found || makespan(grid.tokens, weights) < makespan(best.tokens, weights)) best = grid;
-      found = true;  // a prime number of ranks has no grid: frames are cut
+      found = true;  // with a prime number of ranks there is no grid, and frames are cut
     }
   }
   ChosenLayout chosen;
@@ -112,8 +112,8 @@ ChosenLayout space_time_layout(const DenoiseWorkload& w, Shard shard, int ranks,
   return chosen;
 }
 
-// What a step costs the busiest and the least busy rank, in operations of a rank of weight 1, and
-// the bytes of the rank that sends most.
+// The cost of a step: FLOPs / weight of the busiest and the least busy rank, and the maximum of
+// bytes that a rank sends.
 struct GroupCost {
   double max_work = 0, min_work = std::numeric_limits<double>::infinity();
   std::int64_t max_bytes = 0;
@@ -128,7 +128,7 @@ struct GroupCost {
 GroupCost cost_of_group(const DenoiseWorkload& w, const DenoiseLayout& layout,
                         const RankWeights& weights) {
   GroupCost cost;
-  for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // the other half is the same
+  for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // both halves cost the same
     const StepCost mine = step_cost(w, layout, rank);
     const double work =
         mine.flops / (weights.empty() ? 1.0 : weights[static_cast<std::size_t>(rank)]);
@@ -147,7 +147,8 @@ std::string to_string(const GroupCost& cost) {
                      format_bytes(number(cost.max_bytes)));
 }
 
-// Of the two ranks that have the same boxes in both halves of the group, the smaller weight.
+// With cfg 2 two ranks have the same boxes, one in each half of the group: the smaller of their
+// weights, for each rank of a half.
 RankWeights weights_of_branch(const RankWeights& weights, int branch_ranks) {
   if (weights.empty()) return {};
   RankWeights smaller(weights.begin(), weights.begin() + branch_ranks);

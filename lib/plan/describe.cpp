@@ -6,7 +6,7 @@
 namespace reelmesh {
 namespace {
 
-// The first boxes of many are enough to read.
+// At most the first 32 boxes, to keep the text readable.
 std::string shown(const Layout& layout) {
   constexpr int max_boxes = 32;
   if (layout.ranks() <= max_boxes) return to_string(layout);

@@ -17,8 +17,8 @@ void check_rank(std::int64_t rank, int ranks) {
           ranks - 1);
 }
 
-// Consecutive parts with at most limits[rank] bytes each, the embedding on rank `first`: layers
-// that each rank takes, or nothing where more ranks would be needed.
+// Fills ranks one after the other with at most limits[rank] bytes each, the embedding on rank
+// `first`. → the number of layers on each rank; empty if not all layers fit.
 std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
                                std::int64_t embedding_bytes, std::size_t first,
                                const std::vector<std::int64_t>& limits) {
@@ -32,7 +32,8 @@ std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
   return layers == 0 ? taken : std::vector<std::int64_t>{};
 }
 
-// The least part of the rooms that suffices, by bisection.
+// fill() with limits = part × rooms for the smallest part that suffices, found by bisection. rooms:
+// bytes available on each rank.
 std::vector<std::int64_t> fill_least(std::int64_t layers, std::int64_t layer_bytes,
                                      std::int64_t embedding_bytes, std::size_t first,
                                      const std::vector<std::int64_t>& rooms) {
@@ -160,7 +161,7 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
     return static_cast<int>(rank);
   };
   DeviceMap map;
-  // The embedding is tied: transformers' module "shared" and its alias in the encoder.
+  // The embedding is tied: transformers calls it "shared" and "encoder.embed_tokens".
   map.embedding_rank = rank_of(json.contains("encoder.embed_tokens") || !json.contains("shared")
                                    ? "encoder.embed_tokens"
                                    : "shared");

@@ -8,12 +8,12 @@
 namespace reelmesh {
 
 struct DeviceMap {
-  std::vector<int> layer_rank;  ///< of every layer
+  std::vector<int> layer_rank;  ///< for each layer the rank that holds it
   int embedding_rank = 0;
   int final_norm_rank = 0;
 
-  /// Consecutive layers on one rank; the embedding and the final norm are stages of no layers where
-  /// they stand on another rank than the layers next to them.
+  /// Consecutive layers on one rank. The embedding and the final norm are stages without layers if
+  /// they are on another rank than the layers next to them.
   struct Stage {
     int rank = 0;
     std::int64_t first = 0, last = 0;  ///< layers [first, last)
@@ -23,21 +23,22 @@ struct DeviceMap {
   std::vector<Stage> stages() const;  ///< in the order in which a hidden state passes them
 };
 
-/// Consecutive layers for each rank such that the most loaded rank holds as few bytes as possible;
-/// `embedding_bytes` count on the first rank. rooms: bytes that each rank has for them, or none;
-/// where ranks have unlike rooms, the fullest uses as small a part of its room as possible, and
-/// ranks without room get nothing. The first rank with room for the embedding has it then.
+/// Consecutive layers for each rank such that the maximum of bytes per rank is minimal; the
+/// embedding is on the first rank. rooms: bytes available on each rank, or empty. With rooms, the
+/// maximum of bytes / room is minimal, ranks without room get nothing, and the embedding is on the
+/// first rank with room for it; if it fits on no rank, rooms are ignored.
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
                               std::int64_t embedding_bytes, int ranks,
                               const std::vector<std::int64_t>& rooms = {});
 
-/// "0-11:0,12-23:1": layers and the rank that holds them. Error(usage) naming
-/// parallel.device-map where a layer is missing, named twice or unknown; Error(unavailable) where a
-/// rank is not in the group.
+/// Parses "0-11:0,12-23:1": layers and the rank that holds them. Error(usage) naming
+/// parallel.device-map if a layer is missing, given twice or out of range, or the text is
+/// malformed; Error(unavailable) if a rank is not in the group.
 DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ranks);
 
-/// The JSON that accelerate writes: module → rank. The longest name that a module begins with
-/// decides. Errors as above; `source` names the file.
+/// Parses a device map as accelerate writes it, JSON of module → rank. The longest module name that
+/// is a prefix decides. source: the file's name for messages. Error(data) for wrong JSON and
+/// missing modules; Error(unavailable) if a rank is not in the group.
 DeviceMap device_map_from_json(const std::string& text, const std::string& source,
                                std::int64_t layers, int ranks);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the user asks for, after the input file, the command line and the prompts file are merged.
+// What the user asks for: input file, command line and prompts file merged.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace reelmesh {
 
-/// One clip as asked for. What is not given comes from the checkpoint and the [sample] section.
+/// One clip as requested. Missing values come from the [sample] section and the checkpoint.
 struct ClipRequest {
   std::string prompt;
   std::string negative_prompt;
-  std::vector<std::int32_t> token_ids;  ///< instead of the prompt's; empty: the prompt is encoded
-  std::string where;  ///< where it stands, for messages: "prompts.jsonl:3"; empty: an option
-  std::optional<bool> clean;                  ///< as Job::clean_prompts
+  std::vector<std::int32_t> token_ids;  ///< instead of the prompt's; empty: tokenize the prompt
+  std::string where;          ///< its source, for messages: "prompts.jsonl:3"; empty: an option
+  std::optional<bool> clean;  ///< as Job::clean_prompts
   std::optional<std::uint64_t> seed;          ///< default: job seed + index
   std::optional<std::int64_t> height, width;  ///< pixels
   std::optional<std::int64_t> frames;
@@ -36,8 +36,8 @@ enum class IfExists { fail, resume, replace };
 struct ParallelRequest {
   Mode mode = Mode::automatic;
   Shard shard = Shard::automatic;
-  Order order = Order::node;  ///< how ranks take their places: by node, or as launched
-  // Ranks of each stage; not given means chosen by the plan.
+  Order order = Order::node;  ///< order of ranks in the plan: by node, or as launched
+  // Ranks of each stage and sizes of mesh axes; those not given are chosen by the plan.
   std::optional<int> text, replicas, cfg, ulysses, ring, decode;
   std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
 };
@@ -47,7 +47,7 @@ struct Job {
   std::vector<ClipRequest> clips;
   bool clean_prompts = true;  ///< for models that were trained with cleaned captions
 
-  // [sample], for clips that do not say otherwise
+  // [sample]: defaults of the clips
   std::optional<std::int64_t> height, width, frames;
   std::optional<double> fps;
   std::optional<int> steps;
@@ -55,17 +55,17 @@ struct Job {
   bool dynamic_guidance = false;
   std::optional<std::string> scheduler;  ///< "ddim" or "dpm"; default: the checkpoint's
   std::uint64_t seed = 42;
-  int batch = 1;  ///< clips of one size that are denoised together, at most
+  int batch = 1;  ///< maximum number of clips of one size that are denoised together
 
   ParallelRequest parallel;
   Backend backend = Backend::automatic;
   Transport transport = Transport::automatic;
-  double device_timeout = 600;  ///< seconds that a rank waits for its device and for others
-  std::optional<int> threads;   ///< OpenMP threads a rank; default: the cores it is bound to
-  /// Of the ranks, in the order of their places; empty: equal, unless they are to be measured.
+  double device_timeout = 600;  ///< seconds that a rank waits for its device and for other ranks
+  std::optional<int> threads;   ///< OpenMP threads per rank; default: the cores it is bound to
+  /// Relative speeds of the ranks, in plan order; empty: equal, or measured if measure_speeds.
   std::vector<double> speeds;
   bool measure_speeds = false;
-  /// Bytes that a rank may use: none, one for all ranks, or one for each in the order of places.
+  /// Bytes that a rank may use: no limit (empty), one for all ranks, or one per rank in plan order.
   std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
   Numerics numerics;
@@ -78,7 +78,7 @@ struct Job {
 
   int trace_level = 1;  ///< 0 off, 1 stages, 2 layers, 3 ops
 
-  /// Every option in effect as "section.key" = "value", in the order of the help, for job.h5.
+  /// All options in effect as "section.key", "value", in the order of --help; written to job.h5.
   std::vector<std::pair<std::string, std::string>> options;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a plan takes from the machine.
+// What a plan needs to know of the machine.
 #include <cstdint>
 #include <vector>
 
@@ -7,20 +7,20 @@
 
 namespace reelmesh {
 
-/// What a rank's process needs before it loads anything, measured: program, libraries and MPI.
+/// Memory of a rank's process before it loads anything, measured: program, libraries and MPI.
 constexpr std::int64_t program_bytes = std::int64_t{56} << 20;
-/// The same of a GPU's memory: the driver's context, code of libraries, their workspaces. Taken
-/// from what is usual, not measured.
+/// The same on a GPU: the driver's context, code of libraries, their workspaces. A typical value,
+/// not measured.
 constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
 
-/// One number for each rank. Ranks are counted as the launcher started them, or by their places in
-/// the plan (Plan::launched). No numbers: none are known.
+/// One value per rank; empty if unknown. Indexed by place (rank in plan order) or by rank as
+/// launched; Plan::launched maps places to launched ranks.
 template <class T>
 struct PerRank {
   std::vector<T> values;
   bool by_place = true;
 
-  /// By place, where the rank at place i was launched as launched[i].
+  /// The values indexed by place. launched[i]: the launched rank at place i.
   std::vector<T> in_plan_order(const std::vector<int>& launched) const {
     if (by_place || values.empty()) return values;
     std::vector<T> placed;
@@ -31,10 +31,10 @@ struct PerRank {
 
 struct PlanMachine {
   int ranks = 1;
-  int threads = 1;                       ///< of the rank that has most
-  std::int64_t program = program_bytes;  ///< of each rank
-  bool embeddings_on_host = true;        ///< those that wait take the memory that is planned
-  std::vector<int> node_of;              ///< of each launched rank; empty: one node
+  int threads = 1;                       ///< maximum over ranks
+  std::int64_t program = program_bytes;  ///< per rank, before anything is loaded
+  bool embeddings_on_host = true;        ///< whether waiting embeddings count as planned memory
+  std::vector<int> node_of;              ///< node of each launched rank; empty: one node
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit
 };

@@ -14,7 +14,7 @@ const RankMemory& of(const MemoryPlan& memory, int rank) {
   return memory.ranks.at(static_cast<std::size_t>(rank));
 }
 
-// Bytes that a rank needs beyond its limit; 0 where it fits.
+// Bytes that a rank needs beyond its limit; 0 if it fits.
 std::int64_t excess(const MemoryPlan& memory, int rank) {
   if (memory.fits(rank)) return 0;
   return memory.peak(rank) - memory.limits.at(static_cast<std::size_t>(rank));
@@ -107,7 +107,7 @@ std::string describe(const MemoryPlan& memory) {
             : fmt::format(" of {}", size(memory.limits[static_cast<std::size_t>(rank)])),
         parts.empty() ? "idle" : parts);
   };
-  // Equal lines of neighbours become one; a few different ones are enough to read.
+  // Equal lines of consecutive ranks are merged; at most 16 lines, to keep the text readable.
   constexpr int max_lines = 16;
   const int ranks = static_cast<int>(memory.ranks.size());
   std::string shown = ranks > 0 ? line(0) : std::string();

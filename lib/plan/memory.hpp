@@ -1,20 +1,20 @@
 #pragma once
-// Memory of each rank, foreseen: what it holds and needs in each stage, and whether that fits.
+// Predicted memory of each rank in each stage, and whether it fits the limits. In bytes.
 #include "plan/workload.hpp"
 
 namespace reelmesh {
 
 struct RankMemory {
   StageMemory text, denoise, decode;
-  std::int64_t embeddings = 0;  ///< of the clips that wait while others are made
+  std::int64_t embeddings = 0;  ///< of the clips that wait for a later stage
 };
 
 struct MemoryPlan {
-  std::int64_t program = 0;  ///< what a rank has before it loads anything
-  int threads = 1;           ///< of a rank
+  std::int64_t program = 0;  ///< of a rank before it loads anything
+  int threads = 1;           ///< per rank
   std::vector<RankMemory> ranks;
-  std::vector<std::int64_t> limits;  ///< of each rank; empty: none
-  /// Transformer and decoder are loaded in turn for each round of clips, never both at once.
+  std::vector<std::int64_t> limits;  ///< per rank; empty: no limits
+  /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
   bool offloads = false;
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded
@@ -25,14 +25,14 @@ struct MemoryPlan {
   bool fits() const;
 };
 
-/// The plan with offloading where some rank would not fit otherwise and offloading helps it.
+/// The plan, with offloading if some rank exceeds its limit and offloading reduces the excess.
 MemoryPlan with_offloading(MemoryPlan memory);
 
-/// Why it does not fit: the rank that is furthest over its limit, the stage, the bytes that it
-/// needs and the limit. Empty where it fits.
+/// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes
+/// needed and the limit. Empty if it fits.
 std::string what_is_over(const MemoryPlan& memory);
 
-/// Several lines for people: each rank's peak, its limit, its stages, and whether weights are
+/// Several lines of text: each rank's peak, its limit, its stages, and whether weights are
 /// offloaded.
 std::string describe(const MemoryPlan& memory);
 

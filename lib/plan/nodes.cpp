@@ -36,7 +36,7 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
   };
   if (!close.empty() && std::all_of(close.begin(), close.end(), within_a_node)) return order;
 
-  // Nodes in the order of their first ranks, and the ranks of each that have no place yet.
+  // Nodes in the order of their first ranks; free[node]: its launched ranks without a place yet.
   std::map<int, std::size_t> numbers;
   std::vector<std::deque<int>> free;
   for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
@@ -49,7 +49,7 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
     order.at(static_cast<std::size_t>(at)) = free[node].front();
     free[node].pop_front();
   };
-  // The node with the least room that is enough, so that larger rooms remain for others.
+  // Best fit: the node with the fewest free ranks that are enough, to keep larger nodes for others.
   std::set<std::pair<std::size_t, std::size_t>> rooms;  // ranks without a place, node
   for (std::size_t node = 0; node < free.size(); ++node) rooms.emplace(free[node].size(), node);
   for (const RankRange& range : close) {

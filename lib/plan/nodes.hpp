@@ -1,19 +1,19 @@
 #pragma once
-// Which rank of the launcher takes which place of the plan, by the nodes that they run on.
+// Which launched rank takes which place in the plan, so that ranks that exchange most share a node.
 #include "plan/roles.hpp"
 
 namespace reelmesh {
 
-/// Which consecutive ranks of `groups` should share a node: those of a whole group if a node has
-/// room for it, else those of each of its equal parts, of the first size in `parts`, from large to
-/// small, that a node has room for, or of the last. node_of: as below.
+/// Ranges of consecutive places that should each share a node. A group is one range if the largest
+/// node has room for it. Otherwise it is cut into ranges of the first size in `parts` (in
+/// descending order) that the largest node has room for, or of the last size. node_of: as below.
 std::vector<RankRange> close_ranks(const std::vector<RankRange>& groups,
                                    const std::vector<int>& parts, const std::vector<int>& node_of);
 
-/// The order in which ranks take their places in the plan: order[place] = rank, where node_of[rank]
-/// tells ranks of one node by equal numbers. Each of the ranges `close`, ranks that talk most,
-/// stands within one node if there is one with room for it; the other places go to the other ranks,
-/// node by node. Where all of `close` stand so as launched, that order stays.
+/// The launched rank at each place of the plan: order[place] = rank. node_of[rank]: equal numbers
+/// for ranks of one node. Each range in `close` is placed on one node if there is one with room for
+/// it; the remaining places are filled node by node. The launched order is kept if all ranges are
+/// within nodes already.
 std::vector<int> order_by_node(const std::vector<int>& node_of,
                                const std::vector<RankRange>& close);
 

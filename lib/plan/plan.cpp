@@ -24,7 +24,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   ClipPlan clip;
   clip.workload = workload.denoise;
   clip.ranks.resize(index(ranks));
-  RankWeights searched;  // replicas of equal weights have equal layouts
+  RankWeights searched;  // weights of the last search: replicas with equal weights share its result
   for (const RankRange& range : roles.denoise) {
     const RankWeights own = of_range(weights, range);
     if (clip.denoise.empty() || own != searched) {
@@ -51,7 +51,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   return clip;
 }
 
-// Which launched rank takes each place: those that exchange most on one node.
+// The launched rank at each place, such that ranks that exchange most share a node.
 std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order order) {
   std::vector<int> launched(index(plan.ranks));
   std::iota(launched.begin(), launched.end(), 0);
@@ -62,9 +62,10 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
       close_ranks(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses}, machine.node_of));
 }
 
-// The layouts follow the weights of the places, and the places follow the layouts: where weights
-// were measured for launched ranks, both are found in turn. Layouts and weights of a plan agree in
-// any case; that neighbours share a node may be missed where no order serves both.
+// Layouts depend on the weights at each place, and the placement of ranks depends on the layouts.
+// If weights were measured for launched ranks, both are computed in turn, for at most max_rounds.
+// Layouts and weights of the plan always agree, but if the rounds do not converge, ranks that
+// exchange most may be on different nodes.
 void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
              const ParallelRequest& request) {
   constexpr int max_rounds = 4;
@@ -94,7 +95,7 @@ DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMach
   const int ranks = plan.roles.text.count;
   if (!file.empty()) return device_map_from_json(file, asked, text.layers, ranks);
   if (asked != "auto") return parse_device_map(asked, text.layers, ranks);
-  // What a rank has left for weights of the text encoder.
+  // What each rank has left for the weights of the text encoder.
   std::vector<std::int64_t> rooms;
   if (!plan.memory.limits.empty()) {
     StageMemory working = text.memory({0, 0, text.layers, true, true});
@@ -151,7 +152,8 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   return plan;
 }
 
-// A rank as a member of a denoising group. All groups have equally many ranks, without gaps.
+// A rank as a member of a denoising group. All groups have the same size and follow one another
+// without gaps.
 struct Member {
   std::size_t replica;
   int rank;  // of the group
@@ -171,7 +173,7 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
                const std::string& device_map_file) {
   const Plan plan = plan_of(workload, machine, asked, device_map_file);
   if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
-  // More ranks for the stage that does not fit, while some are left to denoise.
+  // Gives the stage that does not fit more ranks, as long as some are left for denoising.
   ParallelRequest request = asked;
   for (Plan wider = plan; wider.roles.text.count + wider.roles.decode.count < machine.ranks;) {
     const auto over = [&](const RankRange& range) {
@@ -191,7 +193,7 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
     try {
       wider = plan_of(workload, machine, request, device_map_file);
     } catch (const Error&) {
-      break;  // the ranks that are left do not make the groups that were asked for
+      break;  // the remaining ranks cannot form the requested groups
     }
     if (wider.memory.fits()) return wider;
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Who does what: a workload, a machine and a request → one finished plan.
-// Pure: no MPI, no files.
+// A workload, a machine and a request → a plan: which rank does what, in which layout.
+// Pure functions: no MPI, no files.
 #include "plan/denoise.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
@@ -9,53 +9,52 @@ namespace reelmesh {
 
 /// How clips of one size are denoised and decoded.
 struct ClipPlan {
-  /// What one clip costs a rank of the job; zero where it has no part in a stage.
+  /// The cost of one clip on a rank of the job; zero for stages in which the rank takes no part.
   struct OfRank {
     StageMemory denoise, decode;
     StepCost step;
   };
-  std::vector<DenoiseLayout> denoise;  ///< of each replica
+  std::vector<DenoiseLayout> denoise;  ///< per replica
   DecodeLayout decode;
   std::vector<OfRank> ranks;            ///< by place
-  std::string why;                      ///< the first replica's mesh was chosen; may be empty
+  std::string why;                      ///< why the first replica has its mesh; may be empty
   std::vector<StepExchange> exchanges;  ///< of the first replica
   DenoiseWorkload workload;             ///< what the plan was made for
 };
 
-/// Immutable once made. Ranks are counted by their places in the plan.
+/// Immutable once made. Rank numbers are places: `launched` maps them to the launcher's ranks.
 struct Plan {
   int ranks = 1;
   Roles roles;
-  DeviceMap device_map;         ///< ranks of the text group
+  DeviceMap device_map;         ///< with ranks of the text group
   RankWeights rank_weights;     ///< empty: equal
-  std::vector<int> launched;    ///< of each place: the launcher's rank that takes it
-  std::vector<int> node;        ///< of each place
-  MemoryPlan memory;            ///< for the clips that need most
-  std::vector<ClipPlan> sizes;  ///< in the order of the workload's
+  std::vector<int> launched;    ///< for each place the launcher's rank that takes it
+  std::vector<int> node;        ///< for each place its node
+  MemoryPlan memory;            ///< maximum over the clip sizes
+  std::vector<ClipPlan> sizes;  ///< in the order of Workload::sizes
 
-  /// The last rank to see a prompt's hidden state: it holds the embeddings.
+  /// The rank that has the final norm of the text encoder, and so the embeddings.
   int embeddings_rank() const { return roles.text.first + device_map.final_norm_rank; }
-  /// A rank's part of the video's tokens [frame, row, column] and of the text tokens [token] of
-  /// clips of one size, and the latents [frame, row, column] that it decodes; empty boxes where it
-  /// has none.
+  /// For clips of one size: a rank's box of the video tokens [frame, row, column], of the text
+  /// tokens [token], and of the latents [frame, row, column] that it decodes; empty if it has none.
   Box tokens(std::size_t size, int rank) const;
   Box text_tokens(std::size_t size, int rank) const;
   Box decoded_latents(std::size_t size, int rank) const;
 };
 
-/// Roles, device map, places of the launched ranks, layouts and memory. Ranks that exchange most
-/// share a node where one has room for them (Order::node). Where limits of memory are given, a
-/// device map `auto` follows them, transformer and decoder are offloaded in turn where
-/// that helps, and in split mode text and decode get more ranks while they do not fit; what does
-/// not fit all the same says so in memory.fits().
+/// Roles, device map, placement of the launched ranks, layouts and memory. With Order::node, ranks
+/// that exchange most share a node that has room for them. With memory limits, the device map
+/// `auto` respects them, transformer and decoder are offloaded in turn if that helps, and in split
+/// mode text and decode get more ranks while they do not fit. The result need not fit: see
+/// memory.fits().
 ///
-/// Takes time proportional to ranks × log(ranks) for each size. Error(unavailable) as
-/// assign_roles, Error(usage) and Error(data) as the functions of device_map.hpp.
-/// device_map_file: contents of parallel.device-map where it names a JSON file.
+/// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
+/// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that
+/// parallel.device-map names, or empty.
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
-/// Several lines for people: roles and device map; how clips of one size lie over the ranks.
+/// Several lines of text: roles and device map; with `size` also the layouts of clips of that size.
 std::string describe(const Plan& plan);
 std::string describe(const Plan& plan, std::size_t size);
 

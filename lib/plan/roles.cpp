@@ -81,8 +81,8 @@ std::string Roles::of(int rank) const {
 Roles assign_roles(const ParallelRequest& request, int ranks) {
   Mode mode = request.mode;
   if (mode == Mode::automatic) {
-    // In phased mode no rank waits for another stage. Who names text or decode ranks that leave
-    // some for denoising wants the stages apart.
+    // Phased by default: no rank waits for another stage. If the user gives text or decode ranks
+    // such that some are left for denoising, each stage gets its own ranks (split).
     const bool named = request.text.has_value() || request.decode.has_value();
     const bool apart = at_least_one(request.text) + at_least_one(request.decode) < ranks;
     mode = named && apart ? Mode::split : Mode::phased;

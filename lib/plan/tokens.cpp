@@ -28,7 +28,7 @@ Evenness evenness_of(const Layout& layout, const RankWeights& weights) {
   return found;
 }
 
-// Of a grid of equal ranks, without its boxes.
+// The same for a grid of equally fast ranks, computed without making the boxes.
 Evenness evenness_of(const Shape& grid, const std::vector<int>& parts) {
   Evenness found{1, 1};
   for (std::size_t axis = 0; axis < grid.size(); ++axis) {
@@ -70,7 +70,7 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
     return alike ? evenness_of(grid, parts)
                  : evenness_of(Layout::grid(grid, parts, weights), weights);
   };
-  // Candidates, the preferred first: rows alone, then grids with few parts in time.
+  // Candidates in order of preference: rows only, then grids with few parts in time.
   std::vector<int> best = rows;
   Evenness evenness = of_parts(rows);
   bool found = shard == Shard::automatic;
@@ -86,7 +86,7 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
       found = true;
     }
   }
-  // A prime number of ranks has no grid: rows are cut.
+  // With a prime number of ranks there is no grid, and rows are cut.
   Layout layout = Layout::grid(grid, best, alike ? RankWeights{} : weights);
   if (shard != Shard::automatic) return layout;
   std::vector<Layout> others{bisected(grid, ranks)};
@@ -103,7 +103,7 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
 
 Layout text_layout(std::int64_t tokens, const Layout& video, const RankWeights& weights) {
   std::vector<std::int64_t> share(static_cast<std::size_t>(video.ranks()), 0);
-  using Finish = std::pair<double, int>;  // of a rank with one token more
+  using Finish = std::pair<double, int>;  // (time of a rank with one more token, rank)
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
   const auto finish = [&](int rank) {
     const std::int64_t held = video.box(rank).numel() + share[static_cast<std::size_t>(rank)];

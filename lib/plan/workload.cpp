@@ -3,7 +3,7 @@
 namespace reelmesh {
 
 std::int64_t StageMemory::total() const {
-  // Blocks of different sizes leave holes, of which up to a tenth of what is in use stays resident
+  // Fragmentation: free pages between blocks stay resident, up to a tenth of the working memory
   // (holes_kept in tensor/memory.hpp).
   return weights + working + working / 10;
 }

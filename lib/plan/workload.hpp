@@ -1,6 +1,6 @@
 #pragma once
-// What a plan knows of a model: sizes that decide on layouts and costs, and functions that foresee
-// the memory of a rank. A model's family makes it (pipeline/family.hpp).
+// What a plan knows of a model: the sizes that determine layouts and costs, and functions that
+// predict the memory of a rank. Made by the model's family (pipeline/family.hpp).
 #include <functional>
 #include <vector>
 
@@ -12,9 +12,9 @@ namespace reelmesh {
 /// Bytes of one stage on one rank.
 struct StageMemory {
   std::int64_t weights = 0;
-  std::int64_t working = 0;     ///< beside the weights, at the largest moment
-  std::int64_t per_thread = 0;  ///< kept by each thread from the stage's start on
-  std::int64_t total() const;   ///< of weights and working, with what an allocator cannot use
+  std::int64_t working = 0;     ///< peak, without the weights
+  std::int64_t per_thread = 0;  ///< buffers that each thread keeps from the stage's start on
+  std::int64_t total() const;   ///< weights and working, with fragmentation
   bool used() const { return weights + working > 0; }
 };
 
@@ -23,27 +23,27 @@ struct TextWorkload {
   std::int64_t layers = 0;
   std::int64_t layer_bytes = 1;
   std::int64_t embedding_bytes = 0;
-  /// Of consecutive layers on one rank, for the longest text of the job.
+  /// Memory of consecutive layers on one rank, for the longest text of the job.
   std::function<StageMemory(const DeviceMap::Stage&)> memory;
 };
 
 /// Denoising of clips of one size.
 struct DenoiseWorkload {
   AttentionKind attention = AttentionKind::joint;
-  Shape latents;                    ///< [frame, row, column]
-  Shape patch{1, 2, 2};             ///< latents of a token along each axis; the last may be partial
+  Shape latents;         ///< [frame, row, column]
+  Shape patch{1, 2, 2};  ///< latents per token along each axis; the last patch may be partial
   std::int64_t dropped_frames = 0;  ///< latent frames at the front that only fill a patch
   std::int64_t latent_channels = 4;
   std::int64_t predicted_channels = 4;
   std::int64_t text_tokens = 0;
-  std::int64_t branches = 2;  ///< of guidance, of one clip
+  std::int64_t branches = 2;  ///< CFG branches per clip
   std::int64_t layers = 1;  ///< with space_time attention: pairs of spatial and temporal attention
   std::int64_t heads = 1, head_channels = 1;
   std::int64_t mlp_channels = 4;
-  std::int64_t mlps = 1;           ///< of a layer; with space_time attention each has a
-                                   ///< cross-attention to the text beside it
-  std::int64_t element_bytes = 4;  ///< of what attention exchanges
-  /// Of a rank of the denoising group.
+  std::int64_t mlps = 1;           ///< per layer; with space_time attention each comes with a
+                                   ///< cross-attention to the text
+  std::int64_t element_bytes = 4;  ///< per element that attention exchanges
+  /// Memory of a rank of the denoising group.
   std::function<StageMemory(const DenoiseLayout&, int rank)> memory;
 
   std::int64_t channels() const { return heads * head_channels; }
@@ -57,7 +57,7 @@ struct DecodeWorkload {
   std::int64_t group_latents = 1;  ///< latent frames that are decoded together
   std::int64_t group_frames = 1;   ///< frames of the video that a group decodes to
   bool single_images = false;  ///< a second autoencoder decodes the frames of a group one by one
-  /// Of a rank of the decoding group.
+  /// Memory of a rank of the decoding group.
   std::function<StageMemory(const DecodeLayout&, int rank)> memory;
 };
 
@@ -70,8 +70,8 @@ struct ClipWorkload {
 struct Workload {
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
-  /// Embeddings of all clips of the job, and of the clip that has most: they wait on the host for
-  /// the other stages.
+  /// Bytes of the text embeddings of all clips, and of the clip with the most: they are kept until
+  /// the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;
 };
 

@@ -38,8 +38,8 @@ struct Array {
   std::optional<Shape> chunk;
 };
 
-/// The box that this rank writes: its own, or for a replicated array everything on the first rank
-/// that holds it.
+/// The box that this rank writes: its own box of a partition; the whole array on the first rank
+/// that holds a replicated one.
 Box box_to_write(const Sharded& x) {
   const Layout& layout = x.layout;
   if (layout.is_partition()) return x.box();
@@ -90,7 +90,8 @@ void write_attributes(hid_t file, const ClipRecord& record) {
   hdf5::write_attribute(file, "wall_seconds", record.wall_seconds);
 }
 
-/// A dimension as netCDF and xarray know it: a one-dimensional array of the index, made a scale.
+/// A dimension as netCDF and xarray expect it: a one-dimensional array of indices, made an HDF5
+/// dimension scale.
 hdf5::Dataset create_scale(hid_t file, const Axis& axis, std::int64_t extent) {
   hdf5::Dataset scale = hdf5::create_dataset(file, axis.name, H5T_NATIVE_INT32, {extent});
   std::vector<std::int32_t> index(static_cast<std::size_t>(extent));
@@ -102,7 +103,7 @@ hdf5::Dataset create_scale(hid_t file, const Axis& axis, std::int64_t extent) {
   return scale;
 }
 
-/// Everything of the file but the values of the arrays.
+/// Writes everything in the file except the values of the arrays.
 void make_structure(hid_t file, const ClipRecord& record, const std::vector<Array>& arrays) {
   write_attributes(file, record);
   std::map<std::string, std::pair<hdf5::Dataset, std::int64_t>> scales;
@@ -131,8 +132,8 @@ void make_structure(hid_t file, const ClipRecord& record, const std::vector<Arra
   }
 }
 
-/// An upper bound of the bytes that the values take: deflate adds less than 1 % to noise, and each
-/// chunk has a checksum, an entry in the index, and a placeholder that HDF5 writes first.
+/// An upper bound of the bytes that the values take: deflate adds less than 1 % to incompressible
+/// data, and each chunk has a checksum, an index entry, and a placeholder that HDF5 writes first.
 std::int64_t bytes_at_most(const std::vector<Array>& arrays) {
   std::int64_t bytes = std::int64_t{1} << 20;
   for (const Array& array : arrays) {
@@ -154,7 +155,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                 const ClipRecord& record, const Sharded* video, const Sharded* latents,
                 const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace) {
   std::vector<Array> arrays;
-  Sharded frames;  // lives as long as its array
+  Sharded frames;  // must outlive its entry in `arrays`
   if (video != nullptr) {
     const Shape& shape = video->layout.global();
     frames = relayout(*video, Layout::cut(shape, 0, group.size()));

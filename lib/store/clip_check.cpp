@@ -1,4 +1,4 @@
-// Whether a file, perhaps damaged or not ours, is a complete clip.
+// Checks whether a file, possibly damaged or from another program, is a complete clip.
 #include <cstring>
 
 #include "store/clip.hpp"
@@ -7,8 +7,8 @@
 namespace reelmesh {
 namespace {
 
-/// Whether `name` is a plain array of `shape` and `type` stored in this very file. A missing part
-/// of a virtual dataset, or of one stored in other files, would silently read as fill values.
+/// Whether `name` is a plain array of `shape` and `type` stored in this file itself. Missing parts
+/// of a virtual dataset, or of one with external storage, would silently read as fill values.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   H5L_info_t link;
   if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return false;
@@ -39,7 +39,8 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
          status != H5D_SPACE_STATUS_NOT_ALLOCATED;
 }
 
-// Prompts alone do not tell: ids may be given, and prompts cleaned or not.
+// Equal prompts can have different token ids: ids may be given by the user, and prompts may be
+// cleaned or not.
 bool holds_ids(hid_t file, const std::vector<std::int32_t>& ids) {
   const auto count = static_cast<std::int64_t>(ids.size());
   if (ids.empty()) return true;
@@ -83,7 +84,7 @@ bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected
   try {
     file = hdf5::open_for_reading(path);
   } catch (const Error&) {
-    return false;  // damaged, or no HDF5 file at all
+    return false;  // damaged, or not an HDF5 file
   }
   const auto needed = [&](const char* name, hid_t type, const Shape& shape) {
     return shape.empty() || holds(file.get(), name, type, shape);

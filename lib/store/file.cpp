@@ -16,8 +16,8 @@ namespace {
 
 using Descriptor = Handle<int, &::close, -1>;
 
-/// Error(status) with the reason that the system gave last, unless `done`. The reason is read here:
-/// as an argument of require it could be taken before the call that sets it.
+/// Throws Error(status) with the text of errno unless `done`. errno is read in here: as an argument
+/// of require() it could be evaluated before the call that sets it.
 void require_system(bool done, Status status, const std::filesystem::path& path,
                     std::string_view doing) {
   if (!done) fail(status, "{}: cannot {}: {}", path.string(), doing, std::strerror(errno));
@@ -33,7 +33,7 @@ Descriptor open_file(const std::filesystem::path& path, int flags) {
 
 void sync(const std::filesystem::path& path, int flags) {
   const Descriptor file = open_file(path, flags);
-  // Some file systems cannot sync a folder and say EINVAL: that is no loss of data.
+  // Some file systems cannot sync a folder and return EINVAL; no data is lost then.
   require_system(::fsync(file.get()) == 0 || errno == EINVAL, Status::io, path,
                  "bring it to the disk");
 }

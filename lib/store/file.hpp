@@ -1,6 +1,6 @@
 #pragma once
-// How a result appears under its name only when it is complete: it is written under a hidden
-// temporary name in the same folder, brought to the disk, and renamed.
+// Atomic creation of result files: a file is written under a hidden temporary name in the same
+// folder, flushed to disk (fsync), and renamed when it is complete.
 #include <cstdint>
 #include <filesystem>
 
@@ -9,22 +9,22 @@ namespace reelmesh {
 /// folder/name → folder/.name.partial
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
-/// Makes an empty file, replacing what was there, to learn from the system why one cannot be made:
-/// Error(cannot_create).
+/// Creates an empty file, replacing an existing one. Called before other libraries create the file,
+/// since the Error(cannot_create) has the system's reason.
 void create_empty(const std::filesystem::path& path);
 
-/// Reserves disk space for a file to grow by `bytes`: Error(io) where the disk is too full.
+/// Reserves disk space for a file to grow by `bytes`: Error(io) if the disk is too full.
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes);
 
-/// Brings the file's bytes to the disk. Error(io).
+/// Flushes the file to disk (fsync). Error(io).
 void sync_file(const std::filesystem::path& path);
 
-/// partial_path(path) becomes `path`, replacing what was there; the folder is brought to the disk.
-/// Error(io).
+/// Renames partial_path(path) to `path`, replacing an existing file, and flushes the folder to
+/// disk. Error(io).
 void publish(const std::filesystem::path& path);
 
-/// Removes a file that a failed attempt left, and its disk space even where a rank still holds it
-/// open.
+/// Removes the file that a failed attempt left. Truncates it first, which frees the disk space even
+/// if a rank still has the file open.
 void discard(const std::filesystem::path& partial);
 
 }  // namespace reelmesh

@@ -61,10 +61,10 @@ Selection select(hid_t dataset, const Box& box, const std::string& doing) {
   return {std::move(file), std::move(memory)};
 }
 
-// Without this, HDF5 would start with its first call.
+// Before main; otherwise HDF5 would initialise itself with its first call (see initialize()).
 [[maybe_unused]] const bool initialized_before_main = (initialize(), true);
 
-/// An attribute that holds one value, or no owner.
+/// An attribute that holds a single value; an empty handle if there is none.
 Attribute open_scalar(hid_t object, const char* name) {
   if (H5Aexists(object, name) <= 0) return {};
   Attribute attribute(H5Aopen(object, name, H5P_DEFAULT));
@@ -120,7 +120,7 @@ File open_for_reading(const std::filesystem::path& path) {
 }
 
 void File::close() {
-  // A failed close frees the file but not its identifier: it must not be tried again.
+  // A failed close frees the file but not its identifier: it must not be closed again.
   const hid_t id = std::exchange(id_, no_id);
   check_in(id, H5Fflush(id, H5F_SCOPE_GLOBAL), "flush the file");
   if (H5Fclose(id) < 0) fail(Status::io, "HDF5 cannot close a file: {}", innermost_error());
@@ -209,7 +209,7 @@ Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& 
   const Dataspace space = simple_space(parent, shape);
   const Properties creation(check_in(parent, H5Pcreate(H5P_DATASET_CREATE), doing));
   check_in(parent, H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), doing);
-  // Equal content gives equal bytes whenever it was written.
+  // No time stamps: equal content gives equal bytes.
   check_in(parent, H5Pset_obj_track_times(creation.get(), false), doing);
   if (chunk) {
     const std::vector<hsize_t> dims = extents(*chunk);
@@ -239,7 +239,7 @@ void write_box(hid_t dataset, hid_t type, const Box& box, const void* values) {
   const Selection selection = select(dataset, box, doing);
   const Properties transfer(check_in(dataset, H5Pcreate(H5P_DATASET_XFER), doing));
   check_in(dataset, H5Pset_dxpl_mpio(transfer.get(), H5FD_MPIO_COLLECTIVE), doing);
-  const double nothing = 0;  // HDF5 wants an address even for an empty selection
+  const double nothing = 0;  // HDF5 needs a non-null address even for an empty selection
   check_in(dataset,
            H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), transfer.get(),
                     box.empty() ? &nothing : values),

@@ -1,7 +1,7 @@
 #pragma once
-// HDF5 is known to this room alone. Every identifier has one owner, every failure becomes an Error
-// that names the file and the innermost reason that HDF5 gives. HDF5 itself prints nothing, loads
-// no plugins and takes no file locks (a lock would shut out a second reader).
+// Only lib/store uses HDF5. Every identifier has one owner, and every failure becomes an Error that
+// names the file and the innermost reason in HDF5's error stack. HDF5 itself prints nothing, loads
+// no plugins and takes no file locks (a lock would block a second reader).
 #include <hdf5.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using Datatype = Handle<hid_t, &H5Tclose, no_id>;
 using Attribute = Handle<hid_t, &H5Aclose, no_id>;
 using Properties = Handle<hid_t, &H5Pclose, no_id>;
 
-/// The owner of an open file, which can also be closed with a report, or abandoned.
+/// Owner of an open file. close() reports errors; the destructor does not.
 class File {
  public:
   File() = default;
@@ -45,24 +45,24 @@ class File {
 
   hid_t get() const { return id_; }
   explicit operator bool() const { return id_ != no_id; }
-  /// Writes out what HDF5 still holds and closes. Collective for a file opened together. Error(io).
+  /// Flushes and closes the file. Collective for a file from open_together(). Error(io).
   void close();
-  /// Lets go of a file on which writing failed. Closing it would be collective, among ranks that
-  /// may stand at different places, and would write again.
+  /// Leaks a file on which writing failed. Closing it would be collective, but the ranks may be at
+  /// different calls, and it would write again.
   void abandon() { id_ = no_id; }
 
  private:
   hid_t id_ = no_id;
 };
 
-/// Prepares the library for this process. Runs by itself before main, thus before MPI_Init: HDF5 is
-/// then never torn down at the end, which it could not survive after a failed close.
+/// Initialises HDF5 for this process. Called automatically before main, and so before MPI_Init.
+/// HDF5's clean-up at exit is disabled, because it would crash after a failed close.
 void initialize();
 
-/// The innermost entry of HDF5's error stack, where the cause stands.
+/// The innermost entry of HDF5's error stack, which has the cause.
 std::string innermost_error();
 
-/// `result`, or Error(status) "FILE: cannot DOING: REASON" where it is negative.
+/// Returns `result`; throws Error(status) "FILE: cannot DOING: REASON" if it is negative.
 template <class T>
 T check(T result, const std::filesystem::path& file, std::string_view doing,
         Status status = Status::io) {
@@ -72,7 +72,7 @@ T check(T result, const std::filesystem::path& file, std::string_view doing,
   return result;
 }
 
-/// The same for an object inside an open file, which knows the file's name.
+/// The same for an object inside an open file; the file's name is taken from the object. Error(io).
 template <class T>
 T check_in(hid_t object, T result, std::string_view doing) {
   if (result >= 0) return result;
@@ -82,31 +82,31 @@ T check_in(hid_t object, T result, std::string_view doing) {
   fail(Status::io, "{}: cannot {}: {}", name, doing, reason);
 }
 
-/// A new file made by this rank alone; an old one of that name is lost. Error(cannot_create).
+/// Creates a file on this rank only, replacing an existing one. Error(cannot_create).
 File create(const std::filesystem::path& path);
-/// An existing file opened for writing by all ranks of `group` together. Collective.
+/// Opens an existing file for writing by all ranks of `group` (MPI-IO). Collective. Error(io).
 File open_together(const comm::Group& group, const std::filesystem::path& path);
-/// An existing file opened for reading by this rank alone. Error(io).
+/// Opens an existing file for reading by this rank only. Error(io).
 File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
 Datatype string_type(std::size_t bytes);
 
-// Attributes. Texts may be of any length: files are made in the 1.8 format, which stores those
-// above 64 KiB outside the object's header.
+// Writes an attribute. Texts may have any length: files use the HDF5 1.8 format, which stores
+// attributes above 64 KiB outside the object header. Error(io).
 void write_attribute(hid_t object, const char* name, std::string_view value);
 void write_attribute(hid_t object, const char* name, const std::vector<std::string>& values);
 void write_attribute(hid_t object, const char* name, std::int64_t value);
 void write_attribute(hid_t object, const char* name, std::uint64_t value);
 void write_attribute(hid_t object, const char* name, double value);
 
-/// A scalar attribute, or nothing where it is missing, of another kind, or larger than `limit`.
+/// Reads a scalar attribute; nullopt if missing, of another type, or longer than `limit` bytes.
 std::optional<std::string> read_text(hid_t object, const char* name, std::size_t limit);
 std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name);
 std::optional<double> read_number(hid_t object, const char* name);
 
-/// A dataset of `shape` whose values are all to be written (no fill values). With `chunk` it is
-/// cut into chunks, each shuffled, deflated (level 1) and given a checksum; without it is
-/// contiguous.
+/// Creates a dataset without fill values: the caller must write all values. With `chunk` (the shape
+/// of a chunk) each chunk is shuffled, deflated (level 1) and has a checksum (fletcher32); without,
+/// the dataset is contiguous. Error(io).
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
                        const std::optional<Shape>& chunk = std::nullopt);
 
@@ -115,11 +115,11 @@ Dataset open_dataset(hid_t parent, const char* name);
 /// Writes a whole dataset from one rank.
 void write_all(hid_t dataset, hid_t type, const void* values);
 
-/// Writes `values`, dense in the shape of `box`, to that box of a dataset of a file opened
-/// together. Collective: a rank with nothing to write takes part with an empty box.
+/// Writes `values`, dense in the shape of `box`, to that box of a dataset in a file from
+/// open_together(). Collective: a rank with nothing to write passes an empty box. Error(io).
 void write_box(hid_t dataset, hid_t type, const Box& box, const void* values);
 
-/// The bytes of a box that is not empty, read by one rank.
+/// Reads the bytes of a non-empty box on this rank only. Error(io).
 std::string read_box(hid_t dataset, hid_t type, const Box& box);
 
 }  // namespace reelmesh::hdf5

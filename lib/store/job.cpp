@@ -11,7 +11,7 @@
 namespace reelmesh {
 namespace {
 
-/// A link that readers resolve against the folder of the file that holds it.
+/// Makes an external link; readers resolve its path relative to the folder of this file.
 void link(hid_t group, const std::string& name, const std::string& target) {
   hdf5::check_in(
       group, H5Lcreate_external(target.c_str(), "/", group, name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
@@ -42,13 +42,13 @@ void fill(hid_t file, const JobRecord& record) {
   if (record.trace) link(file, "trace", "trace.h5");
 }
 
-/// Whether a file in clips/ is named as write_clip names them: six digits or more, and ".h5".
+/// Whether a name in clips/ is one that write_clip uses: at least six digits, then ".h5".
 bool is_clip_name(const std::string& name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
   return digits != std::string::npos && digits >= 6 && name.substr(digits) == ".h5";
 }
 
-/// The file of which this is the temporary name, or an empty text.
+/// The inverse of partial_path() for file names; empty if `name` is not a temporary name.
 std::string published_name(const std::string& name) {
   const std::string_view end = ".partial";
   if (name.size() <= end.size() + 1 || name.front() != '.' || !name.ends_with(end)) return "";
@@ -57,7 +57,8 @@ std::string published_name(const std::string& name) {
 
 bool is_index(const std::string& name) { return name == "job.h5" || name == "trace.h5"; }
 
-/// Whether the folder holds anything but an empty clips/, which a job that failed early leaves.
+/// Whether the folder contains anything except an empty clips/, which a job that failed early
+/// leaves behind. True if it is not a folder.
 bool has_content(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) return true;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -121,7 +122,7 @@ void prepare_output(const std::filesystem::path& folder, Existing existing) {
     fail(Status::cannot_create, "output folder {}: {}: {}", folder.string(),
          error.path1().empty() ? folder.string() : error.path1().string(), error.code().message());
   }
-  // Whether files can be made here is better known now than after hours of work.
+  // Fail now rather than after hours of work if files cannot be created here.
   for (const std::filesystem::path& path : {folder / "job.h5", clip_path(folder, 0)}) {
     create_empty(partial_path(path));
     discard(partial_path(path));

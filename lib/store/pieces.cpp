@@ -64,7 +64,7 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
     });
   } catch (...) {
     if (leader) discard(partial);
-    group.barrier();  // all ranks are here, and none goes on before the file is gone
+    group.barrier();  // all ranks come here; none goes on before the file is removed
     throw;
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Arrays of one file, each rank its boxes: how the results of a group reach a file.
+// Writes the arrays of one file in parallel: each rank writes its boxes.
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -9,23 +9,22 @@
 
 namespace reelmesh {
 
-/// What one rank writes of a dataset.
+/// The part of a dataset that one rank writes.
 struct Piece {
   std::string name;    ///< of the dataset
-  hid_t type;          ///< of one element in memory and in the file
-  Box box;             ///< empty where this rank has nothing
+  hid_t type;          ///< of an element in memory and in the file
+  Box box;             ///< empty if this rank has nothing to write
   const void* values;  ///< dense in the shape of the box
 };
 
-/// Writes `path` from all ranks of `group` and publishes it. `make_structure`, run by the first
-/// rank alone, puts everything but the values into the new file, so that the ranks together do no
-/// more than write values. `reserve` is what these take at most on the disk; the space is reserved
-/// first because HDF5 1.10 cannot close a file in good order on a disk that is full. Every rank
-/// names the same datasets in the same order. After writing, each rank reads its boxes again and
-/// compares, since an MPI-IO layer may lose data without a word; only then does the file get its
-/// name.
+/// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which writes
+/// everything except the values, so that only values are written in parallel. `reserve`: an upper
+/// bound of the bytes that the values take on disk. The space is reserved first, because HDF5 1.10
+/// cannot close a file properly on a full disk. Every rank passes the same datasets in the same
+/// order. After writing, each rank reads its boxes back and compares them, since an MPI-IO layer
+/// may lose data silently. Only then the file is renamed from its temporary name to `path`.
 ///
-/// Collective. On failure nothing is left behind and all ranks throw the same error:
+/// Collective. On failure no file is left behind and all ranks throw the same error:
 /// Error(cannot_create) or Error(io).
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
                   const std::function<void(hid_t file)>& make_structure, std::int64_t reserve,

@@ -10,8 +10,8 @@
 namespace reelmesh {
 namespace {
 
-// Rows as they are in memory and in the file. Texts are UTF-8, padded with zeros; longer ones are
-// cut.
+// Table rows, with the same layout in memory and in the file. Texts are UTF-8, padded with zeros;
+// longer ones are truncated.
 struct SpanRow {
   std::int32_t rank;
   char lane[16];
@@ -29,13 +29,13 @@ struct RankRow {
   std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns;
 };
 
-// No gaps between the members: whole rows are compared after writing.
+// No padding between members, since rows are compared as bytes after writing.
 static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192);
 
 template <std::size_t n>
 void put(char (&field)[n], std::string_view text) {
   std::size_t length = std::min(text.size(), n);
-  // Not in the middle of a character: continuation bytes are 10xxxxxx.
+  // Do not cut within a character: continuation bytes are 10xxxxxx.
   while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
   std::memset(field, 0, n);
   std::memcpy(field, text.data(), length);
@@ -44,8 +44,8 @@ void put(char (&field)[n], std::string_view text) {
 struct Field {
   const char* name;
   std::size_t offset;
-  hid_t number;             ///< type of a number
-  std::size_t letters = 0;  ///< or the length of a text
+  hid_t number;             ///< HDF5 type of a number
+  std::size_t letters = 0;  ///< for a text its length in bytes; 0: a number
 };
 
 hdf5::Datatype compound(std::size_t size, const std::vector<Field>& fields) {
@@ -88,7 +88,7 @@ hdf5::Datatype rank_type() {
        {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
 }
 
-/// This rank's rows on the clock of rank 0, sorted by start.
+/// This rank's rows with times on the clock of rank 0, sorted by start.
 std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, std::int64_t offset) {
   std::vector<SpanRow> rows(spans.size());
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -105,7 +105,8 @@ std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, st
     row.bytes = span.bytes;
     row.flops = span.flops;
   }
-  // Spans are recorded when they end; one that contains others comes before them.
+  // Spans were recorded when they ended. Of spans with equal starts, the longer (outer) comes
+  // first.
   std::stable_sort(rows.begin(), rows.end(), [](const SpanRow& a, const SpanRow& b) {
     return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.duration_ns > b.duration_ns;
   });
@@ -183,7 +184,7 @@ void write_trace(const comm::Group& world, const std::filesystem::path& folder,
   };
   const auto count = static_cast<std::int64_t>(rows.size());
   std::vector<Piece> pieces{{"ranks", rank_row_type.get(), Box{{world.rank()}, {1}}, &rank_row}};
-  // HDF5 has no place in the file for an array without elements, and would not write to it.
+  // HDF5 allocates no storage for a dataset without elements and does not write to it.
   if (total > 0) {
     pieces.push_back({"spans", span_row.get(), Box{{before}, {count}}, rows.data()});
   }

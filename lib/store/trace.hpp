@@ -1,5 +1,5 @@
 #pragma once
-// trace.h5: what all ranks did when, on one clock.
+// trace.h5: the time spans of all ranks on one clock.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -13,20 +13,20 @@ namespace reelmesh {
 /// A row of /ranks.
 struct RankRecord {
   std::string host;
-  std::string role;    ///< "text", "denoise", "decode", "all"
+  std::string role;    ///< as Roles::of: "text", "text+denoise+decode", "idle"
   std::string device;  ///< "cpu", or a GPU's name
   int threads = 1;
   std::int64_t peak_memory_bytes = 0;         ///< on the host
   std::int64_t peak_device_memory_bytes = 0;  ///< of tensors on a GPU
 };
 
-/// What to add to trace::now_ns() of this rank to have the clock of rank 0, from the fastest of
-/// some round trips; good to half of that one. 0 on rank 0. Collective.
+/// Clock (trace::now_ns()) of rank 0 minus this rank's, in ns, from the fastest of 20 round trips;
+/// the error is at most half of that round trip. 0 on rank 0. Collective.
 std::int64_t clock_offset_ns(const comm::Group& group);
 
-/// Writes folder/trace.h5 with the spans of all ranks: /spans, sorted by rank and then start, and
-/// /ranks. Time 0 is the start of the earliest span. Collective over `world`; otherwise as
-/// write_clip: complete or not there at all, and an earlier file is replaced.
+/// Writes folder/trace.h5: /spans of all ranks, sorted by rank and then start, and /ranks. Time 0
+/// is the start of the earliest span. Replaces an existing file; written as by write_pieces, so
+/// that it is either complete or absent. Collective over `world`. Error(cannot_create), Error(io).
 void write_trace(const comm::Group& world, const std::filesystem::path& folder,
                  const RankRecord& mine, const std::vector<trace::Span>& spans);
 

@@ -13,9 +13,9 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t max_characters = 4000;  // the time for some patterns grows with the square
+constexpr std::size_t max_characters = 4000;  // some patterns take quadratic time
 
-/// Classes of characters as Python's patterns have them: \w and \s of all scripts.
+/// Character classes as in Python's re module: \w and \s include all scripts.
 class PythonTraits {
  public:
   using char_type = wchar_t;
@@ -38,7 +38,7 @@ class PythonTraits {
   std::wstring lookup_collatename(I, I) const {
     return {};
   }
-  /// "d", "s" or "w", in any case.
+  /// "d", "s" or "w", in upper or lower case.
   template <class I>
   unsigned lookup_classname(I first, I last, bool = false) const {
     if (last - first != 1) return 0;
@@ -74,8 +74,8 @@ class PythonTraits {
   static constexpr unsigned digit = 1, space = 2, word = 4;
 };
 
-// The library's other way to match recurses once a character: long captions would need a stack of
-// megabytes. This one is its own extension of the standard.
+// libstdc++'s breadth-first matcher, an extension of the standard: the default one recurses for
+// every character, so that long captions would need megabytes of stack.
 constexpr auto syntax = std::regex_constants::ECMAScript | std::regex_constants::__polynomial;
 
 struct Rule {
@@ -84,18 +84,18 @@ struct Rule {
   std::wstring replacement;
 };
 
-// Text is in lower case when these are applied.
+// Applied to text in lower case.
 const std::vector<Rule>& first_rules() {
   static const std::vector<Rule> rules{
       {L"<person>", L"person"},
-      // Addresses of the web: the beginning of a full one, or a name with a known ending and its
-      // path, unless a mail address follows. Then those that begin with "www:".
+      // URLs: the beginning of a full one, or a name with a known ending and its path, unless "@"
+      // follows. Then those that begin with "www:".
       {LR"(\b(?:https?:(?:/{1,3}|[a-z0-9%])|[a-z0-9.\-]+\.(?:com|co|ru|net|org|edu|gov|it)[\w/\-]*\b/?(?!@)))",
        L""},
       {LR"(\b(?:www:(?:/{1,3}|[a-z0-9%])|[a-z0-9.\-]+\.(?:com|co|ru|net|org|edu|gov|it)[\w/\-]*\b/?(?!@)))",
        L""},
       {LR"(@\w+)", L""},
-      // Chinese characters and what stands beside them in Unicode.
+      // CJK characters and neighbouring blocks of Unicode.
       {L"[\u31c0-\u9fff]+", L""},
       // Dashes and quotes of all kinds.
       {L"[-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0"
@@ -105,7 +105,7 @@ const std::vector<Rule>& first_rules() {
       {L"[\u2018\u2019]", L"'"},
       {L"&quot;?", L""},
       {L"&amp", L""},
-      // Numbers of computers, of articles (at the end), of issues and products.
+      // IP addresses, article ids (at the end), numbers of issues and products.
       {LR"(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})", L" "},
       {LR"(\d:\d\d\s+$)", L""},
       {LR"(\\n)", L" "},
@@ -128,14 +128,14 @@ const Rule& separator() {
   return rule;
 }
 
-// After separators were dealt with.
+// Applied after the separators have been replaced.
 const std::vector<Rule>& last_rules() {
   static const std::vector<Rule> rules{
       // Codes of letters and digits.
       {LR"(\b[a-z]{1,3}\d{3,15}\b)", L""},
       {LR"(\b[a-z]+\d+[a-z]+\b)", L""},
       {LR"(\b\d+[a-z]+\d+\b)", L""},
-      // What shops and galleries write.
+      // Phrases of shops and galleries.
       {LR"((?:worldwide\s+)?(?:free\s+)?shipping)", L""},
       {LR"((?:free\s)?download(?:\sfree)?)", L""},
       {LR"(\bclick\b\s(?:for|on)\s\w+)", L""},
@@ -167,7 +167,8 @@ std::wstring stripped(const std::wstring& text) {
   return {first, last.base()};
 }
 
-/// urllib.parse.unquote_plus: + is a space, %41 the byte 41; stretches of ASCII are decoded again.
+/// urllib.parse.unquote_plus: "+" becomes a space, "%41" the byte 0x41; each run of ASCII is then
+/// decoded as UTF-8.
 std::wstring without_escapes(const std::wstring& text) {
   const auto hex = [&](std::size_t at) -> std::optional<unsigned> {
     const wchar_t c = at < text.size() ? text[at] : L' ';
@@ -195,7 +196,7 @@ std::wstring without_escapes(const std::wstring& text) {
 std::wstring cleaned_once(const std::wstring& caption) {
   std::wstring text = lower_case(stripped(without_escapes(caption)));
   for (const Rule& rule : first_rules()) apply(rule, text);
-  // a-long-name or file_name is one word, but a-caption-made-of-such-words is not
+  // a-long-name or file_name is kept as a word, but a-caption-made-of-such-words is split.
   const auto separators =
       std::count_if(text.begin(), text.end(), [](wchar_t c) { return c == L'-' || c == L'_'; });
   if (separators > 3) apply(separator(), text);

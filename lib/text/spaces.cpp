@@ -7,7 +7,7 @@ namespace {
 
 bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
 
-/// Bytes of the first character.
+/// Number of bytes of the first character.
 std::size_t first_bytes(std::string_view text) {
   std::size_t end = 1;
   if (static_cast<unsigned char>(text[0]) < 0x80) return end;

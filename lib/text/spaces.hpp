@@ -3,8 +3,8 @@
 
 namespace reelmesh {
 
-/// UTF-8 text without the characters at its start or its end that Python's str.isspace() is true
-/// for, as str.lstrip() and str.rstrip() leave it.
+/// UTF-8 text without leading or trailing spaces, as Python's str.lstrip() and str.rstrip() return
+/// it: spaces are the characters for which str.isspace() is true.
 std::string_view without_leading_spaces(std::string_view text);
 std::string_view without_trailing_spaces(std::string_view text);
 

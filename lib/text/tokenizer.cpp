@@ -17,7 +17,7 @@ constexpr std::int32_t pad = 0;
 constexpr std::int32_t end_of_text = 1;
 constexpr std::int32_t unknown = 2;
 constexpr std::int64_t usual_sentinels = 100, max_sentinels = 1 << 16;
-constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // T5's has 0.8 MB
+constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // bytes; T5's has 0.8 MB
 
 std::string read_model(const std::filesystem::path& path) {
   std::error_code error;
@@ -74,7 +74,8 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
 
 std::int64_t Tokenizer::vocabulary_size() const { return model_->GetPieceSize() + sentinels_; }
 
-/// No name begins within another one, so the first match is the only one.
+/// The special token whose name starts at text[at], or null. At most one matches, since no name is
+/// a prefix of another.
 const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size_t at) const {
   const auto found = std::find_if(specials_.begin(), specials_.end(), [&](const Special& special) {
     return text.compare(at, special.name.size(), special.name) == 0;
@@ -82,8 +83,8 @@ const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size
   return found == specials_.end() ? nullptr : &*found;
 }
 
-/// Pieces are looked up by their text, as the reference does it: an unknown part of a text whose
-/// normalised form reads like a control piece (＜pad＞) gets that one's id.
+/// Pieces are looked up by their text, as in the reference. So unknown text whose normalised form
+/// equals a special token (＜pad＞) gets the id of that token.
 void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const {
   std::vector<std::string> pieces;
   const auto status = model_->Encode({text.data(), text.size()}, &pieces);
@@ -100,8 +101,8 @@ void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& 
 
 std::vector<std::int32_t> Tokenizer::ids_of(std::string_view text) const {
   std::vector<std::int32_t> ids;
-  std::size_t begin = 0;  // of the text since the last special token
-  bool eat = false;       // spaces behind that token
+  std::size_t begin = 0;  // start of the text after the last special token
+  bool eat = false;       // whether to strip spaces after that token
   const auto part = [&](std::size_t end, bool eat_at_end) {
     std::string_view between = text.substr(begin, end - begin);
     if (eat) between = without_leading_spaces(between);
@@ -124,11 +125,11 @@ std::vector<std::int32_t> Tokenizer::ids_of(std::string_view text) const {
   return ids;
 }
 
-/// As the reference writes ids: special tokens by name, sentinels between spaces.
+/// Ids as text, as the reference decodes them: special tokens by name, spaces around sentinels.
 std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
   std::string text;
-  std::string stretch;     // since the last sentinel
-  std::vector<int> plain;  // since the last special token
+  std::string stretch;     // text since the last sentinel
+  std::vector<int> plain;  // ids since the last special token
   bool after_special = false;
   const auto end_plain = [&] {
     std::string words;

@@ -1,5 +1,5 @@
 #pragma once
-// Prompts → token ids, as T5Tokenizer of transformers gives them.
+// Prompts → token ids, equal to those of T5Tokenizer in transformers.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -13,44 +13,45 @@ class SentencePieceProcessor;
 
 namespace reelmesh {
 
-/// A prompt as the text encoder takes it.
+/// A tokenized prompt, the input of the text encoder.
 struct Encoded {
   std::vector<std::int32_t> ids;  ///< [max_length]: the text, </s>, and <pad> up to the end
-  std::int64_t kept = 0;          ///< ids that are not padding, </s> included
-  std::string cut;                ///< the words behind the limit; empty when all fit
+  std::int64_t kept = 0;          ///< number of ids that are not padding, </s> included
+  std::string cut;                ///< the words that were cut off; empty if all fit
 };
 
-/// The tokenizer of T5: pieces of a sentencepiece model, with ids 0 <pad>, 1 </s>, 2 <unk>, and
-/// behind them the sentinels, of which <extra_id_0> has the highest id: as many as
-/// tokenizer_config.json says (extra_ids), 100 where it does not.
+/// The tokenizer of T5: pieces of a sentencepiece model, with ids 0 <pad>, 1 </s>, 2 <unk>. After
+/// them come the sentinels, in descending order: <extra_id_0> has the highest id. Their number is
+/// extra_ids in tokenizer_config.json, by default 100.
 class Tokenizer {
  public:
-  /// Reads spiece.model in `folder`, and tokenizer_config.json where there is one. Throws
-  /// Error(no_input) when the model is not there, and Error(data) when it is damaged or not of T5's
-  /// kind, or when extra_ids is not a number from 0 to 65536.
+  /// Reads spiece.model in `folder`, and tokenizer_config.json if it exists. Throws Error(no_input)
+  /// if spiece.model is missing, Error(data) if it is damaged or has other special tokens than T5,
+  /// or if extra_ids is not an integer from 0 to 65536.
   static Tokenizer open(const std::filesystem::path& folder);
 
-  /// Any bytes are taken; what is not UTF-8 becomes <unk>. `max_length` ≥ 1 counts </s>.
+  /// Accepts any bytes; those that are not UTF-8 become <unk>. `max_length` ≥ 1 includes </s>.
   ///
-  /// The rules are those of the slow T5Tokenizer with legacy = true, which CogVideoX's folders ask
-  /// for: names of special tokens in the text stand for the tokens, each part between them is
-  /// encoded as a text of its own, and a text that ends in </s> gets no second one.
+  /// The rules are those of the slow T5Tokenizer with legacy = true, which the tokenizer configs of
+  /// CogVideoX request: names of special tokens in the text become these tokens, each part between
+  /// them is encoded separately, and a text that ends in </s> gets no second one.
   Encoded encode(std::string_view text, std::int64_t max_length) const;
 
-  /// Ids that are given instead of a text, as encode() would give them: at most max_length, none of
-  /// them beyond the vocabulary, the last one </s>, behind which there may be padding. Padding is
-  /// added. Error(usage) that begins with `where`, saying what was found and what is expected.
+  /// Checks and pads ids that are given instead of a text: at most max_length, all within the
+  /// vocabulary, ending in </s> and optional padding. Error(usage), beginning with `where`, says
+  /// what was found and what is expected.
   Encoded accept(std::vector<std::int32_t> ids, std::int64_t max_length,
                  const std::string& where) const;
 
-  /// All ids are below this: pieces and sentinels. The embedding must have as many rows.
+  /// Number of pieces and sentinels; all ids are below it. The text encoder's embedding must have
+  /// at least as many rows.
   std::int64_t vocabulary_size() const;
 
  private:
   struct Special {
     std::string name;
     std::int32_t id;
-    bool eats_spaces;  ///< around it, as sentinels do
+    bool eats_spaces;  ///< whether spaces around it are stripped (sentinels)
   };
 
   Tokenizer() = default;

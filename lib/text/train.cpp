@@ -18,7 +18,7 @@ namespace {
 
 constexpr int sentinels = 100;
 
-/// Hands lines to sentencepiece one by one. By this way the model names no file of this machine.
+/// Passes lines to sentencepiece from memory, so that the model contains no file names.
 class Lines : public sentencepiece::SentenceIterator {
  public:
   explicit Lines(std::vector<std::string> lines) : lines_(std::move(lines)) {}
@@ -53,7 +53,7 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
 
 std::string sentinel(int i) { return fmt::format("<extra_id_{}>", i); }
 
-/// An entry of added_tokens_decoder. Sentinels take the spaces around them.
+/// An entry of added_tokens_decoder. For sentinels, spaces around them are stripped.
 std::string added_token(std::int64_t id, std::string_view name, bool eats_spaces) {
   return fmt::format(
       "    \"{}\": {{\n"

@@ -3,13 +3,13 @@
 
 namespace reelmesh {
 
-/// Trains a tokenizer of T5's kind (see Tokenizer) on a text of one sentence a line, and writes it
-/// to `folder`, which exists, with the files of a Hugging Face tokenizer folder: spiece.model,
+/// Trains a T5 tokenizer (see Tokenizer) on a text with one sentence per line, and writes it to
+/// `folder`, which must exist, as a Hugging Face tokenizer folder: spiece.model,
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 ///
-/// The model has at most `vocab_size` pieces, fewer if the text gives no more. The same text gives
-/// the same bytes. Throws Error(no_input) when the text cannot be read, Error(data) when no model
-/// can be made of it, and Error(cannot_create) when a file cannot be written.
+/// The model has at most `vocab_size` pieces, fewer if the text does not yield as many. The same
+/// text gives the same bytes. Throws Error(no_input) if the text cannot be read, Error(data) if no
+/// model can be trained on it, and Error(cannot_create) if a file cannot be written.
 void train_tokenizer(const std::filesystem::path& text_file, const std::filesystem::path& folder,
                      int vocab_size);
 

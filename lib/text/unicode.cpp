@@ -13,8 +13,8 @@ namespace {
 
 constexpr wchar_t replacement = 0xfffd;
 
-/// A locale that the C library always has, with the classes and cases of all scripts. Kept until
-/// the program ends.
+/// The locale C.UTF-8, with character classes and cases of all scripts. Never freed. Throws
+/// Error(unavailable) if the C library does not have it.
 locale_t all_scripts() {
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   require(locale != locale_t{}, Status::unavailable,
@@ -22,8 +22,8 @@ locale_t all_scripts() {
   return locale;
 }
 
-/// A character of more than one byte: the bits of its first byte, how many bytes follow, and what
-/// the first of them may be (the others are 80 to BF).
+/// The first byte of a multi-byte character: its payload bits, the number of bytes that follow, and
+/// the range of the next byte (the others are 80 to BF). follow is 0 for an invalid first byte.
 struct Lead {
   std::uint32_t bits = 0;
   int follow = 0;
@@ -33,7 +33,7 @@ struct Lead {
 Lead lead_of(std::uint8_t byte) {
   if (byte >= 0xc2 && byte <= 0xdf) return {byte & 0x1fU, 1};
   if (byte >= 0xe0 && byte <= 0xef) {
-    // Neither longer forms of what fits fewer bytes nor halves of surrogate pairs.
+    // Excludes overlong encodings and surrogates.
     return {byte & 0x0fU, 2, static_cast<std::uint8_t>(byte == 0xe0 ? 0xa0 : 0x80),
             static_cast<std::uint8_t>(byte == 0xed ? 0x9f : 0xbf)};
   }
@@ -108,7 +108,7 @@ bool is_space(wchar_t c) {
 }
 
 bool is_alphanumeric(wchar_t c) {
-  // Raised, lowered and circled digits and fractions, which the C library does not count.
+  // Superscript, subscript and circled numbers and fractions, which the C library does not count.
   constexpr std::pair<wchar_t, wchar_t> numbers[] = {
       {0xb2, 0xb3},     {0xb9, 0xb9},     {0xbc, 0xbe},     {0x2070, 0x2070},
       {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2150, 0x215f}, {0x2189, 0x2189},

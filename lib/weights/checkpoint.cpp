@@ -18,7 +18,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-/// The folder has neither the file nor the index: says what it has instead.
+/// Fails because the folder has neither the file nor the index; names what it has instead.
 [[noreturn]] void fail_without_weights(const fs::path& folder, std::string_view stem) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
@@ -48,7 +48,7 @@ bool is_there(const fs::path& path) {
        folder.string(), stem, stem, hint);
 }
 
-/// A file name from an index must stay inside the folder.
+/// Checks that a file name from an index does not lead out of the folder.
 void check_base_name(const std::string& name, const fs::path& index) {
   const bool plain = !name.empty() && name != "." && name != ".." &&
                      name.find_first_of("/\\") == std::string::npos &&

@@ -19,26 +19,26 @@ struct Difference {
     std::string name;
     Shape found, expected;
   };
-  std::vector<std::string> missing;     ///< expected, under no known name
-  std::vector<std::string> unexpected;  ///< names in the checkpoint that the model has no use for
+  std::vector<std::string> missing;     ///< expected, but found under no current or older name
+  std::vector<std::string> unexpected;  ///< names in the checkpoint that the model does not use
   std::vector<WrongShape> wrong_shapes;
   bool empty() const { return missing.empty() && unexpected.empty() && wrong_shapes.empty(); }
 };
 
 /// The tensors of one part of a model: a folder with one safetensors file, or with several and an
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
-/// transformers; tensors under older names are found as well (see names.hpp), and linear layers
-/// that are stored as 1×1 convolutions: trailing extents of 1 do not count in a shape.
+/// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
+/// without trailing extents of 1, so that linear layers may be stored as 1×1 convolutions.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its
-  /// weight_map decides which file holds which tensor, else <stem>.safetensors holds all. Throws
-  /// Error(no_input) where a file is missing, Error(data) where one is damaged, the index names
-  /// a file that is not in the folder itself, or a tensor is not in the file that the index names.
+  /// weight_map tells which file holds which tensor; otherwise <stem>.safetensors holds all. Throws
+  /// Error(no_input) if a file is missing, Error(data) if one is damaged, the index names a file
+  /// outside the folder, or a tensor is not in the file that the index names.
   static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
 
-  /// The same tensors, loaded to this device (the host where none is named), for layers that
-  /// compute with these numerics.
+  /// The same checkpoint, whose tensors are loaded to this device (default: the host), for layers
+  /// that compute with these numerics.
   Checkpoint on(Device device, const Numerics& numerics = {}) &&;
   Device device() const { return device_; }
   const Numerics& numerics() const { return numerics_; }
@@ -48,20 +48,19 @@ class Checkpoint {
   const TensorInfos& tensors() const { return tensors_; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
-  /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data)
-  /// where it is missing or its shape is not `expected`.
+  /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data) if
+  /// it is missing, its shape is not `expected`, or its type is not F32, F16 or BF16.
   Tensor load(const std::string& name, const Shape& expected, DType dtype) const;
-  /// Entries [begin, begin + count) of the leading axis; the bytes of others are not read.
-  /// `expected` is the shape of the whole tensor.
+  /// Rows [begin, begin + count) of the leading axis; no other bytes are read. `expected` is the
+  /// shape of the whole tensor. Errors as load().
   Tensor load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                    std::int64_t count, DType dtype) const;
-  /// The same in host memory of the caller, the entries `stride` elements apart. Several threads
-  /// may read at once.
+  /// The same to the caller's host memory, with rows `stride` elements apart. Thread-safe.
   void read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                  std::int64_t count, DType dtype, void* into, std::int64_t stride) const;
 
-  /// Throws Error(data) for the first tensor that is missing, has another shape, or a type that
-  /// cannot be loaded. Reads no data.
+  /// Throws Error(data) for the first tensor that is missing, has another shape, or has a type that
+  /// cannot be loaded. Reads no tensor data.
   void check(const ExpectedShapes& expected) const;
   Difference compare(const ExpectedShapes& expected) const;
 

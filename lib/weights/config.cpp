@@ -10,12 +10,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t max_config_bytes = 16 << 20;  // released ones have a few thousand bytes
+constexpr std::int64_t max_config_bytes = 16 << 20;  // those of released models have a few kB
 
-/// An integer in [min, max]; nothing for other types and values.
+/// The value if it is an integer in [min, max], otherwise nullopt.
 std::optional<std::int64_t> integer_in(const json& value, std::int64_t min, std::int64_t max) {
   if (!value.is_number_integer()) return std::nullopt;
-  // Converting an unsigned number of 2^63 or more would wrap.
+  // An unsigned value of 2^63 or more would wrap when converted.
   if (value.is_number_unsigned() &&
       value.get<std::uint64_t>() > static_cast<std::uint64_t>(Config::max_value)) {
     return std::nullopt;

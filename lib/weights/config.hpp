@@ -1,6 +1,6 @@
 #pragma once
-// The JSON files beside the weights. Files are untrusted: every value is asked for with its type
-// and range. Keys that are not asked for are ignored.
+// The JSON configs beside the weights. Files are untrusted: each access checks type and range.
+// Unknown keys are ignored.
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -15,17 +15,18 @@
 
 namespace reelmesh {
 
-/// A JSON object from a file. A missing key and a null take the default; a value of another type or
-/// outside its range is Error(data) naming file, key, found and expected.
+/// A JSON object from a file. Missing keys and nulls give the default (get_…) or nullopt (find_…).
+/// A value of another type or outside its range is Error(data) naming file, key, what was found and
+/// what was expected.
 class Config {
  public:
-  /// Throws Error(no_input) where the file is missing, Error(data) where it is not a JSON object.
+  /// Throws Error(no_input) if the file is missing, Error(data) if it is not a JSON object.
   static Config read(const std::filesystem::path& file);
   /// The same from text; `file` is for messages.
   static Config parse(std::string_view text, const std::filesystem::path& file);
 
   const std::filesystem::path& file() const { return file_; }
-  bool has(const std::string& key) const;  ///< there and not null
+  bool has(const std::string& key) const;  ///< present and not null
 
   static constexpr std::int64_t min_value = std::numeric_limits<std::int64_t>::min();
   static constexpr std::int64_t max_value = std::numeric_limits<std::int64_t>::max();
@@ -41,7 +42,7 @@ class Config {
   bool get_bool(const std::string& key, bool fallback) const;
   std::string get_string(const std::string& key, const std::string& fallback) const;
   std::optional<std::string> find_string(const std::string& key) const;
-  /// An array of integers from min to max, or of strings.
+  /// An array of integers in [min, max], of strings, or of booleans.
   std::vector<std::int64_t> get_ints(const std::string& key,
                                      const std::vector<std::int64_t>& fallback,
                                      std::int64_t min = min_value,
@@ -49,7 +50,7 @@ class Config {
   std::vector<std::string> get_strings(const std::string& key,
                                        const std::vector<std::string>& fallback) const;
   std::vector<bool> get_bools(const std::string& key, const std::vector<bool>& fallback) const;
-  /// The object under `key`, empty where it is missing; messages name the key as well as the file.
+  /// The object under `key`, empty if missing; its messages name both file and key.
   Config get_object(const std::string& key) const;
 
  private:
@@ -63,7 +64,7 @@ class Config {
   std::shared_ptr<const nlohmann::json> root_;
 };
 
-/// A setting of which only one value is supported: Error(data) for another one.
+/// For a setting with a single supported value: Error(data) for any other.
 template <class T>
 void only_supported(const Config& config, const std::string& key, const T& found,
                     const T& supported) {
@@ -72,7 +73,7 @@ void only_supported(const Config& config, const std::string& key, const T& found
           found, supported);
 }
 
-/// model_index.json: the pipeline's class, and library and class of each part.
+/// model_index.json: the class of the pipeline, and library and class of each part.
 struct ModelIndex {
   struct Part {
     std::string library, class_name;
@@ -81,8 +82,8 @@ struct ModelIndex {
   std::map<std::string, Part> parts;  ///< "transformer" → {"diffusers", "CogVideoX…"}
 };
 
-/// Parts that the pipeline leaves out ([null, null]) and options that are not parts are skipped.
-/// Throws as Config::read, and Error(data) without a _class_name.
+/// Skips parts that the pipeline does not have ([null, null]) and options that are not parts.
+/// Throws as Config::read, and Error(data) if _class_name is missing.
 ModelIndex read_model_index(const std::filesystem::path& file);
 
 }  // namespace reelmesh

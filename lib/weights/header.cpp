@@ -21,15 +21,15 @@ constexpr std::array<std::pair<std::string_view, int>, 22> formats{
      {"F8_E4M3", 8},     {"F8_E8M0", 8},    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}}};
 
-/// An entry's member that must be there.
+/// A required member of an entry.
 const json& member(const json& entry, const char* key, const std::string& where) {
   const auto found = entry.find(key);
   if (found == entry.end()) fail(Status::data, "{}: no '{}'", where, key);
   return *found;
 }
 
-/// A number that must be an integer from 0 to 2^63 − 1. The parser turns larger ones into doubles
-/// and would wrap negative ones, so the type is asked first.
+/// A number that must be an integer from 0 to 2^63 − 1. The type is checked first, because the
+/// parser turns larger numbers into doubles, and negative ones would wrap.
 std::int64_t size_value(const json& value, const char* what, const std::string& where) {
   constexpr auto max_value = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > max_value) {
@@ -46,7 +46,7 @@ const json& array_value(const json& value, const char* what, const std::string& 
   return value;
 }
 
-/// The bytes that type and shape need.
+/// The size in bytes that follows from type and shape.
 std::int64_t needed_bytes(const TensorInfo& info, const std::string& where) {
   std::int64_t bits = bits_of(info.dtype).value();
   for (const std::int64_t extent : info.shape) bits = checked_product(bits, extent, where);
@@ -100,7 +100,7 @@ void check_metadata(const json& metadata, const std::filesystem::path& file) {
   require(strings, Status::data, "{}: __metadata__ is not an object of strings", file.string());
 }
 
-/// The tensors in the order of their bytes must follow each other from the first byte to the last.
+/// Checks that the tensors, sorted by offset, fill the data part without gaps and overlaps.
 void check_places(const TensorInfos& tensors, std::int64_t data_begin, std::int64_t data_bytes,
                   const std::filesystem::path& file) {
   std::vector<const TensorInfos::value_type*> order;
@@ -162,7 +162,8 @@ TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::
     fail(Status::data, "{}: the header does not begin with '{{': not a safetensors file",
          file.string());
   }
-  // An object of objects of arrays; a tensor takes 3 keys, 1 string, 2 offsets and its extents.
+  // Depth 3: an object of objects of arrays. Values per tensor: the object, the dtype, two arrays,
+  // two offsets and the extents.
   const json root = parse_json(header, file.string(), {.depth = 3, .values = max_tensors * 16});
   if (root.size() > max_tensors + 1) {
     fail(Status::data, "{}: {} tensors, expected at most {}", file.string(), root.size(),

@@ -12,14 +12,14 @@
 
 namespace reelmesh {
 
-/// One tensor as its file describes it, checked: bytes is what dtype and shape need, and
-/// [begin, begin + bytes) lies in the file.
+/// One tensor as described by its file, validated: bytes follows from dtype and shape, and
+/// [begin, begin + bytes) lies within the file.
 struct TensorInfo {
   std::string dtype;  ///< as in the file: "F32", "BF16", "I64", …
   Shape shape;
   std::int64_t bytes = 0;
   std::filesystem::path file;
-  std::int64_t begin = 0;  ///< place of the first byte in the file
+  std::int64_t begin = 0;  ///< offset of the first byte in the file
 };
 
 using TensorInfos = std::map<std::string, TensorInfo>;
@@ -28,16 +28,16 @@ constexpr std::int64_t max_header_bytes = 100'000'000;
 constexpr std::size_t max_tensors = 200'000;  ///< the largest released models have a few thousand
 constexpr std::size_t max_rank = 16;
 
-/// Bits of one element of a type of the format; nothing for a name that the format lacks.
+/// Bits per element of a type of the format ("F32"); nullopt for unknown names.
 std::optional<int> bits_of(std::string_view dtype);
 
-/// The type in memory of "F32", "F16" and "BF16"; nothing for types that cannot be loaded.
+/// The DType of "F32", "F16" and "BF16"; nullopt for types that cannot be loaded.
 std::optional<DType> loadable(std::string_view dtype);
-/// The name in the format of a type in memory.
+/// The format's name of a DType: "F32".
 std::string_view format_name_of(DType dtype);
 
-/// Parses and checks a whole header. `data_begin` and `data_bytes` are where the data part of the
-/// file lies. Throws Error(data) naming file and tensor unless every tensor's length follows from
+/// Parses and validates a whole header. data_begin, data_bytes: position and size of the data part
+/// of the file. Throws Error(data) naming file and tensor unless every tensor's length agrees with
 /// its type and shape, and the tensors fill the data part without gap or overlap.
 TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::int64_t data_bytes,
                          const std::filesystem::path& file);

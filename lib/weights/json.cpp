@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Follows the parser and throws before a value that passes a limit is kept.
+/// Receives the parser's events and throws as soon as a limit is exceeded or a key is repeated.
 class Guard {
  public:
   Guard(std::string_view source, const JsonLimits& limits) : source_(source), limits_(limits) {}
@@ -52,7 +52,7 @@ class Guard {
 
   std::string_view source_;
   const JsonLimits& limits_;
-  std::vector<std::set<std::string>> keys_;  // of every object or array that is open
+  std::vector<std::set<std::string>> keys_;  // seen so far in each open object (empty for an array)
   std::size_t seen_ = 0;
 };
 

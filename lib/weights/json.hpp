@@ -1,6 +1,6 @@
 #pragma once
-// JSON from unchecked files: stricter than the parser, which lets the last of equal
-// keys win, reads any depth, and takes a zero byte for the end.
+// JSON from untrusted files. Stricter than nlohmann::json, which keeps the last of repeated keys,
+// accepts any depth, and takes a zero byte as the end.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,20 +11,21 @@
 namespace reelmesh {
 
 struct JsonLimits {
-  std::size_t depth = 32;          ///< nested objects and arrays
-  std::size_t values = 1'000'000;  ///< of every kind, in all
+  std::size_t depth = 32;          ///< levels of nested objects and arrays
+  std::size_t values = 1'000'000;  ///< total number of values, objects and arrays included
 };
 
-/// Parses `text`. Throws Error(data) that begins with `source` (a file) where the text is not JSON
-/// in UTF-8, an object has a key twice, or a limit is passed.
+/// Parses `text`. Throws Error(data), beginning with `source` (a file), if the text is not JSON in
+/// UTF-8, an object repeats a key, or a limit is exceeded.
 nlohmann::json parse_json(std::string_view text, std::string_view source,
                           const JsonLimits& limits = {});
 
-/// A whole file. Throws Error(no_input) where there is none, Error(data) where it is larger than
-/// `max_bytes`, Error(io) where reading fails.
+/// The contents of a whole file. Throws Error(no_input) if it is missing, Error(data) if it is
+/// larger than `max_bytes`, Error(io) if reading fails.
 std::string read_text(const std::filesystem::path& file, std::int64_t max_bytes);
 
-/// Text from a file as it may appear in a message: at most 120 characters, all printable.
+/// Untrusted text made safe for messages: at most 120 characters, then "..."; bytes other than
+/// printable ASCII become '?'.
 std::string shown(std::string_view text);
 
 }  // namespace reelmesh

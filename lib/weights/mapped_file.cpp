@@ -67,12 +67,12 @@ const std::byte* MappedFile::view(std::int64_t begin, std::int64_t count) const 
 }
 
 void MappedFile::forget(std::int64_t begin, std::int64_t count) const {
-  // Only pages that lie wholly inside: a neighbour's bytes are left alone.
+  // Only pages that lie completely inside, so that neighbouring bytes keep their pages.
   const std::int64_t page = ::sysconf(_SC_PAGESIZE);
   const std::int64_t first = (begin + page - 1) / page * page;
   const std::int64_t last = (begin + count) / page * page;
   if (first >= last) return;
-  // Only a hint about memory: failure changes nothing.
+  // Only a hint: failure is harmless.
   ::madvise(memory_.get() + first, static_cast<std::size_t>(last - first), MADV_DONTNEED);
 }
 

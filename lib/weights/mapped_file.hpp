@@ -17,26 +17,27 @@ struct Unmap {
 };
 }  // namespace detail
 
-/// A regular file, mapped for reading only. Symbolic links are followed.
+/// A regular file, memory-mapped read-only. Symbolic links are followed.
 class MappedFile {
  public:
-  /// Throws Error(no_input) where the file is missing, Error(io) where it cannot be read,
-  /// Error(data) where it is a folder or a device.
+  /// Throws Error(no_input) if the file is missing, Error(io) if it cannot be read, Error(data) if
+  /// it is not a regular file (a folder or a device, for instance).
   static MappedFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return size_; }
 
-  /// Bytes [begin, begin + count) in memory. Reading mapped bytes that a file has lost ends the
-  /// process (SIGBUS), so the file is asked for its size first: throws Error(data) where it has
-  /// shrunk. Ask anew for every few megabytes.
+  /// Bytes [begin, begin + count) of the mapping. Reading mapped bytes beyond the end of a file
+  /// that has shrunk ends the process (SIGBUS). So the file's size is checked first: Error(data) if
+  /// it has shrunk. Call it again every few megabytes.
   const std::byte* view(std::int64_t begin, std::int64_t count) const;
 
-  /// The pages of these bytes no longer count as memory of this process. They can still be read.
+  /// Removes the pages of these bytes from the resident set of this process (MADV_DONTNEED). They
+  /// can still be read.
   void forget(std::int64_t begin, std::int64_t count) const;
 
-  /// Bytes [begin, begin + count) read into memory, without the mapping: a file that shrinks
-  /// meanwhile is Error(data).
+  /// Bytes [begin, begin + count), read without the mapping (pread). Error(data) if the file has
+  /// shrunk, even during the call.
   std::string copy(std::int64_t begin, std::int64_t count) const;
 
  private:

@@ -5,13 +5,13 @@ namespace reelmesh {
 
 class Checkpoint;
 
-/// Where a model is, as the Hugging Face hub holds it: model_index.json and a folder for each part.
+/// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
-  // Folders of the parts; root/<part> unless the user named another.
+  // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
 
-  /// Error(no_input) where one of the folders is not there, naming the option that names it.
+  /// Error(no_input) if a folder is missing, naming the option that sets it.
   void check() const;
 
   // The weights of the parts. Errors as Checkpoint::open.

@@ -10,7 +10,7 @@ struct Rename {
   std::string_view current, older;
 };
 
-// Parts of a name that stand between the attention and its "weight" or "bias".
+// Parts of a name between that of the attention module and "weight" or "bias".
 constexpr std::array<Rename, 4> attention{{{".to_q.", ".query."},
                                            {".to_k.", ".key."},
                                            {".to_v.", ".value."},
@@ -18,7 +18,7 @@ constexpr std::array<Rename, 4> attention{{{".to_q.", ".query."},
 constexpr std::string_view shared = "shared.weight";
 constexpr std::string_view embedding = "encoder.embed_tokens.weight";
 
-/// `name` with `from` replaced by `to` where "weight" or "bias" follows, else empty.
+/// `name` with `from` replaced by `to` if it ends in `from` and "weight" or "bias"; else empty.
 std::string replaced(const std::string& name, std::string_view from, std::string_view to) {
   for (const std::string_view last : {"weight", "bias"}) {
     const std::string end = std::string(from) + std::string(last);

@@ -4,13 +4,13 @@
 
 namespace reelmesh {
 
-/// The older names under which checkpoints may hold the tensor `name`, best first:
-/// diffusers once called the attention's to_q, to_k, to_v, to_out.0: query, key, value, proj_attn;
-/// transformers ties T5's shared.weight to encoder.embed_tokens.weight and writes either or both.
+/// The other names under which checkpoints may hold the tensor `name`, preferred first:
+/// older versions of diffusers called the attention's to_q, to_k, to_v and to_out.0 query, key,
+/// value and proj_attn; transformers ties T5's shared.weight to encoder.embed_tokens.weight and
+/// writes either or both.
 std::vector<std::string> older_names(const std::string& name);
 
-/// The current name of a tensor that a checkpoint calls `name`; the same name where it is not an
-/// older one.
+/// The current name of a tensor that a checkpoint calls `name`; `name` itself if that is current.
 std::string current_name(const std::string& name);
 
 }  // namespace reelmesh

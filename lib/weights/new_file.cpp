@@ -43,7 +43,7 @@ void NewFile::commit() {
   check(::fsync(descriptor_.get()));
   check(::rename(temporary_.c_str(), path_.c_str()));
   descriptor_.reset();
-  // The new name is on disk only when the folder is.
+  // The rename is durable only after the folder is synced.
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   const Handle<int, detail::close_file, -1> directory(
       ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -6,8 +6,8 @@
 
 namespace reelmesh {
 
-/// A file that appears under its name only when it is complete and on disk. Destroyed before
-/// commit(), it leaves nothing behind.
+/// A file that appears under its name only when it is complete and flushed to disk. If it is
+/// destroyed before commit(), no file is left behind.
 class NewFile {
  public:
   /// Throws Error(cannot_create).
@@ -16,8 +16,8 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  void write(const void* data, std::size_t bytes);  ///< throws Error(io)
-  void commit();                                    ///< throws Error(io)
+  void write(const void* data, std::size_t bytes);  ///< appends; throws Error(io)
+  void commit();                                    ///< syncs and renames; throws Error(io)
 
  private:
   std::filesystem::path path_, temporary_;

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Places of tensors in the list, in the order of their bytes in the file.
+/// Indices of tensors in the list, in the order of their bytes in the file.
 using Shard = std::vector<std::size_t>;
 
 std::int64_t bytes_of(const TensorToWrite& tensor) {
@@ -35,7 +35,7 @@ std::vector<Shard> cut_into_shards(const std::vector<TensorToWrite>& tensors,
     shards.back().push_back(i);
     bytes += more;
   }
-  // Wide types first: then every tensor is aligned for its type, which some readers rely on.
+  // Wide types first, so that every tensor is aligned for its type, which some readers rely on.
   for (Shard& shard : shards) {
     std::stable_sort(shard.begin(), shard.end(), [&](std::size_t a, std::size_t b) {
       return size_of(tensors[a].dtype) > size_of(tensors[b].dtype);
@@ -46,7 +46,7 @@ std::vector<Shard> cut_into_shards(const std::vector<TensorToWrite>& tensors,
 
 std::string header_of(const Shard& shard, const std::vector<TensorToWrite>& tensors) {
   json root = json::object();
-  root["__metadata__"] = {{"format", "pt"}};  // transformers refuses files that do not say so
+  root["__metadata__"] = {{"format", "pt"}};  // transformers rejects files without it
   std::int64_t begin = 0;
   for (const std::size_t i : shard) {
     const std::int64_t end = begin + bytes_of(tensors[i]);
@@ -102,7 +102,7 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
   const fs::path index_path = folder / fmt::format("{}.safetensors.index.json", stem);
   if (shards.size() == 1) {
     write_shard(folder / fmt::format("{}.safetensors", stem), shards[0], tensors, fill);
-    fs::remove(index_path, error);  // an index of earlier shards would come first for readers
+    fs::remove(index_path, error);  // readers would prefer an old index to the new file
     require(!error, Status::io, "{}: cannot be removed: {}", index_path.string(), error.message());
     return;
   }

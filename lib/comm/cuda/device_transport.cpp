@@ -6,15 +6,15 @@
 namespace reelmesh::comm {
 namespace {
 
-// The GPU of this rank, by a name that no GPU of another host has.
+// A name of this rank's GPU that is unique among all hosts.
 std::string name_of_gpu(const Group& group, Device device) {
-  // The first of the ranks that share memory.
+  // A host is identified by the first rank of the group that runs on it.
   const std::string host = group.on_this_host().broadcast(std::to_string(group.rank()), 0);
   return fmt::format("{} of the host of rank {}", bus_of(device), host);
 }
 
-// Why the ranks cannot use NCCL, as all of them see it; empty where they can. several: whether
-// ranks that share a GPU can.
+// Why the ranks cannot use NCCL, the same text on all of them; empty if they can. several: whether
+// several ranks may share a GPU. Collective.
 std::string why_not(const Group& group, Device device, bool several) {
   const std::vector<std::string> reasons = group.all_gather(why_no_nccl());
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
@@ -35,10 +35,10 @@ std::string why_not(const Group& group, Device device, bool several) {
 
 std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
                                                        Transport transport, double seconds) {
-  // A rank alone in its group needs no communicator, which takes a second and 0.2 GB.
+  // A group of one rank needs no NCCL communicator; making one takes a second and 0.2 GB.
   const bool alone = transport == Transport::automatic && group.size() == 1;
   if (transport == Transport::mpi || alone) return make_mpi_transport(device);
-  // What NCCL itself looks at. Only who asks for NCCL is taken at their word.
+  // NCCL reads this variable itself. It counts only if the user asked for NCCL explicitly.
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool mine =
       transport == Transport::nccl && text != nullptr && std::string_view(text) == "1";

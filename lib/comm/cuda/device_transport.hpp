@@ -1,24 +1,24 @@
 #pragma once
-// The ways of device tensors between ranks. Names no type of CUDA, so that builds without it can
-// include this.
+// Transports of device tensors between ranks. Uses no CUDA types, so that builds without CUDA can
+// include this header.
 #include <memory>
 
 #include "comm/group.hpp"
 
 namespace reelmesh::comm {
 
-/// As Group::use_device() says. Every rank of the group has a device. Collective.
+/// The transport that Group::use_device() describes. Every rank of the group has a GPU. Collective.
 std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
                                                        Transport transport, double seconds);
 
-/// By MPI.
+/// Through MPI, by host memory unless MPI is CUDA-aware.
 std::shared_ptr<DeviceTransport> make_mpi_transport(Device device);
 
-/// By NCCL: its communicator is made here. Collective.
+/// Through NCCL, whose communicator is made here. seconds: time-out. Collective.
 std::shared_ptr<DeviceTransport> make_nccl_transport(const Group& group, Device device,
                                                      double seconds);
 
-/// Why this process cannot use NCCL; empty where it can.
+/// Why this process cannot use NCCL; empty if it can.
 std::string why_no_nccl();
 
 }  // namespace reelmesh::comm

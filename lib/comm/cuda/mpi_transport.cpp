@@ -1,5 +1,5 @@
-// Device tensors by MPI. Without help of the MPI library they go through pinned memory, by copies
-// on a stream of their own, which runs beside what the device computes.
+// Device tensors through MPI. Unless MPI is CUDA-aware, they are copied through pinned host memory,
+// on a separate stream, so that the copies overlap with computation.
 #include <mpi.h>
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>  // after mpi.h, whose types it uses
@@ -12,7 +12,7 @@
 namespace reelmesh::comm {
 namespace {
 
-// Whether MPI takes addresses of device memory: what the library says of itself where it can.
+// Whether MPI is CUDA-aware, i.e. accepts device addresses; false if the library cannot tell.
 bool mpi_knows_devices() {
 #ifdef MPIX_CUDA_AWARE_SUPPORT
   return MPIX_Query_cuda_support() == 1;
@@ -21,7 +21,7 @@ bool mpi_knows_devices() {
 #endif
 }
 
-// What pending exchanges share; they may end after the transport.
+// State shared by pending exchanges, which may outlive the transport.
 struct SharedState {
   Device device;
   bool direct = false;
@@ -29,9 +29,9 @@ struct SharedState {
   PinnedPool pool;
 };
 
-// Messages are posted when the device is done with their tensors. The host does not wait for that
-// when a transfer begins: post_pending_messages() does, which Group calls before the next transfer
-// begins. So at most one transfer is not posted.
+// Messages are posted once the device is done with their tensors. Beginning a transfer does not
+// make the host wait for that; post_pending_messages() does, and Group calls it before the next
+// transfer begins. So at most one transfer is not yet posted.
 class PendingMpiExchange;
 PendingMpiExchange* to_post = nullptr;
 void post_begun();
@@ -65,7 +65,7 @@ class PendingMpiExchange final : public PendingExchange {
   ~PendingMpiExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
+    } catch (const Error&) {  // not finished by its owner: an exception is already unwinding
     }
     if (to_post == this) to_post = nullptr;
   }
@@ -120,10 +120,10 @@ class PendingMpiExchange final : public PendingExchange {
 
   std::shared_ptr<SharedState> shared_;
   MPI_Comm comm_;
-  cuda::Event ready_;  // the device is done with all that the messages need
+  cuda::Event ready_;  // reached when the messages may be posted
   std::vector<Part> sends_, receives_;
   bool finished_ = false;
-  Requests requests_;  // the last member: it ends before the memory that it uses
+  Requests requests_;  // last member: destroyed (and waited for) before the memory that it uses
 };
 
 void post_begun() {
@@ -135,7 +135,7 @@ class MpiTransport final : public DeviceTransport {
   explicit MpiTransport(Device device) : shared_(std::make_shared<SharedState>()) {
     shared_->device = device;
     shared_->direct = mpi_knows_devices();
-    cuda::stream(device);  // makes it the current one
+    cuda::stream(device);  // makes `device` the current one
     shared_->copies = cuda::make_stream();
   }
   Transport transport() const override { return Transport::mpi; }

@@ -1,6 +1,6 @@
-// Device tensors by NCCL: grouped sends and receives on a stream of their own. The compute stream
-// is joined to it by events, and the host waits for nothing, so that exchanges run beside what the
-// device computes and can be captured in a graph.
+// Device tensors through NCCL: grouped sends and receives on a separate stream, which events order
+// against the compute stream. The host waits for nothing, so that exchanges overlap with
+// computation and can be captured in a CUDA graph.
 #include <nccl.h>
 
 #include <array>
@@ -21,7 +21,8 @@
 namespace reelmesh::comm {
 namespace {
 
-// NCCL, loaded by the first call. Throws Error(unavailable) where that cannot be.
+// The functions of NCCL, loaded by the first call. Throws Error(unavailable) if NCCL cannot be
+// loaded.
 struct Library {
 #define REELMESH_NCCL(f) REELMESH_LIBRARY_FUNCTION(cuda::nccl(), f)
   REELMESH_NCCL(ncclGetUniqueId);
@@ -45,16 +46,16 @@ void destroy(ncclComm_t comm) { library().ncclCommDestroy(comm); }
 using Communicator = Handle<ncclComm_t, &destroy>;
 using Clock = std::chrono::steady_clock;
 
-// Each rank sends a byte to every other. NCCL connects two ranks when they first talk, on the host,
-// inside ncclGroupEnd, where it may wait for ever.
+// Each rank sends a byte to every other. NCCL connects two ranks at their first message, on the
+// host, inside ncclGroupEnd, which may block forever.
 ncclResult_t greet_all(ncclComm_t comm, int size, int rank, cudaStream_t stream) {
   const Library& nccl = library();
-  // In the order of the stream, like the messages: there for as long as they are.
+  // Stream-ordered, like the messages: the memory is freed after they have completed.
   void* memory = nullptr;
   const auto bytes = static_cast<std::size_t>(size);
   cuda::check(cudaMallocAsync(&memory, bytes, stream), "cudaMallocAsync");
   cuda::check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
-  auto* words = static_cast<std::byte*>(memory);  // one of each rank
+  auto* words = static_cast<std::byte*>(memory);  // one byte per rank
   ncclResult_t status = nccl.ncclGroupStart();
   for (int peer = 0; peer < size && status == ncclSuccess; ++peer) {
     if (peer == rank) continue;
@@ -75,12 +76,12 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // Throws where NCCL has found an error since.
+  // Throws if NCCL has reported an asynchronous error, or if there was an earlier failure.
   void check_health();
-  // The same, and when the host has waited too long.
+  // Also throws if the host has waited longer than the time-out. waited: seconds.
   void watch(double waited);
 
-  // The moment after which all messages that were begun are over.
+  // Returns the index of the Moment at which these and all earlier messages have completed.
   std::size_t begin(std::span<const int> transport_ranks, std::span<const Message> sends,
                     std::span<Message> receives);
   void join(std::size_t moment);
@@ -94,19 +95,19 @@ class Link {
   void watched(const char* name, Clock::time_point deadline, const char* late, Call call);
   void abandon();
 
-  // How many exchanges the host may be ahead of the device. Work that is asked for after a message
-  // that never arrives would fill the queue of the device at last (some 1000 kernels), and the host
-  // would wait there without a time-out.
+  // How many exchanges the host may enqueue ahead of the device. If a message never arrived, the
+  // work enqueued after it would eventually fill the launch queue (about 1000 kernels), and the
+  // host would block there without a time-out.
   static constexpr std::size_t max_exchanges_ahead = 8;
   struct Moment {
     cuda::Event event;
-    bool captured = true;  // or never recorded: nothing to wait for
+    bool captured = true;  // captured or never recorded: the host has nothing to wait for
   };
 
   Device device_;
   int rank_;
   double seconds_;
-  std::optional<Error> failure_;  // the first one, again and again
+  std::optional<Error> failure_;  // the first failure; thrown again by every later call
   cuda::Stream stream_;
   cuda::Event asked_;
   std::array<Moment, max_exchanges_ahead> over_;
@@ -125,8 +126,8 @@ void watch_all(double waited) {
 
 Link::Link(const Group& group, Device device, double seconds)
     : device_(device), rank_(Group::world().rank()), seconds_(seconds), asked_(cuda::make_event()) {
-  cuda::stream(device);  // makes it the current one
-  // Messages are small kernels that others wait for: they go first.
+  cuda::stream(device);  // makes `device` the current one
+  // Messages are small kernels that other ranks wait for, so their stream has the highest priority.
   int lowest = 0, greatest = 0;
   cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &greatest),
               "cudaDeviceGetStreamPriorityRange");
@@ -148,17 +149,17 @@ Link::~Link() {
   if (failure_ || std::uncaught_exceptions() > 0) abandon();
 }
 
-// Nothing is torn down after an error: destroying a communicator takes all ranks of a host, what is
-// on the stream may never end, and a thread of watched() may be using both. This rank is about to
-// end the job.
+// Leaks communicator and stream after an error: ncclCommDestroy needs all ranks of a host, work on
+// the stream may never complete, and a thread of watched() may still use both. This rank is about
+// to end the job.
 void Link::abandon() {
   comm_.release();
   stream_.release();
 }
 
-// For what waits for other ranks on the host, without a time-out of its own: done by a thread that
-// is left behind where it has not returned at the deadline. So `call` has all that it needs by
-// value, and what it is given is not freed then (abandon()).
+// Adds a time-out to a call that blocks the host until other ranks take part. The call runs in a
+// detached thread, which is abandoned if it has not returned by the deadline. So `call` captures by
+// value, and the handles that it uses are then not destroyed (abandon()).
 template <class Call>
 void Link::watched(const char* name, Clock::time_point deadline, const char* late, Call call) {
   std::packaged_task<ncclResult_t()> task([call, device = device_] {
@@ -171,13 +172,13 @@ void Link::watched(const char* name, Clock::time_point deadline, const char* lat
   check(done.get(), name);
 }
 
-// Makes the communicator and all its connections, which are then there for graphs and for the first
-// step, and taken from the memory that the plan finds free. A network that is set up wrongly shows
-// here, not after hours of another stage.
+// Makes the communicator and connects all pairs of ranks. Doing this early has three reasons:
+// capture and the first step need the connections, their memory is allocated before the plan looks
+// at what is free, and a misconfigured network is found here, not after hours in another stage.
 void Link::start(const Group& group) {
-  // NCCL would register the memory of captured messages with other processes and network cards, for
-  // as long as the graph lives. That of graphs is taken away between replays (give_back_memory) and
-  // comes back elsewhere, at the same addresses.
+  // NCCL would register the buffers of captured messages with other processes and network cards for
+  // the lifetime of the graph. But give_back_memory() releases the memory of graphs between
+  // replays; a replay maps other physical memory to the same addresses.
   setenv("NCCL_GRAPH_REGISTER", "0", 0);
   ncclUniqueId id;
   std::string text;
@@ -194,7 +195,7 @@ void Link::start(const Group& group) {
   watched("ncclCommInitRankConfig", deadline, "not all ranks made a communicator",
           [made, size, id, rank] {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-            config.blocking = 1;  // a group of calls that returns is in its stream
+            config.blocking = 1;  // when ncclGroupEnd returns, the calls are enqueued
             return library().ncclCommInitRankConfig(made.get(), size, id, rank, &config);
           });
   comm_ = Communicator(*made);
@@ -282,7 +283,8 @@ std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Me
   return at;
 }
 
-// Where the moment's event has been recorded anew since, later messages are waited for too.
+// Makes the compute stream wait. If the event has been recorded again since (the moments are a ring
+// buffer), this also waits for later messages.
 void Link::join(std::size_t moment) {
   check_health();
   cuda::check(cudaStreamWaitEvent(cuda::stream(device_), over_[moment].event.get(), 0),
@@ -297,11 +299,12 @@ class PendingNcclExchange final : public PendingExchange {
         sends_(sends.begin(), sends.end()),
         receives_(receives.begin(), receives.end()),
         moment_(link_->begin(transport_ranks, sends_, receives_)) {}
-  // Memory of the tensors goes back on the compute stream, which must not run ahead.
+  // The tensors' memory is freed in the order of the compute stream, which must first wait for the
+  // messages.
   ~PendingNcclExchange() override {
     try {
       finish();
-    } catch (const Error&) {  // the owner did not finish it, so it is unwinding
+    } catch (const Error&) {  // not finished by its owner: an exception is already unwinding
     }
   }
   void finish() override {

@@ -1,5 +1,5 @@
 #pragma once
-// Pinned memory that is used again and again.
+// A pool of pinned host memory.
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace reelmesh::comm {
 
-/// A block of pinned memory, and the moment from which it is free.
+/// A block of pinned memory, and the event after which it may be reused.
 struct PinnedBlock {
   cuda::Pinned memory;
   std::size_t bytes = 0;
-  cuda::Event free;  ///< recorded by those who leave a copy under way when they give the block back
+  cuda::Event free;  ///< recorded by users that give the block back before their copy has completed
 
   std::byte* data() const { return static_cast<std::byte*>(memory.get()); }
 };
 
-/// Blocks come in sizes that are powers of two, so that exchanges of like sizes share them.
+/// Block sizes are powers of two, at least 64 KiB, so that exchanges of similar sizes share blocks.
 class PinnedPool {
  public:
   std::unique_ptr<PinnedBlock> take(std::int64_t bytes);

@@ -99,7 +99,8 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
     return with_working(held, cogvideox_working_bytes(c, share, precision));
   };
   const std::int64_t kept = latents.at(0) - dropped_frames, frames = decoded_frames(kept);
-  // Batches of frames follow one another, so all of a clip's are one group.
+  // Frame batches are decoded one after the other and depend on earlier ones (causal convolutions),
+  // so that all frames of a clip are one group.
   workload.decode = {.latents = {kept, latents.at(1), latents.at(2)},
                      .frames = frames,
                      .group_latents = kept,

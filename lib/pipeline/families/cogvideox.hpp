@@ -4,8 +4,8 @@
 
 namespace reelmesh::pipeline {
 
-/// What so many clips, denoised together, ask of the ranks. latents: [frame, row, column] that are
-/// denoised, of which the first `dropped_frames` are not decoded.
+/// The workload of `together` clips that are denoised together. latents: [frame, row, column] that
+/// are denoised; the first `dropped_frames` of them are not decoded. branches: CFG, per clip.
 ClipWorkload cogvideox_workload(const CogVideoXConfig& config, const CogVideoXVaeConfig& vae,
                                 const Shape& latents, std::int64_t dropped_frames,
                                 std::int64_t branches, std::int64_t text_tokens,

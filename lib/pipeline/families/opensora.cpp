@@ -11,8 +11,8 @@ namespace {
 
 bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiTConfig::Kind::v3; }
 
-// Release 1.2 was trained with scores behind its captions; its authors' script adds this one. What
-// is not to be cleaned is taken as it is.
+// The prompt as the text encoder takes it: cleaned, unless the request or the job says otherwise.
+// Open-Sora 1.2 was trained with scores appended to captions; its inference script adds this one.
 std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRequest& request) {
   const std::string& prompt = request.prompt;
   if (!request.clean.value_or(job.clean_prompts) || !request.token_ids.empty()) return prompt;
@@ -51,7 +51,8 @@ SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
   const ClipRecord& record = clip.record;
   SamplingRecipe recipe;
   recipe.guidance = {record.guidance, false, record.steps, folder_.transformer.in_channels};
-  // Both branches draw in a step of release 1.0. Release 1.2 draws in the type that it computes in.
+  // Open-Sora 1.0 draws noise for both branches in each step. Open-Sora 1.2 draws the initial noise
+  // in the dtype that it computes in.
   recipe.noise = {.channels_first = true,
                   .arrays_in_step = 2,
                   .initial = is_v3(folder_) ? job.dtype : DType::float32,
@@ -75,7 +76,8 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
           "caption of its checkpoint",
           clip.index(), request.negative_prompt);
   const auto& [height, width, frames] = clip.format.size;
-  // STDiT3 fills up patches at the edges, and pixels that make no latent are not made.
+  // STDiT3 pads partial patches at the edges, so that any size is accepted; height and width are
+  // rounded down to whole latents.
   check_size("sample.height", clip.index(), height, is_v3(folder_) ? 1 : pixels * c.patch.rows,
              pixels);
   check_size("sample.width", clip.index(), width, is_v3(folder_) ? 1 : pixels * c.patch.columns,

@@ -4,15 +4,15 @@
 
 namespace reelmesh::pipeline {
 
-/// What so many clips, denoised together, ask of the ranks. latents: [frame, row, column]; frames:
-/// of the video.
+/// The workload of `together` clips that are denoised together. latents: [frame, row, column];
+/// frames: of the video.
 ClipWorkload opensora_workload(const STDiTConfig& config, const OpenSoraVaeConfig& vae,
                                const Shape& latents, std::int64_t frames, std::int64_t text_tokens,
                                std::int64_t together, const Precision& precision);
 
-/// Open-Sora 1.0 (STDiT, IDDPM) and 1.2 (STDiT3, rectified flow). A clip has one text, its prompt:
-/// the unconditional branch is the transformer's own null caption. Prompts are cleaned first, as in
-/// the training, and the text encoder gets them without padding, which the reference masks.
+/// Open-Sora 1.0 (STDiT, IDDPM) and 1.2 (STDiT3, rectified flow). A clip has one text, its prompt;
+/// the unconditional branch uses the null caption embedding of the transformer. Prompts are cleaned
+/// as in training. The text encoder gets them without padding, which the reference masks.
 class OpenSora final : public Family {
  public:
   explicit OpenSora(const ModelPaths& paths) : folder_(OpenSoraFolder::open(paths)) {}
