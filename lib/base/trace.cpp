@@ -19,7 +19,7 @@ Scope::Scope(const char* name, Level level, const char* lane) {
   const Recorder& r = recorder();
   active_ = r.level >= level;
   if (!active_) return;
-  if (r.settle) r.settle();
+  if (r.synchronize) r.synchronize();
   span_.name = name;
   span_.lane = lane;
   span_.start_ns = now_ns();
@@ -30,7 +30,7 @@ Scope::Scope(const char* name, Level level, const char* lane) {
 Scope::~Scope() {
   if (!active_) return;
   Recorder& r = recorder();
-  if (r.settle) r.settle();
+  if (r.synchronize) r.synchronize();
   span_.duration_ns = now_ns() - span_.start_ns;
   span_.bytes += r.bytes_sent;
   span_.flops += r.flops;

@@ -37,7 +37,7 @@ class Recorder {
   std::vector<Span> spans;
   /// Waits for asynchronous work, such as a GPU's. Called at both ends of a span, so that the span
   /// measures the work and not its launch. Must not throw.
-  std::function<void()> settle;
+  std::function<void()> synchronize;
 };
 
 Recorder& recorder();

@@ -44,7 +44,7 @@ std::vector<Message> with_elements(std::span<const Message> messages,
     if (message.tensor.empty()) continue;
     const Device place = message.tensor.device();
     if (!device) device = place;
-    expect(place == *device, "an exchange of tensors on {} and {}", to_string(place),
+    expect(place == *device, "tensors of one exchange are on {} and {}", to_string(place),
            to_string(*device));
     found.push_back(message);
   }
@@ -273,7 +273,7 @@ void Group::exchange(std::span<const Message> sends, std::span<const Message> re
   begin_exchange(sends, receives).finish();
 }
 
-void Group::meet(std::span<const int> peers) const {
+void Group::barrier_with(std::span<const int> peers) const {
   post_pending_messages();
   Requests requests;
   std::vector<std::byte> words(peers.size() + 1);

@@ -94,7 +94,7 @@ class Group {
   /// A barrier between this rank and each of `peers`, which must list this rank too. Call it before
   /// an exchange that some ranks may reach much later than others: the host waits without a limit,
   /// whereas the device would wait for at most device.timeout.
-  void meet(std::span<const int> peers) const;
+  void barrier_with(std::span<const int> peers) const;
 
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);

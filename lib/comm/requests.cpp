@@ -17,15 +17,15 @@ constexpr int exchange_tag = 17;
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 
 // Any MPI call progresses all pending messages; this probe has no other effect.
-int under_way = 0;  // Requests that have pending messages
-void help_along() {
+int pending_count = 0;  // Requests that have pending messages
+void make_progress() {
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
 }
 
 void count(int change) {
-  under_way += change;
-  background_work = under_way > 0 ? help_along : nullptr;
+  pending_count += change;
+  background_work = pending_count > 0 ? make_progress : nullptr;
 }
 
 // Calls start(first byte, bytes) for each piece.

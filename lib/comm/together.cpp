@@ -22,13 +22,13 @@ void together(const Group& group, const std::function<void()>& work) {
   const bool failed = status != Status::ok;
   // The lowest rank that failed broadcasts its error.
   const auto size = static_cast<std::int64_t>(group.size());
-  const std::int64_t loudest = group.max(failed ? size - group.rank() : std::int64_t{0});
-  if (loudest == 0) return;
-  const int speaker = static_cast<int>(size - loudest);
-  message = group.broadcast(message, speaker);
+  const std::int64_t failed_key = group.max(failed ? size - group.rank() : std::int64_t{0});
+  if (failed_key == 0) return;
+  const int failed_rank = static_cast<int>(size - failed_key);
+  message = group.broadcast(message, failed_rank);
   status = static_cast<Status>(
-      std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), speaker)));
-  const int rank = std::stoi(group.broadcast(std::to_string(Group::world().rank()), speaker));
+      std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), failed_rank)));
+  const int rank = std::stoi(group.broadcast(std::to_string(Group::world().rank()), failed_rank));
   throw Error(status, message, rank);
 }
 

@@ -21,8 +21,7 @@ std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& 
   std::int64_t before = 0;
   for (const Layout& segment : segments) {
     const Shape& global = segment.global();
-    expect(segment.is_partition(), "attention over a layout that is no partition: {}",
-           to_string(segment));
+    expect(segment.is_partition(), "attention needs a partition, found {}", to_string(segment));
     for (int r = 0; r < segment.ranks(); ++r) {
       const Box& box = segment.box(r);
       for (std::int64_t i = 0; i < box.numel(); ++i) {
@@ -115,15 +114,15 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
       dtype_(dtype),
       device_(device),
       numerics_(numerics),
-      at_once_(device.is_cuda() &&
-               ops::may_attend_at_once(dtype, mesh_.all_tokens(), geometry.channels)) {
+      needs_all_keys_(device.is_cuda() &&
+                      ops::may_use_fused_attention(dtype, mesh_.all_tokens(), geometry.channels)) {
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());
-  if (!at_once_) return;
+  if (!needs_all_keys_) return;
   // A library may be missing on some ranks, but all must send and receive the same parts.
   const bool here =
-      ops::attends_at_once(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
-  at_once_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
+      ops::uses_fused_attention(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
+  needs_all_keys_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
 }
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
@@ -281,7 +280,7 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
 
 // Attention to all keys in one kernel, for one share of the heads at a time, while the keys and
 // values for the next share are sent.
-Tensor Attend::attend_at_once(Rows queries, const Tensor& mine, float scale) const {
+Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
   const std::int64_t shares =
       mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
@@ -312,7 +311,8 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
          name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
   Rows queries = send_queries(q);
   const Tensor mine = keys_values();
-  if (at_once_) return return_results(attend_at_once(std::move(queries), mine, scale), q);
+  if (needs_all_keys_)
+    return return_results(attend_to_all_keys(std::move(queries), mine, scale), q);
   const bool on_gpu = device_.is_cuda();
   const std::int64_t all = mesh_.all_tokens();
   // On a GPU, keys that need no exchange are one part; on the CPU, smaller parts stay in cache.

@@ -15,8 +15,8 @@ namespace reelmesh {
 /// both, keys and values are processed in parts of the global order. All ranks receive the same
 /// part at the same time, directly from the ranks that hold it, and the next part is sent while the
 /// current one is computed. So the bits do not depend on layout and mesh, and a rank has two parts
-/// of the keys in memory, not all. If the kernel needs all keys at once (ops::attends_at_once), the
-/// parts are shares of the heads instead.
+/// of the keys in memory, not all. If the kernel needs all keys at once
+/// (ops::uses_fused_attention), the parts are shares of the heads instead.
 class Attend {
  public:
   /// Keys per part. Larger on a GPU, which needs more work per kernel, and which writes the partial
@@ -54,7 +54,7 @@ class Attend {
   Rows send_part(const Tensor& keys_values, const Part& keys) const;
   Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
-  Tensor attend_at_once(Rows queries, const Tensor& mine, float scale) const;
+  Tensor attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const;
   static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
@@ -63,7 +63,7 @@ class Attend {
   DType dtype_;
   Device device_;
   Numerics numerics_;
-  bool at_once_;  ///< whether all ranks use a kernel that needs all keys at once
+  bool needs_all_keys_;  ///< whether all ranks use a kernel that needs all keys at once
 };
 
 }  // namespace reelmesh

@@ -12,7 +12,7 @@ namespace {
 // Of a replicated source: the rank of move.from that sends to rank `receiver` of move.to. A rank
 // that holds the array serves itself; the others are distributed round-robin over the holders.
 // Ranks are relative to from_first and to_first.
-int server_of(const Move& move, int receiver, const std::vector<int>& holders) {
+int sender_of(const Move& move, int receiver, const std::vector<int>& holders) {
   const int self = receiver + move.to_first - move.from_first;
   const bool holds = self >= 0 && self < move.from.ranks() && !move.from.box(self).empty();
   return holds ? self : holders[static_cast<std::size_t>(receiver) % holders.size()];
@@ -95,9 +95,9 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
            move.from_first, move.to.ranks(), move.to_first, group.size());
     expect(move.from.global() == move.to.global(), "relayout of {} to {}",
            to_string(move.from.global()), to_string(move.to.global()));
-    own_.push_back({move.given(me), move.taken(me)});
-    const auto& [given, taken] = own_.back();
-    if (given.empty() && taken.empty()) continue;
+    own_.push_back({move.source_box(me), move.target_box(me)});
+    const auto& [source_box, target_box] = own_.back();
+    if (source_box.empty() && target_box.empty()) continue;
     const bool replicated = move.from.is_replicated();
     expect(replicated || move.from.is_partition(),
            "relayout from a layout that is neither a partition nor replicated: {}",
@@ -116,23 +116,23 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
     const auto distance = [&](int from, int to) {
       return (to - from + group.size()) % group.size();
     };
-    for (int r = 0; r < move.to.ranks() && !given.empty(); ++r) {
+    for (int r = 0; r < move.to.ranks() && !source_box.empty(); ++r) {
       const Box& needed = move.to.box(r);
       const int to = move.to_first + r;
       if (needed.empty()) continue;
-      if (replicated && server_of(move, r, holders) != me - move.from_first) continue;
-      Box sent = intersect(given, needed);
+      if (replicated && sender_of(move, r, holders) != me - move.from_first) continue;
+      Box sent = intersect(source_box, needed);
       if (to != me) {
         add(sends, distance(me, to), to, std::move(sent));
       } else if (!sent.empty()) {
         local_.push_back({m, std::move(sent)});
       }
     }
-    for (int r = 0; r < move.from.ranks() && !taken.empty(); ++r) {
+    for (int r = 0; r < move.from.ranks() && !target_box.empty(); ++r) {
       const int from = move.from_first + r;
       if (from == me || move.from.box(r).empty()) continue;
-      if (replicated && server_of(move, me - move.to_first, holders) != r) continue;
-      add(receives, distance(from, me), from, intersect(move.from.box(r), taken));
+      if (replicated && sender_of(move, me - move.to_first, holders) != r) continue;
+      add(receives, distance(from, me), from, intersect(move.from.box(r), target_box));
     }
   }
   for (auto& [distance, peer] : sends) sends_.push_back(std::move(peer));
@@ -145,12 +145,12 @@ std::int64_t Exchange::sent_elements() const {
   return elements;
 }
 
-void Exchange::meet() const {
+void Exchange::barrier_with() const {
   std::set<int> peers;
   for (const auto* list : {&sends_, &receives_}) {
     for (const Peer& peer : *list) peers.insert(peer.rank);
   }
-  group_.meet(std::vector<int>(peers.begin(), peers.end()));
+  group_.barrier_with(std::vector<int>(peers.begin(), peers.end()));
 }
 
 void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const {
@@ -163,10 +163,11 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   for (std::size_t m = 0; m < own_.size(); ++m) {
-    expect(
-        sources[m].numel() == own_[m].given.numel() && targets[m].numel() == own_[m].taken.numel(),
-        "relayout: blocks of {} and {} elements where the layouts have {} and {}",
-        sources[m].numel(), targets[m].numel(), own_[m].given.numel(), own_[m].taken.numel());
+    expect(sources[m].numel() == own_[m].source_box.numel() &&
+               targets[m].numel() == own_[m].target_box.numel(),
+           "relayout: blocks of {} and {} elements where the layouts have {} and {}",
+           sources[m].numel(), targets[m].numel(), own_[m].source_box.numel(),
+           own_[m].target_box.numel());
   }
   Running running;
   running.exchange_ = this;
@@ -182,7 +183,7 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
     std::int64_t done = 0;
     for (const Piece& piece : peer.pieces) {
       Tensor block = buffer.rows(done, piece.box.numel());
-      copy_box(piece.box, sources[piece.move], own_[piece.move].given, block, piece.box);
+      copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, block, piece.box);
       done += piece.box.numel();
     }
     send_messages.push_back({peer.rank, buffer});
@@ -194,8 +195,8 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
 
   for (const Piece& piece : local_) {
-    copy_box(piece.box, sources[piece.move], own_[piece.move].given, targets[piece.move],
-             own_[piece.move].taken);
+    copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, targets[piece.move],
+             own_[piece.move].target_box);
   }
   return running;
 }
@@ -206,7 +207,7 @@ void Exchange::Running::finish() {
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
       copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
-               targets_[piece.move], exchange_->own_[piece.move].taken);
+               targets_[piece.move], exchange_->own_[piece.move].target_box);
       done += piece.box.numel();
     }
   }
@@ -223,7 +224,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> so
     std::int64_t done = 0;
     for (const Piece& piece : pieces) {
       Tensor block = buffer.rows(done, piece.box.numel());
-      copy_box(piece.box, targets[piece.move], own_[piece.move].taken, block, piece.box);
+      copy_box(piece.box, targets[piece.move], own_[piece.move].target_box, block, piece.box);
       done += piece.box.numel();
     }
   };
@@ -251,7 +252,7 @@ void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> so
     for (const Piece& piece : pieces[rank]) {
       const float* from = buffer.rows(done, piece.box.numel()).data<float>();
       float* into = sources[piece.move].data<float>();
-      for_each_run(piece.box, piece.box, own_[piece.move].given,
+      for_each_run(piece.box, piece.box, own_[piece.move].source_box,
                    [&](std::int64_t read, std::int64_t write, std::int64_t run) {
                      for (std::int64_t i = 0; i < run; ++i) into[write + i] += from[read + i];
                    });
@@ -270,13 +271,15 @@ Sharded relayout(const Sharded& x, const Layout& to) {
 
 Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
                  Device device) {
-  const Box given = move.given(group.rank()), taken = move.taken(group.rank());
-  if (given.empty() && taken.empty()) return Tensor::empty(taken.extent, dtype, device);
+  const Box source_box = move.source_box(group.rank()), target_box = move.target_box(group.rank());
+  if (source_box.empty() && target_box.empty())
+    return Tensor::empty(target_box.extent, dtype, device);
   if (move.from == move.to && move.from_first == move.to_first) return x;
-  const Tensor source = given.empty() ? Tensor::empty(given.extent, dtype, device) : x;
-  Tensor target = Tensor::empty(taken.extent, dtype, device);
+  const Tensor source = source_box.empty() ? Tensor::empty(source_box.extent, dtype, device) : x;
+  Tensor target = Tensor::empty(target_box.extent, dtype, device);
   const Exchange exchange(group, {move});
-  if (device.is_cuda()) exchange.meet();  // on devices, waiting for other ranks has a time-out
+  if (device.is_cuda())
+    exchange.barrier_with();  // on devices, waiting for other ranks has a time-out
   exchange.run({source}, {&target, 1});
   return target;
 }

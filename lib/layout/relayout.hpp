@@ -17,8 +17,8 @@ struct Move {
   int from_first = 0, to_first = 0;
 
   /// The box that a rank of the group holds before or after; empty if it is not in that layout.
-  Box given(int rank) const { return part(from, rank - from_first); }
-  Box taken(int rank) const { return part(to, rank - to_first); }
+  Box source_box(int rank) const { return part(from, rank - from_first); }
+  Box target_box(int rank) const { return part(to, rank - to_first); }
 
  private:
   static Box part(const Layout& layout, int rank) {
@@ -33,10 +33,10 @@ class Exchange {
  public:
   Exchange(const comm::Group& group, const std::vector<Move>& moves);
 
-  /// sources[i] has the elements of moves[i].given(rank) and targets[i], already allocated, those
-  /// of moves[i].taken(rank); all have the same dtype. Sources and targets do not overlap. All
-  /// tensors of all ranks are on the host, or each rank's on its device, even those without
-  /// elements. Collective only over ranks that send something to each other.
+  /// sources[i] has the elements of moves[i].source_box(rank) and targets[i], already allocated,
+  /// those of moves[i].target_box(rank); all have the same dtype. Sources and targets do not
+  /// overlap. All tensors of all ranks are on the host, or each rank's on its device, even those
+  /// without elements. Collective only over ranks that send something to each other.
   void run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// A pending run. The Exchange must outlive it.
@@ -57,8 +57,8 @@ class Exchange {
   Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// A barrier between this rank and those it exchanges with. Call it before run() if some ranks
-  /// may be far behind (comm::Group::meet).
-  void meet() const;
+  /// may be far behind (comm::Group::barrier_with).
+  void barrier_with() const;
 
   /// The adjoint of run(), for gradients: adds every element of the targets to the element of
   /// `sources` that run() would copy it from, in rank order. float32, on the host.
@@ -78,7 +78,7 @@ class Exchange {
     std::int64_t elements;
   };
   struct Own {
-    Box given, taken;
+    Box source_box, target_box;
   };
   comm::Group group_;
   std::vector<Own> own_;  ///< this rank's boxes of each move
@@ -91,9 +91,9 @@ class Exchange {
 Sharded relayout(const Sharded& x, const Layout& to);
 
 /// Moves an array from some ranks of a group to others, directly to the ranks that need it.
-/// x: this rank's box move.given(rank), of `dtype` on `device`; default-constructed if that is
-/// empty. → this rank's box move.taken(rank), of `dtype` on `device`. Ranks with empty boxes in
-/// both layouts return at once. Two ranks that share several such calls make them in one order.
+/// x: this rank's box move.source_box(rank), of `dtype` on `device`; default-constructed if that is
+/// empty. → this rank's box move.target_box(rank), of `dtype` on `device`. Ranks with empty boxes
+/// in both layouts return at once. Two ranks that share several such calls make them in one order.
 Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
                  Device device);
 

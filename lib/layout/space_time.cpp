@@ -23,7 +23,7 @@ SpaceTime::SpaceTime(const Shape& grid, int frame_parts, int parts_of_rows, std:
     : tokens(Layout::grid(grid, {frame_parts, parts_of_rows, 1}, weights)),
       spatial(flattened(tokens)),
       temporal(Layout::cut(spatial.global(), 1, tokens.ranks(), weights)),
-      row_parts(parts_of_rows) {
+      split_rows(parts_of_rows) {
   if (frames_are_whole()) return;
   const Shape global{spatial.global()[0], spatial.global()[1], heads};
   by_heads = {spatial.with_axis(2, heads),

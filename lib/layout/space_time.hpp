@@ -13,24 +13,24 @@ namespace reelmesh {
 /// sends only the two relayouts between these. With more ranks than frames, rows are cut as well,
 /// and the ranks that share a frame divide the heads of its spatial attention.
 struct SpaceTime {
-  Layout tokens;      ///< [frame, row, column]: frames (and rows) cut, as the latents are
-  Layout spatial;     ///< [frame, token of the frame]: the same boxes
-  Layout temporal;    ///< [frame, token of the frame]: tokens of the frame cut
-  int row_parts = 1;  ///< ranks that share a frame
+  Layout tokens;       ///< [frame, row, column]: frames (and rows) cut, as the latents are
+  Layout spatial;      ///< [frame, token of the frame]: the same boxes
+  Layout temporal;     ///< [frame, token of the frame]: tokens of the frame cut
+  int split_rows = 1;  ///< ranks that share a frame
   /// [frame, token of the frame, head] before and after the relayout from cut rows to cut heads,
   /// among ranks that share frames.
   struct ByHeads {
     Layout tokens;  ///< like `spatial`, with all heads
     Layout heads;   ///< whole frames, heads cut
   };
-  std::optional<ByHeads> by_heads;  ///< only if row_parts > 1
+  std::optional<ByHeads> by_heads;  ///< only if split_rows > 1
 
-  /// For frame_parts × row_parts ranks; the ranks that share a frame are neighbours. tokens:
+  /// For frame_parts × split_rows ranks; the ranks that share a frame are neighbours. tokens:
   /// [frame, row, column]. heads: of spatial attention.
-  SpaceTime(const Shape& tokens, int frame_parts, int row_parts, std::int64_t heads,
+  SpaceTime(const Shape& tokens, int frame_parts, int split_rows, std::int64_t heads,
             const RankWeights& weights = {});
 
-  bool frames_are_whole() const { return row_parts == 1; }
+  bool frames_are_whole() const { return split_rows == 1; }
 };
 
 }  // namespace reelmesh

@@ -45,7 +45,7 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
   if constexpr (cuda_built) {
     const Tensor& q = queries.tensor;
     if (bias.empty() &&
-        attends_at_once(q.device(), q.dtype(), keys.count(), q.shape().back(), numerics)) {
+        uses_fused_attention(q.device(), q.dtype(), keys.count(), q.shape().back(), numerics)) {
       const Shape& shape = q.shape();
       Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, q.dtype(), q.device());
       if (out.empty()) return out;
@@ -73,16 +73,16 @@ void Attention::add(const Tensor& keys_values) {
 
 Tensor Attention::finish() { return work_->finish(); }
 
-bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels) {
+bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channels) {
   return size_of(dtype) == 2 && keys >= Attention::block_keys && channels % 8 == 0 &&
          channels <= 128;
 }
 
-bool attends_at_once(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
-                     const Numerics& numerics) {
+bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                          const Numerics& numerics) {
   if constexpr (cuda_built) {
     return device.is_cuda() && !numerics.own_attention &&
-           may_attend_at_once(dtype, keys, channels) &&
+           may_use_fused_attention(dtype, keys, channels) &&
            gpu::has_fused_attention(device, dtype, keys, channels);
   }
   return false;

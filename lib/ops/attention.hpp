@@ -48,13 +48,13 @@ class Attention {
 /// Whether cuDNN may have a fused attention kernel for these arguments: 16-bit elements, at least
 /// block_keys keys per sequence, at most 128 channels per head in a multiple of 8. Necessary, not
 /// sufficient.
-bool may_attend_at_once(DType dtype, std::int64_t keys, std::int64_t channels);
+bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channels);
 
 /// Whether attend() on this device uses cuDNN's fused kernel instead of the kernels of Attention.
 /// The fused kernel needs all keys in one call; results are not bitwise equal. The answer is the
 /// same on all ranks with the same kind of device and the same libraries.
-bool attends_at_once(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
-                     const Numerics& numerics);
+bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                          const Numerics& numerics);
 
 /// Attention with all keys in one call; arguments and result as for Attention.
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,

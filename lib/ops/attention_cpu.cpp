@@ -113,7 +113,7 @@ class Streamed : public Attention::Work {
 
   void add(const Rows& keys, const Rows& values) override {
     const std::int64_t count = keys.count();
-    expect(keys_ % block_keys == 0, "{} keys before more", keys_);
+    expect(keys_ % block_keys == 0, "add() after {} keys, expected whole blocks", keys_);
     if (total_.empty() && out_.empty()) {
       total_ = Tensor::empty(shape_, DType::float32);
       largest_ = Tensor::empty({pairs_, extents_.queries}, DType::float32);

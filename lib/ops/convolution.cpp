@@ -32,7 +32,7 @@ Extents extents_of(const Shape& weight) {
 }
 
 dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e, DType compute) {
-  const ForOneThread one;
+  const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(compute);
   return {{dnnl::prop_kind::forward_inference,
@@ -88,7 +88,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
   const Extents extents = extents_of(weight.shape());
   dnnl::memory::desc packed;
   {
-    const ForOneThread one;
+    const SingleThreadScope one;
     const auto description = describe_convolution(extents, compute_);
     packed = description.weights_desc();
     primitive_ = Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),

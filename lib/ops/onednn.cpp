@@ -39,22 +39,22 @@ DType compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 && narrow ? DType::bfloat16 : DType::float32;
 }
 
-void prefer_bfloat16_products(bool prefer) { bfloat16_products_preferred = prefer; }
+void force_bfloat16_products(bool prefer) { bfloat16_products_preferred = prefer; }
 
-bool rows_do_not_depend_on_their_number(DType compute) {
+bool row_bits_independent_of_tile_height(DType compute) {
   return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
 }
 
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute) {
-  return rows_do_not_depend_on_their_number(compute) ? (rest + 7) / 8 * 8 : tile_rows;
+  return row_bits_independent_of_tile_height(compute) ? (rest + 7) / 8 * 8 : tile_rows;
 }
 
 dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-ForOneThread::ForOneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-ForOneThread::~ForOneThread() { omp_set_num_threads(before_); }
+SingleThreadScope::SingleThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+SingleThreadScope::~SingleThreadScope() { omp_set_num_threads(before_); }
 
 dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;
@@ -120,7 +120,7 @@ void Primitive::run(std::initializer_list<const void*> data) const {
   thread_local std::size_t oldest = 0;
   auto bound =
       std::find_if(kept.begin(), kept.end(), [&](const Bound& one) { return one.id == made_->id; });
-  const ForOneThread one;  // kernels without AVX-512 read the number of threads here
+  const SingleThreadScope one;  // kernels without AVX-512 read the number of threads here
   if (bound == kept.end()) {
     bound = kept.begin() + static_cast<std::ptrdiff_t>(oldest++ % kept.size());
     *bound = {made_->id, {}};
@@ -139,7 +139,7 @@ void Primitive::run(std::initializer_list<const void*> data) const {
 }
 
 Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
-  const ForOneThread one;
+  const SingleThreadScope one;
   const dnnl::reorder::primitive_desc description(engine(), from, engine(), to, user_scratchpad());
   return {dnnl::reorder(description),
           description.scratchpad_desc(),
@@ -150,7 +150,7 @@ namespace {
 
 dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, std::int64_t k,
                                               DType dtype) {
-  const ForOneThread one;
+  const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(dtype);
   return {{{{m, k}, type, Tag::ab},
@@ -176,7 +176,7 @@ TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType d
   const std::scoped_lock lock(mutex);
   auto& [weights, primitive] = made[{m, n, k, dtype}];
   if (weights.get_size() == 0) {
-    const ForOneThread one;
+    const SingleThreadScope one;
     const dnnl::matmul::primitive_desc description = describe_product(m, n, k, dtype);
     weights = description.weights_desc();
     primitive = Primitive(dnnl::matmul(description), description.scratchpad_desc(),
@@ -191,10 +191,10 @@ TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType d
 namespace {
 
 // Packed weights begin at multiples of this number of elements.
-constexpr std::int64_t elements_together = 64;
+constexpr std::int64_t packed_alignment = 64;
 
 std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) {
-  return up_to(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), elements_together);
+  return up_to(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), packed_alignment);
 }
 
 // Maximum over oneDNN's known layouts: rows in blocks of 64 bytes or not blocked, columns in blocks
@@ -202,7 +202,7 @@ std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) 
 std::int64_t max_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
   std::int64_t columns = n;
   for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, up_to(n, block));
-  return up_to(up_to(k, 64 / size_of(dtype)) * columns, elements_together);
+  return up_to(up_to(k, 64 / size_of(dtype)) * columns, packed_alignment);
 }
 
 }  // namespace
@@ -224,7 +224,7 @@ std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products,
   return elements * size_of(products);
 }
 
-std::string packing_of_this_processor() {
+std::string packing_signature() {
   const dnnl_version_t* version = dnnl::version();
   return fmt::format("oneDNN {}.{}.{} {}, instructions {:x}, caches {} {} {}", version->major,
                      version->minor, version->patch, version->hash,

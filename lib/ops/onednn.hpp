@@ -21,24 +21,24 @@ const dnnl::engine& engine();
 /// and was 1.7 times as fast as AVX-512's bfloat16 instructions. Sums are always float32.
 DType compute_dtype(DType dtype);
 /// For tests: from now on uses bfloat16 with AVX-512 too, though it is slower.
-void prefer_bfloat16_products(bool prefer);
+void force_bfloat16_products(bool prefer);
 
 /// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512.
 /// Other kernels process rows in groups that depend on the tile's height; then all tiles must have
 /// the same height.
-bool rows_do_not_depend_on_their_number(DType compute);
+bool row_bits_independent_of_tile_height(DType compute);
 /// Height of the GEMM for the last `rest` rows, if all other tiles have `tile_rows` rows.
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute);
 
 dnnl::memory::data_type onednn_type(DType dtype);
 
 /// In its scope, primitives created or run by the calling thread use one OpenMP thread.
-class ForOneThread {
+class SingleThreadScope {
  public:
-  ForOneThread();
-  ~ForOneThread();
-  ForOneThread(const ForOneThread&) = delete;
-  ForOneThread& operator=(const ForOneThread&) = delete;
+  SingleThreadScope();
+  ~SingleThreadScope();
+  SingleThreadScope(const SingleThreadScope&) = delete;
+  SingleThreadScope& operator=(const SingleThreadScope&) = delete;
 
  private:
   int before_;

@@ -31,6 +31,6 @@ std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DT
 
 /// What packed sizes depend on: oneDNN's version, instruction set and cache sizes. Processors with
 /// equal strings use the same packed layouts.
-std::string packing_of_this_processor();
+std::string packing_signature();
 
 }  // namespace reelmesh::ops

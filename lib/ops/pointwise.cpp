@@ -222,8 +222,8 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents) {
   const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
-  expect(reelmesh::numel(extents) == tokens.shape(0) * features, "tokens {} are not latents {}",
-         to_string(tokens.shape()), to_string(extents));
+  expect(reelmesh::numel(extents) == tokens.shape(0) * features,
+         "tokens {} do not match latents {}", to_string(tokens.shape()), to_string(extents));
   if constexpr (cuda_built) {
     if (tokens.device().is_cuda()) return gpu::unpatchify(tokens, batch_item, patch, extents);
   }
@@ -241,7 +241,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 
 Tensor channels_to_frames(const Tensor& x) {
   const Shape& s = x.shape();
-  expect(s.size() == 4 && s[3] % 2 == 0, "channels of {} made two frames", to_string(s));
+  expect(s.size() == 4 && s[3] % 2 == 0, "{} has an odd number of channels", to_string(s));
   if constexpr (cuda_built) {
     if (x.device().is_cuda()) return gpu::channels_to_frames(x);
   }

@@ -13,7 +13,7 @@ std::int64_t Clip::tokens() const {
   return static_cast<std::int64_t>(longest);
 }
 
-ClipShapes kept_arrays(const Job& job, const Clip& clip, std::int64_t text_channels) {
+ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_channels) {
   ClipShapes shapes;
   if (job.keep_video) {
     shapes.video = clip.video;

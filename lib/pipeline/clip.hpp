@@ -34,7 +34,7 @@ struct Clip {
 };
 
 /// Shapes of the arrays that the job writes for a clip. text_channels: of a text embedding.
-ClipShapes kept_arrays(const Job& job, const Clip& clip, std::int64_t text_channels);
+ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_channels);
 
 /// Settings of a clip that the job does not give.
 struct ClipDefaults {

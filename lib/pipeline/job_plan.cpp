@@ -96,7 +96,7 @@ Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int
   machine.threads = threads;
   machine.node_of = std::move(node_of);
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
-  machine.embeddings_on_host = !on_gpu;
+  machine.count_waiting_embeddings = !on_gpu;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
           "device.speeds: found {} speeds, expected {}, one for each rank", job.speeds.size(),
           ranks);
@@ -128,7 +128,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions) {
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {
   const MemoryPlan& memory = planned.plan.memory;
-  const std::string over = what_is_over(memory);
+  const std::string over = describe_excess(memory);
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {

@@ -23,7 +23,7 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
 }
 
 // A batch between the stages, with this rank's part of the tensors of each of its clips.
-struct BatchInWork {
+struct BatchState {
   Batch clips;
   std::size_t replica = 0;
   std::vector<Tensor> embeddings;  // after encoding
@@ -51,13 +51,13 @@ class ClipMaker {
         channels_(planned.family->text_encoder().d_model),
         stages_(world, job, planned, device) {}
 
-  void run(std::vector<BatchInWork>& batches);
+  void run(std::vector<BatchState>& batches);
 
  private:
-  void encode(BatchInWork& batch);
-  void condition(BatchInWork& batch);
-  void denoise(BatchInWork& batch, Progress& progress);
-  void decode(BatchInWork& batch);
+  void encode(BatchState& batch);
+  void condition(BatchState& batch);
+  void denoise(BatchState& batch, Progress& progress);
+  void decode(BatchState& batch);
   Tensor move(const Tensor& x, const Move& move, DType dtype, Device device) const;
   void write(const Clip& clip, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
@@ -75,7 +75,7 @@ class ClipMaker {
 // round is one batch, so that clips stream through the stages; in phased mode it is all batches,
 // encoded before any is denoised. Replicas denoise batches side by side; then their clips are
 // decoded one after the other.
-void ClipMaker::run(std::vector<BatchInWork>& batches) {
+void ClipMaker::run(std::vector<BatchState>& batches) {
   const Roles& roles = planned_.plan.roles;
   const std::size_t replicas = roles.denoise.size();
   std::int64_t steps = 0;  // of the first replica, whose first rank shows the progress
@@ -87,16 +87,16 @@ void ClipMaker::run(std::vector<BatchInWork>& batches) {
   const std::size_t round_size = roles.mode == Mode::split ? 1 : batches.size();
   for (const auto round : in_parts(std::span(batches), round_size)) {
     stages_.enter(Stages::text);
-    for (BatchInWork& batch : round) encode(batch);
+    for (BatchState& batch : round) encode(batch);
     stages_.enter(Stages::denoise);
-    for (BatchInWork& batch : round) condition(batch);
+    for (BatchState& batch : round) condition(batch);
     for (const auto wave : in_parts(round, replicas)) {
       stages_.enter(Stages::denoise);
       progress.resume();
-      for (BatchInWork& batch : wave) denoise(batch, progress);
+      for (BatchState& batch : wave) denoise(batch, progress);
       progress.pause();
       stages_.enter(Stages::decode);
-      for (BatchInWork& batch : wave) {
+      for (BatchState& batch : wave) {
         decode(batch);
         batch = {};
       }
@@ -105,7 +105,7 @@ void ClipMaker::run(std::vector<BatchInWork>& batches) {
   progress.finish();
 }
 
-void ClipMaker::encode(BatchInWork& batch) {
+void ClipMaker::encode(BatchState& batch) {
   for (const Clip& clip : batch.clips) {
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     batch.embeddings.push_back(stages_.encode(clip));
@@ -117,7 +117,7 @@ Tensor ClipMaker::move(const Tensor& x, const Move& move, DType dtype, Device de
   return hand_over(world_, x, move, dtype, device);
 }
 
-void ClipMaker::condition(BatchInWork& batch) {
+void ClipMaker::condition(BatchState& batch) {
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
@@ -130,13 +130,13 @@ void ClipMaker::condition(BatchInWork& batch) {
   }
 }
 
-void ClipMaker::denoise(BatchInWork& batch, Progress& progress) {
+void ClipMaker::denoise(BatchState& batch, Progress& progress) {
   const trace::Mark mark(&trace::Recorder::clip, batch.clips.front().index());
   batch.latents = stages_.denoise_batch(batch.clips, batch.replica, batch.conditioning,
                                         [&] { progress.advance(std::ssize(batch.clips)); });
 }
 
-void ClipMaker::decode(BatchInWork& batch) {
+void ClipMaker::decode(BatchState& batch) {
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = planned_.plan_of(clip);
@@ -184,7 +184,7 @@ void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& v
 void make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                 std::vector<Clip> clips, Device device) {
   if (clips.empty()) return;
-  std::vector<BatchInWork> batches;
+  std::vector<BatchState> batches;
   const std::size_t replicas = planned.plan.roles.denoise.size();
   for (Batch& batch : batches_of(std::move(clips), job.batch)) {
     batches.push_back({.clips = std::move(batch), .replica = batches.size() % replicas});

@@ -36,7 +36,7 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   Conditions conditions =
       conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
                     nodes_of(world), wide ? DType::float32 : job.dtype, device.is_cuda());
-  const std::vector<std::string> packings = world.all_gather(ops::packing_of_this_processor());
+  const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
   if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
     conditions.packed_for = ops::PackedFor::any_processor;
   }
@@ -59,7 +59,7 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const co
     const std::int64_t channels = planned.family->text_encoder().d_model;
     for (std::size_t i = 0; i < clips.size(); ++i) {
       const bool complete = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
-                                          kept_arrays(job, clips[i], channels));
+                                          output_shapes(job, clips[i], channels));
       done[i] = complete ? 'x' : ' ';
     }
   }
@@ -108,7 +108,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   if (device.is_cuda() && world.size() > 1) {
     log::info("messages between GPUs use {}", name_of(world.transport()));
   }
-  if (device.is_cuda()) trace::recorder().settle = [device] { settle(device); };
+  if (device.is_cuda()) trace::recorder().synchronize = [device] { synchronize_noexcept(device); };
 
   // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
@@ -120,7 +120,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
     require_fit(job, planned, conditions);
   } else if (!plan.memory.fits()) {
     log::warning("{} (the GPU's free memory); the job is tried all the same",
-                 what_is_over(plan.memory));
+                 describe_excess(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
   const std::string idle = describe_idle(plan.roles, world.size());

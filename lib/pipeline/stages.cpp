@@ -63,8 +63,8 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
     if (i > 0) {
       const int before = parts_[i - 1].rank;
       if (device_.is_cuda()) {  // waiting on a device has a time-out, but a rank may be far behind
-        if (me == before) group_.meet({&holder, 1});
-        if (me == holder) group_.meet({&before, 1});
+        if (me == before) group_.barrier_with({&holder, 1});
+        if (me == holder) group_.barrier_with({&before, 1});
       }
       if (me == before) {
         const comm::Message send{holder, x};

@@ -32,20 +32,20 @@ std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
   return layers == 0 ? taken : std::vector<std::int64_t>{};
 }
 
-// fill() with limits = part × rooms for the smallest part that suffices, found by bisection. rooms:
-// bytes available on each rank.
-std::vector<std::int64_t> fill_least(std::int64_t layers, std::int64_t layer_bytes,
-                                     std::int64_t embedding_bytes, std::size_t first,
-                                     const std::vector<std::int64_t>& rooms) {
+// fill() with limits = part × available for the smallest part that suffices, found by bisection.
+// available: bytes available on each rank.
+std::vector<std::int64_t> fill_balanced(std::int64_t layers, std::int64_t layer_bytes,
+                                        std::int64_t embedding_bytes, std::size_t first,
+                                        const std::vector<std::int64_t>& available) {
   const auto filled = [&](double part) {
     std::vector<std::int64_t> limits;
-    for (const std::int64_t room : rooms) {
+    for (const std::int64_t room : available) {
       limits.push_back(static_cast<std::int64_t>(part * static_cast<double>(room)));
     }
     return fill(layers, layer_bytes, embedding_bytes, first, limits);
   };
   const double whole = static_cast<double>(embedding_bytes + layers * layer_bytes + 1);
-  double low = 0, high = whole / static_cast<double>(std::max<std::int64_t>(1, rooms[first]));
+  double low = 0, high = whole / static_cast<double>(std::max<std::int64_t>(1, available[first]));
   for (int i = 0; i < 100; ++i) {
     const double middle = (low + high) / 2;
     (filled(middle).empty() ? low : high) = middle;
@@ -72,18 +72,18 @@ std::vector<DeviceMap::Stage> DeviceMap::stages() const {
 
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
                               std::int64_t embedding_bytes, int ranks,
-                              const std::vector<std::int64_t>& rooms) {
+                              const std::vector<std::int64_t>& available) {
   std::vector<std::int64_t> share(static_cast<std::size_t>(ranks),
                                   embedding_bytes + layers * layer_bytes);
   std::size_t first = 0;
-  for (std::size_t r = 0; r < rooms.size(); ++r) {
-    if (rooms[r] < std::max<std::int64_t>(1, embedding_bytes)) continue;
-    share = rooms;
+  for (std::size_t r = 0; r < available.size(); ++r) {
+    if (available[r] < std::max<std::int64_t>(1, embedding_bytes)) continue;
+    share = available;
     for (std::int64_t& room : share) room = std::max<std::int64_t>(0, room);
     first = r;
     break;
   }
-  const auto taken = fill_least(layers, layer_bytes, embedding_bytes, first, share);
+  const auto taken = fill_balanced(layers, layer_bytes, embedding_bytes, first, share);
   DeviceMap map;
   for (int r = 0; r < ranks; ++r) {
     map.layer_rank.insert(map.layer_rank.end(),

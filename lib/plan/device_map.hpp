@@ -24,12 +24,12 @@ struct DeviceMap {
 };
 
 /// Consecutive layers for each rank such that the maximum of bytes per rank is minimal; the
-/// embedding is on the first rank. rooms: bytes available on each rank, or empty. With rooms, the
-/// maximum of bytes / room is minimal, ranks without room get nothing, and the embedding is on the
-/// first rank with room for it; if it fits on no rank, rooms are ignored.
+/// embedding is on the first rank. available: bytes available on each rank, or empty. With
+/// available, the maximum of bytes / room is minimal, ranks without room get nothing, and the
+/// embedding is on the first rank with room for it; if it fits on no rank, available are ignored.
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
                               std::int64_t embedding_bytes, int ranks,
-                              const std::vector<std::int64_t>& rooms = {});
+                              const std::vector<std::int64_t>& available = {});
 
 /// Parses "0-11:0,12-23:1": layers and the rank that holds them. Error(usage) naming
 /// parallel.device-map if a layer is missing, given twice or out of range, or the text is

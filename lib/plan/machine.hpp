@@ -33,7 +33,7 @@ struct PlanMachine {
   int ranks = 1;
   int threads = 1;                       ///< maximum over ranks
   std::int64_t program = program_bytes;  ///< per rank, before anything is loaded
-  bool embeddings_on_host = true;        ///< whether waiting embeddings count as planned memory
+  bool count_waiting_embeddings = true;  ///< whether waiting embeddings count as planned memory
   std::vector<int> node_of;              ///< node of each launched rank; empty: one node
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit

@@ -73,7 +73,7 @@ MemoryPlan with_offloading(MemoryPlan memory) {
   return memory;
 }
 
-std::string what_is_over(const MemoryPlan& memory) {
+std::string describe_excess(const MemoryPlan& memory) {
   const int worst = furthest_over(memory);
   if (memory.fits(worst)) return {};
   const RankMemory& r = of(memory, worst);

@@ -30,7 +30,7 @@ MemoryPlan with_offloading(MemoryPlan memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes
 /// needed and the limit. Empty if it fits.
-std::string what_is_over(const MemoryPlan& memory);
+std::string describe_excess(const MemoryPlan& memory);
 
 /// Several lines of text: each rank's peak, its limit, its stages, and whether weights are
 /// offloaded.

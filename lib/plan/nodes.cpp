@@ -8,8 +8,9 @@
 
 namespace reelmesh {
 
-std::vector<RankRange> close_ranks(const std::vector<RankRange>& groups,
-                                   const std::vector<int>& parts, const std::vector<int>& node_of) {
+std::vector<RankRange> ranges_to_colocate(const std::vector<RankRange>& groups,
+                                          const std::vector<int>& parts,
+                                          const std::vector<int>& node_of) {
   std::map<int, int> room;
   int max_room = 0;
   for (const int node : node_of) max_room = std::max(max_room, ++room[node]);

@@ -7,8 +7,9 @@ namespace reelmesh {
 /// Ranges of consecutive places that should each share a node. A group is one range if the largest
 /// node has room for it. Otherwise it is cut into ranges of the first size in `parts` (in
 /// descending order) that the largest node has room for, or of the last size. node_of: as below.
-std::vector<RankRange> close_ranks(const std::vector<RankRange>& groups,
-                                   const std::vector<int>& parts, const std::vector<int>& node_of);
+std::vector<RankRange> ranges_to_colocate(const std::vector<RankRange>& groups,
+                                          const std::vector<int>& parts,
+                                          const std::vector<int>& node_of);
 
 /// The launched rank at each place of the plan: order[place] = rank. node_of[rank]: equal numbers
 /// for ranks of one node. Each range in `close` is placed on one node if there is one with room for

@@ -59,7 +59,7 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
   const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
   return order_by_node(
       machine.node_of,
-      close_ranks(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses}, machine.node_of));
+      ranges_to_colocate(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses}, machine.node_of));
 }
 
 // Layouts depend on the weights at each place, and the placement of ranks depends on the layouts.
@@ -114,7 +114,7 @@ void keep_larger(StageMemory& mine, const StageMemory& other) {
   mine.per_thread = std::max(mine.per_thread, other.per_thread);
 }
 
-void foresee_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
+void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
   MemoryPlan& memory = plan.memory;
   memory.program = machine.program;
   memory.threads = machine.threads;
@@ -125,9 +125,9 @@ void foresee_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
     more.weights += mine.weights;
     keep_larger(mine, more);
   }
-  const std::int64_t waiting = !machine.embeddings_on_host      ? 0
-                               : plan.roles.mode == Mode::split ? workload.largest_embedding_bytes
-                                                                : workload.embedding_bytes;
+  const std::int64_t waiting = !machine.count_waiting_embeddings ? 0
+                               : plan.roles.mode == Mode::split  ? workload.largest_embedding_bytes
+                                                                 : workload.embedding_bytes;
   memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
   for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
     memory.ranks[r].embeddings = waiting;
@@ -148,7 +148,7 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   lay_out(plan, workload, machine, request);
   plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
   plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
-  foresee_memory(plan, workload, machine);
+  predict_memory(plan, workload, machine);
   return plan;
 }
 

@@ -4,7 +4,7 @@ namespace reelmesh {
 
 std::int64_t StageMemory::total() const {
   // Fragmentation: free pages between blocks stay resident, up to a tenth of the working memory
-  // (holes_kept in tensor/memory.hpp).
+  // (max_free_resident in tensor/memory.hpp).
   return weights + working + working / 10;
 }
 

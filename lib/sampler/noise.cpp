@@ -13,7 +13,7 @@ void round_to(DType dtype, std::span<float> values) {
 
 void draw(const NoiseRule& rule, std::int64_t arrays, DType dtype, TorchGenerator& generator,
           const Shape& global, const Shape& offset, const Shape& extent, std::span<float> out) {
-  expect(static_cast<std::int64_t>(out.size()) == numel(extent), "noise of {} for {} numbers",
+  expect(static_cast<std::int64_t>(out.size()) == numel(extent), "noise of shape {} for {} values",
          to_string(extent), out.size());
   if (rule.channels_first) {
     fill_noise_by_channel(generator, global, offset, extent, arrays, out.data());

@@ -12,7 +12,8 @@ std::string to_string(Device device) {
 std::string why_no_cuda() {
   if constexpr (cuda_built) {
     const cuda::Devices found = cuda::devices();
-    return found.count > 0 ? "" : fmt::format("there is no CUDA device: {}", found.why_none);
+    return found.count > 0 ? ""
+                           : fmt::format("there is no CUDA device: {}", found.no_device_reason);
   }
   return "this build has no CUDA backend";
 }
@@ -60,7 +61,7 @@ void synchronize(Device device) {
   }
 }
 
-void settle(Device device) noexcept {
+void synchronize_noexcept(Device device) noexcept {
   try {
     synchronize(device);
   } catch (const Error&) {

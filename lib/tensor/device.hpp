@@ -55,7 +55,7 @@ std::string bus_of(Device device);
 /// Does nothing for the host.
 void synchronize(Device device);
 /// As synchronize(), for time measurements: errors are ignored here; later calls report them.
-void settle(Device device) noexcept;
+void synchronize_noexcept(Device device) noexcept;
 
 /// Bytes held by this process's tensors and graphs on a device, now and at the peak. 0 for the
 /// host, whose tensors are not counted.

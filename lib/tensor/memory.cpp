@@ -39,8 +39,8 @@ void* plain_block(std::int64_t bytes) {
 // A best-fit allocator of whole pages in a reserved range of addresses; [0, top) has been allocated
 // at some time. A page takes memory once it is touched. Blocks of different sizes leave holes
 // between them: a fifth or more of the memory in use if blocks are few and large. So pages of holes
-// beyond holes_kept() are returned to the operating system, and resident memory stays near the peak
-// of the memory in use.
+// beyond max_free_resident() are returned to the operating system, and resident memory stays near
+// the peak of the memory in use.
 class Range {
  public:
   Range() {
@@ -164,7 +164,7 @@ class Range {
   // Returns pages of the largest holes to the operating system, from the ends of the holes, because
   // new blocks are placed at their beginnings.
   void trim() {
-    const std::int64_t limit = peak_used_ + holes_kept(peak_used_ - kept_);
+    const std::int64_t limit = peak_used_ + max_free_resident(peak_used_ - kept_);
     for (auto hole = by_length_.rbegin(); hole != by_length_.rend(); ++hole) {
       if (resident_bytes_ <= limit) return;
       const auto [length, first] = *hole;

@@ -9,7 +9,7 @@ namespace reelmesh {
 /// The operating system clears new pages, which took a seventh of a denoising step. So large blocks
 /// come from one range of addresses whose pages stay resident: a freed block is merged with its
 /// free neighbours and reused for the next block that fits. If the free pages between blocks exceed
-/// holes_kept(), some of them are returned to the operating system. Thread-safe.
+/// max_free_resident(), some of them are returned to the operating system. Thread-safe.
 std::shared_ptr<void> host_memory(std::int64_t bytes);
 
 /// Returns the pages of free blocks to the operating system. Called when a stage of a job ends,
@@ -19,7 +19,7 @@ void release_free_memory();
 /// Maximum bytes that stay resident in free pages, beyond the peak of the bytes in use. working:
 /// that peak since release_free_memory() was last called, minus the bytes in use at that time.
 /// Memory plans include it.
-constexpr std::int64_t holes_kept(std::int64_t working) {
+constexpr std::int64_t max_free_resident(std::int64_t working) {
   return std::max(std::int64_t{32} << 20, working / 10);
 }
 

@@ -115,11 +115,11 @@ std::vector<std::int32_t> Tokenizer::ids_of(std::string_view text) const {
       ++at;
       continue;
     }
-    part(at, special->eats_spaces);
+    part(at, special->strips_spaces);
     ids.push_back(special->id);
     at += special->name.size();
     begin = at;
-    eat = special->eats_spaces;
+    eat = special->strips_spaces;
   }
   part(text.size(), false);
   return ids;

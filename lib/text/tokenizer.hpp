@@ -51,7 +51,7 @@ class Tokenizer {
   struct Special {
     std::string name;
     std::int32_t id;
-    bool eats_spaces;  ///< whether spaces around it are stripped (sentinels)
+    bool strips_spaces;  ///< whether spaces around it are stripped (sentinels)
   };
 
   Tokenizer() = default;

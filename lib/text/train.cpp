@@ -54,7 +54,7 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
 std::string sentinel(int i) { return fmt::format("<extra_id_{}>", i); }
 
 /// An entry of added_tokens_decoder. For sentinels, spaces around them are stripped.
-std::string added_token(std::int64_t id, std::string_view name, bool eats_spaces) {
+std::string added_token(std::int64_t id, std::string_view name, bool strips_spaces) {
   return fmt::format(
       "    \"{}\": {{\n"
       "      \"content\": \"{}\",\n"
@@ -64,7 +64,7 @@ std::string added_token(std::int64_t id, std::string_view name, bool eats_spaces
       "      \"single_word\": false,\n"
       "      \"special\": true\n"
       "    }}",
-      id, name, eats_spaces, eats_spaces);
+      id, name, strips_spaces, strips_spaces);
 }
 
 std::string sentinel_list() {
@@ -145,7 +145,7 @@ void train_tokenizer(const std::filesystem::path& text_file, const std::filesyst
   };
   std::string model;
   const auto trained = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
-  require(trained.ok(), Status::data, "{}: no tokenizer of {} pieces can be made of it ({})",
+  require(trained.ok(), Status::data, "{}: a tokenizer of {} pieces cannot be trained on it ({})",
           text_file.string(), vocab_size, trained.ToString());
   write(folder / "spiece.model", model);
   sentencepiece::SentencePieceProcessor made;

@@ -66,7 +66,7 @@ const std::byte* MappedFile::view(std::int64_t begin, std::int64_t count) const 
   return memory_.get() + begin;
 }
 
-void MappedFile::forget(std::int64_t begin, std::int64_t count) const {
+void MappedFile::release_pages(std::int64_t begin, std::int64_t count) const {
   // Only pages that lie completely inside, so that neighbouring bytes keep their pages.
   const std::int64_t page = ::sysconf(_SC_PAGESIZE);
   const std::int64_t first = (begin + page - 1) / page * page;

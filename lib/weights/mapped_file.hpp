@@ -34,7 +34,7 @@ class MappedFile {
 
   /// Removes the pages of these bytes from the resident set of this process (MADV_DONTNEED). They
   /// can still be read.
-  void forget(std::int64_t begin, std::int64_t count) const;
+  void release_pages(std::int64_t begin, std::int64_t count) const;
 
   /// Bytes [begin, begin + count), read without the mapping (pread). Error(data) if the file has
   /// shrunk, even during the call.

@@ -66,8 +66,8 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
          "{}: elements {} to {} of tensor '{}' {}", path().string(), first, first + count, name,
          to_string(info.shape));
 
-  // Converts several rows, or parts of one long row, between view() and forget(), which check the
-  // file's size and release its pages.
+  // Converts several rows, or parts of one long row, between view() and release_pages(), which
+  // check the file's size and release its pages.
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(1, chunk_elements / std::max<std::int64_t>(1, row));
   const std::int64_t part = std::min(row, chunk_elements);
@@ -83,7 +83,7 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
                 static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype), dtype,
                 length);
       }
-      file_.forget(begin, bytes);
+      file_.release_pages(begin, bytes);
     }
   }
 }

@@ -83,7 +83,7 @@ void check_names(const std::vector<TensorToWrite>& tensors) {
   std::set<std::string> names;
   for (const TensorToWrite& tensor : tensors) {
     expect(tensor.name != "__metadata__" && names.insert(tensor.name).second,
-           "tensor name '{}' cannot be written, or twice", tensor.name);
+           "tensor name '{}' is reserved or repeated", tensor.name);
   }
 }
 

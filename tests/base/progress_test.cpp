@@ -70,7 +70,7 @@ TEST(Progress, DoesNotCountPauses) {
       << bench.out.str();
 }
 
-TEST(Progress, IsSilentWhereItDoesNotSpeak) {
+TEST(Progress, IsSilentIfDisabled) {
   testing::internal::CaptureStderr();
   Progress progress("denoise", 2, "step", Progress::standard_error(false));
   progress.advance(2);

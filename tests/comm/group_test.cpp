@@ -115,7 +115,7 @@ TEST(Group, MeetsThoseThatAreLate) {
   world.barrier();
   const auto start = std::chrono::steady_clock::now();
   if (late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  world.meet(peers);
+  world.barrier_with(peers);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(100));
 }
 

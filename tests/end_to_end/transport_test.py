@@ -65,7 +65,7 @@ class Transport(Scratch):
         for where in ("connect", "1"):  # the host, the device
             with self.subTest(where):
                 self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": f"2:{where}"}, 76, "NCCL of rank",
-                          "did not reach each other within 2 s (device.timeout)",
+                          "NCCL could not connect all ranks within 2 s (device.timeout)",
                           "NCCL_SOCKET_IFNAME", device__timeout="2s")
 
     def test_messages_that_never_come_end_the_job(self):

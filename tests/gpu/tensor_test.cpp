@@ -48,7 +48,7 @@ TEST_P(TensorOnGpu, HasNoMemoryForTooMuch) {
   EXPECT_TRUE(same_bits(there(random_tensor({8}, 1)).on({}), random_tensor({8}, 1)));
 }
 
-TEST_P(TensorOnGpu, OutlivesNoGraphThatItComesFrom) {
+TEST_P(TensorOnGpu, MayNotOutliveItsGraph) {
   const Tensor x = there(random_tensor({40}, 1, GetParam()));
   Tensor kept;
   expect_error(

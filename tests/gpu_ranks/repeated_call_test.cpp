@@ -42,7 +42,7 @@ TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST_F(RepeatedCallOnGpu, GoesCallByCallWhereItWaitsForTheDevice) {
+TEST_F(RepeatedCallOnGpu, IsNotCapturedIfItSynchronizes) {
   int calls = 0;
   RepeatedCall squares(device, self, [&] {
     ++calls;

@@ -20,7 +20,7 @@ class AttendKernel : public KernelTest {
 
   // Whether cuDNN's kernel is used for this number of keys and of channels.
   static bool at_once(std::int64_t keys, std::int64_t channels, const Numerics& numerics = {}) {
-    return ops::attends_at_once(place(), GetParam(), keys, channels, numerics);
+    return ops::uses_fused_attention(place(), GetParam(), keys, channels, numerics);
   }
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());
@@ -112,7 +112,7 @@ TEST_P(AttendKernel, NoHeadsAndNoQueriesAreNothing) {
             (Shape{5, 1, 0, 64}));
 }
 
-TEST_P(AttendKernel, GoesByOurOwnKernelsWhereTheJobSaysSo) {
+TEST_P(AttendKernel, UsesOwnKernelsIfConfigured) {
   const Tensor q = random({50, 1, 2, 64}, 1), kv = random({600, 1, 2, 2, 64}, 2);
   ops::Attention own(there(q), 0.1F);
   own.add(there(kv));
@@ -127,8 +127,8 @@ TEST_P(AttendKernel, FewKeysAndOddChannelsGoByOurOwnKernels) {
   EXPECT_FALSE(at_once(511, 64));
   EXPECT_FALSE(at_once(1024, 68));
   EXPECT_FALSE(at_once(1024, 136));
-  EXPECT_FALSE(ops::attends_at_once(place(), DType::float32, 1024, 64, {}));
-  EXPECT_FALSE(ops::attends_at_once({}, GetParam(), 1024, 64, {}));  // on the CPU
+  EXPECT_FALSE(ops::uses_fused_attention(place(), DType::float32, 1024, 64, {}));
+  EXPECT_FALSE(ops::uses_fused_attention({}, GetParam(), 1024, 64, {}));  // on the CPU
 }
 
 }  // namespace

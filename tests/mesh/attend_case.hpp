@@ -73,13 +73,13 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
       << to_string(c);
   // The result of one rank, from which this rank's tokens are cut out.
   const Tensor one = ops::attention(qkv.on(device), 0.3F, {}, c.numerics).on({});
-  Tensor thrice = Tensor::empty(qkv.shape(), qkv.dtype());
+  Tensor repeated = Tensor::empty(qkv.shape(), qkv.dtype());
   for (std::int64_t i = 0; i < all * batch * 3; ++i) {
     const std::int64_t bytes = heads * channels * size_of(c.dtype);
     std::copy_n(static_cast<const std::byte*>(one.raw()) + i / 3 * bytes, bytes,
-                static_cast<std::byte*>(thrice.raw()) + i * bytes);
+                static_cast<std::byte*>(repeated.raw()) + i * bytes);
   }
-  const Tensor expected = part_of(thrice, c.segments, world.rank(), 0, 1);
+  const Tensor expected = part_of(repeated, c.segments, world.rank(), 0, 1);
   EXPECT_TRUE(same_bits(out, expected.reshape(out.shape()))) << to_string(c);
 }
 

@@ -150,7 +150,7 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
 }
 
 // Saves the states after every step and continues on another number of ranks with another layout.
-TEST_P(Kinds, StatesGoOnOnOtherRanks) {
+TEST_P(Kinds, StatesContinueOnOtherRanks) {
   const Reference reference(GetParam());
   const CogVideoXConfig& config = reference.transformer;
   const CogVideoXTransformer transformer(

@@ -308,7 +308,7 @@ TEST(OpenSoraVaeConfig, CountsTheReleasedParameters) {
   EXPECT_EQ(open_sora_vae_tensors(config).size(), 248U);
 }
 
-TEST(OpenSoraVaeConfig, SaysWhatItCannotDo) {
+TEST(OpenSoraVaeConfig, RejectsUnsupportedConfigurations) {
   const auto read = [](const char* text) {
     return [text] { OpenSoraVaeConfig::read(Config::parse(text, "vae/config.json")); };
   };

@@ -27,7 +27,7 @@ struct Types {
 
 class Held : public ::testing::TestWithParam<Types> {
  protected:
-  ~Held() override { ops::prefer_bfloat16_products(false); }
+  ~Held() override { ops::force_bfloat16_products(false); }
 
   void SetUp() override {
     if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
@@ -44,7 +44,7 @@ class Held : public ::testing::TestWithParam<Types> {
 
  private:
   static DType products() {  // sets the preference for the whole test
-    ops::prefer_bfloat16_products(GetParam().narrow_products);
+    ops::force_bfloat16_products(GetParam().narrow_products);
     return ops::compute_dtype(GetParam().tensors);
   }
 };
@@ -134,7 +134,7 @@ TEST_P(Held, OnAnyProcessorEnoughForThisOne) {
 }
 
 // oneDNN cannot be queried for types that this processor does not compute products in.
-TEST(PackedSizes, OfTypesThatAreNotComputedInHereAreTheLargest) {
+TEST(PackedSizes, AreTheLargestForUnsupportedTypes) {
   if (ops::compute_dtype(DType::bfloat16) == DType::bfloat16) GTEST_SKIP() << "it is, here";
   for (const std::int64_t n : {64, 192}) {
     const auto bytes = [&](ops::PackedFor target) {

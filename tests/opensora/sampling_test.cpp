@@ -66,7 +66,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   }
 }
 
-TEST(STDiTClip, TellsOfAnImageAsTheTrainingDid) {
+TEST(STDiTClip, UsesFps120ForImages) {
   DenoiseTask task;
   task.latents = {5, 30, 53};
   task.size = {240, 426, 17};

@@ -121,7 +121,7 @@ TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
         EXPECT_LT(
             relative_error(frames_of(mine[branch], reference.get(name + ".frames")), expected),
             1e-5)
-            << "clip " << item << ", branch " << branch << ", " << layouts.row_parts
+            << "clip " << item << ", branch " << branch << ", " << layouts.split_rows
             << " parts of rows";
       }
     }
@@ -142,7 +142,7 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
       const auto together = predictions(model, world, layouts, c);
       for (std::size_t branch = 0; first.member() && branch < alone.size(); ++branch) {
         EXPECT_TRUE(same_bits(together[branch], alone[branch]))
-            << name_of(dtype) << ", branch " << branch << ", " << layouts.row_parts
+            << name_of(dtype) << ", branch " << branch << ", " << layouts.split_rows
             << " parts of rows";
       }
     }
@@ -168,7 +168,7 @@ TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
         for (std::size_t branch = 0; branch < alone.size(); ++branch) {
           EXPECT_TRUE(same_bits(together[clip].at(branch), alone.at(branch)))
               << name_of(dtype) << ", clip " << clip << ", branch " << branch << ", "
-              << layouts.row_parts << " parts of rows";
+              << layouts.split_rows << " parts of rows";
         }
       }
     }
@@ -206,7 +206,7 @@ TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
       EXPECT_LT(relative_error(frames_of(mine[std::size_t(branch)], get("frames")),
                                frame_first(expected)),
                 1e-5)
-          << "branch " << branch << ", " << layouts.row_parts << " parts of rows";
+          << "branch " << branch << ", " << layouts.split_rows << " parts of rows";
     }
   }
 }

@@ -61,9 +61,9 @@ TEST(Attention, EqualsAPlainSoftmax) {
 
 TEST(Attention, ProductsInBfloat16AgreeWithThoseInFloat32) {
   const Tensor qkv = random_tensor({700, 1, 3, 2, 64}, 4, DType::bfloat16);
-  prefer_bfloat16_products(true);
+  force_bfloat16_products(true);
   const Tensor out = attention(qkv, 0.125F);
-  prefer_bfloat16_products(false);
+  force_bfloat16_products(false);
   EXPECT_LT(relative_error(out, plain_attention(qkv, 0.125F, {})), 1e-2);
 }
 
@@ -117,7 +117,7 @@ Tensor parts_of(const Tensor& qkv, std::int64_t first, std::int64_t count, std::
   return out;
 }
 
-TEST(Attention, KeysThatComeBitByBitGiveTheSameBits) {
+TEST(Attention, KeysInSeveralCallsGiveTheSameBits) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const std::int64_t tokens = 1300;
     const Tensor qkv = random_tensor({tokens, 2, 3, 2, 16}, 9, dtype);

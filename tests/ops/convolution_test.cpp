@@ -58,9 +58,9 @@ TEST(Convolution, EqualsAPlainLoop) {
   const Tensor xb = x.to(DType::bfloat16), wb = w3.to(DType::bfloat16);
   const Tensor expected = plain_convolution(xb, wb, b, 1);
   EXPECT_LT(relative_error(Convolution(wb, b)(xb, whole, whole), expected), 5e-3);
-  prefer_bfloat16_products(true);
+  force_bfloat16_products(true);
   const Convolution narrow(wb, b);
-  prefer_bfloat16_products(false);
+  force_bfloat16_products(false);
   EXPECT_LT(relative_error(narrow(xb, whole, whole), expected), 5e-3);
 }
 

@@ -108,7 +108,7 @@ TEST(Linear, ARowHasTheSameBitsHoweverRowsAreDividedAndThreadsWork) {
 
 // If this holds, the last tile of rows may have fewer rows than the others.
 TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
-  if (!rows_do_not_depend_on_their_number(DType::float32)) {
+  if (!row_bits_independent_of_tile_height(DType::float32)) {
     GTEST_SKIP() << "no AVX-512: all tiles have one height";
   }
   for (const std::int64_t columns : {512, 192, 176, 72, 64, 16, 8}) {
@@ -135,10 +135,10 @@ TEST(Linear, ProductsInBfloat16AgreeWithThoseInFloat32) {
   const Tensor x = random_tensor({70, 96}, 1, DType::bfloat16),
                w = random_tensor({400, 96}, 2, DType::bfloat16), b = random_tensor({400}, 3);
   const Tensor expected = plain_linear(x, w, b);
-  prefer_bfloat16_products(true);
+  force_bfloat16_products(true);
   const Linear linear(w, b);
   const Tensor y = linear(x), first = linear(x.rows(0, 3));
-  prefer_bfloat16_products(false);
+  force_bfloat16_products(false);
   EXPECT_LT(relative_error(y, expected), 5e-3);
   EXPECT_TRUE(same_bits(first, y.rows(0, 3)));
   EXPECT_LT(relative_error(Linear(w, b)(x), expected), 5e-3);

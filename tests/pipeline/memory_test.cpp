@@ -58,7 +58,7 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
     }
     // Of 4096 columns the last 64 may be filled up to 96.
     EXPECT_NEAR(double(text), 4789e6 * double(precision.size()), 20e6);
-    EXPECT_EQ(what_is_over(memory), "");
+    EXPECT_EQ(describe_excess(memory), "");
     EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 1-3 "));
     EXPECT_THAT(describe(memory), HasSubstr(" of 16.00 GiB (text "));
   }
@@ -67,7 +67,7 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
 TEST(Memory, OneRankOf8GiBIsTooSmall) {
   const MemoryPlan memory = open_sora(1, {8 * gib}, bf16).memory;
   EXPECT_FALSE(memory.fits());
-  const std::string over = what_is_over(memory);
+  const std::string over = describe_excess(memory);
   EXPECT_THAT(over, HasSubstr("rank 0 needs 9.0"));
   EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
   EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
@@ -81,7 +81,7 @@ MemoryPlan cogvideox_on_gpu(const CogVideoXConfig& config, const Precision& prec
                             std::int64_t limit) {
   PlanMachine machine;
   machine.program = program_bytes_on_gpu;
-  machine.embeddings_on_host = false;
+  machine.count_waiting_embeddings = false;
   machine.memory_limits.values = {limit};
   return make_plan({text_workload(t5_xxl(), 226, precision),
                     {cogvideox_workload(config, {}, {13, 60, 90}, 0, 2, 226, 1, precision)}},
@@ -97,9 +97,9 @@ TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
   larger.layers = 42;
   larger.rotary = true;
   const MemoryPlan small = cogvideox_on_gpu({}, f16_gpu, 16 * gib);
-  EXPECT_EQ(what_is_over(small), "") << describe(small);
+  EXPECT_EQ(describe_excess(small), "") << describe(small);
   const MemoryPlan large = cogvideox_on_gpu(larger, bf16_gpu, 24 * gib);
-  EXPECT_EQ(what_is_over(large), "") << describe(large);
+  EXPECT_EQ(describe_excess(large), "") << describe(large);
 }
 
 TEST(Memory, WithoutALimitEverythingFits) {

@@ -106,8 +106,8 @@ Layout rectangles(std::int64_t rows, std::int64_t columns, int ranks,
   return layout_of({13, rows, columns}, 13, ranks, weights);
 }
 
-Layout cut_into(std::int64_t rows, std::int64_t columns, int row_parts, int column_parts) {
-  return Layout::grid({13, rows, columns}, {1, row_parts, column_parts});
+Layout cut_into(std::int64_t rows, std::int64_t columns, int split_rows, int column_parts) {
+  return Layout::grid({13, rows, columns}, {1, split_rows, column_parts});
 }
 
 TEST(DecodeRectangles, CutRowsAndThenColumns) {

@@ -25,7 +25,7 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   EXPECT_EQ(memory.peak(0), (10 + 1 + 100 + 11) * mib);
   EXPECT_THAT(describe(memory), HasSubstr("offloaded"));
   memory.limits = {121 * mib};
-  EXPECT_THAT(what_is_over(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
+  EXPECT_THAT(describe_excess(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
 
 TEST(Memory, OfManyRanksIsDescribedInFewLines) {

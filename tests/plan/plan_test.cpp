@@ -232,12 +232,13 @@ TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
     for (int r = 0; r < 16; ++r) node_of.push_back(r / ranks);
     return node_of;
   };
-  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(16)), groups);
-  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(8)), groups);
-  EXPECT_EQ(close_ranks(groups, {4, 2}, on_nodes_of(5)), (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
-  EXPECT_EQ(close_ranks({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
-  EXPECT_EQ(close_ranks({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
-  EXPECT_EQ(close_ranks({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(16)), groups);
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(8)), groups);
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(5)),
+            (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
+  EXPECT_EQ(ranges_to_colocate({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
+  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
 }
 
 TEST(OrderByNode, GivesEveryRankOnePlace) {
@@ -313,9 +314,9 @@ TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
   const Mesh& mesh = plan.sizes[0].denoise[0].mesh;
   EXPECT_EQ(mesh, (Mesh{2, 4, 1}));
   EXPECT_EQ(plan.launched,
-            order_by_node(machine.node_of,
-                          close_ranks(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses},
-                                      machine.node_of)));
+            order_by_node(machine.node_of, ranges_to_colocate(plan.roles.denoise,
+                                                              {mesh.branch_ranks(), mesh.ulysses},
+                                                              machine.node_of)));
   EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
 }
 
@@ -390,7 +391,7 @@ TEST(Plan, CountsEmbeddingsThatWait) {
   ParallelRequest split;
   split.mode = Mode::split;
   EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 4 * mib);
-  machine.embeddings_on_host = false;
+  machine.count_waiting_embeddings = false;
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 0);
 }
 

@@ -29,19 +29,19 @@ TEST(SpaceTimeLayout, CutsFramesAsLongAsThereAreEnough) {
 
 TEST(SpaceTimeLayout, CutsRowsWhereRanksOutnumberFrames) {
   EXPECT_EQ(layouts_of(Shard::automatic, tokens, 32).tokens, Layout::grid(tokens, {16, 2, 1}));
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 24).row_parts, 3);
-  EXPECT_EQ(layouts_of(Shard::automatic, {1, 16, 16}, 8).row_parts, 8);
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 17).row_parts, 1)
+  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 24).split_rows, 3);
+  EXPECT_EQ(layouts_of(Shard::automatic, {1, 16, 16}, 8).split_rows, 8);
+  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 17).split_rows, 1)
       << "17 parts of 16 rows are no better than 17 of 16 frames";
 }
 
 TEST(SpaceTimeLayout, DoesAsAsked) {
-  EXPECT_EQ(layouts_of(Shard::height, tokens, 4).row_parts, 4);
-  EXPECT_EQ(layouts_of(Shard::frames, tokens, 32).row_parts, 1);
+  EXPECT_EQ(layouts_of(Shard::height, tokens, 4).split_rows, 4);
+  EXPECT_EQ(layouts_of(Shard::frames, tokens, 32).split_rows, 1);
   const SpaceTime grid = layouts_of(Shard::grid, tokens, 8);
-  EXPECT_GT(grid.row_parts, 1);
-  EXPECT_LT(grid.row_parts, 8);
-  EXPECT_EQ(layouts_of(Shard::grid, tokens, 7).row_parts, 1) << "7 has no grid";
+  EXPECT_GT(grid.split_rows, 1);
+  EXPECT_LT(grid.split_rows, 8);
+  EXPECT_EQ(layouts_of(Shard::grid, tokens, 7).split_rows, 1) << "7 has no grid";
 }
 
 TEST(SpaceTimeLayout, FollowsTheWeights) {

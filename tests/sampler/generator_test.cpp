@@ -127,7 +127,7 @@ TEST(FillNoise, RefusesABoxOutsideTheArray) {
 }
 
 // At any point of the stream, also while an unused value of a pair is kept.
-TEST(TorchGenerator, GoesOnFromItsSavedState) {
+TEST(TorchGenerator, ContinuesFromItsSavedState) {
   TorchGenerator generator(11);
   for (const std::int64_t count : {1, 1, 3, 17, 300, 5, 1000, 16}) {
     TorchGenerator other = TorchGenerator::restored(generator.saved());

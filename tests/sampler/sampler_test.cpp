@@ -81,7 +81,7 @@ TEST(Sampler, DrawsAsOftenAsTheReference) {
   ddim.step(0, v, x, history, [](std::span<float>) { ADD_FAILURE() << "DDIM draws nothing"; });
 }
 
-TEST(Sampler, StartsAnewForTheNextClip) {
+TEST(Sampler, RestartsForTheNextClip) {
   const DpmSampler sampler(Schedule({}, 4));
   const auto run = [&](std::vector<Tensor>& history) {
     TorchGenerator generator(1);

@@ -13,14 +13,14 @@ std::string name_of_gpu(const Group& group, Device device) {
   return fmt::format("{} of the host of rank {}", bus_of(device), host);
 }
 
-// Why the ranks cannot use NCCL, the same text on all of them; empty if they can. several: whether
-// several ranks may share a GPU. Collective.
-std::string why_not(const Group& group, Device device, bool several) {
+// Why the ranks cannot use NCCL, the same text on all of them; empty if they can. may_share_gpu:
+// whether several ranks may share a GPU. Collective.
+std::string why_not(const Group& group, Device device, bool may_share_gpu) {
   const std::vector<std::string> reasons = group.all_gather(why_no_nccl());
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (!reasons[rank].empty()) return fmt::format("rank {}: {}", rank, reasons[rank]);
   }
-  if (several) return "";
+  if (may_share_gpu) return "";
   const std::vector<std::string> gpus = group.all_gather(name_of_gpu(group, device));
   std::map<std::string, std::size_t> owners;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
@@ -42,8 +42,8 @@ std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Devic
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool mine =
       transport == Transport::nccl && text != nullptr && std::string_view(text) == "1";
-  const bool several = group.max(std::int64_t{mine ? 0 : 1}) == 0;
-  const std::string why = why_not(group, device, several);
+  const bool may_share_gpu = group.max(std::int64_t{mine ? 0 : 1}) == 0;
+  const std::string why = why_not(group, device, may_share_gpu);
   require(why.empty() || transport == Transport::automatic, Status::unavailable,
           "device.transport is nccl, but {}; expected a GPU for each rank and NCCL, or mpi (NCCL "
           "2.30 and later take several ranks of a GPU with NCCL_MULTI_RANK_GPU_ENABLE=1)",

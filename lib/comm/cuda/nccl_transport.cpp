@@ -48,7 +48,7 @@ using Clock = std::chrono::steady_clock;
 
 // Each rank sends a byte to every other. NCCL connects two ranks at their first message, on the
 // host, inside ncclGroupEnd, which may block forever.
-ncclResult_t greet_all(ncclComm_t comm, int size, int rank, cudaStream_t stream) {
+ncclResult_t connect_all_pairs(ncclComm_t comm, int size, int rank, cudaStream_t stream) {
   const Library& nccl = library();
   // Stream-ordered, like the messages: the memory is freed after they have completed.
   void* memory = nullptr;
@@ -81,7 +81,7 @@ class Link {
   // Also throws if the host has waited longer than the time-out. waited: seconds.
   void watch(double waited);
 
-  // Returns the index of the Moment at which these and all earlier messages have completed.
+  // Returns the index of the ExchangeEvent at which these and all earlier messages have completed.
   std::size_t begin(std::span<const int> transport_ranks, std::span<const Message> sends,
                     std::span<Message> receives);
   void join(std::size_t moment);
@@ -89,7 +89,7 @@ class Link {
  private:
   void check(ncclResult_t status, const char* call);
   [[noreturn]] void give_up(Status status, const std::string& why);
-  [[noreturn]] void give_up_start(const char* why);
+  [[noreturn]] void fail_start(const char* why);
   void start(const Group& group);
   template <class Call>
   void watched(const char* name, Clock::time_point deadline, const char* late, Call call);
@@ -99,7 +99,7 @@ class Link {
   // work enqueued after it would eventually fill the launch queue (about 1000 kernels), and the
   // host would block there without a time-out.
   static constexpr std::size_t max_exchanges_ahead = 8;
-  struct Moment {
+  struct ExchangeEvent {
     cuda::Event event;
     bool captured = true;  // captured or never recorded: the host has nothing to wait for
   };
@@ -109,8 +109,8 @@ class Link {
   double seconds_;
   std::optional<Error> failure_;  // the first failure; thrown again by every later call
   cuda::Stream stream_;
-  cuda::Event asked_;
-  std::array<Moment, max_exchanges_ahead> over_;
+  cuda::Event ready_;
+  std::array<ExchangeEvent, max_exchanges_ahead> completed_;
   std::size_t begun_ = 0;
   Communicator comm_;
 };
@@ -125,14 +125,14 @@ void watch_all(double waited) {
 }
 
 Link::Link(const Group& group, Device device, double seconds)
-    : device_(device), rank_(Group::world().rank()), seconds_(seconds), asked_(cuda::make_event()) {
+    : device_(device), rank_(Group::world().rank()), seconds_(seconds), ready_(cuda::make_event()) {
   cuda::stream(device);  // makes `device` the current one
   // Messages are small kernels that other ranks wait for, so their stream has the highest priority.
   int lowest = 0, greatest = 0;
   cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &greatest),
               "cudaDeviceGetStreamPriorityRange");
   stream_ = cuda::make_stream(greatest);
-  for (Moment& moment : over_) moment.event = cuda::make_event();
+  for (ExchangeEvent& moment : completed_) moment.event = cuda::make_event();
   try {
     start(group);
   } catch (...) {
@@ -168,7 +168,7 @@ void Link::watched(const char* name, Clock::time_point deadline, const char* lat
   });
   std::future<ncclResult_t> done = task.get_future();
   std::thread(std::move(task)).detach();
-  if (done.wait_until(deadline) != std::future_status::ready) give_up_start(late);
+  if (done.wait_until(deadline) != std::future_status::ready) fail_start(late);
   check(done.get(), name);
 }
 
@@ -177,7 +177,7 @@ void Link::watched(const char* name, Clock::time_point deadline, const char* lat
 // at what is free, and a misconfigured network is found here, not after hours in another stage.
 void Link::start(const Group& group) {
   // NCCL would register the buffers of captured messages with other processes and network cards for
-  // the lifetime of the graph. But give_back_memory() releases the memory of graphs between
+  // the lifetime of the graph. But trim_memory_pool() releases the memory of graphs between
   // replays; a replay maps other physical memory to the same addresses.
   setenv("NCCL_GRAPH_REGISTER", "0", 0);
   ncclUniqueId id;
@@ -201,20 +201,20 @@ void Link::start(const Group& group) {
   comm_ = Communicator(*made);
   if (size == 1) return;
 
-  const char* late = "the ranks did not reach each other";
+  const char* late = "NCCL could not connect all ranks";
   watched("first messages of all ranks", deadline, late,
           [comm = comm_.get(), size, rank, stream = stream_.get()] {
-            return greet_all(comm, size, rank, stream);
+            return connect_all_pairs(comm, size, rank, stream);
           });
-  cuda::check(cudaEventRecord(asked_.get(), stream_.get()), "cudaEventRecord");
-  while (!cuda::reached(asked_.get())) {
+  cuda::check(cudaEventRecord(ready_.get(), stream_.get()), "cudaEventRecord");
+  while (!cuda::reached(ready_.get())) {
     check_health();
-    if (Clock::now() > deadline) give_up_start(late);
+    if (Clock::now() > deadline) fail_start(late);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-void Link::give_up_start(const char* why) {
+void Link::fail_start(const char* why) {
   give_up(Status::watchdog,
           fmt::format("{} within {:g} s (device.timeout); NCCL_DEBUG=INFO in the environment shows "
                       "which network interfaces it tries, NCCL_SOCKET_IFNAME names those it may",
@@ -245,11 +245,12 @@ void Link::check_health() {
 void Link::watch(double waited) {
   check_health();
   if (waited > seconds_) {
-    give_up(Status::watchdog,
-            fmt::format(
-                "its work is not done after {:g} s (device.timeout), without an error: it waits "
-                "for other ranks",
-                seconds_));
+    give_up(
+        Status::watchdog,
+        fmt::format(
+            "its work did not finish within {:g} s (device.timeout), without an error: it waits "
+            "for other ranks",
+            seconds_));
   }
 }
 
@@ -259,11 +260,11 @@ std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Me
   const cudaStream_t compute = cuda::stream(device_);
   const bool captured = cuda::captures(compute);
   const std::size_t at = begun_++ % max_exchanges_ahead;
-  Moment& over = over_[at];
+  ExchangeEvent& over = completed_[at];
   if (!captured && !over.captured) cuda::wait(over.event.get());
 
-  cuda::check(cudaEventRecord(asked_.get(), compute), "cudaEventRecord");
-  cuda::check(cudaStreamWaitEvent(stream_.get(), asked_.get(), 0), "cudaStreamWaitEvent");
+  cuda::check(cudaEventRecord(ready_.get(), compute), "cudaEventRecord");
+  cuda::check(cudaStreamWaitEvent(stream_.get(), ready_.get(), 0), "cudaStreamWaitEvent");
   check(library().ncclGroupStart(), "ncclGroupStart");
   for (const auto& [peer, tensor] : sends) {
     check(library().ncclSend(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
@@ -287,7 +288,7 @@ std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Me
 // buffer), this also waits for later messages.
 void Link::join(std::size_t moment) {
   check_health();
-  cuda::check(cudaStreamWaitEvent(cuda::stream(device_), over_[moment].event.get(), 0),
+  cuda::check(cudaStreamWaitEvent(cuda::stream(device_), completed_[moment].event.get(), 0),
               "cudaStreamWaitEvent");
 }
 

@@ -41,7 +41,7 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
 
 // Decodes groups of frames one after the other → latents of single frames [frame, row, column,
 // channel], distributed as layout.images.
-Sharded OpenSoraDecoder::in_time(const Sharded& latents, const DecodeLayout& layout) const {
+Sharded OpenSoraDecoder::decode_temporal(const Sharded& latents, const DecodeLayout& layout) const {
   const std::int64_t channels = latents.layout.global()[1];
   const std::int64_t micro = config_.temporal->micro_frames;
   const std::int64_t micro_latents = config_.temporal->micro_latents();
@@ -69,7 +69,7 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, const DecodeLayout& layo
          to_string(latents.layout));
   const Layout video = layout.images.scaled(1, factor).scaled(2, factor).with_axis(3, 3);
   const Sharded mine = temporal_
-                           ? in_time(latents, layout)
+                           ? decode_temporal(latents, layout)
                            : Sharded{channels_last(latents.local.on({}), 1.0F, dtype_).on(device_),
                                      layout.images.with_axis(3, channels), latents.group};
   const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored), video,

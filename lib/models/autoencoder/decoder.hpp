@@ -25,7 +25,7 @@ class OpenSoraDecoder final : public Decoder {
   using Store = std::function<Tensor(const Tensor& image)>;
   Sharded decode(const Sharded& latents, const DecodeLayout& layout, DType stored,
                  const Store& store) const;
-  Sharded in_time(const Sharded& latents, const DecodeLayout& layout) const;
+  Sharded decode_temporal(const Sharded& latents, const DecodeLayout& layout) const;
 
   OpenSoraVaeConfig config_;
   DType dtype_;

@@ -42,8 +42,8 @@ ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConf
       up.residuals.emplace_back(weights, fmt::format("{}resnets.{}", name, i), channels, out, kind,
                                 dtype);
     }
-    up.enlarges = b + 1 < widths.size();
-    if (up.enlarges) {
+    up.upsamples = b + 1 < widths.size();
+    if (up.upsamples) {
       up.upsample =
           load_convolution(weights, name + "upsamplers.0.conv", channels, channels, 2, dtype);
     }
@@ -70,7 +70,7 @@ Tensor ImageDecoder::operator()(const ImagePart& part, const Tensor& latents) co
   x = mid_[1](image, x);
   for (const Up& up : ups_) {
     for (const ResidualBlock& residual : up.residuals) x = residual(image, x);
-    if (!up.enlarges) continue;
+    if (!up.upsamples) continue;
     x = image.convolve(up.upsample, x, 2);
     image = image.enlarged();
   }

@@ -21,7 +21,7 @@ class ImageDecoder {
   struct Up {
     std::vector<ResidualBlock> residuals;
     ops::Convolution upsample;
-    bool enlarges = false;
+    bool upsamples = false;
   };
 
   Tensor attend(const ImagePart& image, const Tensor& x) const;

@@ -60,7 +60,7 @@ Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
     if (level.doubles) x = ops::channels_to_frames(part.convolve(level.doubling, x));
   }
   x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
-  expect(frames <= x.shape(0), "{} frames of {}", frames, x.shape(0));
+  expect(frames <= x.shape(0), "{} frames requested, {} decoded", frames, x.shape(0));
   return x.rows(x.shape(0) - frames, frames);
 }
 

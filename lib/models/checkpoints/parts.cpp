@@ -10,14 +10,14 @@
 namespace reelmesh {
 namespace {
 
-struct Facts {
+struct PartFiles {
   const char *folder, *stem;
 };
 
-const Facts& facts_of(ModelPart part) {
-  static constexpr std::array<Facts, 3> facts{{{"transformer", "diffusion_pytorch_model"},
-                                               {"vae", "diffusion_pytorch_model"},
-                                               {"text_encoder", "model"}}};
+const PartFiles& facts_of(ModelPart part) {
+  static constexpr std::array<PartFiles, 3> facts{{{"transformer", "diffusion_pytorch_model"},
+                                                   {"vae", "diffusion_pytorch_model"},
+                                                   {"text_encoder", "model"}}};
   return facts.at(static_cast<std::size_t>(part));
 }
 

@@ -51,9 +51,9 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
           load_residual(weights, fmt::format("{}resnets.{}", name, i), channels, out));
       channels = out;
     }
-    up.enlarges = b + 1 < widths.size();
+    up.upsamples = b + 1 < widths.size();
     up.doubles_frames = b < doublings;
-    if (up.enlarges) {
+    if (up.upsamples) {
       up.upsample = ops::Convolution(
           weights.load(name + "upsamplers.0.conv.weight", {channels, channels, 3, 3}, dtype),
           weights.load(name + "upsamplers.0.conv.bias", {channels}, dtype), weights.numerics());
@@ -200,7 +200,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {
       for (const Residual& residual : up.residuals) x = apply(residual, state, x);
-      if (up.enlarges) x = enlarge(up, state, x);
+      if (up.upsamples) x = enlarge(up, state, x);
     }
     apply(norm_out_, state, x, x);
     x = apply(conv_out_, state, x);

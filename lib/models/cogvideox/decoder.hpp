@@ -57,7 +57,7 @@ class CogVideoXDecoder final : public Decoder {
   struct Up {
     std::vector<Residual> residuals;
     ops::Convolution upsample;
-    bool enlarges = false, doubles_frames = false;
+    bool upsamples = false, doubles_frames = false;
   };
   struct State;
 

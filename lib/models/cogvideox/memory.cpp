@@ -17,10 +17,10 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t key = s.alone ? 0 : s.batch * 2 * s.heads * head * size;
   // Three parts of keys and values: being received, being sent, and in use.
   std::int64_t parts = 3 * keys * key;
-  if (precision.on_gpu && ops::may_attend_at_once(precision.tensors, s.all_tokens, head)) {
+  if (precision.on_gpu && ops::may_use_fused_attention(precision.tensors, s.all_tokens, head)) {
     // All keys and values of one share of the heads, as received and in global order, and those of
     // the previous share.
-    const std::int64_t shares = Attend::shares_of(s.heads - (s.shares_heads ? 1 : 0));
+    const std::int64_t shares = Attend::shares_of(s.heads - (s.uses_ulysses ? 1 : 0));
     parts = std::max(parts, 3 * s.all_tokens * key / shares);
   }
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
@@ -31,7 +31,7 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
                             s.video_tokens * (c.channels() + c.patch_features()) * size;
   // The residual stream, its normalised copy, queries, keys and values.
   const std::int64_t attention =
-      5 * unit + (s.shares_heads ? queries + 2 * unit : 0) + parts +
+      5 * unit + (s.uses_ulysses ? queries + 2 * unit : 0) + parts +
       attention_bytes({s.row_tokens, keys, s.batch * s.heads, head}, precision);
   // The residual stream, its normalised copy, queries and attention results are still allocated
   // during the MLP, which has four times the channels.
@@ -43,10 +43,10 @@ namespace {
 
 // Follows the decoder layer by layer and records the peak bytes of one batch of frames. Each causal
 // convolution keeps its last two input frames and replaces them in every batch.
-class DecodeWalk {
+class DecodePeak {
  public:
   /// kept: bytes that causal convolutions keep from the previous batch; 0 for the first one.
-  DecodeWalk(std::int64_t frames, std::int64_t pixels, std::int64_t kept,
+  DecodePeak(std::int64_t frames, std::int64_t pixels, std::int64_t kept,
              const Precision& precision)
       : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}
 
@@ -89,7 +89,7 @@ class DecodeWalk {
   Precision precision_;
 };
 
-void walk(const CogVideoXVaeConfig& c, DecodeWalk& at) {
+void walk(const CogVideoXVaeConfig& c, DecodePeak& at) {
   const auto& widths = c.block_channels;
   std::int64_t channels = widths.back();
   at.convolution(c.latent_channels, channels);
@@ -115,7 +115,7 @@ std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& la
   const std::int64_t area = latents.at(1) * latents.at(2);
   std::int64_t peak = 0, kept = 0;
   for (const auto& [first, count] : decode_batches(latents.at(0))) {
-    DecodeWalk at(count, area, kept, precision);
+    DecodePeak at(count, area, kept, precision);
     walk(c, at);
     kept = at.kept();
     peak = std::max(peak, at.peak());

@@ -15,7 +15,7 @@ struct CogVideoXSizes {
   std::int64_t heads = 0;         ///< for which it computes attention
   std::int64_t all_tokens = 0;    ///< text and video, on all ranks
   bool alone = true;              ///< a single rank: keys are not exchanged
-  bool shares_heads = false;      ///< Ulysses: queries are exchanged for heads
+  bool uses_ulysses = false;      ///< Ulysses: queries are exchanged for heads
 };
 /// Peak of one call of the transformer.
 std::int64_t cogvideox_working_bytes(const CogVideoXConfig& config, const CogVideoXSizes& sizes,

@@ -23,7 +23,7 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
     rotary_ = rotary_positions(config, grid.global(), box);
     rotary_ = {rotary_.cosines.on(device), rotary_.sines.on(device)};
   } else {
-    added_ = sincos_positions(config, box).on(device);
+    sincos_table_ = sincos_positions(config, box).on(device);
   }
 }
 
@@ -191,7 +191,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const Tensor text = text_(context);
   segments.text.copy_from(text);
   ops::repeat_for_batch(patch_(patches), segments.video);
-  if (!config_.rotary) ops::add_table(segments.video, placement.added_);
+  if (!config_.rotary) ops::add_table(segments.video, placement.sincos_table_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));

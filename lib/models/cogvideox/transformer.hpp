@@ -34,7 +34,7 @@ class CogVideoXPlacement {
   Layout grid_, text_;
   std::int64_t batch_;
   Attend attend_;
-  Tensor added_;         ///< sin-cos table of this rank's video tokens, or empty
+  Tensor sincos_table_;  ///< sin-cos table of this rank's video tokens, or empty
   RotaryTables rotary_;  ///< of this rank's video tokens, or empty
 };
 

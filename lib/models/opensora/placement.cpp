@@ -25,8 +25,8 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
       clip_(clip),
       clips_(clips),
       patch_(model.config().patch),
-      in_frames_(own_box(layouts.spatial, group).extent),
-      in_positions_(own_box(layouts.temporal, group).extent),
+      frame_cut_extents_(own_box(layouts.spatial, group).extent),
+      position_cut_extents_(own_box(layouts.temporal, group).extent),
       heads_(model.config().heads) {
   const STDiTConfig& config = model.config();
   const Device device = model.device();
@@ -40,7 +40,7 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
     times_ = time_positions(config, clip.latents[0]).on(device);
   } else {
     fps_ = number_embedding(clip.fps).on(device);
-    rotation_ = time_rotation(model.frequencies(), clip.latents[0]);
+    rotation_ = temporal_rotary_tables(model.frequencies(), clip.latents[0]);
     rotation_ = {rotation_.cosines.on(device), rotation_.sines.on(device)};
   }
   if (group.size() == 1) return;
@@ -74,10 +74,11 @@ std::int64_t STDiTPlacement::sent_elements() const {
   return elements;
 }
 
-std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts) {
+std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts) {
   std::vector<Tensor> all;
   if (parts == 0) return all;
-  expect(x.shape(0) % parts == 0, "{} in {} parts", to_string(x.shape()), parts);
+  expect(x.shape(0) % parts == 0, "rows of {} do not divide into {} parts", to_string(x.shape()),
+         parts);
   const std::int64_t rows = x.shape(0) / parts;
   for (std::int64_t part = 0; part < parts; ++part) all.push_back(x.rows(part * rows, rows));
   return all;
@@ -89,19 +90,19 @@ namespace {
 Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::int64_t clips) {
   Tensor out =
       Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());
-  std::vector<Tensor> targets = row_parts(out, clips);
-  exchange.run(row_parts(x, clips), targets);
+  std::vector<Tensor> targets = split_rows(out, clips);
+  exchange.run(split_rows(x, clips), targets);
   return out;
 }
 
 }  // namespace
 
 Tensor STDiTPlacement::to_positions(const Tensor& x) const {
-  return to_positions_ ? moved(*to_positions_, x, in_positions_, clips_) : x;
+  return to_positions_ ? moved(*to_positions_, x, position_cut_extents_, clips_) : x;
 }
 
 Tensor STDiTPlacement::to_frames(const Tensor& x) const {
-  return to_frames_ ? moved(*to_frames_, x, in_frames_, clips_) : x;
+  return to_frames_ ? moved(*to_frames_, x, frame_cut_extents_, clips_) : x;
 }
 
 std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Tensor& kv) const {
@@ -110,15 +111,16 @@ std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Te
     return Shape{clips_ * extents[0], extents[1], have[1], parts, heads, have[4]};
   };
   if (!to_heads_) {
-    return {q.reshape(shape(in_frames_, heads_, 1)), kv.reshape(shape(in_frames_, heads_, 2))};
+    return {q.reshape(shape(frame_cut_extents_, heads_, 1)),
+            kv.reshape(shape(frame_cut_extents_, heads_, 2))};
   }
   const auto empty = [&](std::int64_t parts) {
     return Tensor::empty(shape(in_heads_, in_heads_[2], parts), q.dtype(), q.device());
   };
   std::pair<Tensor, Tensor> whole{empty(1), empty(2)};
   const auto parts = [&](const Tensor& queries, const Tensor& keys_values) {
-    std::vector<Tensor> all = row_parts(queries, clips_);
-    std::ranges::copy(row_parts(keys_values, clips_), std::back_inserter(all));
+    std::vector<Tensor> all = split_rows(queries, clips_);
+    std::ranges::copy(split_rows(keys_values, clips_), std::back_inserter(all));
     return all;
   };
   std::vector<Tensor> targets = parts(whole.first, whole.second);
@@ -130,8 +132,8 @@ Tensor STDiTPlacement::own_tokens(const Tensor& x) const {
   if (!to_tokens_) return x;
   Tensor out = Tensor::empty({clips_ * positions() * frames(), x.shape(2), 1, heads_, x.shape(5)},
                              x.dtype(), x.device());
-  std::vector<Tensor> targets = row_parts(out, clips_);
-  to_tokens_->run(row_parts(x, clips_), targets);
+  std::vector<Tensor> targets = split_rows(out, clips_);
+  to_tokens_->run(split_rows(x, clips_), targets);
   return out;
 }
 

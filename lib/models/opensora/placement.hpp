@@ -49,8 +49,10 @@ class STDiTPlacement {
   // inverse, for results (1 part).
   std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
   Tensor own_tokens(const Tensor& x) const;
-  std::int64_t frames() const { return in_frames_[0]; }  ///< of this rank while frames are cut
-  std::int64_t positions() const { return in_frames_[1]; }
+  std::int64_t frames() const {
+    return frame_cut_extents_[0];
+  }  ///< of this rank while frames are cut
+  std::int64_t positions() const { return frame_cut_extents_[1]; }
 
   comm::Group group_;
   SpaceTime layouts_;
@@ -58,19 +60,19 @@ class STDiTPlacement {
   std::int64_t clips_;
   ops::Patch patch_;
   /// Extents [frame, position] of this rank's box of a clip, in each of the two cuts.
-  Shape in_frames_, in_positions_;
-  Shape in_heads_;         ///< [frame, position, head] if ranks share frames
-  std::int64_t heads_;     ///< on all ranks together
-  Tensor positions_;       ///< [position, channels] of this rank while frames are cut
-  Tensor times_;           ///< [frame, channels] of all frames; v1
-  Tensor fps_;             ///< number_embedding of the clip's frames per second; v3
-  TimeRotation rotation_;  ///< of all frames; v3
+  Shape frame_cut_extents_, position_cut_extents_;
+  Shape in_heads_;                 ///< [frame, position, head] if ranks share frames
+  std::int64_t heads_;             ///< on all ranks together
+  Tensor positions_;               ///< [position, channels] of this rank while frames are cut
+  Tensor times_;                   ///< [frame, channels] of all frames; v1
+  Tensor fps_;                     ///< number_embedding of the clip's frames per second; v3
+  TemporalRotaryTables rotation_;  ///< of all frames; v3
   // Each exchange moves all clips: one message to each rank.
   std::optional<Exchange> to_positions_, to_frames_;  ///< none for a single rank
   std::optional<Exchange> to_heads_, to_tokens_;      ///< none if ranks have whole frames
 };
 
 /// Splits the rows of x into equal parts, such as one per clip; they share its memory.
-std::vector<Tensor> row_parts(const Tensor& x, std::int64_t parts);
+std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts);
 
 }  // namespace reelmesh

@@ -93,10 +93,10 @@ Tensor time_positions(const STDiTConfig& config, std::int64_t frames) {
   return out;
 }
 
-TimeRotation time_rotation(const Tensor& frequencies, std::int64_t frames) {
+TemporalRotaryTables temporal_rotary_tables(const Tensor& frequencies, std::int64_t frames) {
   const std::int64_t channels = 2 * frequencies.numel();
-  TimeRotation tables{Tensor::empty({frames, channels}, DType::float32),
-                      Tensor::empty({frames, channels}, DType::float32)};
+  TemporalRotaryTables tables{Tensor::empty({frames, channels}, DType::float32),
+                              Tensor::empty({frames, channels}, DType::float32)};
   for (std::int64_t i = 0; i < frames * channels; ++i) {
     const float frequency = frequencies.data<float>()[i % channels / 2];
     const auto angle = static_cast<double>(static_cast<float>(i / channels) * frequency);

@@ -25,9 +25,9 @@ Tensor time_positions(const STDiTConfig& config, std::int64_t frames);
 /// v3's rotary tables of frames: float32 [frame, head channel]; each value is repeated for a pair
 /// of adjacent channels. frequencies: float32 [head channels / 2], radians per frame, from the
 /// checkpoint (rope.freqs).
-struct TimeRotation {
+struct TemporalRotaryTables {
   Tensor cosines, sines;
 };
-TimeRotation time_rotation(const Tensor& frequencies, std::int64_t frames);
+TemporalRotaryTables temporal_rotary_tables(const Tensor& frequencies, std::int64_t frames);
 
 }  // namespace reelmesh

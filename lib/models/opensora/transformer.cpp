@@ -85,14 +85,14 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
 // cut → same shape and cut.
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
-  const Shape& mine = placement.in_positions_;
+  const Shape& mine = placement.position_cut_extents_;
   const std::int64_t clips = placement.clips();
   const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
   Tensor q = heads_of(layer.query, x.reshape(sequences));
   Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
   if (config_.kind == STDiTConfig::Kind::v3) {
     const auto rotate = [&](Tensor& all, const ops::HeadNorm& norm) {
-      for (Tensor& clip : row_parts(all, clips)) {
+      for (Tensor& clip : split_rows(all, clips)) {
         ops::normalise_and_rotate(clip, norm, placement.rotation_.cosines,
                                   placement.rotation_.sines);
       }
@@ -110,7 +110,7 @@ void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> con
                            std::size_t keys_values, Tensor& x) const {
   const Tensor queries =
       block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
-  const std::vector<Tensor> clips = row_parts(queries, std::ssize(contexts));
+  const std::vector<Tensor> clips = split_rows(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {
     return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
   };
@@ -119,7 +119,7 @@ void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> con
     all = attended(0);
   } else {
     all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
-    std::vector<Tensor> into = row_parts(all, std::ssize(contexts));
+    std::vector<Tensor> into = split_rows(all, std::ssize(contexts));
     for (std::size_t clip = 0; clip < clips.size(); ++clip) into[clip].copy_from(attended(clip));
   }
   ops::add(x, block.text.out(all.reshape(x.shape())));
@@ -157,8 +157,8 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
     Tensor timed = x;
     if (index == 0) {
       timed = x.clone();
-      const Shape& mine = placement.in_positions_;
-      for (const Tensor& clip : row_parts(timed, placement.clips())) {
+      const Shape& mine = placement.position_cut_extents_;
+      for (const Tensor& clip : split_rows(timed, placement.clips())) {
         Tensor frames = clip.reshape({mine[0], mine[1] * branches, config_.hidden});
         ops::add_table(frames, placement.times_);
       }
@@ -230,7 +230,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const Shape filled{box.at(0), box.at(1), even(box.at(2), config_.patch.rows),
                      even(box.at(3), config_.patch.columns)};
   Tensor x = Tensor::empty({clips * frames * positions, branches, d}, dtype_, device_);
-  std::vector<Tensor> tokens = row_parts(x, clips);
+  std::vector<Tensor> tokens = split_rows(x, clips);
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);
     ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_)), tokens[clip]);
@@ -253,7 +253,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1));
   const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};
   std::vector<Predictions> predictions;
-  for (const Tensor& clip : row_parts(features, clips)) {
+  for (const Tensor& clip : split_rows(features, clips)) {
     Predictions& both = predictions.emplace_back();
     for (std::size_t branch = 0; branch < both.size(); ++branch) {
       both.at(branch) =

@@ -26,7 +26,7 @@ struct Finish {
   }
 };
 
-constexpr std::int64_t widest = 128;  // channels of a head
+constexpr std::int64_t max_head_channels = 128;  // channels of a head
 
 // Calls f(D, M). D: channels of a head, rounded up to a size that kernels are compiled for. M: more
 // queries per block (HalfAttention) where registers allow it.
@@ -35,7 +35,7 @@ void visit_head(std::int64_t channels, F&& f) {
   using std::integral_constant;
   if (channels <= 64) return f(integral_constant<int, 64>(), integral_constant<int, 2>());
   if (channels <= 80) return f(integral_constant<int, 80>(), integral_constant<int, 1>());
-  f(integral_constant<int, widest>(), integral_constant<int, 1>());
+  f(integral_constant<int, max_head_channels>(), integral_constant<int, 1>());
 }
 
 class Work final : public ops::Attention::Work {
@@ -57,7 +57,8 @@ class Work final : public ops::Attention::Work {
 
   void add(const ops::Rows& keys, const ops::Rows& values) override {
     const std::int64_t count = keys.count();
-    expect(keys_ % ops::Attention::block_keys == 0, "{} keys before more", keys_);
+    expect(keys_ % ops::Attention::block_keys == 0, "add() after {} keys, expected whole blocks",
+           keys_);
     if (count > 0 && !total_.empty()) {
       trace::recorder().flops += 4 * total_.numel() * count;
       const AttentionArguments p = arguments(keys, values);
@@ -149,7 +150,7 @@ class Work final : public ops::Attention::Work {
 
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
                                                      const Tensor& bias, const Numerics& numerics) {
-  if (queries.tensor.shape(4) > widest) {
+  if (queries.tensor.shape(4) > max_head_channels) {
     return wide_attention_work(queries, scale, bias, numerics);
   }
   return std::make_unique<Work>(queries, scale, bias);

@@ -65,7 +65,7 @@ Tensor table_of(const std::vector<ops::ConvolutionTile>& tiles, Device device) {
     }
   }
   return Tensor::of<std::int32_t>(std::span<const std::int32_t>(numbers),
-                                  {static_cast<std::int64_t>(tiles.size()), tile_numbers})
+                                  {static_cast<std::int64_t>(tiles.size()), ints_per_tile})
       .on(device);
 }
 

@@ -11,7 +11,7 @@ namespace {
 template <class T>
 struct Gather {
   ImageTiles image;
-  const std::int32_t* tiles;  ///< [item][tile_numbers]
+  const std::int32_t* tiles;  ///< [item][ints_per_tile]
   T* x;
   std::uint32_t count;  ///< number of tiles; further items of x are zero
   std::uint32_t frames, rows, columns, in, padded_in;
@@ -23,7 +23,7 @@ struct Gather {
     const std::uint32_t t = plane % frames, item = plane / frames;
     float v[W] = {};
     if (item < count && pixel.column < in) {
-      const std::int32_t* tile = tiles + item * tile_numbers;
+      const std::int32_t* tile = tiles + item * ints_per_tile;
       const int row = tile[0] + static_cast<int>(r) - 1;
       const int column = tile[1] + static_cast<int>(c) - 1;
       if (row >= tile[6] && row < tile[7] && column >= tile[8] && column < tile[9]) {
@@ -63,7 +63,7 @@ struct Scatter {
     const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
     const std::uint32_t r = line % rows, plane = line / rows;
     const std::uint32_t t = plane % frames, item = plane / frames;
-    const std::int32_t* tile = tiles + item * tile_numbers;
+    const std::int32_t* tile = tiles + item * ints_per_tile;
     const int row = tile[0] + static_cast<int>(r), column = tile[1] + static_cast<int>(c);
     if (row < tile[2] || row >= tile[3] || column < tile[4] || column >= tile[5]) return;
     const std::int64_t place =

@@ -72,7 +72,7 @@ Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Sha
 
 // Rejects engines that are nondeterministic, reduce in low precision or use FFT or Winograd; for
 // float32 without tf32 also those that use tensor cores or down-convert inputs.
-bool unwanted(const Descriptor& config, DType dtype, bool tf32) {
+bool is_rejected(const Descriptor& config, DType dtype, bool tf32) {
   const auto notes = dnn::Engine(config).notes();
   return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
     switch (note) {
@@ -108,7 +108,7 @@ Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, cons
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : dnn::configs_of(problem.graph, mode)) {
-      if (unwanted(config, dtype, tf32)) continue;
+      if (is_rejected(config, dtype, tf32)) continue;
       std::optional<dnn::Plan> plan = dnn::plan_of(library, config);
       if (!plan || plan->workspace > max_workspace) continue;
       return {std::move(problem), std::move(config), std::move(*plan)};

@@ -183,7 +183,7 @@ class Attentions {
     auto& plan = plans_[problem];
     if (plan == nullptr) {
       const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
-      expect(made.has_value(), "fused attention that is not there");
+      expect(made.has_value(), "fused attention is not available here");
       plan = std::make_unique<Plan>(plan_of(library_, problem, *made));
     }
     // The scale is read from host memory during the call.

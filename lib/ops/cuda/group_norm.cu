@@ -157,7 +157,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   const Tensor factors = factors_on(device, norm.statistics, norm.weight, norm.bias);
   const auto* factor = address<float>(factors, device);
   expect(static_cast<std::int64_t>(norm.frame_of.size()) >= x.shape(0),
-         "spatial norm of {} frames with places of {}", x.shape(0), norm.frame_of.size());
+         "spatial norm of {} frames, but frame_of has {} entries", x.shape(0),
+         norm.frame_of.size());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     for (std::int64_t first = 0; first < x.shape(0); first += max_frames) {

@@ -6,7 +6,7 @@ namespace reelmesh::gpu {
 
 /// int32 values of a tile: its first row and column; begin and end of the rows, then of the columns
 /// to store; begin and end of the rows, then of the columns that this part needs as input.
-constexpr int tile_numbers = 10;
+constexpr int ints_per_tile = 10;
 
 /// Kernel argument: an ops::Image with the frames before it.
 struct ImageTiles {
@@ -24,7 +24,7 @@ struct ImageTiles {
 };
 
 /// Copies the input of each tile to one item of x; items without a tile become zero. tiles: int32
-/// [tile, tile_numbers]; in: channels of the image; x: [item, before + frames, tile rows + 2, tile
+/// [tile, ints_per_tile]; in: channels of the image; x: [item, before + frames, tile rows + 2, tile
 /// columns + 2, padded channels].
 void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x);
 

@@ -97,7 +97,7 @@ struct Epilogue {
 struct Case {
   DType dtype;
   bool tf32;
-  bool in_parts;  ///< sums along `in` may be split (split-K)
+  bool split_k;  ///< sums along `in` may be split (split-K)
   std::int64_t in, out, rows;
   Epilogue epilogue;
   auto operator<=>(const Case&) const = default;
@@ -129,7 +129,7 @@ class Product {
     // The heuristic reads the address of the bias: set an aligned one before choosing.
     if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
     weight_ = layout(dtype_, in_, out_, device);
-    choose(library, what.rows, what.in_parts);
+    choose(library, what.rows, what.split_k);
   }
 
   void run(cublasLtHandle_t library, const void* x, const void* weight, const void* bias, void* y,
@@ -163,9 +163,9 @@ class Product {
           "cublasLtMatmulDescSetAttribute", device_);
   }
 
-  // Chooses cuBLASLt's best proposal for this number of rows; without in_parts the best one that
+  // Chooses cuBLASLt's best proposal for this number of rows; without split_k the best one that
   // does not split the sums along `in`.
-  void choose(cublasLtHandle_t library, std::int64_t rows, bool in_parts) {
+  void choose(cublasLtHandle_t library, std::int64_t rows, bool split_k) {
     cublasLtMatmulPreference_t made = nullptr;
     check(blas().cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
     const Preference preference(made);
@@ -175,7 +175,7 @@ class Product {
             "cublasLtMatmulPreferenceSetAttribute", device_);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
-    if (!in_parts) {
+    if (!split_k) {
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
              static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     }
@@ -201,7 +201,7 @@ class Product {
     }
     const auto end = proposals.begin() + std::clamp(found, 0, max_proposals);
     const auto best = std::find_if(proposals.begin(), end, [&](const auto& proposal) {
-      return proposal.state == CUBLAS_STATUS_SUCCESS && (in_parts || in_one_piece(proposal.algo));
+      return proposal.state == CUBLAS_STATUS_SUCCESS && (split_k || without_split_k(proposal.algo));
     });
     require(best != end, Status::unavailable,
             "cuBLASLt has no product of {} inputs and {} outputs in {} on {}", in_, out_,
@@ -210,7 +210,7 @@ class Product {
   }
 
   // Whether the algorithm reports no split-K. The reduction scheme mask should already ensure it.
-  static bool in_one_piece(const cublasLtMatmulAlgo_t& algorithm) {
+  static bool without_split_k(const cublasLtMatmulAlgo_t& algorithm) {
     std::int32_t pieces = 1;
     std::size_t written = 0;
     const cublasStatus_t status = blas().cublasLtMatmulAlgoConfigGetAttribute(

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int row_threads = 128;  // of a block; one row per block
 constexpr int row_warps = row_threads / warp_size;
-constexpr std::int64_t longest_row = 10240;  // 40 KiB of shared memory
+constexpr std::int64_t max_row_length = 10240;  // 40 KiB of shared memory
 
 // Sum over a block; all threads get the same bits. partial: row_warps floats of shared memory.
 __device__ float block_sum(float x, float* partial) {
@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
 template <class T>
 void run_norm(const Tensor& x, const RowNorm<T>& norm) {
   const std::int64_t rows = x.numel() / norm.n;
-  expect(norm.n <= longest_row, "norm of rows of {} numbers, at most {}", norm.n, longest_row);
+  expect(norm.n <= max_row_length, "norm of rows of {} numbers, at most {}", norm.n,
+         max_row_length);
   bool packed = norm.n % pack_size<T> == 0 && norm.table_row % pack_size<T> == 0;
   for (const void* p : {static_cast<const void*>(norm.x), static_cast<const void*>(norm.out),
                         norm.weight.any(), norm.bias.any(), norm.table.any()}) {

@@ -95,7 +95,7 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                                .heads = attention.heads(own),
                                .all_tokens = attention.all_tokens(),
                                .alone = attention.ranks() == 1,
-                               .shares_heads = attention.ulysses() > 1};
+                               .uses_ulysses = attention.ulysses() > 1};
     return with_working(held, cogvideox_working_bytes(c, share, precision));
   };
   const std::int64_t kept = latents.at(0) - dropped_frames, frames = decoded_frames(kept);

@@ -50,7 +50,7 @@ struct Dpm {
   }
 };
 
-struct Diffuse {
+struct IddpmStep {
   IddpmCoefficients c;
   bool last;
   const float *prediction, *noise;
@@ -131,12 +131,12 @@ void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                 const Tensor& noise, Tensor& x) {
   const Device device = x.device();
   const std::int64_t frame = frame_of(x);
-  const Diffuse f{c,
-                  last,
-                  address<float>(prediction, device),
-                  address<float>(noise, device),
-                  address<float>(x, device),
-                  narrow_index(frame)};
+  const IddpmStep f{c,
+                    last,
+                    address<float>(prediction, device),
+                    address<float>(noise, device),
+                    address<float>(x, device),
+                    narrow_index(frame)};
   for_packs<float>("iddpm_step", device, x.numel(), frame, {f.prediction, f.noise, f.x}, f);
 }
 

@@ -16,15 +16,15 @@ using Executable = Handle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 // Ends the capture if `work` throws.
 struct Capture {
   cudaStream_t stream;
-  bool under_way = true;
+  bool pending_count = true;
   Recorded end() {
-    under_way = false;
+    pending_count = false;
     cudaGraph_t graph = nullptr;
     check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     return Recorded(graph);
   }
   ~Capture() {
-    if (!under_way) return;
+    if (!pending_count) return;
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
     cudaGetLastError();  // clears the error that the capture ended early
@@ -41,7 +41,7 @@ struct Graph::State {
   ~State() {
     executable.reset();
     try {
-      give_back_memory(device);
+      trim_memory_pool(device);
     } catch (const Error&) {  // for instance of a kernel: the next call reports it too
     }
   }
@@ -67,7 +67,7 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   state_->flops = std::exchange(recorder.flops, flops) - flops;
   state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
   // Returns free memory to the device, so that the graph can have it.
-  give_back_memory(device);
+  trim_memory_pool(device);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");
   state_->executable = Executable(executable);

@@ -161,7 +161,7 @@ std::string versions() {
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   std::string text = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
   if (const Devices found = devices(); found.count == 0) {
-    return fmt::format("{}, no libraries loaded: {}", text, found.why_none);
+    return fmt::format("{}, no libraries loaded: {}", text, found.no_device_reason);
   }
   const auto add = [&](const char* name, const auto& version) {
     try {
@@ -227,7 +227,7 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
     cudaGetLastError();
     // The pool may be fragmented, and memory of destroyed graphs is not part of it.
     if (!captures(c.stream.get())) {
-      give_back_memory(device);
+      trim_memory_pool(device);
       status = ask();
     }
   }
@@ -260,7 +260,7 @@ std::int64_t peak_since_last(Device device) {
   return std::max(present, c.recent_peak.exchange(present));
 }
 
-void give_back_memory(Device device) {
+void trim_memory_pool(Device device) {
   cuda::synchronize(device);
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, device.cuda), "cudaDeviceGetDefaultMemPool");

@@ -15,7 +15,7 @@ namespace reelmesh::cuda {
 
 struct Devices {
   int count = 0;
-  std::string why_none;  ///< the reason if count is 0: no driver, no device, …
+  std::string no_device_reason;  ///< the reason if count is 0: no driver, no device, …
 };
 Devices devices();
 
@@ -34,7 +34,7 @@ std::shared_ptr<const void> count(Device device, std::int64_t bytes);
 /// Peak of the counted bytes since the last call; at least the present bytes.
 std::int64_t peak_since_last(Device device);
 /// Waits for the device, then returns the memory of freed tensors and destroyed graphs to it.
-void give_back_memory(Device device);
+void trim_memory_pool(Device device);
 
 /// Fills device memory piece by piece: fill(host, offset, count) writes `count` bytes to pinned
 /// memory, while the piece before is copied to the device. Pieces are multiples of `unit` bytes, at
