@@ -56,7 +56,7 @@ class Convert(unittest.TestCase):
         self.out = self.work / "out"
 
     def run_tool(self, *arguments):
-        """Exit status and messages of the tool; runs in this process, as importing torch is slow."""
+        """Exit status and messages of the tool, run in this process: importing torch is slow."""
         said = io.StringIO()
         result = argparse.Namespace(returncode=0)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
