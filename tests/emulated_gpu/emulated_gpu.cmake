@@ -1,6 +1,6 @@
-# The emulated GPU: the folders of lib/ that depend on devices are compiled as with CUDA, but against
-# our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md). Its tests
-# run in every build. The folders that do not depend on devices are linked as built for the program.
+# The emulated GPU: the folders of lib/ that depend on devices are compiled as with CUDA, but
+# against our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md).
+# Its tests run in every build. The other folders of lib/ are linked as built for the program.
 set(rooms_with_devices tensor ops comm layout sampler)
 set(rooms_without_devices pipeline store plan models weights text base)  # in link order
 set(emulated_lib "")
@@ -26,8 +26,8 @@ target_link_libraries(reelmesh_devices_emulated PUBLIC
   reelmesh_base reelmesh_flags Threads::Threads DNNL::dnnl MPI::MPI_C)
 target_precompile_headers(reelmesh_devices_emulated REUSE_FROM reelmesh_headers)
 
-# All of lib/. Archives are named as files: linking the targets would also pull in their dependencies,
-# the folders compiled for real devices.
+# All of lib/. Archives are named as files: linking the targets would also pull in their
+# dependencies, the folders compiled for real devices.
 add_library(reelmesh_with_emulated_gpu INTERFACE)
 foreach(room ${rooms_without_devices})
   target_link_libraries(reelmesh_with_emulated_gpu INTERFACE $<TARGET_FILE:reelmesh_${room}>)
@@ -35,8 +35,8 @@ endforeach()
 target_link_libraries(reelmesh_with_emulated_gpu INTERFACE reelmesh_devices_emulated
   reelmesh_text nlohmann_json::nlohmann_json hdf5_parallel)
 
-# The program on emulated GPUs. main.cpp and program.cpp are compiled again, as they contain the build
-# options.
+# The program on emulated GPUs. main.cpp and program.cpp are compiled again, as the latter reports
+# what the program was built with.
 add_executable(reelmesh_emulated ${CMAKE_SOURCE_DIR}/app/main.cpp ${CMAKE_SOURCE_DIR}/app/program.cpp)
 target_link_libraries(reelmesh_emulated PRIVATE $<TARGET_FILE:reelmesh_options>
                       reelmesh_with_emulated_gpu Boost::program_options)
@@ -100,7 +100,7 @@ emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 
-# tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing here.
+# tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
 target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)
 add_test(NAME bench_gpu_all CONFIGURATIONS Long COMMAND bench_emulated_gpu --tiny)
