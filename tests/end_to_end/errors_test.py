@@ -372,7 +372,7 @@ class RankTest(Refusal):
                     with start(command_of(options, 3), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE) as job:
                         said = ""
-                        while "tokens [frame" not in said:  # until the plan is printed
+                        while "tokens [frame" not in said:  # the plan is printed, work begins
                             line = job.stderr.readline()
                             self.assertTrue(line, said)
                             said += line
