@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the folder that reelmesh reads from the released files of Open-Sora 1.0 or 1.2.
+"""Converts the released files of Open-Sora 1.0 or 1.2 to a model folder for reelmesh.
 
     tools/convert_open_sora.py --release 1.0 --size 16x256x256 --out DIR \\
         --transformer OpenSora-v1-HQ-16x256x256.pth --text-encoder t5-v1_1-xxl --vae sd-vae-ft-ema
     tools/convert_open_sora.py --release 1.2 --out DIR \\
         --transformer OpenSora-STDiT-v3 --text-encoder t5-v1_1-xxl --vae OpenSora-VAE-v1.2
 
-Reads safetensors and PyTorch's files, the latter with weights_only: nothing that a file contains is run. Name, shape
-and finiteness of every tensor are checked, and nothing is written before all names and shapes are right. Needs torch
-and safetensors.
+Reads safetensors and PyTorch files; the latter with weights_only=True, so that no code in a file is executed. Checks
+name, shape and finiteness of every tensor; writes nothing before all names and shapes are known to be right. Needs
+torch and safetensors.
 """
 import argparse
 import pathlib
@@ -19,7 +19,7 @@ import torch
 from open_sora import shapes
 from open_sora.tensors import Refusal, open_tensors, read_json, write_json, write_tensors
 
-SIZES = {  # latents [frame, row, column] and scales of the position tables, as the released settings have them
+SIZES = {  # latents [frame, row, column] and scales of the position tables, from the released configs
     "16x256x256": dict(input_size=[16, 32, 32], space_scale=0.5, time_scale=1.0),
     "16x512x512": dict(input_size=[16, 64, 64], space_scale=1.0, time_scale=1.0),
     "64x512x512": dict(input_size=[64, 64, 64], space_scale=1.0, time_scale=2 / 3),
@@ -35,7 +35,7 @@ DTYPES = {"keep": None, "float32": torch.float32, "float16": torch.float16, "bfl
 
 
 class Part:
-    """One folder of the result: its config, and its tensors, checked."""
+    """One folder of the result: its config and its tensors, whose names and shapes are checked."""
 
     def __init__(self, folder, stem, config, tensors, expected):
         tensors.check(expected)
@@ -53,7 +53,7 @@ def whole(value):
 
 
 def known_fields(defaults, *sources):
-    """The constructor's fields: defaults, overridden by each source in turn."""
+    """Fields of the constructor: the defaults, overridden by each source in turn; types are checked."""
     fields = dict(defaults)
     for source in sources:
         fields.update({k: v for k, v in source.items() if k in defaults})
@@ -87,7 +87,7 @@ def transformer(options):
 
 
 def new_attention_names(name):
-    """Of AutoencoderKL: older files call the parts of its attention otherwise."""
+    """Maps the names of attention parts in older AutoencoderKL files to today's."""
     if ".attentions." not in name:
         return name
     layer, part, kind = name.rsplit(".", 2)
@@ -122,7 +122,7 @@ def part_of(config, name):
 
 
 def video_vae(options):
-    """The released config names the spatial VAE but not its fields, which are then those of SDXL's."""
+    """The released config names the spatial VAE without its fields; they default to those of SDXL's VAE."""
     own = config_beside(options.vae)
     if own.get("model_type", "VideoAutoencoderPipeline") != "VideoAutoencoderPipeline":
         raise Refusal(f"{options.vae}: config.json is of the type {own['model_type']}, "
@@ -136,7 +136,7 @@ def video_vae(options):
     expected = shapes.Shapes()
     expected.update(shapes.autoencoder_kl(spatial).prefixed("spatial_vae.module."))
     expected.update(shapes.vae_temporal(temporal).prefixed("temporal_vae."))
-    for name in VAE_NORMALIZATION:  # buffers that repeat the config, in whatever precision the file has
+    for name in VAE_NORMALIZATION:  # buffers that repeat values of the config, in the precision of the file
         expected[name] = (1, len(config[name]), 1, 1, 1)
     part = Part("vae", "diffusion_pytorch_model", config, tensors, expected)
     for name in VAE_NORMALIZATION:
@@ -155,7 +155,7 @@ def text_encoder(options):
         if not whole(config.get(name)):
             raise Refusal(f"{options.text_encoder}: '{name}' is {config.get(name)!r}, "
                           "expected a whole number above zero")
-    unused = ("decoder.", "lm_head.", "encoder.embed_tokens.")  # the last one is shared.weight again
+    unused = ("decoder.", "lm_head.", "encoder.embed_tokens.")  # embed_tokens repeats shared.weight
     tensors = open_tensors(options.text_encoder).renamed(lambda name: None if name.startswith(unused) else name)
     config["architectures"] = ["T5EncoderModel"]
     return Part("text_encoder", "model", config, tensors, shapes.t5_encoder(config))
@@ -192,7 +192,7 @@ def write(options, parts):
     (options.out / "scheduler").mkdir()
     write_json(options.out / "scheduler" / "scheduler_config.json",
                {"_class_name": scheduler, **SCHEDULERS[options.release]})
-    write_json(options.out / "model_index.json", {  # last: a folder without it is not complete
+    write_json(options.out / "model_index.json", {  # last: a folder without it is incomplete
         "_class_name": "OpenSoraPipeline", "scheduler": ["opensora", scheduler],
         "text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"],
         "transformer": ["opensora", class_name], "vae": vae})

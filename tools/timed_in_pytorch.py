@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What tools/compare_with_pytorch has PyTorch do, in a process of its own: a transformer step, a
-pass of the text encoder, a decode.
+"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a
+transformer step, a text encoder pass, a decode.
 
     tools/timed_in_pytorch.py ORDERS
 
-ORDERS is a JSON object (see orders_of in compare_with_pytorch). The last line printed is one as
-well: "seconds" of each stage, and on a GPU "compiled" (the same for what torch.compile made),
-"memory" (bytes of tensors at the peak of each stage, "reserved" with what the allocator keeps for
-itself), "notes" (what could not be done, and why) and "versions". On processors the fastest of
-several calls counts; on a GPU the median, after calls that are not counted.
+ORDERS is a JSON object (see pytorch() in compare_with_pytorch). The last line printed is a JSON
+object too: "seconds" of each stage, and on a GPU "compiled" (the same with torch.compile), "memory"
+(peak bytes of tensors in each stage; "reserved": with what the allocator keeps), "notes" (failures
+and their reasons) and "versions". Times are the fastest of several calls on CPUs, and medians after
+warm-up calls on a GPU.
 """
 import json
 import pathlib
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class Stages:
-    """Times stages, and on a GPU goes on where one fails."""
+    """Times stages; on a GPU a stage that fails is noted and the others are still timed."""
 
     def __init__(self, device):
         self.on_gpu, self.cuda = device != "cpu", device.startswith("cuda")
@@ -50,7 +50,7 @@ class Stages:
             for _ in range(warm):
                 function()
             self.found[kind][stage] = statistics.median(self.once(function) for _ in range(times))
-        except Exception as error:  # whatever a library throws; the other stages still count
+        except Exception as error:  # of any library; noted, and the other stages are still timed
             what = str(error).strip().splitlines()
             self.found["notes"].append(f"{stage} ({'eager' if kind == 'seconds' else kind}): "
                                        f"{type(error).__name__}: {what[0] if what else ''}")
@@ -67,7 +67,7 @@ def load(kind, folder, orders):
 
 
 def cogvideox(orders, context):
-    """A step, a decode, and how to compile them."""
+    """Functions that run a transformer step and a decode, and how to compile them."""
     from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
     model, device = orders["model"], orders["device"]
@@ -101,7 +101,7 @@ def cogvideox(orders, context):
 
 
 def open_sora(orders, context):
-    """The same. Position tables are not read, so their values differ; that costs no time."""
+    """The same for Open-Sora. Position tables are not loaded: their values do not affect times."""
     from diffusers import AutoencoderKL
     from safetensors.torch import load_file
     sys.path.insert(0, str(ROOT / "tools/reference"))
@@ -116,7 +116,7 @@ def open_sora(orders, context):
             (q, attn_bias.queries), (k, attn_bias.keys), (v, attn_bias.keys))))
         return torch.cat([fused(*part) for part in parts], 1)
 
-    def attend(self, x):  # of a whole sequence: stands for flash_attn
+    def attend(self, x):  # self-attention of whole sequences, in place of flash_attn
         q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.num_heads, self.head_dim).unbind(2)
         return self.proj(fused(self.q_norm(q), self.k_norm(k), v).reshape(x.shape))
 
@@ -149,7 +149,7 @@ def open_sora(orders, context):
 
 
 def attentions(orders, config, stages):
-    """Milliseconds of each of PyTorch's kernels for the attention of one layer."""
+    """Milliseconds that each of PyTorch's kernels takes for the attention of one layer."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     heads, channels = config["num_attention_heads"], config["attention_head_dim"]
     tokens = config["max_text_seq_length"] + ((orders["frames"] - 1) // 4 + 1) * (
@@ -164,7 +164,7 @@ def attentions(orders, config, stages):
                 run(), run()
                 found[name.split("_")[0].lower()] = statistics.median(
                     stages.once(run) for _ in range(10)) * 1e3
-        except Exception as error:  # this kernel does not take it
+        except Exception as error:  # this kernel does not support these shapes or the device
             found[name.split("_")[0].lower()] = str(error).strip().splitlines()[0][:80]
     return {"shape": f"2 x {heads} x {tokens} x {channels}", "ms": found}
 
@@ -194,7 +194,7 @@ def time_denoising(stages, orders, step, decode, compile_step):
 def main(orders):
     from transformers import T5EncoderModel
     torch.set_num_threads(orders["threads"])
-    # float32 means float32, in convolutions too.
+    # No TF32, neither in matrix products nor in convolutions.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device, model = orders["device"], orders["model"]
     stages = Stages("emulated" if orders["gpu"] and device == "cpu" else device)

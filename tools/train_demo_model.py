@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains the small model of the demo on drawn clips, and writes it as a Hugging Face folder.
+"""Trains the small model of the demo on drawn clips and writes it as a Hugging Face folder.
 
     tools/train_demo_model.py WORK --export DIR
 
-Stages keep their state in the folder WORK and go on from there when started again. On a few CPU
-cores decoder, encoder and the rest may run at the same time, each in a process of its own.
+Stages store their state in the folder WORK and continue from it when started again. On a few CPU
+cores decoder, encoder and the other stages may run at the same time, in separate processes.
 Needs torch, diffusers, transformers, sentencepiece, and matplotlib for the plots.
 """
 import argparse

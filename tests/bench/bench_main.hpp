@@ -1,5 +1,5 @@
 #pragma once
-// The main of a benchmark that runs under mpirun.
+// main() of benchmarks that run under mpirun.
 #include <exception>
 #include <iostream>
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace reelmesh {
 
-/// Runs bench(arguments) with MPI; what it throws is printed with the usage, and ends all ranks.
+/// Runs bench(arguments) with MPI initialised. An exception is printed with the usage text and ends
+/// all ranks with Status::usage.
 template <class Bench>
 int bench_main(int argc, char** argv, Bench&& bench, const char* usage) {
   const comm::Environment mpi;

@@ -1,8 +1,8 @@
-// Times the decoder of a checkpoint's autoencoder on random latents, and says what memory it took:
+// Times the decoder of a checkpoint's autoencoder on random latents, and measures its peak memory:
 //   mpirun -n 4 build/tests/bench_decode VAE_DIR FRAMES ROWS COLUMNS float32|bfloat16 [TIMES]
-// FRAMES, ROWS and COLUMNS are of the latents. One line a repetition, from rank 0: seconds by the
-// clock, and of the processor by rank outside MPI, which tells what cutting the work costs even on
-// a machine that has other things to do.
+// FRAMES, ROWS and COLUMNS are the extents of the latents. Rank 0 prints one line per repetition:
+// wall-clock seconds, and CPU seconds of the ranks outside MPI. The latter show the overhead of
+// distributing the work even on a machine that runs other programs.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace reelmesh;
 
-// Resident bytes of this process: now, or at most since the peak was last forgotten.
+// Bytes of a field of /proc/self/status. VmRSS: resident now; VmHWM: peak since forget_peak().
 std::int64_t resident(const char* field) {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -39,7 +39,7 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-double waited = 0;  // of the processor, while ranks wait for one another
+double waited = 0;  // CPU seconds spent waiting for other ranks
 
 struct Waiting {
   double since = processor_seconds();
@@ -48,7 +48,7 @@ struct Waiting {
 
 }  // namespace
 
-// MPI's profiling interface: where the decoder waits.
+// Intercepts, by MPI's profiling interface, the calls in which the decoder waits.
 int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
   const Waiting here;
   return PMPI_Waitall(count, requests, statuses);

@@ -1,11 +1,11 @@
-// Seconds of a denoising step on a mesh of ranks, against what one rank of the same threads takes:
+// Times a denoising step on a mesh of ranks, to be compared with one rank with as many threads:
 //
 //   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to core build/tests/bench_denoise
 //       MODEL_DIR FRAMES STEPS bfloat16 [CFG RING ULYSSES]
 //
-// Noise in, text at random; nothing is checked. Prints one line: mesh, tokens, seconds of the
-// fastest step (of the slowest rank in it), what the plan expects, and what was sent. Efficiency is
-// the seconds of one rank divided by ranks and by these seconds.
+// Latents and text embeddings are noise; results are not checked. Prints one line: mesh, tokens,
+// seconds of the fastest step (maximum over ranks), bytes sent per step and rank, and why the plan
+// chose the mesh. Efficiency = seconds on one rank / (ranks × these seconds).
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>

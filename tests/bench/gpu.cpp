@@ -1,8 +1,9 @@
-// Every operation of lib/ops on a GPU at the shapes of real models, as shares of what the GPU can
-// do; whole layers of the transformer; loading of weights:
+// Times each operation of lib/ops on a GPU at the shapes of real models, relative to the GPU's
+// measured peak rates; also whole transformer layers and loading of weights:
 //   build/tests/bench_gpu [--tiny] [--filter PART-OF-A-NAME] [bfloat16] [float16] [float32]
-// All three types where none is named. Rows of Markdown, printed as they come; a share is of the
-// faster of two large products of the same type, or of a copy. Ends with 1 where a row failed.
+// Without a dtype all three are timed. Prints rows of a Markdown table as they are measured. "of
+// the machine" is relative to the faster of two large matrix products of the same dtype, or to a
+// device copy. Exit status 1 if a row failed.
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -22,7 +23,7 @@ namespace {
 
 using ops::Linear;
 
-// The rates of the machine. They are always measured, whatever the filter says.
+// Peak rates: large matrix products and a device copy. Measured whatever --filter says.
 void machine(Bench& bench) {
   for (const std::int64_t n :
        bench.tiny() ? std::vector<std::int64_t>{64} : std::vector<std::int64_t>{4096, 8192}) {
@@ -45,7 +46,7 @@ void machine(Bench& bench) {
   });
 }
 
-// 49 frames of 480 × 720 as latents, with both branches of guidance.
+// Sizes in latents of 49 frames of 480 × 720 pixels, with classifier-free guidance (batch 2).
 struct Clip {
   std::int64_t frames = 13, rows = 60, columns = 90, text = 226, batch = 2;
   std::int64_t video() const { return frames * (rows / 2) * (columns / 2); }
@@ -54,7 +55,7 @@ struct Clip {
 
 Clip clip_of(const Bench& bench) { return bench.tiny() ? Clip{2, 8, 12, 10, 2} : Clip{}; }
 
-// What one layer does.
+// The operations of one transformer layer.
 void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   const Clip clip = clip_of(bench);
   const std::int64_t d = heads * 64, tokens = clip.tokens(), batch = clip.batch;
@@ -73,7 +74,7 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   linear("up_gelu", d, 4 * d, ops::Activation::gelu_tanh);
   linear("down", 4 * d, d, ops::Activation::none);
   const double pairs = double(batch * heads) * double(tokens) * double(tokens);
-  // By cuDNN where it has a kernel, and by our own.
+  // cuDNN (where it has a kernel for this dtype), then the kernel of this project.
   for (const bool own : {false, true}) {
     bench.add(
         fmt::format("{}/attention_{}{}x{}x{}x64", model, own ? "own_" : "", tokens, batch, heads),
@@ -108,7 +109,7 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   }
 }
 
-// What comes before and behind the layers of a step.
+// The operations of a step before and after the transformer layers.
 void around(Bench& bench) {
   const Clip clip = clip_of(bench);
   const Shape extents{clip.frames, 16, clip.rows, clip.columns};
@@ -191,7 +192,7 @@ void decoder(Bench& bench) {
             });
 }
 
-// From memory of the host to the device, as a checkpoint's weights go.
+// Host to device, through the same path as the weights of a checkpoint.
 void upload(Bench& bench) {
   const std::int64_t in = bench.tiny() ? 64 : 3072, out = 4 * in;
   const std::int64_t row = in * size_of(bench.dtype());

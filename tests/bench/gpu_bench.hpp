@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks of a GPU share: random numbers on it, measuring, and rows of results.
+// Shared by the GPU benchmarks: random tensors on the device, timing, and rows of results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace reelmesh::bench {
 
-/// What to measure, from the command line.
+/// Options from the command line.
 struct Wish {
-  bool tiny = false;   ///< sizes that an emulated GPU manages: shows that the program works
-  std::string filter;  ///< part of the names
+  bool tiny = false;   ///< sizes small enough for an emulated GPU, to test this program
+  std::string filter;  ///< only benchmarks whose names contain this
 };
 
 class Bench {
@@ -30,7 +30,7 @@ class Bench {
   bool tiny() const { return wish_.tiny; }
   bool failed() const { return failed_; }
 
-  /// Random numbers on the device; the values of a large tensor repeat.
+  /// Normally distributed values on the device; they repeat after 1,000,003 elements.
   Tensor numbers(const Shape& shape, float scale = 1.0F) const {
     return numbers(shape, dtype_, scale);
   }
@@ -46,8 +46,8 @@ class Bench {
     return all.reshape(shape);
   }
 
-  /// Median of at most ten measurements, each of as many calls as fill 20 ms, with the host waiting
-  /// once at the end of each.
+  /// Median seconds of a call, over 3 to 10 measurements. Each measurement makes enough calls to
+  /// take 20 ms and synchronizes once, at its end.
   double seconds_of(const std::function<void()>& operation) const {
     const auto run = [&](int calls) {
       cuda::synchronize(device_);
@@ -56,7 +56,7 @@ class Bench {
       cuda::synchronize(device_);
       return static_cast<double>(trace::now_ns() - start) * 1e-9;
     };
-    run(tiny() ? 1 : 2);  // libraries choose, memory is taken
+    run(tiny() ? 1 : 2);  // warm-up: libraries select algorithms, memory is allocated
     const double first = run(1);
     const int calls = tiny() ? 1 : std::clamp(static_cast<int>(0.02 / first), 1, 1000);
     const int measurements = tiny() ? 1 : std::clamp(static_cast<int>(1.0 / first), 3, 10);
@@ -66,8 +66,9 @@ class Bench {
     return times[times.size() / 2];
   }
 
-  /// One row, printed at once. make() builds what the operation needs. flops: floating-point
-  /// operations, or 0; bytes: read and written at least. → seconds, 0 where it was not measured.
+  /// Measures and prints one row. make() builds the operands and returns the operation. flops:
+  /// floating-point operations, or 0; bytes: minimum read and written. Returns seconds, or 0 if the
+  /// row was filtered out or failed.
   double add(const std::string& name, double flops, double bytes,
              const std::function<std::function<void()>()>& make) {
     if (!wanted(name)) return 0;
@@ -81,7 +82,7 @@ class Bench {
   }
   bool wanted(const std::string& name) const { return name.find(wish_.filter) != name.npos; }
 
-  /// A row for what was measured: the rate, and what share it is of the machine's.
+  /// Prints a row: milliseconds, rate, and the rate relative to the machine's peak.
   void row(const std::string& name, double seconds, double flops, double bytes) const {
     const double roof = flops > 0 ? product_ : copy_;
     const double rate = std::max(flops, bytes) / seconds;
@@ -92,7 +93,7 @@ class Bench {
                rate > 0 && roof > 0 ? fmt::format("{:.0f} %", 100 * rate / roof) : "");
     std::fflush(stdout);
   }
-  /// What fails is a row as well, and the others go on.
+  /// Runs measure(); an Error is printed as a row "failed", and later rows are still measured.
   void guarded(const std::string& name, const std::function<void()>& measure) {
     try {
       measure();
@@ -103,7 +104,7 @@ class Bench {
     }
   }
 
-  /// The machine's rates, of which others are shares: operations and bytes a second.
+  /// Set the machine's peak rates, FLOP/s and bytes/s.
   void product_is(double rate) { product_ = std::max(product_, rate); }
   void copy_is(double rate) { copy_ = rate; }
 
@@ -115,7 +116,7 @@ class Bench {
   double product_ = 0, copy_ = 0;
 };
 
-/// Whole layers of CogVideoX's transformer, with random weights; the time of a step follows.
+/// Times whole layers of CogVideoX's transformer with random weights, and extrapolates to a step.
 void bench_layers(Bench& bench, const std::string& model);
 
 }  // namespace reelmesh::bench

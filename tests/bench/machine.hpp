@@ -1,5 +1,5 @@
 #pragma once
-// What the machine can do, measured in the same run as the operations that are compared with it.
+// Peak rates of the machine, measured in the same run as the operations compared with them.
 #include <omp.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace reelmesh::bench {
 
-/// Seconds of work: of this process's processor time where it has one thread, for other programs on
-/// the machine disturb that least; of the wall clock where it has several.
+/// A clock in seconds: CPU time of this process if it has one thread, as other programs on the
+/// machine disturb that least; wall-clock time if it has several.
 inline double seconds() {
   if (omp_get_max_threads() == 1) {
     return static_cast<double>(std::clock()) / static_cast<double>(CLOCKS_PER_SEC);
@@ -21,7 +21,7 @@ inline double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The shortest of several runs, after one that is not counted.
+/// Seconds of the fastest of `runs` calls, after one warm-up call.
 template <class F>
 double shortest(int runs, F&& f) {
   f();
@@ -34,7 +34,7 @@ double shortest(int runs, F&& f) {
   return best;
 }
 
-/// FLOP/s of one large product of oneDNN with packed weights, by all threads together.
+/// FLOP/s of one large oneDNN matrix product with packed weights, on all threads together.
 inline double product_rate(DType dtype) {
   constexpr std::int64_t n = 2048;
   using Tag = dnnl::memory::format_tag;
@@ -55,7 +55,7 @@ inline double product_rate(DType dtype) {
   return 2.0 * n * n * n / time;
 }
 
-/// Bytes per second, read and written, of a copy that no cache holds, by all threads together.
+/// Bytes per second, read plus written, of a copy larger than any cache, on all threads together.
 inline double copy_rate() {
   constexpr std::int64_t bytes = std::int64_t{256} << 20, piece = 1 << 20;
   const Tensor from = Tensor::zeros({bytes}, DType::uint8);
@@ -69,7 +69,8 @@ inline double copy_rate() {
   return 2.0 * static_cast<double>(bytes) / time;
 }
 
-/// Bytes per second that new memory can be touched with: what loading cannot exceed.
+/// Bytes per second at which newly allocated memory is written first (page faults): an upper limit
+/// for loading.
 inline double touch_rate() {
   constexpr std::int64_t bytes = std::int64_t{128} << 20;
   return static_cast<double>(bytes) / shortest(3, [] { Tensor::zeros({bytes}, DType::uint8); });

@@ -1,12 +1,12 @@
-// Seconds of a call of STDiT at the released width on some ranks:
+// Times a call of STDiT, at the width of the released model, on any number of ranks:
 //
 //   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to core build/tests/bench_opensora
 //       FOLDER LAYERS FRAMES PIXELS CALLS [float32|bfloat16 [CLIPS]]
 //
-// FOLDER gets random weights of so many layers where it has none; CLIPS go through together. Prints
-// one line: tokens of a clip, layout, seconds of the fastest call (of the slowest rank in it) on
-// the clock and of the processor, and what was sent. Efficiency is the seconds of one rank divided
-// by ranks and by these seconds.
+// Writes random weights with LAYERS layers to FOLDER if it has none. CLIPS clips form one batch.
+// Prints one line: clips, tokens of a clip, wall-clock and CPU seconds of the fastest call (maximum
+// over ranks), floating-point operations and bytes sent. Efficiency = seconds on one rank /
+// (ranks × these seconds).
 #include <algorithm>
 #include <ctime>
 #include <iostream>

@@ -1,6 +1,6 @@
-// Every operation of lib/ops at the shapes of real models, beside what the machine can do:
+// Times each operation of lib/ops at the shapes of real models, relative to the machine's peak:
 //   OMP_NUM_THREADS=1 build/tests/bench_ops --benchmark_filter='2b/'
-// Names are model/operation/type. The filter ^tiny/ is for the tests.
+// Names are model/operation/type. The tests run the filter ^tiny/ only.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using ops::Linear;
 
-// Numbers in −1…1 that cost little to make.
+// Pseudo-random values in −factor…factor, cheap to generate.
 Tensor numbers(const Shape& shape, DType dtype, float factor = 1.0F) {
   Tensor t = Tensor::empty(shape, DType::float32);
   std::uint32_t state = 1;
@@ -31,13 +31,13 @@ Tensor numbers(const Shape& shape, DType dtype, float factor = 1.0F) {
   return t.to(dtype);
 }
 
-// What an operation is compared with: floating-point operations, or bytes read and written.
+// The work of an operation: floating-point operations, or (if flops is 0) bytes read and written.
 struct Work {
   double flops = 0, bytes = 0;
 };
 
-// make() builds what the operation needs, and gives the operation; nothing is built for benchmarks
-// that the filter leaves out.
+// make() builds the operands and returns the operation. It is called only for benchmarks that the
+// filter selects.
 void add(const std::string& model, const std::string& name, DType dtype, Work work,
          const std::function<std::function<void()>()>& make) {
   auto* made = benchmark::RegisterBenchmark(
@@ -62,8 +62,8 @@ void add(const std::string& model, const std::string& name, DType dtype, Work wo
 
 struct Model {
   std::string name;
-  std::int64_t heads, channels;        ///< of one head
-  std::int64_t frames, rows, columns;  ///< patches
+  std::int64_t heads, channels;        ///< channels per head
+  std::int64_t frames, rows, columns;  ///< in patches
   std::int64_t text, context, time;
   std::int64_t width() const { return heads * channels; }
   std::int64_t tokens() const { return text + frames * rows * columns; }
@@ -180,7 +180,7 @@ void cross_attention(const Model& m, DType t, std::int64_t queries, std::int64_t
       });
 }
 
-// As many sequences as frames, each of the tokens of a frame, with guidance.
+// Spatial attention: each frame is a sequence of its own; batch 2 for guidance.
 void attention_in_frames(const Model& m, DType t) {
   const std::int64_t tokens = m.rows * m.columns, rows = m.frames * tokens, batch = 2;
   const double flops = 4.0 * double(batch * m.heads * rows * tokens) * double(m.channels);
@@ -195,7 +195,7 @@ void attention_in_frames(const Model& m, DType t) {
       });
 }
 
-// Norms of the decoder, with statistics as if they had been gathered.
+// Norms of the decoder; the group statistics are given, as if already summed over ranks.
 void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t columns,
                    std::int64_t channels) {
   constexpr std::int64_t frames = 2, groups = 32;
@@ -221,14 +221,14 @@ void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t colu
 
 void add_all() {
   for (const DType t : {DType::float32, DType::bfloat16}) {
-    // Latents 3 × 30 × 44, guidance.
+    // Latents 3 × 30 × 44, with guidance.
     const Model tiny{"tiny", 2, 16, 2, 3, 4, 10, 48, 32};
     const Model m2b{"2b", 30, 64, 3, 15, 22, 226, 4096, 512};
     const Model m5b{"5b", 48, 64, 3, 15, 22, 226, 4096, 512};
     for (const Model& m : {tiny, m2b, m5b}) transformer(m, t);
     text_encoder(tiny, t, 2, 80);
     text_encoder(m2b, t, 64, 10240);
-    // STDiT-XL/2, 16 frames of 16 × 16 patches: within frames, along time, to the text.
+    // STDiT-XL/2, 16 frames of 16 × 16 patches: spatial, temporal and cross-attention.
     const Model stdit{"stdit", 16, 72, 16, 16, 16, 120, 4096, 1152};
     attention_in_frames(stdit, t);
     attention(stdit, "attention_along_time", t, 16, 256, 16, 72, false);
@@ -246,7 +246,7 @@ void add_all() {
   }
 }
 
-// A line a benchmark as soon as it is done, so that a long run can be watched.
+// Prints one line per benchmark as soon as it is finished.
 class Lines : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override {

@@ -85,7 +85,7 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
   EXPECT_EQ(background_work, nullptr);
-  // Large ones, which MPI does not buffer.
+  // Too large for MPI's eager protocol: the transfers really are pending.
   constexpr std::size_t count = 3, numbers = 1 << 20;
   std::vector<std::vector<int>> sent, received(count, std::vector<int>(numbers, -1));
   {
@@ -100,7 +100,7 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
     background();
     transfers[1].finish();
     EXPECT_EQ(received[1], std::vector<int>(numbers, 100 + previous));
-  }  // the others end here
+  }  // destructors finish the other transfers
   EXPECT_EQ(background_work, nullptr);
   for (std::size_t i = 0; i < count; ++i) {
     EXPECT_EQ(received[i], std::vector<int>(numbers, int(i) * 100 + previous));
@@ -110,7 +110,7 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
 TEST(Group, MeetsThoseThatAreLate) {
   const Group world = test::world();
   const bool late = world.rank() == 0;
-  std::vector<int> peers;  // the late one meets all others
+  std::vector<int> peers;  // rank 0 meets all others, they meet rank 0
   for (int r = late ? 1 : 0; r < (late ? world.size() : 1); ++r) peers.push_back(r);
   world.barrier();
   const auto start = std::chrono::steady_clock::now();

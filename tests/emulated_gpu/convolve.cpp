@@ -1,4 +1,5 @@
-// The convolution of a batch of tiles, which is cuDNN's on a device, as its description says it.
+// gpu::convolve on the emulated GPU, from its description in ops/cuda/convolve.hpp. On a real GPU
+// cuDNN computes it.
 #include "ops/cuda/convolve.hpp"
 
 #include <cudnn.h>
@@ -16,7 +17,7 @@ std::size_t cudnnGetVersion() { return 91900; }
 namespace reelmesh::gpu {
 namespace {
 
-// By value: a graph may run it again when the tensors are gone.
+// Held by value: a graph may run it again after the tensors are destroyed.
 struct Problem {
   DType dtype;
   Shape x, w, y;
@@ -41,12 +42,12 @@ struct Problem {
     std::byte* target = into + item * results * size_of(dtype);
     std::vector<float> image(static_cast<std::size_t>(numbers));
     convert(from + item * numbers * size_of(dtype), dtype, image.data(), DType::float32, numbers);
-    // Most items of small images are empty.
+    // For small images most tiles of the batch are all zero.
     if (std::all_of(image.begin(), image.end(), [](float v) { return v == 0; })) {
       std::memset(target, 0, static_cast<std::size_t>(results * size_of(dtype)));
       return;
     }
-    const std::int64_t run = 3 * x[4], line = y[3] * y[4];  // a row of taps; a row of results
+    const std::int64_t run = 3 * x[4], line = y[3] * y[4];  // elements of a row of taps, of y
     std::vector<float> pixels(static_cast<std::size_t>(y[3] * factor.inner()));
     std::vector<float> sums(static_cast<std::size_t>(line));
     for (std::int64_t i = 0; i < y[1] * y[2]; ++i) {

@@ -1,4 +1,4 @@
-// Descriptors and products of the emulated cuBLASLt.
+// The emulated cuBLASLt: descriptors, heuristics and matrix products.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct cublasLtMatmulDescOpaque_t {
     return epilogue == CUBLASLT_EPILOGUE_GELU || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
   }
 };
-// By columns: number (i, j) is at i + j·leading.
+// Column-major: element (i, j) is at i + j·leading.
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
   std::int64_t rows, columns, leading;
@@ -44,8 +44,8 @@ namespace {
 using Operation = cublasLtMatmulDescOpaque_t;
 using MatrixLayout = cublasLtMatrixLayoutOpaque_t;
 
-// What an algorithm is here: the addresses it takes, the pieces in which it adds up, and memory
-// that no other product may use.
+// An algorithm: the alignment that it requires, the number of split-K parts, and the size of its
+// workspace, which no other product may use at the same time.
 struct Algorithm {
   std::uint32_t alignment[4];
   std::int32_t pieces;
@@ -65,7 +65,7 @@ DType dtype_of(cudaDataType_t type) {
   }
 }
 
-// Numbers from the first to the last.
+// Elements from the first to the last, with the gaps between columns.
 std::int64_t extent(const MatrixLayout& m) {
   return m.rows == 0 || m.columns == 0 ? 0 : (m.columns - 1) * m.leading + m.rows;
 }
@@ -88,7 +88,7 @@ cublasStatus_t check(const Operation& operation, const MatrixLayout& a, const Ma
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// All of a matrix within one block of a device.
+// Whether the whole matrix lies within one allocated block of a device.
 bool on_device(const void* address, const MatrixLayout& m) {
   const auto block = Memory::instance().find(address);
   if (!block || block->given_up) return false;
@@ -105,7 +105,7 @@ struct Product {
   std::byte* workspace;
   std::int64_t pieces;
 
-  // op(m)(i, j) → f(i, j, number).
+  // Calls f(i, j, value) for all elements of op(m).
   template <class F>
   static void each(const MatrixLayout& m, const std::byte* from, bool transposed, F&& f) {
     const DType dtype = dtype_of(m.type);
@@ -119,7 +119,7 @@ struct Product {
     }
   }
 
-  // What enters the products: with TF32 of 10 bits behind the point.
+  // An operand as the product uses it: with TF32 rounded to 10 bits of mantissa.
   float as_taken(float x) const {
     if (!operation.tf32) return x;
     const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -139,7 +139,7 @@ struct Product {
     each(b, from_b, operation.b == CUBLAS_OP_T, [&](std::int64_t k, std::int64_t j, float x) {
       rows[static_cast<std::size_t>(j * inner + k)] = as_taken(x);
     });
-    // Each piece by itself, and then together: other bits than in one piece.
+    // Split-K: each part is summed by itself, then the parts; bits differ from those of one sum.
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       std::vector<float> some(rows.size()), part(sums.size());
       for (std::int64_t j = 0; j < n; ++j) {
@@ -186,7 +186,7 @@ std::span<std::byte> bytes_of(T& member) {
   return std::as_writable_bytes(std::span(&member, 1));
 }
 
-// members: where the values of attributes are kept.
+// members: attribute → the bytes that store its value.
 template <class Attribute>
 cublasStatus_t set(const std::map<Attribute, std::span<std::byte>>& members, Attribute attribute,
                    const void* value, std::size_t bytes) {
@@ -302,7 +302,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
     algorithm.pieces = pieces;
-    // What did not end well says nothing.
+    // A proposal with another state has no valid algorithm: algo stays zero.
     if (state == CUBLAS_STATUS_SUCCESS) {
       std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
       result.workspaceSize = algorithm.workspace;
@@ -310,7 +310,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     result.state = state;
   };
   if (most > 1) propose(1, CUBLAS_STATUS_NOT_SUPPORTED);
-  // The fastest where it may: sums in pieces.
+  // Like a fastest algorithm: split-K comes first if the preference allows reductions.
   if (preference->schemes != CUBLASLT_REDUCTION_SCHEME_NONE) propose(2, CUBLAS_STATUS_SUCCESS);
   propose(1, CUBLAS_STATUS_SUCCESS);
   return CUBLAS_STATUS_SUCCESS;
@@ -356,7 +356,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (algorithm == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
   Algorithm chosen;
   std::memcpy(&chosen, algorithm, sizeof(chosen));
-  if (chosen.pieces == 0) return CUBLAS_STATUS_INVALID_VALUE;  // nobody proposed it
+  if (chosen.pieces == 0) return CUBLAS_STATUS_INVALID_VALUE;  // not proposed successfully
   const void* addresses[] = {a, b, c, d};
   const MatrixLayout* layouts[] = {a_layout, b_layout, c_layout, d_layout};
   for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// The emulated cuBLASLt, called as its manual says.
+// Tests of the emulated cuBLASLt against the cuBLAS manual.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ class EmulatedProduct : public EmulatedGpu {
     succeed(cudaStreamSynchronize(stream));
     return numbers;
   }
-  // Of the layouts a, b and d, which is c as well.
+  // d = alpha·op(a)·op(b) + beta·d, by the first algorithm that the heuristic proposes.
   cublasStatus_t multiply(cublasLtMatrixLayout_t a, const std::byte* of_a, cublasLtMatrixLayout_t b,
                           const std::byte* of_b, cublasLtMatrixLayout_t d, std::byte* of_d,
                           float alpha = 1, float beta = 0) {
@@ -84,7 +84,8 @@ class EmulatedProduct : public EmulatedGpu {
   std::vector<cublasLtMatrixLayout_t> layouts;
 };
 
-// Whoever does not look at states is found out, and who allows sums in pieces gets them.
+// The heuristic proposes an algorithm whose state is not success, and split-K if it is allowed, so
+// that callers which ignore either fail.
 TEST_F(EmulatedProduct, ProposesWhatIsNotToBeTaken) {
   cublasLtMatrixLayout_t square = layout(4, 4, 4);
   const auto proposals = [&] {
@@ -114,7 +115,7 @@ TEST_F(EmulatedProduct, ProposesWhatIsNotToBeTaken) {
 }
 
 TEST_F(EmulatedProduct, CountsByColumnsAndTransposes) {
-  // op(A) [5, 7], op(B) [7, 6], D [5, 6], each with 2 unused numbers behind its columns.
+  // op(A) [5, 7], op(B) [7, 6], D [5, 6]; 2 unused elements after each column.
   const int m = 5, n = 6, k = 7;
   Numbers x(100), y(100);
   for (std::size_t i = 0; i < 100; ++i) {
@@ -143,7 +144,7 @@ TEST_F(EmulatedProduct, CountsByColumnsAndTransposes) {
           EXPECT_EQ(found[static_cast<std::size_t>(i + j * ldd)], 2 * sum + 3) << i << ", " << j;
         }
       }
-      EXPECT_EQ(found[m], 1);  // between columns
+      EXPECT_EQ(found[m], 1);  // unused elements between columns are not written
     }
   }
 }
@@ -179,7 +180,7 @@ TEST_F(EmulatedProduct, RefusesWhatDoesNotFit) {
   EXPECT_EQ(multiply(square, a, layout(7, 8, 8), b, square, d), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(multiply(square, a, square, b, layout(8, 7, 8), d), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(multiply(square, a, square, b, layout(8, 8, 7), d), CUBLAS_STATUS_INVALID_VALUE);
-  // Beyond the block, not where alignment was promised, not of the device.
+  // Beyond the block; not aligned as the preference says; host memory.
   EXPECT_EQ(multiply(square, a, square, b, layout(8, 8, 9), d), CUBLAS_STATUS_INVALID_VALUE);
   const auto small = layout(2, 2, 2);
   EXPECT_EQ(multiply(small, a + 4, small, b, small, d), CUBLAS_STATUS_INVALID_VALUE);

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the emulated GPU share.
+// Shared by the tests of the emulated GPU.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,10 +34,11 @@ class EmulatedGpu : public testing::Test {
     succeed(cudaMallocAsync(&address, bytes, stream));
     return static_cast<std::byte*>(address);
   }
-  /// Work of the stream that sets bytes, or looks at them: what was found comes with the next call.
+  /// Sets bytes, in stream order.
   void set(std::byte* to, int value, std::size_t bytes = 1) {
     succeed(cudaMemsetAsync(to, value, bytes, stream));
   }
+  /// Reads bytes in the order of `where` (nullptr: `stream`), and waits for them.
   std::vector<int> read(const std::byte* from, std::size_t bytes, cudaStream_t where = nullptr) {
     std::vector<int> found(bytes);
     where = where == nullptr ? stream : where;
@@ -53,7 +54,7 @@ class EmulatedGpu : public testing::Test {
   cudaStream_t stream = nullptr, other = nullptr;
 };
 
-/// Whether `test` is true in a process of its own, where an emulated GPU has these settings.
+/// Expects `test` to be true in a new process in which this environment variable is set.
 #define EXPECT_WITH_SETTING(name, value, test)          \
   testing::GTEST_FLAG(death_test_style) = "threadsafe"; \
   EXPECT_EXIT(                                          \

@@ -1,8 +1,8 @@
-# The emulated GPU: the rooms of lib/ that know devices as they are with CUDA, with our own runtime in
-# the place of CUDA's, and the kernels run by the host (lib/ops/cuda/README.md). Its tests run in every
-# build. The rooms that know no devices are those of the program.
+# The emulated GPU: the folders of lib/ that depend on devices are compiled as with CUDA, but
+# against our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md).
+# Its tests run in every build. The other folders of lib/ are linked as built for the program.
 set(rooms_with_devices tensor ops comm layout sampler)
-set(rooms_without_devices pipeline store plan models weights text base)  # in the order of linking
+set(rooms_without_devices pipeline store plan models weights text base)  # in link order
 set(emulated_lib "")
 foreach(room ${rooms_with_devices})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${room}/*.cpp)
@@ -11,8 +11,8 @@ endforeach()
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cu)
 list(REMOVE_ITEM emulated_lib
      ${CMAKE_SOURCE_DIR}/lib/ops/cuda/dnn.cpp ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp
-     ${CMAKE_SOURCE_DIR}/lib/ops/cuda/fused_attention.cpp  # cuDNN
-     ${CMAKE_SOURCE_DIR}/lib/tensor/cuda/libraries.cpp)  # what it would load is in the program
+     ${CMAKE_SOURCE_DIR}/lib/ops/cuda/fused_attention.cpp  # these use cuDNN
+     ${CMAKE_SOURCE_DIR}/lib/tensor/cuda/libraries.cpp)  # emulated libraries are linked, not loaded
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)
 list(FILTER emulator EXCLUDE REGEX "_test[.]cpp$")
@@ -26,8 +26,8 @@ target_link_libraries(reelmesh_devices_emulated PUBLIC
   reelmesh_base reelmesh_flags Threads::Threads DNNL::dnnl MPI::MPI_C)
 target_precompile_headers(reelmesh_devices_emulated REUSE_FROM reelmesh_headers)
 
-# All of lib/. The archives are named as files, so that what they are linked with elsewhere, the rooms
-# with other devices, does not come along.
+# All of lib/. Archives are named as files: linking the targets would also pull in their
+# dependencies, the folders compiled for real devices.
 add_library(reelmesh_with_emulated_gpu INTERFACE)
 foreach(room ${rooms_without_devices})
   target_link_libraries(reelmesh_with_emulated_gpu INTERFACE $<TARGET_FILE:reelmesh_${room}>)
@@ -35,8 +35,8 @@ endforeach()
 target_link_libraries(reelmesh_with_emulated_gpu INTERFACE reelmesh_devices_emulated
   reelmesh_text nlohmann_json::nlohmann_json hdf5_parallel)
 
-# The program as a user runs it, on emulated GPUs; what says of itself what it was built with is
-# compiled anew.
+# The program on emulated GPUs. main.cpp and program.cpp are compiled again, as the latter reports
+# what the program was built with.
 add_executable(reelmesh_emulated ${CMAKE_SOURCE_DIR}/app/main.cpp ${CMAKE_SOURCE_DIR}/app/program.cpp)
 target_link_libraries(reelmesh_emulated PRIVATE $<TARGET_FILE:reelmesh_options>
                       reelmesh_with_emulated_gpu Boost::program_options)
@@ -45,7 +45,7 @@ target_include_directories(reelmesh_emulated PRIVATE ${CMAKE_SOURCE_DIR}/app
 target_precompile_headers(reelmesh_emulated REUSE_FROM reelmesh_headers)
 add_dependencies(reelmesh_emulated revision reelmesh_options)
 
-# What these tests share, as the tests of other rooms do (tests/CMakeLists.txt).
+# Shared by these tests, like reelmesh_test_support in tests/CMakeLists.txt.
 add_library(reelmesh_emulated_test INTERFACE)
 target_link_libraries(reelmesh_emulated_test INTERFACE
   $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest
@@ -66,22 +66,22 @@ function(reelmesh_emulated_test name main)
   target_precompile_headers(${name} REUSE_FROM reelmesh_emulated_mpi_main)
 endfunction()
 
-# Tensors between ranks.
+# Communication of tensors between ranks.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu_ranks reelmesh_emulated_mpi_main ${sources})
-# What runs on a GPU, and what is true of the emulated one only.
+# Tests that also run on a real GPU, and those of the emulation itself.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.cpp
      ${CMAKE_CURRENT_SOURCE_DIR}/gpu/*_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
-# Whole jobs in several layouts, of each family one; all of them with tests/long.
+# Whole jobs in several layouts: one for each model family; tests/long runs all.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
 reelmesh_emulated_test(test_emulated_layouts reelmesh_emulated_mpi_main ${sources})
 
-# emulated_gpu_ranks(NAME COUNTS VARIABLES…): groups of these numbers of ranks in one launch; a GPU a
-# rank, unless the variables say otherwise; work is done late at random, so that what does not wait
-# for it shows. A NAME that ends with _all is for tests/long.
+# emulated_gpu_ranks(NAME COUNTS VARIABLES…): groups of these numbers of ranks in one launch, with
+# one GPU per rank unless the environment variables say otherwise. Random delays of work expose
+# missing synchronization. A NAME that ends with _all is for tests/long.
 function(emulated_gpu_ranks name counts)
   string(REGEX MATCH "[0-9]+$" all ${counts})
   set(when "")
@@ -100,7 +100,7 @@ emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 
-# The benchmark of GPUs, at tiny sizes, with tests/long: that it works, for here its times mean nothing.
+# tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)
 target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)
 add_test(NAME bench_gpu_all CONFIGURATIONS Long COMMAND bench_emulated_gpu --tiny)

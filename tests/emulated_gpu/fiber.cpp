@@ -8,8 +8,9 @@
 #endif
 
 #ifdef __x86_64__
-// Keeps what a function has to keep on its stack, and the stack's pointer in *from. Unlike contexts
-// it needs no system call, and unlike long jumps it returns to where the processor expects it.
+// Pushes the callee-saved registers, stores the stack pointer in *from and switches to stack `to`.
+// Unlike swapcontext it makes no system call; unlike longjmp it ends in a `ret`, mostly to the same
+// call site, which the processor predicts.
 extern "C" void reelmesh_go(void** from, void* to);
 asm(R"(
   .text
@@ -41,7 +42,8 @@ Stack::Stack(std::size_t bytes, void (*function)())
   place.lowest = memory_.get();
   place.bytes = bytes;
 #ifdef __x86_64__
-  // As reelmesh_go leaves it: six registers, where to return to, and the function's own caller.
+  // The stack as reelmesh_go leaves it: six registers, its return address (the function), and the
+  // return address of the function (null: it never returns).
   std::byte* top = memory_.get() + bytes;
   top -= reinterpret_cast<std::uintptr_t>(top) % 16;
   constexpr std::size_t kept = 8 * sizeof(void*);

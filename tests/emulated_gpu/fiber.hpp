@@ -1,5 +1,5 @@
 #pragma once
-// Going from one stack to another within a thread of the process.
+// Fibers: switching between stacks within one host thread.
 #include <cstddef>
 #include <memory>
 
@@ -9,20 +9,21 @@
 
 namespace reelmesh::on_host {
 
-/// A place in the work of a stack, to come back to.
+/// A suspended point of execution on a stack.
 struct StackPlace {
 #ifdef __x86_64__
   void* pointer = nullptr;
 #else
   ucontext_t context;
 #endif
-  // For AddressSanitizer: the stack, and what it keeps about it.
+  // For AddressSanitizer: bounds of the stack, and its saved fake stack.
   const void* lowest = nullptr;
   std::size_t bytes = 0;
   void* kept = nullptr;
 };
 
-/// A stack with a function that has not begun. It never returns, and calls arrived() first.
+/// A new stack with a function that has not started. The function must call arrived() first and
+/// must never return.
 class Stack {
  public:
   Stack(std::size_t bytes, void (*function)());
@@ -32,10 +33,10 @@ class Stack {
   std::unique_ptr<std::byte[]> memory_;
 };
 
-/// Goes to another place; comes back when someone goes to `from`.
+/// Suspends at `from` and resumes `to`. Returns when some fiber resumes `from`.
 void go(StackPlace& from, StackPlace& to);
-/// At the beginning of a stack's function. caller: the place that it was gone to from, where
-/// nothing is known yet of its stack; otherwise null.
+/// To be called at the beginning of a stack's function. caller: the place that switched to it, if
+/// the bounds of its stack are not known yet and are to be filled in; otherwise null.
 void arrived(StackPlace* caller);
 
 }  // namespace reelmesh::on_host

@@ -1,6 +1,7 @@
-// Attention to all keys at once, which is cuDNN's on a device, as its description says it.
+// gpu::fused_attention on the emulated GPU, from its description in ops/cuda/fused_attention.hpp.
+// On a real GPU cuDNN computes it.
 //
-//   REELMESH_EMULATED_CUDNN_ATTENTION=0   a library that has none
+//   REELMESH_EMULATED_CUDNN_ATTENTION=0   emulates a cuDNN without fused attention
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct Part {
         part(rows.part),
         count(rows.count()) {}
 
-  // One head of an item as float32 [row][channel].
+  // One head of one batch item, as float32 [row][channel].
   std::vector<float> head(DType dtype, std::int64_t sequence, std::int64_t item,
                           std::int64_t head) const {
     const std::int64_t channels = shape[4];
@@ -44,7 +45,7 @@ struct Part {
   std::int64_t part, count;
 };
 
-// By value: a graph may run it again when the tensors are gone.
+// Held by value: a graph may run it again after the tensors are destroyed.
 struct Problem {
   DType dtype;
   Part queries, keys, values;
@@ -81,7 +82,7 @@ struct Problem {
       const float largest = *std::max_element(weights.begin(), weights.end());
       float sum = 0;
       for (float& weight : weights) sum += weight = std::exp((weight - largest) * scale);
-      // Values are multiplied with weights of the tensors' type.
+      // Weights are rounded to the tensors' dtype before they are multiplied with the values.
       convert(weights.data(), DType::float32, rounded.data(), dtype, count);
       convert(rounded.data(), dtype, narrow.data(), DType::float32, count);
       of_values.multiply(narrow.data(), 1, result.data());

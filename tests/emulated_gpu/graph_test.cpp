@@ -1,4 +1,4 @@
-// Captures and graphs of the emulated GPU.
+// Stream capture and graphs of the emulated GPU.
 #include "emulated_gpu/device.hpp"
 
 namespace reelmesh::emulated {
@@ -29,7 +29,7 @@ class EmulatedGraph : public EmulatedGpu {
     succeed(cudaGraphInstantiate(&executable, graph, flags));
     return cudaGraphDestroy(graph);
   }
-  // Adds to a byte of the counter.
+  // Adds 1 to a byte of the counter, in stream order.
   void count(cudaStream_t where, int byte = 0) {
     succeed(enqueue(where, {"count", [at = counter + byte] {
                               *at = std::byte(std::to_integer<int>(*at) + 1);
@@ -123,7 +123,7 @@ TEST_F(EmulatedGraph, MemoryIsFilledAndPoisonedAtEachLaunch) {
   set(p, 3, 2);
   succeed(cudaMemcpyAsync(counter + 1, p, 1, cudaMemcpyDeviceToDevice, stream));
   succeed(cudaFreeAsync(p, stream));
-  EXPECT_EQ(memory(2), p);  // what was freed serves again
+  EXPECT_EQ(memory(2), p);  // memory freed in the capture is reused
   succeed(cudaFreeAsync(p, stream));
   succeed(end());
   expect_status(cudaMemsetAsync(p, 0, 2, stream), cudaErrorInvalidValue);

@@ -1,5 +1,5 @@
-// What gpu::linear does where an algorithm of cuBLASLt does not take all numbers of rows, which no
-// test can ask of the library itself.
+// gpu::linear pads rows if its cuBLASLt algorithm does not support their number. The real library
+// cannot be made to refuse, so this is tested with the emulated one.
 #include "ops/linear.hpp"
 
 #include "emulated_gpu/device.hpp"
@@ -12,7 +12,7 @@ bool rows_are_padded() {
   const Device device{0};
   const Tensor w = test::random_tensor({24, 40}, 1), x = test::random_tensor({4101, 40}, 2);
   const ops::Linear linear(w.on(device));
-  const Tensor all = linear(x.on(device).rows(0, 4096)).on({});  // taken as it is
+  const Tensor all = linear(x.on(device).rows(0, 4096)).on({});  // supported, not padded
   const Tensor padded = linear(x.on(device)).on({});
   const Tensor few = linear(x.on(device).rows(4090, 11)).on({});
   return test::same_bits(padded.rows(0, 4096).clone(), all) &&

@@ -16,17 +16,18 @@
 namespace reelmesh::emulated {
 namespace {
 
-constexpr std::size_t unit = 256;  // of addresses, and the length of a zone beside a block at least
+constexpr std::size_t unit = 256;  // alignment of blocks, and minimum length of a guard zone
 constexpr std::byte poison{0xff};  // NaN in every type
 
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
-// With a zone before it, and one that begins where its last byte ends.
+// Bytes of a block with its guard zones: one before it, and one from its last byte on.
 std::size_t length_of(std::size_t bytes) { return rounded(bytes) + 2 * unit; }
 
 struct sigaction earlier_action;
 
-// Says what happened, and leaves the rest to those who were asked before.
+// Handler of SIGSEGV: prints a message and reinstates the previous handler, which gets the fault
+// when the instruction is executed again.
 void on_fault(int signal, siginfo_t* info, void*) {
   if (Memory::instance().is_device(info->si_addr)) {
     const char message[] = "emulated GPU: the host touched memory of a device\n";
@@ -49,19 +50,19 @@ void check_zone(const Memory::Block& block, const std::byte* begin, const std::b
 
 }  // namespace
 
-// Never destroyed: streams work until the process ends.
+// Never destroyed: streams execute work until the process ends.
 Memory& Memory::instance() {
   static auto& memory = *new Memory;
   return memory;
 }
 
 Memory::Memory() : devices_(static_cast<std::size_t>(settings().devices)) {
-  // Addresses cost nothing; with four times as many as bytes no hole is too small for long.
+  // Address space is free: four times the memory size, so that fragmentation seldom matters.
   span_ = 4 * rounded(std::max<std::size_t>(settings().memory, 1 << 20));
   const std::size_t all = span_ * devices_.size();
   void* range = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) stop("no " + std::to_string(all) + " bytes of addresses");
-  ::madvise(range, all, MADV_HUGEPAGE);  // a hint: access is given and taken by page
+  ::madvise(range, all, MADV_HUGEPAGE);  // a hint; mprotect is faster with fewer pages
   base_ = static_cast<std::byte*>(range);
   for (Device& device : devices_) device.free.emplace(0, span_);
   struct sigaction action {};

@@ -1,6 +1,6 @@
 #pragma once
-// The memory of the emulated devices: one range of addresses, which can be touched only while work
-// of a stream runs, so that host code which takes an address of a device for its own crashes.
+// The memory of the emulated devices: one range of addresses, accessible only while a stream
+// executes work. Host code that dereferences a device pointer therefore crashes.
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -15,34 +15,35 @@ class Memory {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
     int device = 0;
-    bool given_up = false;  ///< the host has asked for it to be freed
-    bool of_graph = false;  ///< comes and goes when a graph is launched
+    bool given_up = false;  ///< the host has called free; the stream may not have freed it yet
+    bool of_graph = false;  ///< allocated and freed by launches of a graph
   };
   struct Usage {
-    std::size_t used = 0, used_high = 0;          ///< by blocks
-    std::size_t reserved = 0, reserved_high = 0;  ///< and what the pool keeps
+    std::size_t used = 0, used_high = 0;          ///< bytes in blocks: now, peak
+    std::size_t reserved = 0, reserved_high = 0;  ///< bytes in blocks and kept by the pool
   };
 
   static Memory& instance();
 
-  /// Addresses that nobody else has until give_back(); nothing is written there. None where the
-  /// device has too little memory left.
+  /// Reserves addresses until give_back(); writes nothing there. None if the device has too little
+  /// memory left.
   std::optional<Block> take(int device, std::size_t bytes, bool of_graph);
   void give_back(const Block& block);
-  /// The host's side of a block: the one that `address` lies in, if any.
+  /// The block that contains `address`, if any.
   std::optional<Block> find(const void* address);
   void set_given_up(const Block& block, bool given_up);
   bool is_device(const void* address) const;
 
-  /// What a device does when memory comes and goes: numbers become NaN, of the block and of zones
-  /// before and behind it, which have to be as they were in the end. Ends the process if not.
+  /// Executed in stream order when a block is allocated and freed. fill() sets the block and guard
+  /// zones before and after it to NaN; clear() sets the block to NaN again and aborts the process
+  /// if a guard zone was written to.
   static void fill(const Block& block);
   static void clear(const Block& block);
 
   Usage usage(int device);
-  void trim(int device, std::size_t keep);  ///< of what the pool has reserved
+  void trim(int device, std::size_t keep);  ///< releases reserved memory beyond `keep` bytes
 
-  /// Access to the memory of all devices, as long as one of these exists.
+  /// The memory of all devices is accessible as long as at least one of these exists.
   class Access {
    public:
     Access();
@@ -64,7 +65,7 @@ class Memory {
 
   std::mutex mutex_, access_mutex_;
   std::byte* base_ = nullptr;
-  std::size_t span_ = 0;  // addresses of a device
+  std::size_t span_ = 0;  // bytes of address space per device
   std::vector<Device> devices_;
   std::map<const std::byte*, Block> blocks_;
   int accesses_ = 0;

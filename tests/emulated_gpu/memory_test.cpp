@@ -68,7 +68,7 @@ TEST_F(EmulatedMemory, CopiesStayWithinABlock) {
   succeed(cudaFreeAsync(p, stream));
   expect_status(cudaMemsetAsync(p, 0, 1, stream), cudaErrorInvalidValue);
   expect_status(cudaFreeAsync(p, stream), cudaErrorInvalidValue);
-  succeed(cudaStreamSynchronize(stream));  // `host` is read until then
+  succeed(cudaStreamSynchronize(stream));  // the copy reads `host` until then
 }
 
 TEST_F(EmulatedMemory, AddressesSayWhereTheyAre) {
@@ -112,7 +112,7 @@ bool memory_ends() {
          cudaMallocAsync(&more, 600 << 10, stream) == cudaErrorMemoryAllocation &&
          cudaGetLastError() == cudaErrorMemoryAllocation &&
          cudaFreeAsync(half, stream) == cudaSuccess &&
-         // Not yet there, but asked for.
+         // Freed by the host, though perhaps not yet by the stream.
          cudaMallocAsync(&more, 600 << 10, stream) == cudaSuccess &&
          cudaFreeAsync(more, stream) == cudaSuccess &&
          cudaStreamSynchronize(stream) == cudaSuccess &&

@@ -5,7 +5,7 @@
 
 #include "emulated_gpu/memory.hpp"
 
-// MPI then reads and writes that memory when it likes: it stays open.
+// A CUDA-aware MPI reads and writes device memory at any time, so it then stays accessible.
 int MPIX_Query_cuda_support() {
   const char* text = std::getenv("REELMESH_EMULATED_CUDA_AWARE_MPI");
   if (text == nullptr || std::string(text) != "1") return 0;

@@ -1,11 +1,11 @@
-// The emulated NCCL: grouped sends and receives are one piece of work of a stream, which ends when
-// all of them are done. As with NCCL, work that meets an error leaves it to ncclCommGetAsyncError
-// and does not end. Ranks that talk for the first time are connected by the host, which may get an
-// error or wait for ever in ncclGroupEnd.
+// The emulated NCCL: a group of sends and receives is one piece of work of a stream, which ends
+// when all of them are done. As with NCCL, work that fails reports it by ncclCommGetAsyncError and
+// never ends. Ranks are connected by the host when they first exchange messages, which may fail or
+// hang in ncclGroupEnd.
 //
-//   REELMESH_EMULATED_NCCL_FAIL=RANK:N         the Nth group of that rank (from 1) meets an error
-//   REELMESH_EMULATED_NCCL_FAIL=RANK:connect   its host does, connecting
-//   REELMESH_EMULATED_NCCL_HANG=RANK:…         the same do not end, without an error
+//   REELMESH_EMULATED_NCCL_FAIL=RANK:N         the Nth group of that rank (from 1) fails
+//   REELMESH_EMULATED_NCCL_FAIL=RANK:connect   connecting fails, in ncclGroupEnd on the host
+//   REELMESH_EMULATED_NCCL_HANG=RANK:…         the same hangs, without an error
 #include <nccl.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ using namespace reelmesh::emulated;
 
 namespace {
 
-// Kept by work that has not been done yet, such as that of graphs.
+// A communicator. Shared with pending work and graphs, which may outlive ncclComm.
 struct Ring {
   Ring(const std::string& name, int own_rank, int ranks, const std::string& hello)
       : rank(own_rank), size(ranks), wire(name, own_rank, ranks, hello) {}
@@ -33,19 +33,19 @@ struct Ring {
   Wire wire;
   std::mutex one_at_a_time;
   std::atomic<ncclResult_t> error = ncclSuccess;
-  std::string why;  // of the error; written before it
+  std::string why;  // text of the error; written before `error`
   std::atomic<int> groups = 0;
-  std::set<int> met;  // ranks that this one has connections to; of the host
+  std::set<int> met;  // ranks that this one is connected to; used by the host only
 };
 
-std::string last_error;  // of any thread, as NCCL's is
+std::string last_error;  // shared by all threads, as in NCCL
 
 ncclResult_t refuse(ncclResult_t result, std::string why) {
   last_error = std::move(why);
   return result;
 }
 
-// Whether the variable names this of the rank: a group by its number, or "connect".
+// Whether the environment variable is "<rank>:<what>"; what: the number of a group, or "connect".
 bool named(const char* variable, int rank, const std::string& what) {
   const char* text = std::getenv(variable);
   return text != nullptr && text == std::to_string(rank) + ':' + what;
@@ -69,7 +69,7 @@ void run_group(Ring& ring, const std::vector<Parcel>& sends, const std::vector<P
   }
 }
 
-// What the host does before a group is on its stream.
+// Runs on the host, before a group is enqueued.
 ncclResult_t connect(Ring& ring, const std::vector<Parcel>& sends,
                      const std::vector<Parcel>& receives) {
   bool all_met = true;

@@ -10,7 +10,7 @@ namespace {
 
 using Wide = float __attribute__((vector_size(Factor::width * sizeof(float))));
 
-// `count` ≤ 4 rows and one block of outputs.
+// Computes up to 4 rows (`count`) of one block of `width` outputs, `wanted` of which are stored.
 REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count, const float* w,
                                    float* y, std::int64_t out, std::int64_t wanted) {
   Wide sums[4] = {};

@@ -6,7 +6,7 @@
 
 namespace reelmesh::emulated {
 
-/// The right factor of products in float32: w[inner][out].
+/// The right operand of matrix products in float32: w[inner][out].
 class Factor {
  public:
   Factor(std::int64_t inner, std::int64_t out);
@@ -16,12 +16,12 @@ class Factor {
   std::int64_t inner() const { return inner_; }
   std::int64_t out() const { return out_; }
 
-  /// y[rows][out] = x[rows][inner]·w, both dense. Each number is added up in the order of `inner`,
-  /// `depth` products at a time.
+  /// y[rows][out] = x[rows][inner]·w, both dense. Each element is summed in the order of `inner`,
+  /// by partial sums of `depth` products.
   void multiply(const float* x, std::int64_t rows, float* y) const;
 
-  static constexpr std::int64_t width = 16;  ///< of the numbers that are computed together
-  static constexpr std::int64_t depth = 16;  ///< of a tensor core's product of bfloat16 numbers
+  static constexpr std::int64_t width = 16;  ///< elements computed together (SIMD)
+  static constexpr std::int64_t depth = 16;  ///< k of a tensor core's mma for bfloat16
 
  private:
   std::int64_t inner_, out_;

@@ -1,4 +1,4 @@
-// Captures and graphs of the emulated CUDA runtime.
+// Stream capture and graphs of the emulated CUDA runtime.
 #include <algorithm>
 
 #include "emulated_gpu/stream.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-// Whether the last work of the origin waits for all other work.
+// Whether the last node of the origin stream depends on all other nodes.
 bool joined(const Capture& capture) {
   const std::vector<Graph::Node>& nodes = capture.graph->nodes;
   std::vector<bool> reached(nodes.size());
@@ -32,7 +32,8 @@ void leave(Capture& capture) {
   capture.streams.clear();
 }
 
-// What a launch leaves allocated: refused while that of an earlier one has not been freed.
+// Marks the blocks that a launch leaves allocated as in use. cudaErrorInvalidValue if those of an
+// earlier launch are not freed yet, unless the graph was instantiated with auto-free.
 cudaError_t take_kept(const CUgraphExec_st& executable) {
   Memory& memory = Memory::instance();
   const std::vector<Memory::Block>& kept = executable.graph->kept;
@@ -106,7 +107,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   leave(*capture);
   if (capture->invalid) return result(cudaErrorStreamCaptureInvalidated);
   if (!all_joined) return result(cudaErrorStreamCaptureUnjoined);
-  // Until it is launched the graph has none of its memory.
+  // A graph owns no memory until it is launched.
   for (const Memory::Block& block : capture->graph->blocks) {
     if (!Memory::instance().find(block.address)->given_up) capture->graph->kept.push_back(block);
     Memory::instance().set_given_up(block, true);
@@ -118,7 +119,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long flags) {
   const std::scoped_lock lock(api());
-  // Two would write to the same memory.
+  // Two executables would write to the same memory.
   if (!graph->graph->blocks.empty() && graph->graph->executables > 0) {
     return result(cudaErrorNotSupported);
   }
@@ -150,5 +151,5 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-// A graph gives its memory back with its last owner.
+// Nothing to do: a graph releases its memory when its last owner is destroyed.
 cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }

@@ -1,4 +1,5 @@
-// Memory of the emulated CUDA runtime: of devices, in the order of streams, and of the host.
+// Memory of the emulated CUDA runtime: device memory, allocated in stream order or at once, and
+// pinned host memory.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,7 +8,7 @@
 #include "emulated_gpu/settings.hpp"
 #include "emulated_gpu/stream.hpp"
 
-// A device's only pool.
+// The default memory pool of a device, its only one.
 struct CUmemPoolHandle_st {
   int device = 0;
   std::uint64_t threshold = 0;
@@ -16,7 +17,7 @@ struct CUmemPoolHandle_st {
 namespace reelmesh::emulated {
 namespace {
 
-// Memory that the host made known, by its first address. With api() held.
+// Pinned or registered host memory: first address → bytes. Requires api() to be held.
 std::map<std::byte*, std::size_t>& pinned() {
   static auto& all = *new std::map<std::byte*, std::size_t>;
   return all;
@@ -30,7 +31,7 @@ const std::pair<std::byte* const, std::size_t>* find_pinned(const void* address)
   return at < found.first + found.second ? &found : nullptr;
 }
 
-// Memory for `device`, once more after all that was freed has come back.
+// Allocates a block. If memory is short, waits for pending frees of all streams and tries again.
 std::optional<Memory::Block> take(int device, std::size_t bytes, bool of_graph) {
   Memory& memory = Memory::instance();
   if (auto block = memory.take(device, bytes, of_graph)) return block;
@@ -39,8 +40,8 @@ std::optional<Memory::Block> take(int device, std::size_t bytes, bool of_graph) 
   return memory.take(device, bytes, of_graph);
 }
 
-// Whether [address, address + bytes) may be used by work that is asked for now: memory of a device
-// that lies in one block, or memory of the host.
+// Whether work enqueued now may use [address, address + bytes): on_device, within one block that is
+// not freed; otherwise host memory.
 bool usable(const void* address, std::size_t bytes, bool on_device) {
   if (!Memory::instance().is_device(address)) return !on_device;
   const auto block = Memory::instance().find(address);
@@ -49,7 +50,7 @@ bool usable(const void* address, std::size_t bytes, bool on_device) {
                                                           block->address);
 }
 
-// The kind of copy that the addresses make.
+// The kind of copy that follows from the addresses.
 cudaMemcpyKind kind_of(const void* into, const void* from) {
   const bool to_device = Memory::instance().is_device(into);
   if (Memory::instance().is_device(from)) {
@@ -100,7 +101,7 @@ cudaError_t cudaFree(void* address) {
 
 namespace {
 
-// Memory of the graph that the stream is captured for. With api() held.
+// Allocates memory of the graph that is being captured. Requires api() to be held.
 std::optional<Memory::Block> take_for_graph(cudaStream_t stream, std::size_t bytes) {
   Capture& capture = *stream->capture;
   std::vector<Memory::Block>& freed = capture.freed[{stream, bytes}];
@@ -143,11 +144,11 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
   Memory& memory = Memory::instance();
   const auto block = memory.find(address);
   const bool capturing = stream->capture != nullptr;
-  // What was there before a capture is not freed by the graph.
+  // A graph can free only memory that was allocated in the same capture.
   if (!block || block->address != address || block->given_up || (capturing && !block->of_graph)) {
     return result(cudaErrorInvalidValue);
   }
-  memory.set_given_up(*block, true);  // before the stream may be there
+  memory.set_given_up(*block, true);  // before the stream can execute the free
   const cudaError_t status = add_work(stream, {"cudaFreeAsync", [block = *block, &memory] {
                                                  Memory::clear(block);
                                                  if (!block.of_graph) memory.give_back(block);

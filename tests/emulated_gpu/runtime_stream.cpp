@@ -31,13 +31,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (stream->capture != nullptr) stream->capture->invalid = true;
     remove_stream(stream);
   }
-  delete stream;  // when its work is done
+  delete stream;  // waits for its work
   return cudaSuccess;
 }
 
 namespace {
 
-// Of calls that look at what a stream has done.
+// Status of a call that queries or waits for a stream. Such a call invalidates a capture.
 cudaError_t may_look_at(cudaStream_t stream) {
   const std::scoped_lock lock(api());
   if (!exists(stream)) return cudaErrorInvalidResourceHandle;
@@ -47,7 +47,7 @@ cudaError_t may_look_at(cudaStream_t stream) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-// Of an event, which has no moment where it was never recorded.
+// The same for an event; also gets its moment, null if it was never recorded.
 cudaError_t may_look_at(cudaEvent_t event, std::shared_ptr<Moment>& moment) {
   const std::scoped_lock lock(api());
   if (event->captured != nullptr) {
@@ -127,7 +127,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const std::scoped_lock lock(api());
   if (!exists(stream)) return result(cudaErrorInvalidResourceHandle);
   if (event->captured == nullptr) {
-    // What a graph waits for has to be in it.
+    // A captured stream can wait only for events of the same capture.
     if (stream->capture != nullptr) {
       stream->capture->invalid = true;
       return result(cudaErrorStreamCaptureIsolation);

@@ -1,5 +1,5 @@
 #pragma once
-// What the environment says about the emulated GPUs of a process.
+// Settings of the emulated GPUs of this process, from environment variables.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -7,16 +7,16 @@
 namespace reelmesh::emulated {
 
 struct Settings {
-  int devices;         ///< REELMESH_EMULATED_GPUS, 1 if not set; 0: there is no GPU
-  std::size_t memory;  ///< REELMESH_EMULATED_GPU_MEMORY, bytes of each, 16 GiB if not set
-  std::int64_t delay;  ///< REELMESH_EMULATED_GPU_DELAY, microseconds that work waits at most
-  /// REELMESH_EMULATED_GPU_ROWS: the algorithms of cuBLASLt take multiples of so many rows; 1 if
-  /// not set.
+  int devices;         ///< REELMESH_EMULATED_GPUS, default 1; 0: there is no GPU
+  std::size_t memory;  ///< REELMESH_EMULATED_GPU_MEMORY, bytes per device, default 16 GiB
+  std::int64_t delay;  ///< REELMESH_EMULATED_GPU_DELAY, maximum delay of work, µs, default 0
+  /// REELMESH_EMULATED_GPU_ROWS: algorithms of cuBLASLt support only multiples of this number of
+  /// rows; default 1.
   std::int64_t rows;
 };
 const Settings& settings();
 
-/// Ends the process, for what a program did wrong and CUDA could not tell it by a status.
+/// Aborts the process with a message: for errors of the program that CUDA reports by no status.
 [[noreturn]] void stop(const std::string& message);
 
 }  // namespace reelmesh::emulated

@@ -80,7 +80,7 @@ void Queue::serve() {
     execute(work);
     work = {};
     lock.lock();
-    // Whoever waits for the last work finds the memory closed.
+    // Close the memory before anyone who waits for the last work goes on.
     if (works_.empty()) access.reset();
     ++done_;
     less_.notify_all();
@@ -114,7 +114,7 @@ void Graph::run() const {
   }
 }
 
-// None of these is destroyed: streams work until the process ends.
+// None of these is destroyed: streams execute work until the process ends.
 std::mutex& api() {
   static auto& mutex = *new std::mutex;
   return mutex;

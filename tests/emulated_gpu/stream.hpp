@@ -1,6 +1,5 @@
 #pragma once
-// Streams of the emulated GPU: what CUDA's streams, events and graphs are made of here, and how
-// work comes to them.
+// Streams, events and graphs of the emulated GPU, and how work is enqueued.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,44 +19,44 @@
 
 namespace reelmesh::emulated {
 
-/// One piece of work of a device.
+/// One piece of device work: a kernel, copy, library call, …
 struct Work {
   const char* name;  ///< for messages
-  /// A graph runs its work at every launch: what it needs is in it by value. An exception from it
-  /// ends the process.
+  /// Must hold its operands by value: a graph runs it again at every launch. An exception that it
+  /// throws ends the process.
   std::function<void()> run;
-  bool on_device = true;  ///< whether the memory of devices can be touched
+  bool on_device = true;  ///< whether device memory is accessible while it runs
 };
 
-/// Asks for work on a stream, after all that was asked for before: done some time later by the
-/// stream's thread, or kept for a graph while the stream captures.
+/// Enqueues work on a stream: executed later by the stream's thread, after all earlier work, or
+/// recorded in the graph while the stream is being captured.
 cudaError_t enqueue(cudaStream_t stream, Work work);
 
-/// Waits a random time where Settings::delay says so, then runs the work.
+/// Sleeps for a random time of at most Settings::delay, then runs the work.
 void execute(const Work& work);
 
-/// A point in a stream that others wait for.
+/// A recorded event: a point in a stream that others can wait for.
 class Moment {
  public:
   void reach();
   void wait() const { done_.wait(false); }
   bool reached() const { return done_; }
-  std::chrono::steady_clock::time_point time() const { return time_; }  ///< once it is reached
+  std::chrono::steady_clock::time_point time() const { return time_; }  ///< valid once reached
 
  private:
   std::atomic<bool> done_ = false;
   std::chrono::steady_clock::time_point time_;
 };
 
-/// A thread that does one piece of work after the other.
+/// A thread that executes pieces of work one after the other.
 class Queue {
  public:
   Queue() : thread_([this] { serve(); }) {}
-  ~Queue();  ///< when all is done
+  ~Queue();  ///< waits for all work
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   void push(Work work);
-  void wait();  ///< for what was pushed before
+  void wait();  ///< for all work pushed before the call
   bool idle();
 
  private:
@@ -71,35 +70,35 @@ class Queue {
   std::thread thread_;
 };
 
-/// Work in the order in which it was asked for, and what each piece has to wait for.
+/// Captured work in the order of capture; `after`: indices of the nodes that a node depends on.
 struct Graph {
   struct Node {
     Work work;
     std::vector<std::size_t> after;
   };
   std::vector<Node> nodes;
-  std::vector<Memory::Block> blocks;  ///< taken for as long as the graph exists
-  std::vector<Memory::Block> kept;    ///< those that a launch does not free
+  std::vector<Memory::Block> blocks;  ///< memory that it allocates; reserved while it exists
+  std::vector<Memory::Block> kept;    ///< those of them that a launch leaves allocated
   int executables = 0;
   ~Graph();
-  void run() const;  ///< in any order that `after` allows where there are delays
+  void run() const;  ///< in order of capture; with Settings::delay in random topological order
 };
 
-/// A stream's work on its way into a graph, with that of streams that joined it.
+/// A capture in progress: the origin stream and the streams that joined it by events.
 struct Capture {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
   cudaStream_t origin = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread = std::this_thread::get_id();
   std::set<cudaStream_t> streams;
-  /// What a stream has freed, by its size: for what it asks for later.
+  /// Blocks that a stream freed within the capture, by size; reused for later allocations.
   std::map<std::pair<cudaStream_t, std::size_t>, std::vector<Memory::Block>> freed;
   bool invalid = false;
 };
 
-/// Held by whoever looks at the state of streams, events and captures; never while waiting.
+/// Protects the state of streams, events and captures; never held while waiting for work.
 std::mutex& api();
-/// The result of a call, kept for cudaGetLastError.
+/// Returns the status of a call, and keeps an error for cudaGetLastError.
 cudaError_t result(cudaError_t status);
 bool exists(cudaStream_t stream);
 const std::set<cudaStream_t>& all_streams();
@@ -107,12 +106,12 @@ void add_stream(cudaStream_t stream);
 void remove_stream(cudaStream_t stream);
 /// Whether the calling thread runs a host function of a stream, which may not call CUDA.
 bool& in_host_function();
-/// What a call that may interfere with a capture gives: cudaSuccess, or an error after which the
-/// capture is void. With api() held.
+/// Status of a call that is not allowed during a capture: cudaSuccess, or an error that also
+/// invalidates the capture. Requires api() to be held.
 cudaError_t beside_captures();
-/// Waits for all streams of a device, or of all devices (−1). Without api() held.
+/// Waits for all streams of a device, or of all devices (−1). api() must not be held.
 void wait_for_streams(int device);
-/// As enqueue(), with api() held.
+/// As enqueue(); requires api() to be held.
 cudaError_t add_work(cudaStream_t stream, Work work);
 
 }  // namespace reelmesh::emulated
@@ -121,13 +120,13 @@ struct CUstream_st {
   int device = 0;
   reelmesh::emulated::Queue queue;
   std::shared_ptr<reelmesh::emulated::Capture> capture;
-  std::vector<std::size_t> last;  ///< nodes of the capture that the next one waits for
+  std::vector<std::size_t> last;  ///< captured nodes that the next node depends on
 };
 
 struct CUevent_st {
   bool timed = true;
-  std::shared_ptr<reelmesh::emulated::Moment> moment;     ///< that was recorded last
-  std::shared_ptr<reelmesh::emulated::Capture> captured;  ///< or the capture it was recorded in
+  std::shared_ptr<reelmesh::emulated::Moment> moment;     ///< of the last record
+  std::shared_ptr<reelmesh::emulated::Capture> captured;  ///< or the capture of the last record
   std::vector<std::size_t> last;
 };
 
@@ -137,5 +136,5 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<reelmesh::emulated::Graph> graph;
-  bool frees = false;  ///< memory of the last launch that was not freed since
+  bool frees = false;  ///< auto-free: a launch first frees what the last one left allocated
 };

@@ -17,7 +17,7 @@ class EmulatedStream : public EmulatedGpu {
     succeed(cudaEventDestroy(event));
     EmulatedGpu::TearDown();
   }
-  // Work that is there until someone opens the gate.
+  // Enqueues work that blocks the stream until the gate is opened.
   void block(cudaStream_t where) {
     succeed(enqueue(where, {"gate", [gate = gate.get_future().share()] { gate.wait(); }}));
   }
@@ -74,7 +74,7 @@ TEST_F(EmulatedStream, EventsAreMoments) {
   succeed(cudaEventQuery(event));  // never recorded
   succeed(cudaEventRecord(event, stream));
   block(stream);
-  succeed(cudaEventSynchronize(event));  // what comes after it does not count
+  succeed(cudaEventSynchronize(event));  // does not wait for later work
   cudaEvent_t end = nullptr, untimed = nullptr;
   succeed(cudaEventCreate(&end));
   succeed(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));

@@ -13,7 +13,7 @@ namespace reelmesh::on_host {
 namespace {
 
 constexpr std::size_t stack_bytes = 256 << 10;
-// After shared memory; nobody writes there.
+// Guard zone after shared memory, checked for writes.
 constexpr std::size_t guard_bytes = 4 << 10;
 constexpr std::byte untouched{0xff};
 
@@ -26,22 +26,22 @@ struct Copy {
 struct Fiber {
   Stack stack;
   unsigned thread = 0;
-  std::vector<Copy> copies;  // asked for and not waited for
-  int groups = 0;            // of copies, ended
+  std::vector<Copy> copies;  // asynchronous copies not yet made
+  int groups = 0;            // number of committed groups of copies
 };
 
-// Those that wait for each other: a block, or a warp.
+// Synchronization of a set of threads: a block or a warp.
 struct Meeting {
   unsigned members = 0;
   std::vector<Fiber*> waiting;
   void* brought[lanes] = {};
 };
 
-// What one thread of the process runs kernels with.
+// The state with which one host thread runs kernels; fibers are reused by later kernels.
 struct Engine {
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber*> idle;
-  std::vector<Fiber*> ready;  // from first_ready on: those whose meeting is over
+  std::vector<Fiber*> ready;  // from first_ready on: released from a barrier or collective
   std::size_t first_ready = 0;
   Fiber* current = nullptr;
   StackPlace caller;
@@ -57,7 +57,7 @@ std::mutex& one_kernel() {
   static auto& mutex = *new std::mutex;
   return mutex;
 }
-Engine* engine = nullptr;  // of the kernel that runs
+Engine* engine = nullptr;  // of the running kernel
 
 [[noreturn]] void wrong(const std::string& what) {
   emulated::stop(std::string("kernel ") + engine->name + ", block " + std::to_string(blockIdx.x) +
@@ -82,9 +82,11 @@ inline void go_to(StackPlace& from, Fiber* fiber) {
   go(from, fiber->stack.place);
 }
 
-// Threads of this block as long as there are any, then those of the next one.
+// Body of a fiber: runs threads of this block as long as any have not started, then those of the
+// next block.
 void live() {
-  // The first one comes from the caller, the others from one another.
+  // The first fiber is entered from run(), whose stack bounds are still unknown; later ones from
+  // other fibers.
   arrived(engine->caller.lowest == nullptr ? &engine->caller : nullptr);
   while (true) {
     Engine& e = *engine;
@@ -111,8 +113,8 @@ void live() {
 Fiber* idle_fiber() {
   Engine& e = *engine;
   if (e.idle.empty()) {
-    // Threads are at the same depth: if their stacks began at the same place of a page, they would
-    // share a few lines of the cache.
+    // Suspended threads have the same stack depth. If all stacks began at the same offset in a
+    // page, their frames would compete for a few sets of the cache.
     const std::size_t bytes = stack_bytes - e.fibers.size() % 61 * 1088;
     e.fibers.push_back(std::make_unique<Fiber>(Fiber{Stack(bytes, &live), 0, {}, 0}));
     e.idle.push_back(e.fibers.back().get());
@@ -122,7 +124,7 @@ Fiber* idle_fiber() {
   return fiber;
 }
 
-// Until the others have come. True for the last of them, who does not wait.
+// Waits for the other members. Returns true at once for the last one to arrive, false for others.
 inline bool last_of(Meeting& meeting) {
   Engine& e = *engine;
   if (meeting.waiting.size() + 1 == meeting.members) return true;

@@ -1,9 +1,9 @@
 #pragma once
-// The threads of a kernel on the host: fibers that meet at barriers and in the collective
-// operations of a warp. A fiber that ends a thread goes on with the next, so that threads which
-// meet nobody cost no more than a call. One kernel runs at a time, block by block. Ends the process
-// where threads wait for others that have ended or are elsewhere, or write beyond shared memory,
-// which starts as NaN.
+// Runs the threads of a kernel on the host as fibers, which synchronize at barriers and in warp
+// collectives. A fiber that has finished a thread starts the next one, so that a thread without
+// synchronization costs no more than a function call. One kernel runs at a time, one block after
+// the other. Shared memory starts as NaN. Aborts the process if threads wait for others that have
+// ended or wait elsewhere, or if a thread writes beyond shared memory.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,28 +24,29 @@ constexpr int lanes = 32;
 struct Grid {
   const char* name;
   std::int64_t blocks;
-  int threads;  ///< of a block
+  int threads;  ///< per block
   std::size_t shared_bytes;
 };
 
 /// Runs `thread` once for each thread of each block.
 void run(const Grid& grid, const std::function<void()>& thread);
 
-/// What follows is for threads of a kernel.
-void barrier();  ///< of the block
+/// The following functions are called by the threads of a kernel.
+void barrier();  ///< __syncthreads()
 int lane();
 std::byte* shared_memory();
 
-/// All lanes of the warp come here; the last one calls `together` with what all of them brought,
-/// by lane.
+/// A collective of the warp: returns when all its lanes have called it. The last lane to arrive
+/// calls `together` with the arguments of all lanes, indexed by lane.
 using Together = void (*)(void* const* brought, int count);
 void meet_warp(void* brought, Together together);
-/// The same; ends the process where the warp has fewer than 32 threads.
+/// The same; aborts the process if the warp has fewer than 32 threads.
 void meet_whole_warp(void* brought, Together together);
-/// Ends the process where 16 bytes at this address cannot be had at once.
+/// Aborts the process if the address is not aligned to 16 bytes.
 void expect_aligned(const void* address);
 
-/// 16 bytes on their way, until the thread waits for all but the last `remaining` groups.
+/// cp.async of 16 bytes. Copies are made only when the thread waits for their group:
+/// wait_for_groups() waits for all but the last `remaining` groups.
 void copy_later(void* into, const void* from);
 void end_group();
 void wait_for_groups(int remaining);

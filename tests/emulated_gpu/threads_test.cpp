@@ -39,7 +39,7 @@ TEST(KernelThreads, BarriersKeepThemTogether) {
 }
 
 TEST(KernelThreads, WarpsMeetByThemselves) {
-  // The last warp has 6 lanes; warps meet as often as their number says.
+  // The last warp has 6 lanes; warp w synchronizes w + 1 times.
   Numbers met(70), lanes_of(70);
   run({"warps", 1, 70, 0}, [&] {
     for (unsigned i = 0; i <= threadIdx.x / 32; ++i) {

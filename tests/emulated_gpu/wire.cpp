@@ -18,10 +18,10 @@
 namespace reelmesh::emulated {
 namespace {
 
-constexpr auto patience = std::chrono::seconds(120);  // for ranks that do not come
+constexpr auto patience = std::chrono::seconds(120);  // time-out for connecting
 constexpr std::size_t hello_bytes = 64;
 
-// In the kernel's own space of names: nothing is left of it.
+// An abstract socket address (Linux), which leaves no file behind.
 std::pair<sockaddr_un, socklen_t> abstract(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -72,7 +72,7 @@ Wire::Wire(const std::string& name, int rank, int ranks, const std::string& hell
       ::listen(listener, ranks) != 0) {
     stop(std::string("NCCL: bind: ") + std::strerror(errno));
   }
-  // Both tell their rank and their hello; the higher rank comes to the lower.
+  // Both sides send their rank and hello; the higher rank connects to the lower one.
   const auto greet = [&](int socket) {
     std::string mine(hello_bytes, '\0'), theirs(hello_bytes, '\0');
     const std::string text = std::to_string(rank) + ' ' + hello;
@@ -105,13 +105,13 @@ Wire::~Wire() {
 
 namespace {
 
-// Parcels of one direction to one rank, one after the other, each behind its length.
+// Messages of one direction to or from one rank, one after the other, each preceded by its length.
 struct Lane {
   std::deque<Parcel> parcels;
   std::uint64_t length = 0;
-  std::size_t done = 0;  // of length and parcel
+  std::size_t done = 0;  // bytes of the first message transferred, its length field included
 
-  // Where the next bytes are, and how many.
+  // Address and number of the remaining bytes of the length field or of the message.
   std::pair<std::byte*, std::size_t> rest() {
     if (done < sizeof length) {
       return {reinterpret_cast<std::byte*>(&length) + done, sizeof length - done};
@@ -132,7 +132,7 @@ std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
     stop("NCCL: rank " + std::to_string(from) + " sends " + std::to_string(sent) +
          " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(expected));
   };
-  // What a rank sends itself.
+  // Messages of a rank to itself.
   while (!in[rank_].parcels.empty() && !out[rank_].parcels.empty()) {
     const Parcel &from = out[rank_].parcels.front(), &to = in[rank_].parcels.front();
     if (from.bytes != to.bytes) disagree(from.bytes, to.bytes, rank_, rank_);
@@ -144,7 +144,7 @@ std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
     stop("NCCL: rank " + std::to_string(rank_) + " waits for itself");
   }
 
-  // Moves what can be moved now. → whether the peer is there.
+  // Transfers what is possible without blocking. Returns false if the peer has disconnected.
   const auto advance = [&](Lane& lane, int peer, bool receiving) {
     while (!lane.parcels.empty()) {
       Parcel& parcel = lane.parcels.front();

@@ -1,5 +1,5 @@
 #pragma once
-// How processes of the emulated NCCL talk: a socket for each pair of ranks.
+// Messages between the processes of the emulated NCCL: one socket for each pair of ranks.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace reelmesh::emulated {
 
-/// Bytes on their way to or from one rank.
+/// A message to or from one rank.
 struct Parcel {
   int peer = 0;
   std::byte* data = nullptr;
@@ -19,7 +19,8 @@ struct Parcel {
 
 class Wire {
  public:
-  /// Returns when all ranks of this name are here. hello: what each tells the others.
+  /// Returns when all ranks that use this name are connected. hello: a short text that every rank
+  /// sends to all others.
   Wire(const std::string& name, int rank, int ranks, const std::string& hello);
   ~Wire();
   Wire(const Wire&) = delete;
@@ -27,8 +28,8 @@ class Wire {
 
   const std::vector<std::string>& hellos() const { return hellos_; }  ///< of all ranks
 
-  /// Sends and receives together, in whatever order the others come. Both sides know the bytes;
-  /// the process ends where they do not agree. → the rank that is gone, if one is.
+  /// Makes all transfers concurrently, in whatever order peers are ready. Aborts the process if
+  /// sender and receiver expect different sizes. Returns a rank that has disconnected, if any.
   std::optional<int> exchange(const std::vector<Parcel>& sends,
                               const std::vector<Parcel>& receives);
 

@@ -1,4 +1,4 @@
-"""Clips that are denoised together (sample.batch): the bits that they have alone, and a resumed job."""
+"""Clips denoised in one batch (sample.batch) have the bits that they have alone; resumed jobs."""
 
 import json
 
@@ -18,7 +18,7 @@ STEPS = 3
 
 class Batches(Scratch):
     def prompt_file(self):
-        """Five clips, of which the third has a number of frames of its own: it goes alone."""
+        """Five clips; the third has another number of frames and is a batch of its own."""
         path = self.folder / "prompts.jsonl"
         lines = [{"prompt": text, "seed": 100 + 3 * i} for i, text in enumerate(PROMPTS)]
         lines[2]["frames"] = 21
@@ -37,7 +37,7 @@ class Batches(Scratch):
         return [(clip["latents"].tobytes(), clip["video"].tobytes()) for clip in clips]
 
     def steps(self, output):
-        """Spans of steps on each rank that has any: clip and step."""
+        """rank -> [(clip, step)] of its denoising steps in the trace."""
         with h5py.File(self.folder / output / "trace.h5", "r") as file:
             spans = file["spans"][()]
         found = {}
@@ -46,11 +46,11 @@ class Batches(Scratch):
         return found
 
     def test_steps_are_of_batches(self):
-        # The bits on every layout: tests/layouts.
+        # tests/layouts compares the bits for all layouts.
         self.make(self.options(support.Reference("rotary"), "alone"))
         self.make(self.options(support.Reference("rotary"), "batch") | {"sample.batch": 3})
         self.assertEqual(self.bits("batch"), self.bits("alone"))
-        # Batches of clips 0, 1 and 3, of 2, and of 4.
+        # Batches: clips 0, 1 and 3; clip 2; clip 4. Spans name the first clip of a batch.
         steps = self.steps("batch")[0]
         self.assertEqual({clip for clip, _ in steps}, {0, 2, 4})
         self.assertEqual(len(steps), 3 * STEPS)

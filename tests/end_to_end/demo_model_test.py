@@ -1,4 +1,4 @@
-"""The demo's model shows what its prompts say, by tools/score_demo, in each type."""
+"""The demo's model shows what its prompts say, judged by tools/score_demo, for each dtype."""
 
 import json
 import os

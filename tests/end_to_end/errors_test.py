@@ -1,4 +1,5 @@
-"""Bad input and bad luck: one message, the promised exit status, nothing under a final name."""
+"""Bad input and failures at run time: one error message, the documented exit status, and no result
+file under its final name."""
 
 import json
 import os
@@ -26,7 +27,7 @@ class Refusal(Scratch):
         return self.reference.options(self.output, **{"prompt__text": ["one", "two"]} | more)
 
     def copy_model(self, kind="sincos"):
-        """A checkpoint that the test may spoil; without what the program does not read."""
+        """A copy of a checkpoint that the test may damage, without the reference files."""
         model = self.folder / "model"
         shutil.rmtree(model, ignore_errors=True)
         shutil.copytree(Reference(kind).model, model,
@@ -34,7 +35,7 @@ class Refusal(Scratch):
         return model
 
     def check_outcome(self, outcome, status, *told):
-        """One error line, which names all of `told`; it is the message that was said."""
+        """Expects this exit status and exactly one error line, which contains all of `told`."""
         self.assertEqual(outcome.status, status, outcome)
         errors = outcome.lines(ERROR)
         self.assertEqual(len(errors), 1, outcome)
@@ -56,7 +57,8 @@ class ModelTest(Refusal):
     WEIGHTS = pathlib.Path("transformer") / "diffusion_pytorch_model.safetensors"
 
     def spoil(self, change):
-        """Options of a model whose transformer file has its header changed."""
+        """Options for a copy of the model whose transformer file `change` has modified:
+        change(header, data) edits the header, and may return other data."""
         model = self.copy_model()
         path = model / self.WEIGHTS
         header, data = read_header(path)
@@ -89,7 +91,7 @@ class ModelTest(Refusal):
         name = "transformer_blocks.1.ff.net.2.weight"
 
         def without(header, data):
-            # Offsets must stay without gaps: the tensor is renamed, not cut out.
+            # Offsets must have no gaps, so the tensor is renamed instead of removed.
             header["other.weight"] = header.pop(name)
 
         self.check_refused(self.spoil(without), DATA_ERROR, name, "missing", ranks=(1, 3))
@@ -201,7 +203,7 @@ class OptionTest(Refusal):
                            "missing.txt")
 
     def test_more_groups_than_ranks(self):
-        # For all numbers of ranks: tests/plan.
+        # tests/plan does this for all numbers of ranks.
         split = dict(parallel__mode="split")
         cases = ((1, dict(parallel__replicas=2)), (3, dict(parallel__ulysses=4)),
                  (3, dict(parallel__text=4)), (3, split | dict(parallel__replicas=2)),
@@ -242,7 +244,7 @@ class OutputErrorTest(Refusal):
         self.assertEqual([path.name for path in self.output.iterdir()], ["precious"])
 
     def test_unwritable_output(self):
-        # Root may write anywhere, but not below a file, and not in /proc.
+        # Root can write anywhere except below a regular file and in /proc.
         (self.folder / "file").write_text("")
         for path in (self.folder / "file" / "output", pathlib.Path("/proc/reelmesh/output")):
             with self.subTest(path=path):
@@ -262,7 +264,7 @@ class OutputErrorTest(Refusal):
             subprocess.run(["chattr", "-i", self.output], check=True)
 
     def test_full_disk(self):
-        # Room for the first clip, and not for the second.
+        # Room for some of the clips, but not for all.
         disk = self.folder / "disk"
         disk.mkdir()
         sizes = {1: "2200k", 3: "1200k"} if LONG else {3: "1200k"}
@@ -277,7 +279,7 @@ class OutputErrorTest(Refusal):
                     self.output = disk / "output"
                     outcome = run(self.options(prompt__text=["text"] * 8), ranks)
                     self.check_outcome(outcome, IO_ERROR, self.output / "clips", "space")
-                    # Clips that were complete before stay, and are whole; no index speaks of them.
+                    # Clips completed before stay and are intact; there is no index of them.
                     names = [path.name for path in result_files(self.output)]
                     self.assertNotIn("job.h5", names)
                     self.assertNotIn("trace.h5", names)
@@ -291,7 +293,7 @@ class OutputErrorTest(Refusal):
 
 
 def programs_of(launcher):
-    """Process ids of the program's ranks that mpirun has started."""
+    """Process ids of the ranks that this mpirun has started."""
     ranks = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -299,20 +301,20 @@ def programs_of(launcher):
             if parent == launcher and os.path.samefile(entry / "exe", PROGRAM):
                 ranks.append(int(entry.name))
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended
     return sorted(ranks)
 
 
 class RankTest(Refusal):
-    """One rank fails alone while the others wait for it in a collective."""
+    """One rank fails while the others wait for it in a collective."""
 
-    LIMIT = 15  # seconds to the end of the job
+    LIMIT = 15  # seconds in which the job must have ended
 
     def check_nothing_final(self):
         self.assertEqual(result_files(self.output), [])
 
     def mpirun(self, *ranks):
-        """Each rank with a command of its own."""
+        """Runs one job with a separate command for each rank."""
         words = [MPIRUN]
         for rank in ranks:
             words += ["-n", 1, *rank, ":"]
@@ -322,7 +324,7 @@ class RankTest(Refusal):
         return [PROGRAM, "run"] + arguments(self.options(**more))
 
     def test_a_rank_finds_a_damaged_file(self):
-        # As where the disk of one host is damaged: rank 0 checks its own files and goes on.
+        # As if one host had a damaged disk: rank 0 finds its own files good and goes on.
         model = self.copy_model()
         path = model / ModelTest.WEIGHTS
         os.truncate(path, path.stat().st_size - 1000)
@@ -345,7 +347,7 @@ class RankTest(Refusal):
         self.check_nothing_final()
 
     def test_a_rank_has_no_memory(self):
-        # Enough to start with, and too little to decode so large a clip.
+        # Enough to start, but too little to decode a clip of this size.
         size = dict(prompt__text="one", sample__height=512, sample__width=512, sample__frames=9,
                     sample__steps=1)
         reference = Reference("rotary")
@@ -385,7 +387,7 @@ class RankTest(Refusal):
                     self.check_nothing_final()
                     for rank in ranks:  # no rank is left behind
                         self.assertFalse(pathlib.Path(f"/proc/{rank}/exe").exists())
-                    # What is left does not stand in the way of the next run.
+                    # The remaining files do not prevent the next run.
                     self.make(self.options(prompt__text="one", output__if_exists="resume"))
                     self.assertTrue(clip_file(self.output).exists())
 

@@ -1,4 +1,4 @@
-"""What a job says, and how it ends, where GPUs are missing or too small. On emulated GPUs."""
+"""Messages and exit status of a job if GPUs are missing or too small. On emulated GPUs."""
 
 from support import ERROR, WARNING, Reference, Scratch, main, result_files, run
 
@@ -25,7 +25,7 @@ class GpuErrors(Scratch):
                 self.assertFalse(self.output.exists())
 
     def test_memory_that_is_asked_for_and_not_there(self):
-        """Tensors need more than the GPU has, which is known beforehand, and tried."""
+        """The plan warns that the job exceeds the GPU's memory; the job is tried all the same."""
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
                 outcome = self.run_on({"REELMESH_EMULATED_GPU_MEMORY": str(35 << 20)}, ranks)

@@ -1,5 +1,5 @@
-"""Layouts as a user starts them. That all layouts have the same bits is the business of tests/layouts,
-within one launch; here are more ranks than that launch has, and what the trace counts.
+"""Layouts as a user starts them: more ranks than the 8 of tests/layouts (which compares the bits of
+all layouts), and the bytes that the trace counts.
 """
 
 import json
@@ -20,7 +20,7 @@ def mesh(cfg, ring, ulysses):
 
 
 def boxes_of(layout, name):
-    """How many elements the box of each rank has, from a line such as '… [3, 7]: [0:1, 0:7] []'."""
+    """Number of elements in each rank's box, from a line such as '… [3, 7]: [0:1, 0:7] []'."""
     line = re.search(rf"^{name} \[[^]]*\]: (.*)$", layout, re.MULTILINE)[1]
     sizes = []
     for box in re.findall(r"\[([^]]*)\]", line):
@@ -59,13 +59,13 @@ class LayoutsTest(Scratch):
                 self.assert_same_bits(clips, expected)
 
     def test_more_ranks_than_rows(self):
-        # 3 x 5 x 3 tokens of two frames, one padded; 10 rows are decoded.
+        # 3 x 5 x 3 tokens of two latent frames each, one frame padded; 10 latent rows are decoded.
         self.check("v1_5", [(12, PHASED, "decode: ranks 0-11")])
 
     @unittest.skipUnless(LONG, "with REELMESH_LONG=1; tests/mesh counts the bytes of any mesh")
     def test_bytes_of_a_step(self):
-        """What the trace counts is what the boxes say: queries to the ranks that share a row, keys
-        and values to all that attend, results back; and with cfg 2 a prediction."""
+        """Bytes in the trace are those computed from the boxes: queries and results to the ranks of
+        the Ulysses group, keys and values to all ranks of the branch; with cfg 2 a prediction."""
         config = json.loads((Reference("sincos").model / "transformer/config.json").read_text())
         heads, size = config["num_attention_heads"], config["attention_head_dim"]
         patch = config["out_channels"] * config["patch_size"] ** 2

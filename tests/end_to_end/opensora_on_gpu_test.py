@@ -1,5 +1,5 @@
-"""Open-Sora on GPUs (REELMESH_BACKEND=cuda), emulated or not: its own code's results. Layouts:
-tests/layouts."""
+"""Open-Sora on real or emulated GPUs (REELMESH_BACKEND=cuda) equals the results of Open-Sora's own
+code. tests/layouts tests layouts."""
 
 import numpy
 

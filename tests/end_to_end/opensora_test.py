@@ -1,4 +1,5 @@
-"""Open-Sora through the program: Open-Sora's own results, and what is refused. Layouts: tests/layouts."""
+"""Open-Sora through the program: the results of Open-Sora's own code; bad options are refused.
+tests/layouts tests layouts."""
 
 import json
 import pathlib
@@ -11,7 +12,7 @@ OPENSORA = DATA.parent / "opensora"
 
 
 class Reference:
-    """A tiny checkpoint of tests/data/opensora and what Open-Sora's code made of it."""
+    """A tiny checkpoint of tests/data/opensora with the results of Open-Sora's code."""
 
     def __init__(self, kind):
         self.model = OPENSORA / kind
@@ -33,7 +34,7 @@ class OpenSora(Scratch):
     def test_equals_open_sora(self):
         for kind in ("v1_0", "v1_2"):
             reference = Reference(kind)
-            for index in (0, 1):  # few steps, and as many as the release takes
+            for index in (0, 1):  # few steps; as many steps as the release uses
                 output = self.folder / f"{kind}_{index}"
                 clip = read_clip(self.make(reference.options(output, index)))
                 with self.subTest(kind=kind, clip=index):

@@ -1,4 +1,4 @@
-"""The output folder as other programs see it: h5py, h5dump, xarray; the trace; the choices."""
+"""The output folder as read by other programs (h5py, h5dump, xarray); the trace; output options."""
 
 import datetime
 import os
@@ -26,7 +26,7 @@ def is_scale(dataset):
 
 
 def arrays(file):
-    """Names of the datasets that are no dimension scales."""
+    """Names of the datasets that are not dimension scales."""
     return {name for name, dataset in file.items() if not is_scale(dataset)}
 
 
@@ -80,7 +80,7 @@ class FilesTest(Output):
                 numpy.testing.assert_array_equal(job[name]["video"][()],
                                                  read_clip(self.output, i)["video"])
             self.assertGreater(len(job["trace/spans"]), 0)
-        moved = self.folder / "moved"  # links are relative: the folder can go elsewhere
+        moved = self.folder / "moved"  # links are relative: the folder can be moved
         self.output.rename(moved)
         with h5py.File(moved / "job.h5", "r") as job:
             self.assertEqual(job["clips/000001/video"].ndim, 4)
@@ -117,7 +117,7 @@ class FilesTest(Output):
         self.assertEqual(index.status, 0, index)
         for text in ('EXTERNAL_LINK "000000"', 'EXTERNAL_LINK "trace"', 'DATASET "video"'):
             self.assertIn(text, index.output)
-        # All values, so that every chunk is read and its checksum holds.
+        # Dumps all values, so that every chunk is read and its checksum verified.
         for path in result_files(self.output):
             dump = execute(["h5dump", path])
             self.assertEqual((dump.status, dump.errors), (0, ""), path)
@@ -158,7 +158,7 @@ class TraceTest(Output):
             return trace["spans"][()], trace["ranks"][()]
 
     def check_order(self, spans, tolerance_ns=20_000_000):
-        """On one clock, the stages of a clip follow each other whichever ranks they ran on."""
+        """All spans are on one clock: the stages of a clip follow each other across ranks."""
         end = spans["start_ns"] + spans["duration_ns"]
         for clip in (0, 1):
             of_clip = spans["clip"] == clip
@@ -216,7 +216,7 @@ class TraceTest(Output):
 
 class IfExistsTest(Output):
     def state(self):
-        """Clips, and what would change if they were written again."""
+        """Clip file -> (mtime, inode), which change if it is written again."""
         return {path.name: (path.stat().st_mtime_ns, path.stat().st_ino)
                 for path in (self.output / "clips").iterdir()}
 

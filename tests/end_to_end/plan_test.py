@@ -1,4 +1,4 @@
-"""`reelmesh plan`, device.memory-limit, and whether memory is what the plan says."""
+"""`reelmesh plan`, device.memory-limit, and measured memory compared with the plan's prediction."""
 
 import json
 
@@ -10,8 +10,8 @@ from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, arguments, 
 
 USAGE, UNAVAILABLE = 64, 69
 MIB = 1 << 20
-# Foreseen memory may be this much below what a rank really had, and this much above: what lies
-# unused between blocks is taken as a tenth of what is in use, and differs from run to run.
+# Predicted memory may be this fraction below or above the measured peak of a rank. Fragmentation is
+# predicted as a tenth of the memory in use, but differs from run to run.
 BELOW, ABOVE = 0.04, 0.15
 
 
@@ -129,7 +129,7 @@ class LimitTest(PlanCase):
         for ranks in (1, 2) if LONG else (1,):
             tight = self.tiny(device__memory_limit=peak - 1)
             tight["output.path"] = self.folder / f"tight_{ranks}"
-            if ranks == 2:  # the most that two ranks need, and a little less
+            if ranks == 2:  # one byte less than the larger peak of two ranks
                 other = self.planned(self.tiny(), "--ranks", 2)["by_rank"]
                 tight["device.memory-limit"] = max(r["memory"]["peak"] for r in other) - 1
             planned = self.planned(tight, "--ranks", ranks)
@@ -142,13 +142,13 @@ class LimitTest(PlanCase):
                     numpy.testing.assert_array_equal(clip[name], free[i][name])
             with h5py.File(tight["output.path"] / "trace.h5") as file:
                 loads = file["spans"][()]
-            # Text once; transformer and decoder for each of the two clips.
+            # Loaded once: text encoder; for each of the two clips: transformer and decoder.
             loads = loads[(loads["name"] == b"load") & (loads["rank"] == 0)]
             self.assertEqual(len(loads), 5)
 
 
 class MeasuredTest(PlanCase):
-    """Models of released widths with few layers, each stage on a rank of its own."""
+    """Models with the widths of released ones but few layers; each stage on a separate rank."""
 
     def make_model(self, preset):
         model = self.folder / preset
@@ -175,7 +175,7 @@ class MeasuredTest(PlanCase):
 
     def test_open_sora(self):
         model = self.make_model("opensora-1.0-16x256x256")
-        # The embedding and the one layer of T5 are more than 600 MiB.
+        # Embedding and the single layer of T5 together exceed 600 MiB, so they need two ranks.
         split = self.planned({"model.path": model, "numerics.dtype": "bfloat16",
                               "parallel.mode": "split"}, "--ranks", 5, "--device-memory", "600MiB")
         self.assertEqual(split["text"], {"first": 0, "count": 2})

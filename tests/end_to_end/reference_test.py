@@ -1,4 +1,5 @@
-"""The program against the reference pipeline: tokens, latents and video of the tiny checkpoints."""
+"""Compares the program with the reference pipeline (diffusers): tokens, latents and videos of the
+tiny checkpoints."""
 
 import numpy
 
@@ -15,7 +16,8 @@ def rms(values, reference):
 
 class ReferenceTest(Scratch):
     def clips(self, reference, dtype):
-        """Makes the clips of the reference; (clip, its final latents, its video frames) of each."""
+        """Makes the clips of the reference. Yields for each: index, clip, expected latents, video,
+        expected video (the frames that the reference has, as float32)."""
         output = self.make(reference.options(self.folder / dtype, numerics__dtype=dtype,
                                              prompt__file=reference.prompt_file(self.folder)))
         padding = reference.facts["padding_latent_frames"]
@@ -39,7 +41,7 @@ class ReferenceTest(Scratch):
                 numpy.testing.assert_array_equal(clip["token_ids"], tokens)
                 self.assertLessEqual(relative(clip["latents"], latents), 2e-4)
                 self.assertLessEqual(numpy.abs(video - expected).max(), 2)
-                self.assertGreater(expected.std(), 5)  # the reference is no grey picture
+                self.assertGreater(expected.std(), 5)  # the reference is not uniformly grey
                 self.assertEqual(clip["attributes"]["seed"], facts["seed"])
                 self.assertEqual(clip["attributes"]["prompt"], facts["prompt"])
                 self.assertEqual(clip["attributes"]["negative_prompt"], facts["negative_prompt"])
@@ -56,7 +58,7 @@ class ReferenceTest(Scratch):
                       f"{levels / torch['video_levels']['rms']:.2f}")
                 self.assertLessEqual(error, 1.5 * torch["latents"]["rms"])
                 self.assertLessEqual(levels, 1.5 * torch["video_levels"]["rms"])
-                self.assertGreater(error, 1e-5)  # it is not float32 under another name
+                self.assertGreater(error, 1e-5)  # it really was computed in bfloat16
                 self.assertEqual(clip["attributes"]["dtype"], "bfloat16")
 
     def test_embeddings(self):
@@ -72,7 +74,7 @@ class ReferenceTest(Scratch):
                     for name, row in (("prompt_embeds", facts["prompt_index"]),
                                       ("negative_prompt_embeds", facts["negative_index"])):
                         self.assertEqual(clip[name].shape, expected[row].shape)
-                        # GPUs add up in other orders than the CPUs of both programs.
+                        # GPUs sum in another order than the CPU code of both programs.
                         self.assertLessEqual(relative(clip[name], expected[row]),
                                              2e-5 if BACKEND else 1e-5)
 
@@ -88,7 +90,7 @@ class ReferenceTest(Scratch):
                 self.assertEqual(outcome.status, 0, outcome)
                 warnings = [w for w in outcome.lines(WARNING) if "longer than" in w]
                 self.assertEqual(len(warnings), 1, outcome)
-                # The tail of the prompt is quoted, and its beginning is not.
+                # The warning quotes the part that is cut off, not the beginning of the prompt.
                 self.assertIn("lamps in their hands while it begins to snow.'", warnings[0])
                 self.assertNotIn("The camera rises", warnings[0])
                 clip = read_clip(output)

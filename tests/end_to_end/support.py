@@ -1,10 +1,10 @@
-"""What the end-to-end tests share: running the program as users do, and reading what it leaves.
+"""Shared by the end-to-end tests: runs the program as users do, and reads its results.
 
 The environment names the program (REELMESH_PROGRAM), mpirun (REELMESH_MPIRUN) and the source
-folder (REELMESH_SOURCE). With REELMESH_BACKEND=cuda all runs compute on GPUs, emulated ones if the
-program has those. With REELMESH_LONG=1 all variants run (tests/long); otherwise the few that users
-are likeliest to meet, since every start of mpirun takes its time. Only the standard library, numpy
-and h5py are needed.
+folder (REELMESH_SOURCE). With REELMESH_BACKEND=cuda all runs compute on GPUs, or on emulated ones
+if the program was built with them. With REELMESH_LONG=1 (tests/long) all variants run; otherwise
+only the most common ones, as every mpirun takes time to start. Needs only the standard library,
+numpy and h5py.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ import numpy
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
 LONG = bool(os.environ.get("REELMESH_LONG"))
-BACKEND = os.environ.get("REELMESH_BACKEND")  # not given: the CPU, on machines with GPUs too
+BACKEND = os.environ.get("REELMESH_BACKEND")  # not set: the CPU, even on machines with GPUs
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")
 
-# More ranks than cores share the machine politely, and root may run in a container.
+# Allows more ranks than cores, which yield while they wait; and root, as in a container.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -46,7 +46,7 @@ WARNING = "reelmesh: warning: "
 
 @dataclasses.dataclass
 class Outcome:
-    """How a run ended: exit status, what was said, and how long it took."""
+    """Result of a run: exit status, standard output, standard error, seconds."""
 
     status: int
     output: str
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def arguments(options):
-    """Options of `run` as words; a list gives its option several times."""
+    """Options as command-line arguments; a list repeats its option."""
     words = []
     for key, value in options.items():
         for one in value if isinstance(value, list) else [value]:
@@ -75,11 +75,11 @@ def start(command, environment=None, **more):
 
 
 def finish(process, began, timeout):
-    """Waits; a process that outlives its time is ended, and the test fails."""
+    """Waits for the process. After `timeout` seconds it is ended and the test fails."""
     try:
         output, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)  # mpirun ends its ranks then
+        process.send_signal(signal.SIGTERM)  # on which mpirun ends its ranks
         try:
             output, errors = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
@@ -96,7 +96,7 @@ def execute(command, environment=None, timeout=60):
 
 
 def command_of(options, ranks=1):
-    """`reelmesh run` on so many ranks; one rank needs no mpirun."""
+    """The command `reelmesh run` on this number of ranks; without mpirun for one rank."""
     launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
     options = {"device.backend": BACKEND or "cpu"} | options
     return launcher + [PROGRAM, "run"] + arguments(options)
@@ -107,7 +107,7 @@ def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60):
 
 
 class Scratch(unittest.TestCase):
-    """A test with an empty folder of its own."""
+    """A test with an empty temporary folder."""
 
     maxDiff = None
 
@@ -116,7 +116,7 @@ class Scratch(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def make(self, options, ranks=1, environment=None):
-        """A run that has to succeed; its output folder."""
+        """Runs the program, which must succeed. Returns the output folder."""
         outcome = run(options, ranks, environment)
         self.assertEqual(outcome.status, 0, f"{ranks} ranks, {options}\n{outcome}")
         self.assertEqual(outcome.lines(ERROR), [], outcome)
@@ -124,7 +124,7 @@ class Scratch(unittest.TestCase):
 
 
 class Reference:
-    """A tiny checkpoint of tests/data and what the reference pipeline made of it."""
+    """A tiny checkpoint of tests/data with the results of the reference pipeline."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -134,7 +134,8 @@ class Reference:
         self.bf16 = json.loads((DATA / "bf16_errors.json").read_text())[kind]
 
     def options(self, output, **more):
-        """Options that all clips of this reference share; dots of keys are written as '__'."""
+        """Options shared by all clips of this reference, updated by `more`, in whose keys '__'
+        stands for '.' and '_' for '-'."""
         facts = self.facts
         options = {
             "model.path": self.model,
@@ -150,7 +151,7 @@ class Reference:
         return options
 
     def prompt_file(self, folder):
-        """The clips with their negative prompts and seeds, as a file for prompt.file."""
+        """Writes prompts, negative prompts and seeds of the clips to a file for prompt.file."""
         path = pathlib.Path(folder) / f"{self.kind}.jsonl"
         keys = ("prompt", "negative_prompt", "seed")
         lines = [json.dumps({key: clip[key] for key in keys}) for clip in self.facts["clips"]]
@@ -169,7 +170,7 @@ def read_header(path):
 
 
 def read_safetensors(path):
-    """Name -> array. numpy has no bfloat16: the reference files hold none."""
+    """Name -> array. The reference files have no bfloat16, which numpy lacks."""
     header, data = read_header(path)
     header.pop("__metadata__", None)
     types = {"F32": numpy.float32, "F16": numpy.float16, "I64": numpy.int64}
@@ -192,7 +193,7 @@ def clip_file(output, index=0):
 
 
 def read_clip(output, index=0):
-    """Datasets of a clip as arrays, its attributes as 'attributes'."""
+    """Datasets of a clip as arrays, and its attributes under 'attributes'."""
     with h5py.File(clip_file(output, index), "r") as file:
         clip = {name: dataset[()] for name, dataset in file.items()}
         clip["attributes"] = read_attributes(file)
@@ -200,13 +201,13 @@ def read_clip(output, index=0):
 
 
 def read_attributes(item):
-    """Attributes with texts as str: h5py gives texts of fixed length as bytes."""
+    """Attributes as a dict, texts as str: h5py returns fixed-length strings as bytes."""
     return {name: value.decode() if isinstance(value, bytes) else value
             for name, value in item.attrs.items()}
 
 
 def result_files(output):
-    """What stands under a final name: the index, the trace and the clips."""
+    """Files under their final names: index, trace and clips."""
     output = pathlib.Path(output)
     found = [path for name in ("job.h5", "trace.h5") for path in output.glob(name)]
     return found + sorted((output / "clips").glob("[0-9]*"))

@@ -1,5 +1,5 @@
-"""Token ids and cleaned prompts in prompts files: what a clip's line may say of its text, for both
-families."""
+"""Keys of a line in a prompts file that give token ids or cleaned prompts instead of a prompt, for
+both model families."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ class TokenIds(Scratch):
             output = self.make(self.options(reference, f"texts_{i}", lines))
             texts = [read_clip(output, clip) for clip in (0, 1)]
             ids = [clip["token_ids"].tolist() for clip in texts]
-            # The second line with a name, and without the padding that CogVideoX's ids have.
+            # The second line also has a prompt, and its ids lack the padding of CogVideoX's ids.
             lines = [{"token_ids": ids[0]},
                      {"token_ids": ids[1][:ids[1].index(1) + 1], "prompt": "fox"}]
             output = self.make(self.options(reference, f"ids_{i}", lines))
@@ -52,7 +52,7 @@ class TokenIds(Scratch):
         options = self.options(reference, "out", [{"prompt": "a fox <extra_id_0>"}]) | {
             "model.tokenizer": tokenizer, "output.if-exists": "replace"}
         ids = {}
-        for sentinels in (100, 0):  # behind 250 pieces
+        for sentinels in (100, 0):  # their ids follow 250 pieces
             (tokenizer / "tokenizer_config.json").write_text(
                 json.dumps(config | {"extra_ids": sentinels}))
             ids[sentinels] = read_clip(self.make(options), 0)["token_ids"].tolist()

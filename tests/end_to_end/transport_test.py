@@ -1,12 +1,12 @@
-"""Several ranks with GPUs, emulated or not (REELMESH_BACKEND=cuda): the bits of one rank by every
-transport, and the end of a job whose messages fail or never come."""
+"""Several ranks with real or emulated GPUs (REELMESH_BACKEND=cuda): every transport gives the bits
+of one rank, and a job ends if messages fail or never arrive."""
 
 import numpy
 
 from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
                      read_clip, run)
 
-# Work is done late at random, so that what does not wait for it shows.
+# Random delays of work expose missing synchronization.
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 SHARED = {"REELMESH_EMULATED_GPUS": "1"}
 BY = "messages between GPUs use "
@@ -62,7 +62,7 @@ class Transport(Scratch):
                   "connecting was made to fail")
 
     def test_ranks_that_do_not_reach_each_other_end_the_job(self):
-        for where in ("connect", "1"):  # the host, the device
+        for where in ("connect", "1"):  # hangs on the host, on the device
             with self.subTest(where):
                 self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": f"2:{where}"}, 76, "NCCL of rank",
                           "NCCL could not connect all ranks within 2 s (device.timeout)",
@@ -73,7 +73,8 @@ class Transport(Scratch):
                   "device.timeout", device__timeout="2s")
 
     def test_a_rank_may_take_longer_to_load_than_the_others_wait(self):
-        # Whatever its GPU does takes 12 ms; a transformer's weights many times as long as a layer.
+        # Each piece of work on the slow GPU is delayed by 12 ms on average; loading the transformer
+        # takes many times as long as computing a layer.
         options = self.options("slow", device__timeout="3s", parallel__mode="phased",
                                parallel__cfg=1)
         words = command_of(options | {"sample.steps": 1})

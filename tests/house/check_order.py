@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Which room of lib/ may know which, checked on the #include lines: check_order.py [SOURCE]
+"""Checks by #include lines which folders of lib/ depend on which others: check_order.py [SOURCE]
 
-Exit status 1 and one line for each offence. The rules here are those that CMakeLists.txt links by,
-and stricter where linking lets things through.
+Prints one line for each forbidden include; exit status 1 if there is any. The rules are those of
+the link dependencies in CMakeLists.txt, and stricter where linking would permit more.
 """
 import pathlib
 import re
 import sys
 
-# A room may include its own headers and those of the rooms named here, which are in order: each
-# knows only rooms above it.
+# Folder of lib/ -> folders whose headers it may include besides its own. In order of dependency:
+# each folder depends only on folders above it.
 KNOWS = {
     "base": "",
     "tensor": "base",
@@ -19,14 +19,14 @@ KNOWS = {
     "weights": "base tensor",
     "text": "base weights",
     "sampler": "base tensor",
-    # Layers say what must be whole, never who is where: ranks are the business of layout.
+    # Layers declare which axes must be whole on a rank; only layout knows which rank holds what.
     "models": "base tensor ops layout weights sampler",
-    # Pure: plans for any number of ranks without MPI, of any model.
+    # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
     "store": "base tensor comm layout",
     "pipeline": "base tensor ops comm layout weights text sampler models plan store",
 }
-# What a room must not see in any way, not by the headers that its headers include either.
+# Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {
     "plan": r"mpi\.h|comm/.*|ops/.*|models/.*",
     "text": r"mpi\.h|tensor/.*",
@@ -34,7 +34,7 @@ UNREACHABLE = {
     "sampler": r"mpi\.h",
     "ops": r"mpi\.h|comm/.*",
 }
-# Each foreign library is the business of these places alone.
+# Headers of external libraries -> the only places that may include them.
 PLACES = {
     r"mpi\.h": ["lib/comm"],
     r"(hdf5|H5).*": ["lib/store", "app/program.cpp"],
@@ -47,7 +47,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
 def offences(name, text):
-    """Pairs of line number and what is wrong in the file `name`, a path below the repository."""
+    """Yields (line number, message) for the forbidden includes of the file `name`, a path relative
+    to the repository."""
     room = name.split("/")[1] if name.startswith("lib/") else None
     for number, line in enumerate(text.splitlines(), 1):
         include = INCLUDE.match(line)
@@ -73,8 +74,8 @@ def includes_of(text):
 
 
 def ways_to(name, texts, pattern):
-    """How the file `name` comes by a header of this pattern: one way for each such header. texts: of
-    all files of lib/ by their paths below the repository."""
+    """Chains of includes by which the file `name` reaches headers that match the pattern, one for
+    each such header. texts: path relative to the repository -> text, for all files of lib/."""
     seen, waiting = set(), [[name]]
     while waiting:
         way = waiting.pop(0)

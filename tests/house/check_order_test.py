@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of the order finds what it is there to find."""
+"""Tests of check_order.py: it reports forbidden includes."""
 import unittest
 
 from check_order import offences, ways_to

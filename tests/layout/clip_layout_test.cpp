@@ -6,14 +6,14 @@ namespace reelmesh {
 namespace {
 
 TEST(LatentsOfTokens, EndWhereTheLatentsEnd) {
-  // 7 x 5 tokens of 2 x 2 latents stand for 13 x 9: the last row and column are partial.
+  // 7 x 5 tokens of 2 x 2 latents cover 13 x 9 latents: the last row and column are partial.
   const Layout tokens = Layout::grid({3, 7, 5}, {1, 2, 2});
   const Layout latents = latents_of_tokens(tokens, {1, 2, 2}, {3, 13, 9});
   EXPECT_EQ(latents.global(), (Shape{3, 13, 9}));
   EXPECT_EQ(latents.box(0), (Box{{0, 0, 0}, {3, 8, 6}}));
   EXPECT_EQ(latents.box(3), (Box{{0, 8, 6}, {3, 5, 3}}));
   EXPECT_TRUE(latents.is_partition());
-  // Two frames a token.
+  // Two frames per token.
   EXPECT_EQ(latents_of_tokens(Layout::cut({2, 1, 1}, 0, 2), {2, 2, 2}, {4, 2, 2}).box(1),
             (Box{{2, 0, 0}, {2, 2, 2}}));
 }
@@ -37,7 +37,7 @@ TEST(Conditioning, IsWholeForCrossAttention) {
   DenoiseLayout layout;
   layout.attention_kind = AttentionKind::space_time;
   layout.mesh = {1, 1, 4};
-  const Layout text = layout.conditioning(9, 1, 16);  // of whatever length
+  const Layout text = layout.conditioning(9, 1, 16);  // any text length is accepted
   EXPECT_EQ(text, Layout::replicated({9, 1, 16}, 4));
 }
 

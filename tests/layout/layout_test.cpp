@@ -35,7 +35,7 @@ TEST(Cut, ByWeight) {
       {30, {1, 1, 4}, {0, 5, 10, 30}},
       {30, {2.5, 2.5, 1, 1}, {0, 11, 22, 26, 30}},
       {7, {1, 1, 1}, {0, 3, 5, 7}},
-      {3, {1, 100}, {0, 0, 3}},  // one for the slow rank would take as long as 100
+      {3, {1, 100}, {0, 0, 3}},  // 1 on the slow rank would take as long as 100 on the fast one
       {2, {1, 1, 1, 1}, {0, 1, 2, 2, 2}},
       {0, {1, 2}, {0, 0, 0}},
       {10, {1e-3, 1e6}, {0, 0, 10}},
@@ -55,7 +55,7 @@ TEST(Cut, ByEqualWeightsIsTheEvenCut) {
   }
 }
 
-// No cut of the integers ends earlier: tried for all cuts into three parts.
+// Compared with all cuts into three parts.
 TEST(Cut, ByWeightHasTheSmallestMakespan) {
   for (const RankWeights& weights : {RankWeights{1, 2, 3}, {5, 0.5, 1}, {1, 1, 1.1}, {3, 1, 8}}) {
     for (std::int64_t extent = 0; extent <= 30; ++extent) {
@@ -175,7 +175,7 @@ TEST(Layout, LosesWhatIsCroppedAway) {
   EXPECT_THROW(cut.cropped(0, 0, 7), Error);
 }
 
-// By definition: all pairs are disjoint and together they have as many elements as the array.
+// By definition: all boxes are pairwise disjoint, and their sizes add up to that of the array.
 bool is_partition_by_pairs(const Layout& layout) {
   std::int64_t held = 0;
   for (int r = 0; r < layout.ranks(); ++r) {
@@ -187,7 +187,7 @@ bool is_partition_by_pairs(const Layout& layout) {
   return held == numel(layout.global());
 }
 
-// Grids of random cuts, of which some have a box moved, grown, doubled, emptied or exchanged.
+// Random grids; in some of them a box is moved, grown, emptied, duplicated or swapped.
 TEST(Layout, TellsPartitionsAsTheDefinitionDoes) {
   std::mt19937 random(11);
   const auto roll = [&](std::int64_t low, std::int64_t high) {
@@ -234,7 +234,7 @@ TEST(Layout, TellsPartitionsAsTheDefinitionDoes) {
   EXPECT_TRUE(Layout::cut({13, 300, 45}, 1, 4096).is_partition());
 }
 
-// Overlaps and holes of the same size: as many elements as the array, but not a partition.
+// An overlap and a hole of the same size: sizes add up to that of the array, but no partition.
 TEST(Layout, IsNoPartitionWhereAHoleMakesUpForAnOverlap) {
   EXPECT_FALSE(Layout({4}, {Box{{0}, {2}}, Box{{0}, {2}}}).is_partition());
   EXPECT_FALSE(Layout({2, 2}, {Box{{0, 0}, {1, 2}}, Box{{0, 0}, {2, 1}}}).is_partition());

@@ -19,7 +19,7 @@ TEST(SpaceTime, RowsOfAFrameStandOnNeighbouringRanks) {
   EXPECT_EQ(layouts.tokens.box(1), (Box{{0, 3, 0}, {1, 2, 5}}));
   EXPECT_EQ(layouts.spatial.box(1), (Box{{0, 15}, {1, 10}}));
   EXPECT_EQ(layouts.spatial.box(3), (Box{{1, 0}, {1, 15}}));
-  // Five heads on the three ranks of each frame.
+  // Five heads over the three ranks that share a frame.
   EXPECT_EQ(layouts.by_heads->heads.box(1), (Box{{0, 0, 2}, {1, 35, 2}}));
   EXPECT_EQ(layouts.by_heads->heads.box(5), (Box{{1, 0, 4}, {1, 35, 1}}));
   EXPECT_EQ(layouts.by_heads->tokens.box(1), (Box{{0, 15, 0}, {1, 10, 5}}));

@@ -1,7 +1,7 @@
-// The same bits in every array of a clip for every layout: ranks, cuts, meshes, modes, maps,
-// weights, threads, batches and types, for all families, as whole jobs within one launch of 8
-// ranks. By REELMESH_BACKEND, or on CPUs. One rank against the reference pipelines is in
-// end_to_end/.
+// Every array of a clip has the same bits for every layout: numbers of ranks, cuts, meshes, modes,
+// device maps, rank weights, threads, batches and dtypes, for all model families. Whole jobs run
+// within one launch of 8 ranks, on CPUs or on the backend that REELMESH_BACKEND names. end_to_end/
+// compares one rank with the reference pipelines.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -39,7 +39,7 @@ class Layouts : public ::testing::Test {
     return given != nullptr ? given : "cpu";
   }
 
-  // A file of this text that all ranks see.
+  // Rank 0 writes the file; all ranks can read it afterwards. Collective.
   std::filesystem::path write(const std::string& name, const std::string& text) {
     const std::filesystem::path path = folder_.path() / name;
     if (world().rank() == 0) std::ofstream(path) << text;
@@ -47,7 +47,8 @@ class Layouts : public ::testing::Test {
     return path;
   }
 
-  // Both clips of a tiny checkpoint's reference, with their embeddings, in as many steps or fewer.
+  // Options for both clips of a tiny checkpoint's reference, storing embeddings too. steps 0: as
+  // many as in the reference.
   std::string cogvideox(const std::string& kind, int steps = 0) {
     const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
                                   "reference.json");
@@ -84,7 +85,7 @@ class Layouts : public ::testing::Test {
         (data / "opensora" / kind).string(), prompt, steps, size);
   }
 
-  // Five clips, of which the third has a number of frames of its own.
+  // Five clips; the third has another number of frames.
   std::string five_clips(const std::string& model, const std::string& more) {
     const std::string prompts = write("five.jsonl", R"({"prompt": "A red fox runs.", "seed": 100}
 {"prompt": "Waves break on black rocks.", "seed": 103}
@@ -124,8 +125,8 @@ class Layouts : public ::testing::Test {
   int calls_ = 0;
 };
 
-// Where embeddings and latents matter and decoding is that of other rows, videos are left out but
-// with REELMESH_LONG=1 (tests/long): they take nine tenths of the time of these jobs.
+// For rows that test text encoding and denoising: no videos, unless REELMESH_LONG is set
+// (tests/long). Decoding takes nine tenths of the time of these jobs, and other rows test it.
 const std::string latents_only =
     std::getenv("REELMESH_LONG") != nullptr ? "" : " --output.video no";
 
@@ -184,7 +185,7 @@ TEST_F(Layouts, Sincos) {  // 3 x 7 x 5 tokens, 5 heads
 TEST_F(Layouts, V1_5) {  // 3 x 5 x 3 tokens of two frames, one padded; 3 heads
   expect_same(cogvideox("v1_5") + dynamic("v1_5"),
               {{1, threads, "rank 0"},
-               {3, phased + frames, "[2:3, 0:5, 0:3]"},  // the padding on a rank of its own
+               {3, phased + frames, "[2:3, 0:5, 0:3]"},  // one token frame per rank
                {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
                {8, phased + mesh(2, 1, 4), "ulysses 4"},     // more ranks than heads
                {7, phased + height, "decode: ranks 0-6"}});  // more ranks than rows
@@ -306,7 +307,7 @@ TEST_F(Layouts, DemoModel) {
               {{3, frames, "[2:3, 0:4, 0:4]"}, {4, split, "denoise: ranks 1-2"}});
 }
 
-// Stages that are loaded in turn, in several waves.
+// Memory limits so low that transformer and decoder are loaded in turn for each round of clips.
 TEST_F(Layouts, Offloaded) {
   if (backend() != "cpu") GTEST_SKIP() << "the limits are those of CPUs";
   expect_same(cogvideox("sincos") + dynamic("sincos"),
@@ -314,7 +315,7 @@ TEST_F(Layouts, Offloaded) {
                {2, phased + " --parallel.replicas 2 --device.memory-limit 87MiB", "replica 1"}});
 }
 
-// A third family: nothing in lib/plan or lib/pipeline knows it but through Family::add.
+// A third family, which lib/plan and lib/pipeline know only through Family::add.
 TEST_F(Layouts, ThirdFamily) {
   if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
   std::vector<LayoutRow> rows;
@@ -330,7 +331,7 @@ TEST_F(Layouts, ThirdFamily) {
               {{3, phased, "3 ranks"}, {7, split, "split"}});
 }
 
-// Any numbers that fit together.
+// Random combinations of options that are valid together.
 std::vector<LayoutRow> rows_at_random(int count, unsigned seed) {
   Dice dice(seed);
   std::vector<LayoutRow> rows;
@@ -367,7 +368,7 @@ TEST_F(Layouts, ThirdFamilyAtRandom) {
   expect_same(toy(), rows_at_random(24, 2027));
 }
 
-// What emulated GPUs are given in every run of the tests; the rest with tests/long.
+// The only one of these tests that always runs on emulated GPUs; tests/long runs all.
 TEST_F(Layouts, OneOfEachFamily) {
   expect_same(cogvideox("sincos", 2) + dynamic("sincos"),
               {{7, split + frames + " --parallel.decode 2 --parallel.cfg 2", "cfg 2 x ring"}});

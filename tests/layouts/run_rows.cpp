@@ -16,7 +16,8 @@
 namespace reelmesh::test {
 namespace {
 
-// One job on a group. What fails there ends the launch: the other ranks of the group may wait.
+// Runs one job on a group. An exception ends the whole launch, as other ranks of the group may be
+// waiting for this one.
 void run_job(const comm::Group& group, const std::string& words) {
   std::istringstream in(words);
   std::vector<std::string> all{"run"};
@@ -34,7 +35,7 @@ void run_job(const comm::Group& group, const std::string& words) {
 }
 
 struct ClipFile {
-  std::map<std::string, std::string> arrays;  // bytes of each dataset
+  std::map<std::string, std::string> arrays;  // dataset → its shape and bytes
   std::string layout;
 };
 
@@ -89,7 +90,7 @@ void expect_same_clips(const comm::Group& launch, const std::filesystem::path& f
   std::vector<int> sizes;
   for (const LayoutRow& row : rows) sizes.push_back(row.ranks);
   for (const auto& side_by_side : groups_side_by_side(sizes, launch.size())) {
-    std::size_t mine = rows.size();  // the row that this rank works on
+    std::size_t mine = rows.size();  // this rank's row; rows.size(): none in this round
     int first = 0;
     for (const std::size_t row : side_by_side) {
       if (launch.rank() >= first && launch.rank() < first + rows[row].ranks) mine = row;

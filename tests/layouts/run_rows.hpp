@@ -8,20 +8,21 @@
 
 namespace reelmesh::test {
 
-/// A layout: how many ranks, the words of `reelmesh run` that ask for it (separated by blanks), and
-/// a text that the description of the layout in the clip's file must contain.
+/// A layout to test: number of ranks, options of `reelmesh run` that select it (separated by
+/// blanks), and a text that the clip file's attribute "layout" must contain.
 struct LayoutRow {
   int ranks = 1;
   std::string options, told;
 };
 
-/// Runs a job on each row's ranks, several side by side where they fit the launch, and expects the
-/// clips of every row to have the bits of the first one's, which has one rank. job: words of
-/// `reelmesh run` that all rows have in common. Collective over all ranks of the launch.
+/// Runs a job for each row, several at the same time where they fit into the launch, and expects
+/// the clips of all rows to have the same bits as those of the first row, which has one rank.
+/// job: options of `reelmesh run` that all rows share. Collective over all ranks of the launch.
 void expect_same_clips(const comm::Group& launch, const std::filesystem::path& folder,
                        const std::string& job, const std::vector<LayoutRow>& rows);
 
-/// A folder that all ranks see, removed when the last rank is done with it. Collective.
+/// A temporary folder that all ranks share; the destructor waits for all ranks and removes it.
+/// Collective.
 class SharedFolder {
  public:
   explicit SharedFolder(const comm::Group& launch);

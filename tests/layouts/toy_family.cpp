@@ -17,7 +17,7 @@ using pipeline::Clip;
 using pipeline::ClipDefaults;
 
 constexpr std::int64_t channels = 4, heads = 3, head_channels = 8, width = heads * head_channels;
-constexpr std::int64_t pixels = 4;  // of a latent, along each side
+constexpr std::int64_t pixels = 4;  // pixels per latent, along each side
 const ops::Patch patch{1, 2, 2};
 
 ops::Linear product(const char* name, std::int64_t in, std::int64_t out, DType dtype) {
@@ -100,7 +100,7 @@ class ToyDenoiser final : public Denoiser {
   ops::Linear in_, text_, time_, query_, key_value_, out_;
 };
 
-// Every latent becomes pixels × pixels equal pixels.
+// Nearest-neighbour decoder: each latent becomes pixels × pixels equal pixels.
 class ToyDecoder final : public Decoder {
  public:
   explicit ToyDecoder(DType dtype) : dtype_(dtype), colours_(product("rgb", channels, 3, dtype)) {}
@@ -112,7 +112,7 @@ class ToyDecoder final : public Decoder {
                   latents.group};
     if (video.local.empty()) return video;
     const Tensor rgb =
-        ops::to_pixels(colours_(channels_last(latents.local, 1.0F, dtype_)));  // of each latent
+        ops::to_pixels(colours_(channels_last(latents.local, 1.0F, dtype_)));  // one per latent
     const Shape& shape = video.local.shape();
     for (std::int64_t i = 0; i < video.local.numel(); ++i) {
       const std::int64_t colour = i % 3, column = i / 3 % shape[2], row = i / 3 / shape[2];

@@ -1,14 +1,14 @@
 #pragma once
-// A third family, for tests: a transformer of one joint attention and a decoder of one product,
-// with weights that follow from a seed. Nothing in lib/ knows of it but through Family::add.
+// A third model family, for tests: a transformer with one joint attention and a decoder with one
+// matrix product, both with weights from a fixed seed. lib/ knows it only through Family::add.
 #include "pipeline/family.hpp"
 
 namespace reelmesh::test {
 
 inline constexpr const char* toy_class = "ToyPipeline";
 
-/// Makes folders whose model_index.json names ToyPipeline models that can be opened. Their text
-/// encoder is a T5.
+/// Registers the family: folders whose model_index.json names ToyPipeline can then be opened. Its
+/// text encoder is a T5, which is read from the folder.
 void add_toy_family();
 
 }  // namespace reelmesh::test

@@ -1,4 +1,4 @@
-// Memory that the plan foresees for released models, by their configurations alone.
+// Planned memory of released models, from their configurations without weights.
 #include <gmock/gmock.h>
 
 #include "pipeline/families/cogvideox.hpp"
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::int64_t gib = std::int64_t{1} << 30;
-// The same figures on all processors that run this.
+// An upper bound for all processors, so that the figures do not depend on the one that runs this.
 constexpr auto any = ops::PackedFor::any_processor;
 const Precision bf16{DType::bfloat16, DType::bfloat16, false, any},
     f32{DType::float32, DType::float32, false, any};
@@ -28,8 +28,8 @@ T5Config t5_xxl() {
   return c;
 }
 
-// T5-XXL, STDiT-XL/2 and the image autoencoder, 16 frames of 256 x 256. limits: none, one for all
-// ranks, or one for each.
+// T5-XXL, STDiT-XL/2 and the image autoencoder, 16 frames of 256 x 256. limits: none, one value for
+// all ranks, or one per rank.
 Plan open_sora(int ranks, std::vector<std::int64_t> limits, const Precision& precision,
                const ParallelRequest& request = {}) {
   constexpr std::int64_t tokens = 120;
@@ -49,14 +49,14 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
     EXPECT_TRUE(memory.fits());
     EXPECT_FALSE(memory.offloads);
     EXPECT_EQ(to_string(plan.device_map), "0-5:0,6-11:1,12-17:2,18-23:3");
-    // The encoder has 4.76 thousand million parameters, the transformer 760 million.
+    // The encoder has 4.76 billion parameters, the transformer 760 million.
     std::int64_t text = 0;
     for (const RankMemory& rank : memory.ranks) {
       text += rank.text.weights;
       EXPECT_NEAR(double(rank.denoise.weights), 760e6 * double(precision.size()), 20e6);
       EXPECT_NEAR(double(rank.decode.weights), 49.5e6 * double(precision.size()), 2e6);
     }
-    // Of 4096 columns the last 64 may be filled up to 96.
+    // Linear tiles have 192 columns: the last tile of 4096 has 64, which may be padded to 96.
     EXPECT_NEAR(double(text), 4789e6 * double(precision.size()), 20e6);
     EXPECT_EQ(describe_excess(memory), "");
     EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 1-3 "));
@@ -180,9 +180,9 @@ TEST(Cost, CogVideoXByRanksAndBranches) {
     }
     EXPECT_EQ(pixels, 60 * 90);
     if (ranks > 1) continue;
-    // 17,776 tokens of 3072 channels in two branches are 208 MiB; ten such beside one another.
+    // 17,776 tokens × 3072 channels × 2 branches are 208 MiB; about ten such tensors at once.
     EXPECT_NEAR(double(size.ranks[0].denoise.working), 10 * 2 * 17776.0 * 3072 * 2, 250e6);
-    // Eight frames of 480 x 720 pixels of 256 channels are 1.4 GB, and there are several.
+    // 8 frames × 480 × 720 pixels × 256 channels are 1.4 GB, and several such tensors are alive.
     EXPECT_GT(size.ranks[0].decode.working, 6 * gib);
   }
 }

@@ -8,7 +8,7 @@
 namespace reelmesh {
 namespace {
 
-// Single images, or groups of frames of which `size` latent frames make `size` frames of video.
+// Groups of `size` latent frames, each decoded to `size` frames of video; 1: single images.
 DecodeWorkload groups_of(const Shape& frames_rows_columns, std::int64_t size) {
   DecodeWorkload workload;
   workload.latents = frames_rows_columns;
@@ -22,7 +22,7 @@ Layout layout_of(const Shape& latents, std::int64_t size, int ranks,
   return decode_layout(groups_of(latents, size), ranks, weights).latents;
 }
 
-// Parts in time and by rows.
+// The number of parts that the layout has: {along frames, along rows}. Without empty ones.
 std::pair<int, int> cut(std::int64_t images, std::int64_t rows, int ranks,
                         const RankWeights& weights = {}) {
   const Layout layout = layout_of({images, rows, 1}, 1, ranks, weights);
@@ -45,18 +45,18 @@ TEST(DecodeGroups, AreDividedFirstAndTheirRowsWhereThatEndsEarlier) {
 TEST(DecodeGroups, FollowTheWeightsOfRanks) {
   EXPECT_EQ(cut(16, 32, 4, {1, 1, 1, 1}), (std::pair{4, 1}));
   EXPECT_EQ(cut(16, 32, 2, {1, 3}), (std::pair{2, 1}));
-  EXPECT_EQ(cut(3, 30, 4, {2, 2, 2, 1}), (std::pair{3, 1}));  // the fourth does not help much
+  EXPECT_EQ(cut(3, 30, 4, {2, 2, 2, 1}), (std::pair{3, 1}));  // the slow fourth rank is left idle
   const Layout frames = layout_of({16, 7, 5}, 1, 4, {1, 1, 2, 4});
   EXPECT_EQ(frames.box(0), (Box{{0, 0, 0}, {2, 7, 5}}));
   EXPECT_EQ(frames.box(3), (Box{{8, 0, 0}, {8, 7, 5}}));
-  // 26 frames in groups of 17: the slow rank has neither.
+  // 26 frames in groups of 17: two groups, none for the slow rank.
   const Layout idle = layout_of({26, 6, 4}, 17, 3, {1, 50, 50});
   EXPECT_TRUE(idle.box(0).empty());
   EXPECT_EQ(idle.box(1), (Box{{0, 0, 0}, {17, 6, 4}}));
   EXPECT_EQ(idle.box(2), (Box{{17, 0, 0}, {9, 6, 4}}));
 }
 
-// For random sizes and weights, and equal weights are as none.
+// For random sizes and weights. Equal weights give the layout that no weights give.
 TEST(DecodeGroups, ArePartitionedForAnyWeights) {
   std::mt19937 random(5);
   for (int i = 0; i < 300; ++i) {
@@ -84,7 +84,7 @@ TEST(DecodeGroups, AreWholeAndTheLastMayBeShort) {
 }
 
 TEST(DecodeGroups, ThatASecondAutoencoderDecodesFrameByFrame) {
-  // Open-Sora 1.2: 51 frames, of which 17 at a time come of 5 latents.
+  // Open-Sora 1.2: 51 frames; each group of 5 latent frames becomes 17 frames.
   DecodeWorkload workload = groups_of({15, 30, 53}, 5);
   workload.frames = 51;
   workload.group_frames = 17;

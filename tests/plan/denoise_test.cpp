@@ -118,7 +118,7 @@ TEST(JointLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
 
 TEST(JointLayout, WorkFollowsTheWeights) {
   const DenoiseWorkload workload = cogvideox_2b();
-  // The halves have the same boxes: the smaller weight of two counts.
+  // Both CFG halves have the same boxes: the smaller weight of each pair of ranks counts.
   const RankWeights weights{1, 2, 1, 3, 1, 4, 1, 2}, smaller{1, 2, 1, 2};
   const DenoiseLayout layout = choose({}, 8, workload, weights).layout;
   EXPECT_EQ(layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
@@ -136,8 +136,8 @@ TEST(JointLayout, WorkFollowsTheWeights) {
             "[1, 6, 1]: [0:1, 0:1, 0:1] [0:1, 1:2, 0:1] [0:1, 2:6, 0:1]");
 }
 
-// What a rank sends, by its boxes: queries to those who share its row, keys and values to all who
-// attend, results back.
+// Bytes that a rank sends in a step, from its boxes: queries and results to the ranks of its
+// Ulysses group, keys and values to all ranks of its branch; with cfg 2 also the prediction.
 std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseWorkload& w, int rank) {
   const Mesh& mesh = layout.mesh;
   const std::int64_t channels = w.head_channels * w.branches / mesh.cfg;
@@ -203,7 +203,7 @@ TEST(JointLayout, TakesWhatIsAskedAndChoosesTheRest) {
   EXPECT_EQ(mesh({{}, 3, {}}, 6), (Mesh{2, 1, 3}));
   EXPECT_EQ(mesh({{}, {}, 3}, 12), (Mesh{2, 3, 2}));
   EXPECT_EQ(mesh({2, 2, 3}, 12), (Mesh{2, 3, 2}));
-  // A clip of one branch has no use for a second half.
+  // A clip with one branch cannot use CFG parallelism.
   EXPECT_EQ(mesh({2, 2, 3}, 12, 1), (Mesh{1, 6, 2}));
   EXPECT_EQ(mesh({2, 3, {}}, 6, 1), (Mesh{1, 2, 3}));
   EXPECT_EQ(mesh({}, 6, 1), (Mesh{1, 1, 6}));
@@ -235,7 +235,7 @@ TEST(JointLayout, SaysWhy) {
   EXPECT_NE(choose({}, 5, small).why.find("some ranks have no work"), std::string::npos);
 }
 
-// The layouts of thousands of ranks are found, are partitions, and are even as far as tokens go.
+// Layouts for thousands of ranks are found and are partitions; the largest box is within a bound.
 TEST(JointLayout, ThousandsOfRanks) {
   const DenoiseWorkload workload = cogvideox_2b();
   for (const int ranks : {1024, 4096, 4099}) {

@@ -8,7 +8,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
-  // 100 MiB and 60 MiB of weights, little text.
+  // Weights: transformer 100 MiB, decoder 60 MiB, text encoder 20 MiB.
   constexpr std::int64_t mib = 1 << 20;
   MemoryPlan memory;
   memory.program = 10 * mib;

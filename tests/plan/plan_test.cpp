@@ -69,7 +69,7 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   EXPECT_EQ(roles.of(0), "text+denoise+decode");
   EXPECT_EQ(roles.of(1), "text+denoise");
   EXPECT_EQ(roles.of(3), "idle");
-  // What is not given is chosen: three more ranks are a second half or a second row.
+  // cfg and ring are not given and are chosen: the group grows to 6 ranks (cfg 2 or ring 2).
   EXPECT_EQ(assign_roles(request, 8).denoise, (std::vector<RankRange>{{0, 6}}));
   request.ulysses = 5;
   expect_error(
@@ -124,7 +124,7 @@ TEST(DeviceMap, BalancesBytesForAnyRankCount) {
     std::vector<std::int64_t> bytes(std::size_t(ranks), 0);
     bytes[0] = t5.embedding_bytes;
     for (const int rank : map.layer_rank) bytes[std::size_t(rank)] += t5.layer_bytes;
-    // No more than the even share and one layer.
+    // At most one layer more than an even share.
     const std::int64_t all = t5.embedding_bytes + 24 * t5.layer_bytes;
     EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / ranks + t5.layer_bytes);
   }
@@ -184,7 +184,7 @@ TEST(DeviceMap, RanksWithoutRoomGetNoLayers) {
   map = balanced_device_map(10, 100, 70, 3, {400, 0, 800});
   EXPECT_EQ(map.embedding_rank, 0);
   EXPECT_EQ(to_string(map), "0-2:0,3-9:2");
-  // Too little everywhere: spread as if there were no limits, to be refused with the numbers.
+  // No rank has room: balanced as without limits; the job is refused later, with the numbers.
   EXPECT_EQ(to_string(balanced_device_map(4, 100, 70, 2, {10, 20})), "0-1:0,2-3:1");
 }
 
@@ -275,7 +275,7 @@ TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, plan.sizes[0].denoise[0].tokens);
   EXPECT_EQ(plan.sizes[1].denoise[1].attention_kind, AttentionKind::space_time);
   EXPECT_EQ(plan.sizes[0].decode.latents.ranks(), 8);
-  // Boxes by place: rank 5 is the second of the second replica, and of its first half.
+  // Rank 5 is rank 1 of the second replica (ranks 4-7), in its first CFG half (ranks 4-5).
   EXPECT_EQ(plan.tokens(0, 5), plan.sizes[0].denoise[1].tokens.box(1));
   EXPECT_EQ(plan.tokens(0, 7), plan.tokens(0, 5)) << "the other half has the same boxes";
   EXPECT_EQ(plan.text_tokens(1, 3), (Box{{0}, {120}})) << "cross-attention wants the whole text";
@@ -304,8 +304,8 @@ TEST(Plan, SharesLayoutsOfReplicasOfEqualWeights) {
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, Layout::cut({13, 30, 45}, 1, 2));
 }
 
-// The order of ranks follows the mesh that the weights lead to: with these the group is a ring of
-// 4, whose ranks need not be neighbours, and not Ulysses 4.
+// Ranks are ordered for the mesh that is chosen with the weights: here ring 4, whose ranks need not
+// share a node, instead of Ulysses 4.
 TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
   PlanMachine machine = machine_of(8);
   machine.node_of = {0, 1, 2, 3, 0, 1, 2, 3};  // nodes of two ranks
@@ -320,7 +320,7 @@ TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
   EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
 }
 
-// Measured weights belong to launched ranks, and go with them to their places.
+// Measured weights belong to ranks as launched and are permuted with them.
 TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
   std::mt19937 random(3);
   for (int i = 0; i < 50; ++i) {

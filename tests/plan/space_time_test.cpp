@@ -83,7 +83,7 @@ TEST(SpaceTimeBytes, AreTwoRelayoutsOfAPairAndAQuarterOfUlysses) {
     for (int r = 0; r < ranks; ++r) {
       sent += step_cost(workload, chosen.layout, r).sent_bytes / workload.layers;
     }
-    // All that does not stay: 1/P² of the tokens on each rank.
+    // Everything is sent except what stays on its rank: 1/P² of the tokens on each of P ranks.
     const std::int64_t all = 4096 * 1152 * 2 * 4;
     EXPECT_EQ(sent, 2 * (all - all / ranks));
     // Ulysses sends queries, keys, values and results, in spatial and in temporal attention.
@@ -98,7 +98,7 @@ TEST(SpaceTimeBytes, AreFourRelayoutsWhereRanksShareAFrame) {
   const ChosenLayout chosen = choose_layout(with_tokens(tokens), {}, Shard::automatic, 32);
   ASSERT_EQ(chosen.exchanges.size(), 4U);
   EXPECT_EQ(chosen.exchanges[0].name, "rows -> heads");
-  // 128 tokens of 1152 channels, three parts, two branches: half of the heads leave.
+  // 128 tokens × 1152 channels × (q, k, v) × 2 branches × 4 bytes; half of the heads are sent.
   EXPECT_EQ(chosen.exchanges[0].largest_bytes, 128 * 1152 * 3 * 2 * 4 / 2);
   EXPECT_EQ(chosen.exchanges[1].largest_bytes, 128 * 1152 * 2 * 4 / 2);
 }

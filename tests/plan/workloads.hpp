@@ -1,10 +1,10 @@
 #pragma once
-// Workloads of released models, by their sizes alone.
+// Workloads of released models: sizes only, no files.
 #include "plan/workload.hpp"
 
 namespace reelmesh::test {
 
-/// 480 x 720 x 49 of CogVideoX-2b: 13 x 30 x 45 tokens and 30 heads, on which peers stop at rank
+/// CogVideoX-2b, 49 frames of 480 x 720: 13 x 30 x 45 tokens, 30 heads. Other systems stop at rank
 /// counts that divide neither.
 inline DenoiseWorkload cogvideox_2b(std::int64_t branches = 2) {
   DenoiseWorkload w;
@@ -23,7 +23,7 @@ inline DenoiseWorkload cogvideox_2b(std::int64_t branches = 2) {
   return w;
 }
 
-/// 16 x 256 x 256 of Open-Sora 1.0: 16 x 16 x 16 tokens.
+/// Open-Sora 1.0, 16 frames of 256 x 256: 16 x 16 x 16 tokens.
 inline DenoiseWorkload stdit_xl() {
   DenoiseWorkload w;
   w.attention = AttentionKind::space_time;
@@ -42,7 +42,7 @@ inline DenoiseWorkload stdit_xl() {
   return w;
 }
 
-/// A clip whose memory nobody asks for.
+/// A clip with these denoising sizes, whose memory is counted as 0.
 inline ClipWorkload clip_of(DenoiseWorkload denoise) {
   ClipWorkload clip{std::move(denoise), {}};
   clip.decode.latents = clip.denoise.latents;

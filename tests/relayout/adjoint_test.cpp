@@ -1,5 +1,5 @@
-// Every way in which numbers travel between ranks, and its adjoint: <A x, y> = <x, Aᵀ y> over all
-// ranks. Values are small whole numbers, so that both sides are exact.
+// Adjoint test of each linear communication operator A (relayout, halo, sum): <A x, y> = <x, Aᵀ y>,
+// dot products over all ranks. Values are small integers, so that both sides are exact.
 #include "layout/halo.hpp"
 #include "support/numbered.hpp"
 #include "support/ranks.hpp"
@@ -93,7 +93,7 @@ TEST(Adjoint, OfHalo) {
   }
 }
 
-// What all ranks add up is theirs alike: a sum over ranks is its own adjoint.
+// A sum over ranks whose result all ranks get (all-reduce) is its own adjoint.
 TEST(Adjoint, OfSums) {
   const auto world = test::world();
   std::mt19937 values(unsigned(world.rank()) + 1);

@@ -40,8 +40,8 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
   }
 }
 
-// Random shapes and cuts, empty parts among them: the convolution of the parts is that of the
-// whole.
+// Random shapes and cuts, some parts empty: convolving the parts gives the bits of convolving the
+// whole image.
 TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
   const auto world = test::world();
   std::mt19937 random(2);

@@ -58,7 +58,7 @@ TEST(Exchange, SeveralMovesTravelTogetherAndAreCounted) {
   exchange.run({numbered(text).local, numbered(video).local}, moved);
   expect_numbered({moved[0], text_heads, world});
   expect_numbered({moved[1], video_heads, world});
-  // What leaves a rank is what it holds of other ranks' heads.
+  // A rank sends what it holds of the heads that other ranks get.
   const Box &t = text.box(world.rank()), &v = video.box(world.rank());
   const std::int64_t heads = text_heads.box(world.rank()).extent[1];
   EXPECT_EQ(exchange.sent_elements(),

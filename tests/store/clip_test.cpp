@@ -42,7 +42,7 @@ class Clip : public testing::Test {
     world.barrier();
   }
 
-  /// Rows of the video over the ranks: uneven, and empty on the second of three or four ranks.
+  /// An axis cut unevenly over the ranks; empty on rank 1 of three or more.
   Layout rows(const Shape& global, std::size_t axis) const {
     const std::int64_t n = global[axis];
     switch (world.size()) {
@@ -160,7 +160,7 @@ TEST_F(Clip, ThatCannotBeCreatedIsCannotCreateOnAllRanks) {
   EXPECT_EQ(folder.listing(), "clips");
 }
 
-// A limit on the size of files stands for a full disk: writing beyond it fails in the same place.
+// A limit on the size of files simulates a full disk: writes fail at the same point.
 TEST_F(Clip, ThatDoesNotFitTheDiskIsAnErrorAndLeavesNothing) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -184,7 +184,7 @@ TEST_F(Clip, ThatDoesNotFitTheDiskIsAnErrorAndLeavesNothing) {
     EXPECT_EQ(folder.listing(), "") << "limit " << limit;
     world.barrier();
   }
-  write();  // and the library is still in order
+  write();  // HDF5 still works
   expect_content(file());
 }
 

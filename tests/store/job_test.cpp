@@ -20,7 +20,7 @@ class JobFile : public testing::Test {
  protected:
   JobFile() : folder(world) {}
 
-  /// prepare_output and write_job are for one rank; the outcome is shared.
+  /// For prepare_output and write_job, which one rank calls. An Error is thrown on all ranks.
   void on_rank_0(const std::function<void()>& work) {
     comm::together(world, [&] {
       if (world.rank() == 0) work();
@@ -62,7 +62,7 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
   on_rank_0([&] { write_job(folder.path() / "out", record()); });
   EXPECT_EQ(folder.listing(), "out/clips/000000.h5 out/clips/000001.h5 out/job.h5");
   world.barrier();
-  // The links must follow the folder wherever it goes.
+  // Links are relative: they still work after the folder is moved.
   on_rank_0([&] { std::filesystem::rename(folder.path() / "out", folder.path() / "moved"); });
   EXPECT_EQ(run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_job.py " +
                                      (folder.path() / "moved/job.h5").string()),
@@ -118,7 +118,7 @@ TEST_F(JobFile, OutputFolderIsMade) {
   EXPECT_TRUE(std::filesystem::is_directory(folder.path() / "a/b/clips"));
   EXPECT_EQ(folder.listing(), "");
   world.barrier();
-  // As a job leaves it that failed before its first clip.
+  // The folder as it is after a job that failed before its first clip.
   on_rank_0([&] { prepare_output(folder.path() / "a/b", Existing::fail); });
 }
 

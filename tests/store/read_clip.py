@@ -1,4 +1,4 @@
-"""Reads the clip that clip_test.cpp wrote with h5py, xarray (h5netcdf) and h5dump, and checks the
+"""Reads the clip written by clip_test.cpp with h5py, xarray (h5netcdf) and h5dump. Checks the
 names, types, dimensions, values and attributes that users' scripts rely on."""
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Reads the index that job_test.cpp wrote, through its links."""
+"""Reads job.h5 as written by job_test.cpp, and the clips that it links to."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Reads the table that trace_test.cpp wrote: the spans of all ranks, sorted, on one clock."""
+"""Reads trace.h5 as written by trace_test.cpp: the spans of all ranks, sorted, on one clock."""
 
 import sys
 
@@ -11,7 +11,7 @@ PATH, RANKS = sys.argv[1], int(sys.argv[2])
 FIELDS = ("rank", "lane", "name", "clip", "step", "layer", "start_ns", "duration_ns", "bytes",
           "flops")
 
-expected = []  # without the start, which is good to the accuracy of the clocks only
+expected = []  # start times relative to the rank's first span: clock offsets are inexact
 for rank in range(RANKS):
     if rank == 1:
         continue
@@ -24,7 +24,7 @@ with h5py.File(PATH, "r") as file:
     assert set(file) == {"spans", "ranks"}, set(file)
     assert file["spans"].dtype.names == FIELDS, file["spans"].dtype.names
     spans = file["spans"][...]
-    starts = {row["rank"]: row["start_ns"] for row in reversed(spans)}  # of each rank's first
+    starts = {row["rank"]: row["start_ns"] for row in reversed(spans)}  # of each rank's first span
     assert min(starts.values()) == 0 and max(starts.values()) < 10_000_000, starts
     found = [tuple(row[f].item() - (starts[row["rank"]] if f == "start_ns" else 0)
                    if f not in ("lane", "name") else bytes(row[f]) for f in FIELDS)

@@ -1,5 +1,5 @@
 #pragma once
-// Folders for tests that all ranks share, and arrays whose values follow from their place.
+// Temporary folders that all ranks of a test share, and arrays whose values follow from the index.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace reelmesh {
 
-/// A new folder for this test, the same on all ranks, removed at the end. Collective.
+/// A new folder for this test, the same on all ranks; removed by the destructor. Collective.
 class TestFolder {
  public:
   explicit TestFolder(const comm::Group& world);
@@ -26,7 +26,7 @@ class TestFolder {
   std::filesystem::path path_;
 };
 
-/// The value at a place of a test array, by its position in row-major order.
+/// The value of an element of a test array; position: its linear index in row-major order.
 inline float value_at(std::int64_t position) {
   return static_cast<float>((position * 7919 + 13) % 1000003) / 257.0F;
 }
@@ -34,14 +34,13 @@ inline std::uint8_t pixel_at(std::int64_t position) {
   return static_cast<std::uint8_t>((position * 31 + position / 97) % 251);
 }
 
-/// This rank's part of an array (uint8 or float32) filled by those rules.
+/// This rank's part of an array filled with pixel_at (uint8) or value_at (float32).
 Sharded filled(const comm::Group& group, const Layout& layout, DType dtype);
 
-/// An axis cut at the given offsets: part r is [cuts[r], cuts[r + 1]).
+/// A layout that cuts one axis at the given offsets: rank r has [cuts[r], cuts[r + 1]).
 Layout cut_at(const Shape& global, std::size_t axis, const std::vector<std::int64_t>& cuts);
 
-/// The status of the Error that `work` throws, Status::ok where it throws none; `message` gets its
-/// text.
+/// The status of the Error that `work` throws, with its text in `message`; Status::ok if none.
 template <class F>
 Status status_of(F&& work, std::string* message = nullptr) {
   try {
@@ -53,7 +52,7 @@ Status status_of(F&& work, std::string* message = nullptr) {
   return Status::ok;
 }
 
-/// Runs a command on rank 0; its output goes to the test's, and its result to all ranks.
+/// Runs a shell command on rank 0. Returns 0 on all ranks if it succeeded, otherwise 1.
 int run_on_rank_0(const comm::Group& world, const std::string& command);
 
 }  // namespace reelmesh

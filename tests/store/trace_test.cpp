@@ -29,8 +29,7 @@ class Trace : public testing::Test {
   TestFolder folder;
 };
 
-// The ranks of the test are on one machine, whose steady clock they share: there the true offset is
-// known.
+// All ranks of the test are on one machine and share its steady clock, so the true offset is known.
 TEST_F(Trace, ClockOffsetIsThatOfTheSharedClock) {
   const std::int64_t start_of_mine = steady_ns() - trace::now_ns();
   const std::int64_t start_of_first = std::stoll(world.broadcast(std::to_string(start_of_mine), 0));
@@ -43,7 +42,8 @@ TEST_F(Trace, ClockOffsetIsThatOfTheSharedClock) {
 }
 
 TEST_F(Trace, HoldsTheSpansOfAllRanksOnOneClock) {
-  // Recorded when they end: the inner span first. Rank 1 has none, rank r has r + 2.
+  // Spans are recorded when they end, so the inner one comes first. Rank 1 has no spans; rank r has
+  // r + 2, rank 0 has 3.
   std::vector<trace::Span> spans;
   const std::int64_t offset = clock_offset_ns(world);
   const std::int64_t base = 1000000000000 - offset;  // 10^12 on the clock of rank 0

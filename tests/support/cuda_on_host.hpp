@@ -1,6 +1,6 @@
 #pragma once
-// Kernels on the emulated GPU: what tensor/cuda/kernel.cuh gives under CUDA, with the threads of
-// emulated_gpu/threads.hpp, and a launch that asks the device's stream for them.
+// Replaces the CUDA part of tensor/cuda/kernel.cuh on the emulated GPU: thread blocks are run by
+// emulated_gpu/threads.hpp, and launch() enqueues a kernel on the stream of the emulated device.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +32,8 @@ T narrow(float x) {
   return T(x);
 }
 
-/// Rounded once in all but the rarest cases, and many times as fast as the library's where it is
-/// not one instruction.
+/// In double: a·b is exact and the result is rounded twice, which differs from a true fma in rare
+/// cases only. Many times faster than the C library's fmaf on processors without that instruction.
 inline float fmaf(float a, float b, float c) {
   return static_cast<float>(static_cast<double>(a) * b + c);
 }
@@ -59,7 +59,7 @@ T* shared_memory() {
 
 inline void atomic_add(std::int64_t* to, std::int64_t what) { *to += what; }
 
-/// Major·10 + minor.
+/// major·10 + minor
 inline int compute_capability(Device device) { return cuda::compute_capability(device); }
 
 struct Launch {
@@ -70,7 +70,7 @@ struct Launch {
   std::int64_t shared_bytes = 0;
 };
 
-// Of every device, as long as a kernel asks for no more.
+// Limits that all CUDA devices have without cudaFuncSetAttribute.
 constexpr int max_threads = 1024;
 constexpr std::int64_t max_shared_bytes = 48 << 10;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Groups of ranks side by side within one launch.
+// Several groups of ranks that run at the same time within one mpirun.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -12,15 +12,15 @@
 
 namespace reelmesh::test {
 
-/// Indices of `sizes` in rounds: the groups of a round have at most `ranks` ranks together. The
-/// largest come first.
+/// Packs groups into rounds: the sizes of a round add up to at most `ranks`. Returns indices of
+/// `sizes`, largest groups first (first fit).
 inline std::vector<std::vector<std::size_t>> groups_side_by_side(const std::vector<int>& sizes,
                                                                  int ranks) {
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return sizes[i]; });
   std::vector<std::vector<std::size_t>> rounds;
-  std::vector<int> room;  // of each round
+  std::vector<int> room;  // ranks left in each round
   for (const std::size_t i : order) {
     const auto place = std::ranges::find_if(room, [&](int left) { return left >= sizes[i]; });
     const auto round = static_cast<std::size_t>(place - room.begin());
@@ -34,7 +34,7 @@ inline std::vector<std::vector<std::size_t>> groups_side_by_side(const std::vect
   return rounds;
 }
 
-/// Returns when all ranks have come here; until then it sleeps and leaves the cores to others.
+/// A barrier that sleeps between polls, so that waiting ranks leave the cores to others.
 inline void wait_asleep(const comm::Group& group) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(group.handle(), &request);

@@ -1,6 +1,5 @@
 #pragma once
-// What is compiled once for all tests (tests/CMakeLists.txt). Each source includes what it needs
-// all the same.
+// Precompiled header of all tests (tests/CMakeLists.txt). Sources still include what they use.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// The main of test programs that run under mpirun, several groups of ranks in one launch:
+// main() of test programs that run under mpirun, with several groups of ranks in one launch:
 //
 //   mpirun -n 8 test_mesh --ranks=1,2,3,4,5,6,7,8 [arguments of GoogleTest]
 //
-// runs all tests on groups of 1 to 8 ranks (without --ranks: on all), several groups side by side
-// where they fit. A failure on any rank is printed by that rank at once and fails the test on its
-// group; the program's result is the same on all ranks.
+// runs all tests on groups of 1 to 8 ranks (without --ranks: one group of all ranks). Groups run at
+// the same time where they fit into the launch. A failure on any rank is printed by that rank at
+// once and fails the test on its group; the exit status is the same on all ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,8 +42,8 @@ class RankPrinter : public testing::EmptyTestEventListener {
   }
 };
 
-// A failure on one rank only would leave the others waiting in the next collective: after each test
-// the ranks of the group agree on its outcome.
+// If one rank alone failed, the others would wait in the next collective. After each test all ranks
+// of the group therefore agree on the result.
 class Agreement : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& info) override {
     const bool failed = info.result()->Failed();
@@ -59,7 +59,7 @@ class Agreement : public testing::EmptyTestEventListener {
   static inline bool any_failed = false;
 };
 
-// "--ranks=1,2,4" out of the arguments.
+// Parses "--ranks=1,2,4" and removes it from the arguments; without it: {all}.
 std::vector<int> counts_of(int& argc, char** argv, int all) {
   std::vector<int> counts;
   for (int i = 1; i < argc; ++i) {
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   }
   testing::InitGoogleTest(&argc, argv);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
-  // One rank shows the tests that it runs; failures are shown by all.
+  // Only rank 0 prints the progress of tests; every rank prints its failures.
   if (launch.rank() != 0) delete listeners.Release(listeners.default_result_printer());
   if (launch.size() > 1) listeners.Append(new RankPrinter);
   listeners.Append(new Agreement);

@@ -8,8 +8,8 @@
 
 namespace reelmesh::test {
 
-/// This rank's part of an array whose elements are their own linear index, so that a wrong element
-/// shows itself.
+/// This rank's part of a float32 array in which each element is its own global linear index, so
+/// that a test detects any misplaced element.
 inline Sharded numbered(const Layout& layout) {
   const auto world = test::world();
   const Box& box = layout.box(world.rank());
@@ -20,8 +20,8 @@ inline Sharded numbered(const Layout& layout) {
   return {local, layout, world};
 }
 
-/// A partition into boxes of very unlike sizes, some empty, in any order of the ranks. The same on
-/// every rank that calls with the same state of `random`.
+/// A partition into boxes of very different sizes, some empty, assigned to ranks at random. Ranks
+/// that call with the same state of `random` get the same layout.
 inline Layout random_partition(const Shape& global, int ranks, std::mt19937& random) {
   std::vector<int> parts(global.size(), 1);
   for (int rest = ranks, factor = 2; rest > 1;) {

@@ -7,7 +7,7 @@
 
 namespace reelmesh::test {
 
-/// Normal random numbers, the same for the same seed, rounded to `dtype`.
+/// Normally distributed values (standard deviation `scale`), fixed by `seed`, rounded to `dtype`.
 inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DType::float32,
                             float scale = 1.0F) {
   std::mt19937 engine(seed);
@@ -17,14 +17,14 @@ inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DTy
   return t.to(dtype);
 }
 
-/// The same bits, shape and type.
+/// Whether shape, dtype and all bits are equal.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   const auto* x = static_cast<const std::byte*>(a.raw());
   return std::equal(x, x + a.bytes(), static_cast<const std::byte*>(b.raw()));
 }
 
-/// Largest |a − b| relative to the largest |b|.
+/// max |a − b| / max |b|; INFINITY if `a` has a value that is not finite.
 inline double relative_error(const Tensor& a, const Tensor& b) {
   const Tensor x = a.to(DType::float32), y = b.to(DType::float32);
   expect(x.numel() == y.numel(), "{} compared with {}", to_string(a.shape()), to_string(b.shape()));

@@ -3,7 +3,7 @@
 
 namespace reelmesh::test {
 
-/// The ranks that the tests run on: one of the groups into which mpi_main divides the launch.
+/// The group of ranks that the current test runs on; support/mpi_main.cpp divides the launch.
 const comm::Group& world();
 
 }  // namespace reelmesh::test

@@ -9,7 +9,7 @@
 
 namespace reelmesh::test {
 
-/// A new empty folder that is removed with everything in it at the end.
+/// A new empty folder, removed with its contents by the destructor.
 class TempFolder {
  public:
   TempFolder() {

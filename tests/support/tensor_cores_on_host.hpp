@@ -1,6 +1,6 @@
 #pragma once
-// ops/cuda/tensor_cores.cuh on the emulated GPU, from its description. Copies on their way arrive
-// as late as they may.
+// The functions of ops/cuda/tensor_cores.cuh for the emulated GPU, with the fragment layouts that
+// are described there. Asynchronous copies complete as late as their contract allows.
 #include "support/cuda_on_host.hpp"
 
 namespace reelmesh::gpu {

@@ -11,7 +11,8 @@
 namespace reelmesh {
 namespace {
 
-// What the released code makes of captions; those that need ftfy or an HTML parser are not plain.
+// Results of the released Open-Sora code. Captions that need ftfy or an HTML parser are not marked
+// "plain" in the file, and are left out.
 TEST(CleanCaption, CleansAsTheReferenceWhatIsPlain) {
   std::ifstream file(REELMESH_TEST_DATA "/opensora/caption_cleaning.json");
   const auto pairs = nlohmann::json::parse(file);
@@ -43,7 +44,7 @@ TEST(CleanCaption, RefusesEndlessCaptions) {
     return text;
   };
   EXPECT_EQ(clean_caption(repeated("a red fox runs. ", 4000)).size(), 3999U);
-  // What some patterns have to look at again and again.
+  // Repetitions that make some of the regular expressions backtrack.
   for (const char* piece : {"a", "1", " ", "a.", "-", "a1", ". ", "\u00e9"}) {
     EXPECT_NO_THROW(clean_caption(repeated(piece, 500))) << piece;
   }
@@ -56,8 +57,8 @@ TEST(Utf8, IsDecodedAsPythonDoes) {
   // bytes.decode("utf-8", "replace")
   EXPECT_EQ(decode_utf8("\xe4\xbd|"), L"\ufffd|");
   EXPECT_EQ(decode_utf8("\xf0\x90|\x80"), L"\ufffd|\ufffd");
-  EXPECT_EQ(decode_utf8("\xc0\xaf"), L"\ufffd\ufffd");            // a longer form of /
-  EXPECT_EQ(decode_utf8("\xed\xa0\x80"), L"\ufffd\ufffd\ufffd");  // half of a surrogate pair
+  EXPECT_EQ(decode_utf8("\xc0\xaf"), L"\ufffd\ufffd");            // overlong encoding of /
+  EXPECT_EQ(decode_utf8("\xed\xa0\x80"), L"\ufffd\ufffd\ufffd");  // an unpaired surrogate
   EXPECT_EQ(decode_utf8("\xf4\x90\x80\x80"), L"\ufffd\ufffd\ufffd\ufffd");
   EXPECT_EQ(encode_utf8(L"a\u00e9\u4e00\U0001F600"), "a\u00e9\u4e00\U0001F600");
 }

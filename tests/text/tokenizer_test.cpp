@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path data = std::filesystem::path(REELMESH_TEST_DATA) / "tokenizer";
 
-/// A folder of the test's own, removed at its end.
+/// A temporary folder for one test, removed by the destructor.
 class Folder {
  public:
   Folder() {
@@ -129,7 +129,7 @@ TEST(Tokenizer, SaysWhichWordsAreCut) {
   EXPECT_FALSE(tokenizer.encode(text, whole - 2).cut.empty());
 }
 
-// As T5Tokenizer: extra_ids of tokenizer_config.json, 100 where the file or the key is missing.
+// As transformers' T5Tokenizer: extra_ids of tokenizer_config.json; 100 if file or key is missing.
 TEST(Tokenizer, HasAsManySentinelsAsItsConfigSays) {
   const Folder folder;
   std::filesystem::copy(data / "spiece.model", folder.path());
@@ -147,7 +147,7 @@ TEST(Tokenizer, HasAsManySentinelsAsItsConfigSays) {
   EXPECT_THAT(three.encode("<extra_id_0> <extra_id_2>", 3).ids, ElementsAre(1002, 1000, 1));
   EXPECT_EQ(three.encode("a fox <extra_id_1> and a wolf", 4).cut, "<extra_id_1> and a wolf");
 
-  // Names of sentinels that are not there are a text like others.
+  // Names of sentinels that the vocabulary lacks are tokenized as ordinary text.
   write(config, R"({"extra_ids": 0})");
   const Tokenizer none = open();
   EXPECT_EQ(none.vocabulary_size(), 1000);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""tools/compare_with_pytorch: its arithmetic and its errors; PyTorch is not needed."""
+"""Tests of tools/compare_with_pytorch: its arithmetic and its errors. Does not need PyTorch."""
 import importlib.machinery
 import importlib.util
 import os
@@ -28,7 +28,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(compare.stages_of(spans), {"encode": 2.0, "denoise_step": 1.0})
 
     def test_ratios_are_taken_turn_by_turn(self):
-        # The machine is three times slower in the third turn; each turn's ratio knows nothing of it.
+        # The machine is three times slower in the third turn, which no ratio within a turn shows.
         turns = [({"encode": a}, 4 << 30, {"encode": b}, 2 << 30)
                  for a, b in ((2.0, 1.0), (2.2, 1.0), (6.0, 3.0))]
         text, memory = compare.table(turns)[1:]

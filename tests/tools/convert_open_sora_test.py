@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/convert_open_sora.py on tiny files: what it writes, and what it refuses."""
+"""Tests of tools/convert_open_sora.py on tiny files: what it writes, and what it refuses."""
 import argparse
 import contextlib
 import io
@@ -27,7 +27,7 @@ torch.set_num_threads(1)
 
 
 class Code:
-    """Unpickling this makes a file."""
+    """Unpickling this creates a folder, which shows that code in a pickle was executed."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -42,7 +42,7 @@ def drawn(expected):
 
 
 def weights(folder, stem="diffusion_pytorch_model"):
-    """All tensors of a written folder, with or without an index."""
+    """Name -> tensor, for all tensors of a checkpoint folder, sharded (with an index) or not."""
     index = folder / f"{stem}.safetensors.index.json"
     files = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else {f"{stem}.safetensors"}
     return {name: value for file in files for name, value in load_file(folder / file).items()}
@@ -56,7 +56,7 @@ class Convert(unittest.TestCase):
         self.out = self.work / "out"
 
     def run_tool(self, *arguments):
-        """The tool's exit status and what it says, without starting Python (and torch) anew."""
+        """Exit status and messages of the tool, run in this process: importing torch is slow."""
         said = io.StringIO()
         result = argparse.Namespace(returncode=0)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
@@ -69,7 +69,7 @@ class Convert(unittest.TestCase):
         return result
 
     def old_release(self, change=lambda state: state, name="model.pth", **more):
-        """The options for Open-Sora 1.0, with a state dict that was changed."""
+        """Options for Open-Sora 1.0; `change` modifies the state dict of the transformer."""
         state = change(load_file(DATA / "v1_0/transformer/diffusion_pytorch_model.safetensors"))
         if state is not None:
             torch.save(state, self.work / name)
@@ -108,7 +108,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(len(after), len(before))
 
     def test_sizes_of_the_release(self):
-        """As a command."""
+        """Runs the tool as a command."""
         result = subprocess.run(
             [sys.executable, "-B", ROOT / "tools/convert_open_sora.py", *self.old_release(size="64x512x512"),
              "--out", self.out], capture_output=True, text=True)
@@ -119,7 +119,7 @@ class Convert(unittest.TestCase):
         self.assertAlmostEqual(config["time_scale"], 2 / 3)
 
     def test_text_encoder_of_pytorch_files(self):
-        """As DeepFloyd's: shards of .bin, with a decoder that is not needed."""
+        """Like DeepFloyd's T5: .bin shards, which also contain a decoder that is not needed."""
         folder = self.work / "t5"
         folder.mkdir()
         state = weights(DATA / "v1_0/text_encoder", "model")
@@ -168,7 +168,7 @@ class Convert(unittest.TestCase):
         state = drawn(expected)
         state.update({n: torch.tensor(config[n]).bfloat16().view(1, 4, 1, 1, 1) for n in ("shift", "scale")})
         save_file(state, vae / "model.safetensors")
-        # the names are those of Open-Sora: its own VAE has no others, but for the encoders, which the data lack
+        # names equal those of Open-Sora's VAE in the test data, which lack only the encoders
         real = {k: v for k, v in weights(DATA / "v1_2/vae").items() if k not in ("shift", "scale")}
         self.assertEqual({k: tuple(v.shape) for k, v in real.items()},
                          {k: v for k, v in expected.items() if ".encoder." not in k and ".quant_conv." not in k})
@@ -195,7 +195,7 @@ class Convert(unittest.TestCase):
         self.refused(self.old_release(lambda state: None), "model.pth", "more than tensors")
         self.assertFalse(marker.exists())
         torch.load(io.BytesIO((self.work / "model.pth").read_bytes()), weights_only=False)
-        self.assertTrue(marker.exists())  # it would have been
+        self.assertTrue(marker.exists())  # an ordinary torch.load does execute the code
 
     def test_tensors_that_do_not_fit(self):
         def without(state):

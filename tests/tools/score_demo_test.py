@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The score of demo clips: all right for drawn clips, and not for clips that show something else."""
+"""Tests of the score of demo clips: high for drawn clips, low if clips show something else."""
 import pathlib
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""tools/reelmesh-view: what its PNGs and MP4s hold, read back, and what it says where it fails.
+"""Tests of tools/reelmesh-view: reads back its PNGs and MP4s; checks its error messages.
 
-Ends with 77 where Debian's packages for it are not installed; without ffmpeg it passes over the
-tests of MP4s, saying so.
+Ends with status 77 (skipped) if Debian's packages for it are not installed. Without ffmpeg the
+tests of MP4s are skipped.
 """
 import json
 import os
@@ -49,7 +49,7 @@ class View(unittest.TestCase):
         with h5py.File(self.out / "clips" / f"{number:06}.h5", "w") as file:
             if video is not None:
                 file["video"] = video
-            # Texts of fixed length, as reelmesh writes them.
+            # Fixed-length strings, as reelmesh writes them.
             file.attrs.update({"prompt": np.bytes_(prompt.encode()), "fps": 8.0, "seed": 42,
                                **attributes})
 
@@ -77,7 +77,7 @@ class View(unittest.TestCase):
         self.assertIn(part, done.stderr)
 
     def colours_across(self, path, y):
-        """The colours of a line of pixels, each once for every patch that is at least 20 wide."""
+        """Colours along row y of an image: one for each run of equal pixels at least 20 wide."""
         line = np.asarray(Image.open(path).convert("RGB"))[y]
         runs = np.split(line, np.flatnonzero((np.diff(line.astype(int), axis=0) != 0).any(1)) + 1)
         return [tuple(int(v) for v in run[0]) for run in runs if len(run) >= 20]
@@ -111,7 +111,7 @@ class View(unittest.TestCase):
         pictures = [np.asarray(Image.open(self.out / f"view/00000{i}.png")) for i in (0, 1)]
         inks = [(picture[18 + 194 + 20:].max(2) < 100).sum() for picture in pictures]
         self.assertGreater(inks[0], 50)
-        self.assertGreater(inks[1], 20 * inks[0])  # all of it, in several lines
+        self.assertGreater(inks[1], 20 * inks[0])  # the long text is complete, in several lines
         self.assertGreater(pictures[1].shape[0], pictures[0].shape[0] + 60)
 
     def test_the_sheet_of_the_job_shows_every_clip(self):

@@ -22,7 +22,7 @@ using testing::IsEmpty;
 
 constexpr const char* stem = "diffusion_pytorch_model";
 
-/// Writes tensors of this shape, whose elements count up from 0.
+/// Writes a checkpoint with these tensors, all of this shape; elements are 0, 1, 2, …
 void write(const fs::path& folder, const std::vector<std::string>& names, const Shape& shape,
            DType dtype = DType::float32, std::int64_t max_shard_bytes = 1 << 30) {
   std::vector<TensorToWrite> list;
@@ -207,7 +207,7 @@ TEST(Checkpoint, SaysWhatIsThereInsteadOfSafetensors) {
 
 class BadIndex : public testing::Test {
  protected:
-  /// Opening with this index must fail with this status and these words.
+  /// Expects opening with this index to fail with this status and a message with these parts.
   template <class... Parts>
   void refused(std::string_view index, Status status, const Parts&... parts) {
     write_file(folder_ / "part" / "diffusion_pytorch_model.safetensors.index.json", index);

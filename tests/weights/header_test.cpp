@@ -1,4 +1,4 @@
-// Headers as an attacker or a damaged disk would have them.
+// Malicious and damaged headers are refused.
 #include "weights/header.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ TensorInfos parse(std::string_view header, std::int64_t data_bytes) {
   return parse_header(header, 100, data_bytes, "w.safetensors");
 }
 
-/// A header with one tensor `a` of this entry.
+/// A header with one tensor `a`, described by this entry.
 std::string one(std::string_view entry) { return fmt::format("{{\"a\":{}}}", entry); }
 std::string entry(std::string_view dtype, std::string_view shape, std::string_view offsets) {
   return one(

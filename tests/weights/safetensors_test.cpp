@@ -21,7 +21,7 @@ using test::TempFolder;
 using test::write_file;
 using testing::ElementsAre;
 
-/// Floats at an address that is odd in the file, after a tensor of 1 byte.
+/// The float32 tensor follows a tensor of 1 byte, so it is not aligned in the file.
 const char* const mixed_header =
     R"({"flag":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},
         "w":{"dtype":"F32","shape":[2,2],"data_offsets":[1,17]},
@@ -31,7 +31,7 @@ const char* const mixed_header =
 std::string mixed_file() {
   std::string out = raw_file(mixed_header, 1);
   const float w[] = {1.0F, -2.0F, 0.5F, 1e-3F};
-  const std::uint16_t halves[] = {0x3c00, 0xc100, 0x3f80, 0xc020};  // 1, −2.5 in each type
+  const std::uint16_t halves[] = {0x3c00, 0xc100, 0x3f80, 0xc020};  // 1, −2.5 as F16 and as BF16
   out.append(reinterpret_cast<const char*>(w), sizeof(w));
   out.append(reinterpret_cast<const char*>(halves), sizeof(halves));
   return out;
@@ -65,7 +65,7 @@ TEST(Safetensors, LoadsMoreThanOneChunk) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * 2);
   write_file(folder / "w.safetensors", bytes);
   const SafetensorsFile file = SafetensorsFile::open(folder / "w.safetensors");
-  for (int round = 0; round < 2; ++round) {  // the second after the pages were given back
+  for (int round = 0; round < 2; ++round) {  // again, after load() has released the mapped pages
     const Tensor w = file.load("w", DType::float32);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(w.data<float>()[i], static_cast<float>(values[i])) << i;
@@ -113,7 +113,7 @@ TEST(Safetensors, RefusesLengthsThatLie) {
     SCOPED_TRACE(length);
     refused(length_field(length) + good.substr(8));
   }
-  // Cut anywhere, even between tensors, and with bytes left over.
+  // Truncated anywhere, even between tensors; one byte too many.
   for (std::size_t n = 0; n < good.size(); ++n) refused(good.substr(0, n));
   refused(good + '\0');
 }
@@ -136,7 +136,7 @@ TEST(Safetensors, AFileThatShrinksIsSaidSo) {
       Status::data, [&] { file.load("w", DType::float32); }, "w.safetensors", "shrunk");
 }
 
-/// Random damage to a good file: it loads (another value, another name) or is refused as damaged.
+/// A randomly damaged file either loads (with another value or name) or is refused as damaged.
 TEST(Safetensors, MutationsLoadOrAreRefused) {
   const TempFolder folder;
   const std::string good = mixed_file();
@@ -188,7 +188,7 @@ TEST(Safetensors, MutationsLoadOrAreRefused) {
       }
       if (bytes.empty()) bytes = "x";
     }
-    // Half of the time the length is made right again, so that the damage reaches the parser.
+    // Half of the time the length field is corrected, so that the damage reaches the JSON parser.
     if (bytes.size() > 40 && below(2) == 0)
       bytes.replace(0, 8, length_field(bytes.size() - 8 - 25));
     SCOPED_TRACE(round);

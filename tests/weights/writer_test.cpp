@@ -76,7 +76,7 @@ TEST(Writer, OneFile) {
 
 TEST(Writer, ShardsWithAnIndex) {
   const TempFolder folder;
-  write_safetensors(folder.path(), "model", tensors, fill, 22);  // 6 + 16, 10 + 0 + 4 + 8
+  write_safetensors(folder.path(), "model", tensors, fill, 22);  // bytes: 6 + 16, 10 + 0 + 4 + 8
   EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("model-00001-of-00002.safetensors",
                                                             "model-00002-of-00002.safetensors",
                                                             "model.safetensors.index.json"));
@@ -128,7 +128,7 @@ TEST(Writer, SaysWhereItCannotCreate) {
 
 TEST(Writer, AFullDiskIsAnErrorAndLeavesNothing) {
   const TempFolder folder;
-  // A limit on the size of files stands in for the full disk: write() fails part of the way.
+  // A limit on the size of files simulates a full disk: write() fails after part of the data.
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);

@@ -1,1 +1,1 @@
-"""The small model of the demo: scenes of moving shapes, their captions, and the training on them."""
+"""The small model of the demo: scenes of moving shapes, their captions, training and scoring."""

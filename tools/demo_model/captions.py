@@ -1,4 +1,4 @@
-"""Scenes ↔ sentences: wordings for training, and what a sentence asks for."""
+"""Converts scenes to sentences, in varied wordings for training, and sentences back to scenes."""
 import re
 
 from .scenes import BACKGROUNDS, COLOURS, DIRECTIONS, MOTIONS, SHAPES, SIZES, SPEEDS
@@ -27,7 +27,7 @@ _FORMS = [("{0} {b}", "{0} {b}; {1}"), ("{b}, {0}", "{b}, {0} and {1}"),
 
 
 def _pick(rng, options):
-    # The first wordings are the plain ones: half of all.
+    # The first wording is the plain one; it is chosen about half of the time.
     return options[0 if rng.random() < 0.35 else rng.integers(len(options))]
 
 
@@ -61,7 +61,7 @@ def caption(rng, labels, index):
     return text + ("." if rng.random() < 0.25 else "")
 
 
-_KEYS = [  # the first that is found in the words behind a shape decides
+_KEYS = [  # motion: the first pattern that matches the words after a shape
     ("grow", r"grow|bigger|expand|swell"), ("shrink", r"shrink|smaller|contract"),
     ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
     ("up left", r"up(wards)? (and )?(to the )?left|upper left"),
@@ -73,7 +73,7 @@ _KEYS = [  # the first that is found in the words behind a shape decides
 
 
 def parse(text):
-    """What a sentence asks for: (background or None, [(colour, shape, motion), ...])."""
+    """The scene that a sentence describes: (background or None, [(colour, shape, motion), ...])."""
     text = text.lower()
     colours, shapes = "|".join(COLOURS), "|".join(SHAPES)
     things = list(re.finditer(rf"\b({colours}) ({shapes})\b", text))

@@ -52,9 +52,9 @@ The same as the project's.
 
 
 def write(work, target, pipeline, score, notes, steps, guidance):
-    """Fills in the card from the work folder, the pipeline and the JSON of tools/score_demo.
+    """Writes MODEL_CARD.md from the work folder, the pipeline and the JSON of tools/score_demo.
 
-    `notes` is Markdown for what only the trainer knows: the machine, and the limits.
+    notes: Markdown about the machine used for training and known limits.
     """
     million = {name: sum(p.numel() for p in part.parameters()) / 1e6 for name, part in (
         ("transformer", pipeline.transformer), ("encoder", pipeline.text_encoder),

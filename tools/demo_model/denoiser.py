@@ -1,4 +1,4 @@
-"""The transformer, trained on latents and captions read by the trained text encoder."""
+"""The transformer and its training on latents and captions, with the trained text encoder."""
 import numpy as np
 import torch
 from diffusers import CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
@@ -23,7 +23,7 @@ def make_transformer():
         sample_width=scenes.SIZE // 8, sample_height=scenes.SIZE // 8,
         sample_frames=scenes.FRAMES, max_text_seq_length=text.LENGTH,
         spatial_interpolation_scale=1.0, use_rotary_positional_embeddings=False)
-    # Modulation begins as none at all, with all gates half open; the output begins as zero.
+    # The adaptive norms start with shift and scale 0 and gates of 0.5; the output starts as zero.
     for block in model.transformer_blocks:
         for norm in (block.norm1, block.norm2):
             torch.nn.init.zeros_(norm.linear.weight)
@@ -36,7 +36,7 @@ def make_transformer():
 
 
 class Denoiser(loop.Task):
-    batch = 24  # a worker
+    batch = 24  # per worker
     ema_decay = 0.999
     warmup = 100
 
@@ -67,7 +67,7 @@ class Denoiser(loop.Task):
         empty = torch.zeros_like(ids[0])
         empty[0] = 1
         ids[torch.rand(self.batch, device=self.device) < EMPTY] = empty
-        # Evenly spread times: less noise in the gradient.
+        # Timesteps are spread evenly over the batch, which reduces the variance of the gradient.
         spread = (torch.arange(self.batch, device=self.device) + torch.rand(1).item()) / self.batch
         time = (spread * len(self.kept)).long().clamp(max=len(self.kept) - 1)
         kept = self.kept[time].view(-1, 1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""Scenes → clips: anti-aliased flat shapes over a flat background, in numpy."""
+"""Draws scenes as clips: anti-aliased flat shapes over a flat background, in numpy."""
 import numpy as np
 
 from .scenes import BACKGROUNDS, COLOURS, FRAMES, PALETTE, SHAPES, SHAPES_MAX, SIZE
@@ -9,7 +9,7 @@ SIDES = {"square": np.deg2rad([0, 90, 180, 270]), "triangle": np.deg2rad([90, 21
 
 
 def coverage(shape, centre, radius, angle, size=SIZE):
-    """Share of every pixel that shapes of one kind cover. [M] of each → [M, size, size]."""
+    """Fraction of each pixel covered by a shape. M shapes of one kind → [M, size, size]."""
     at = np.arange(size, dtype=np.float32) + 0.5
     x = at[None, None, :] - centre[:, 0, None, None].astype(np.float32)
     y = at[None, :, None] - centre[:, 1, None, None].astype(np.float32)
@@ -26,7 +26,7 @@ def coverage(shape, centre, radius, angle, size=SIZE):
 
 
 def draw(scenes):
-    """uint8 [N, T, H, W, 3]."""
+    """Clips of N scenes, uint8 [N, T, H, W, 3]."""
     palette = {name: np.array(rgb, np.float32) for name, rgb in PALETTE.items()}
     n = len(scenes)
     back = np.stack([palette[name] for name in BACKGROUNDS])[scenes.background]

@@ -1,4 +1,4 @@
-"""Trained states → a checkpoint folder in the layout of diffusers and transformers, in bfloat16."""
+"""Exports the trained weights as a checkpoint folder in the layout of diffusers, in bfloat16."""
 import json
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ from . import denoiser, listener, loop, scenes, text, vae
 
 
 def assemble(work):
-    """The pipeline of diffusers, float32, with the trained weights of the work folder."""
+    """diffusers' CogVideoXPipeline in float32 with the trained weights of the work folder."""
     work = pathlib.Path(work)
     autoencoder = vae.make(scenes.SIZE)
     for part, name in ((autoencoder.decoder, "decoder"), (autoencoder.encoder, "encoder")):
@@ -35,7 +35,7 @@ def _fill(module, work, name):
 
 
 def write(work, target):
-    """Writes the folder, and returns its size in bytes."""
+    """Writes the checkpoint folder `target`, keeping its card. Returns its size in bytes."""
     target = pathlib.Path(target)
     card = target / "MODEL_CARD.md"
     kept = card.read_text() if card.exists() else None
@@ -52,7 +52,7 @@ def write(work, target):
 
 
 def _plain_names(target):
-    """Takes out of the configs what tells of the machine the checkpoint was made on."""
+    """Removes paths of the machine on which the checkpoint was made from the configs."""
     for path in target.rglob("*.json"):
         config = json.loads(path.read_text())
         if isinstance(config, dict) and config.pop("_name_or_path", None) is not None:

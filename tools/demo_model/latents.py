@@ -1,10 +1,10 @@
-"""The latent space: what the VAE's encoder is taught to give and its decoder to read.
+"""The latent space that the VAE's encoder learns to produce and its decoder learns to read.
 
-A latent cell covers 8 × 8 pixels of 4 frames (the first one a single frame, taken 4 times). It holds
-the 16 strongest principal components of such blocks over drawn clips, each divided by the square
-root of its standard deviation, so that coarse parts stay larger than fine ones. Fixing the space
-beforehand lets the decoder, the encoder and the transformer be trained independently, and makes it
-linear in the picture, which is easy to denoise.
+A latent covers 8 × 8 pixels × 4 frames (the first frame is repeated 4 times). Its 16 channels are
+the largest principal components of such blocks in drawn clips, each divided by the square root of
+its standard deviation, so that coarse components stay larger than fine ones. As the space is fixed
+beforehand, the decoder, the encoder and the transformer can be trained independently. It is linear
+in the pixels, which makes denoising easy.
 """
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ class Space:
         values, vectors = values.flip(0)[:CHANNELS], vectors.flip(1)[:, :CHANNELS]
         vectors = vectors * torch.sign(vectors.sum(0))
         analysis = vectors / values ** 0.25
-        # Mean square 1 over all channels.
+        # Scales to a mean square of 1 over all channels.
         analysis = analysis / ((values ** 0.5).mean() ** 0.5)
         return cls(mean.float(), analysis.float())
 

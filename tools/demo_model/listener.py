@@ -1,8 +1,8 @@
-"""The text encoder, taught before the transformer to tell the whole scene in every token.
+"""The text encoder, trained before the transformer to encode the whole scene in every token.
 
-A linear head reads count, background and each shape's colour, kind, motion, size and speed from the
-hidden state of each token; afterwards the head is dropped and the encoder stays as it is. Which word
-belongs to which shape is thus learned in minutes, where the loss of denoising alone takes hours.
+A linear head predicts count, background and each shape's colour, kind, motion, size and speed from
+the hidden state of each token. Then the head is dropped and the encoder is frozen. Which word
+belongs to which shape is thus learned in minutes; with the denoising loss alone it takes hours.
 """
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ SIZES = [scenes.SHAPES_MAX, len(scenes.BACKGROUNDS),
 
 
 def targets(labels):
-    """Classes int64 [N, len(SIZES)], and 1 where a class is asked for, 0 for shapes not there."""
+    """Classes, int64 [N, len(SIZES)]; weights, float32: 0 for shapes that a scene lacks, else 1."""
     classes, asked = [labels.count - 1, labels.background], [np.ones(len(labels.count))] * 2
     for slot in range(scenes.SHAPES_MAX):
         classes += [getattr(labels, name)[:, slot] for name in OF_A_SHAPE]
@@ -67,7 +67,7 @@ class TextEncoder(loop.Task):
 
 
 def encoder_weights(folder):
-    """The state of the trained text encoder, without the head."""
+    """State dict of the trained text encoder, without the head."""
     stored = loop.weights(folder, "text")[0]
     return {name.removeprefix("encoder."): value for name, value in stored.items()
             if name.startswith("encoder.")}
@@ -75,7 +75,7 @@ def encoder_weights(folder):
 
 @torch.no_grad()
 def check(folder, count=1000, seed=9):
-    """Share of held-out combinations that the head reads rightly from all tokens together."""
+    """Accuracy of the head, averaged over tokens, for scenes of held-out combinations."""
     some = scenes.sample(np.random.default_rng(seed), count, held=True)
     tokenizer, rng = text.load_vocabulary(folder), np.random.default_rng(seed)
     listener = Listener(tokenizer)

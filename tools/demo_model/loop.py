@@ -1,11 +1,11 @@
-"""The training loop of every stage: workers of one thread each that average their gradients.
+"""The training loop of all stages: data-parallel workers, by default of one thread each.
 
-Several processes of one thread go faster than one process of several threads where the cores are
-shared with other work: they wait for one another once a step, not once an operation.
+If the cores are shared with other work, several processes of one thread are faster than one process
+of several threads: they wait for each other once per step instead of once per operation.
 
-Rates follow the time spent, not the number of steps, so that a stage ends when its budget does. The
-state is saved every minute; a stage that is started again goes on from there, with the time already
-spent counted.
+The learning rate follows the time spent instead of the number of steps, so that a stage ends with
+its time budget. The state is saved every minute; a restarted stage continues from it, and the time
+spent before counts.
 """
 import csv
 import math
@@ -22,25 +22,25 @@ LOG_EVERY = 20  # steps
 
 
 class Task:
-    """What a stage trains. Sub-classes set `model` and may override the numbers."""
+    """The training task of a stage. Subclasses set `model` and may override the constants."""
 
     warmup = 100  # steps
-    ema_decay = 0.0  # 0: no average is kept
-    clip = 1.0  # largest norm of the gradient
+    ema_decay = 0.0  # 0: no moving average of the weights
+    clip = 1.0  # maximum norm of the gradient
 
     def __init__(self, folder, seed, device):
         self.folder, self.seed, self.device = pathlib.Path(folder), seed, device
 
     def reseed(self, seed):
-        """Begins the random numbers of this worker: those of batches, times and noise."""
+        """Seeds the random numbers of this worker, for batches, timesteps and noise."""
         raise NotImplementedError
 
     def optimizers(self):
-        """Pairs of optimizer and peak rate."""
+        """Pairs of optimizer and peak learning rate."""
         raise NotImplementedError
 
     def loss(self, step):
-        """The loss of one fresh batch, and a dict of numbers for the log."""
+        """The loss of a new batch, and a dict of values for the log."""
         raise NotImplementedError
 
 
@@ -49,7 +49,7 @@ def rate(progress, step, warmup):
 
 
 def _averaged(parameters, extra, world):
-    """Averages gradients, and the numbers in `extra`, over the workers."""
+    """Averages gradients, and the values in `extra`, over the workers."""
     if world == 1:
         return extra
     flat = torch.cat([p.grad.reshape(-1) for p in parameters]
@@ -73,7 +73,7 @@ def _work(rank, world, store, make, folder, name, budget, seed, device, threads)
     folder = pathlib.Path(folder)
     if world > 1:
         dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
-    torch.manual_seed(seed)  # the same start everywhere
+    torch.manual_seed(seed)  # all workers start with the same weights
     task = make(folder, seed, device)
     parameters = [p for p in task.model.parameters() if p.requires_grad]
     optimizers = task.optimizers()
@@ -98,7 +98,7 @@ def _work(rank, world, store, make, folder, name, budget, seed, device, threads)
         loss, numbers = task.loss(step)
         loss.backward()
         numbers = {"loss": float(loss), **numbers}
-        # The mean of the clocks, so that all workers stop at the same step.
+        # Elapsed time averaged over workers, so that all stop at the same step.
         *values, spent = _averaged(parameters, [*numbers.values(), time.time() - start], world)
         norm = torch.nn.utils.clip_grad_norm_(parameters, task.clip)
         for optimizer, _ in optimizers:
@@ -128,9 +128,10 @@ def _work(rank, world, store, make, folder, name, budget, seed, device, threads)
 
 
 def train(make, folder, name, budget, seed, device="cpu", workers=1, threads=1):
-    """Runs stage `name` until it has had `budget` seconds in all.
+    """Trains stage `name` until it has taken `budget` seconds in total.
 
-    make(folder, seed, device) gives its Task; it is a class or function that workers can import.
+    make(folder, seed, device) returns its Task; it must be a class or function that workers can
+    import.
     """
     store = pathlib.Path(folder).resolve() / f"{name}.{os.getpid()}.store"
     arguments = (workers, store, make, folder, name, budget, seed, device, threads)
@@ -142,13 +143,13 @@ def train(make, folder, name, budget, seed, device="cpu", workers=1, threads=1):
 
 
 def weights(folder, name):
-    """Parameters of a trained stage by name: the average where one was kept."""
+    """The model's state dict, and the moving average of its parameters (None without ema_decay)."""
     state = torch.load(pathlib.Path(folder) / f"{name}.pt", map_location="cpu")
     return state["model"], state["ema"]
 
 
 def progress(folder, name):
-    """Steps and seconds that a stage has had; zeros when it has not begun."""
+    """Steps and seconds of training so far; zeros if the stage has not started."""
     path = pathlib.Path(folder) / f"{name}.pt"
     if not path.exists():
         return 0, 0.0

@@ -1,8 +1,9 @@
-"""Muon: momentum whose matrices are made near-orthogonal before each step.
+"""The Muon optimizer: momentum matrices are approximately orthogonalised before each step.
 
-The rule is that of K. Jordan's Muon, https://kellerjordan.github.io/posts/muon/, with the scale of
-Liu et al., arXiv:2502.16982, so that rates of AdamW fit. torch.optim.Muon takes matrices only; here
-convolutions count as matrices of one row an output channel, and equal shapes go together.
+The update is that of K. Jordan's Muon, https://kellerjordan.github.io/posts/muon/, with the scale
+of Liu et al., arXiv:2502.16982, so that learning rates of AdamW can be used. torch.optim.Muon
+accepts matrices only; here convolutions are treated as matrices with one row per output channel,
+and tensors of equal shape are processed in one batch.
 """
 import collections
 
@@ -10,7 +11,7 @@ import torch
 
 
 def orthogonal(matrices, rounds=5):
-    """Singular values of a stack [N, rows, columns] → about 1."""
+    """Newton-Schulz iteration: brings the singular values of matrices [N, rows, columns] near 1."""
     x = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
     turned = x.shape[1] > x.shape[2]
     x = x.mT if turned else x
@@ -21,7 +22,7 @@ def orthogonal(matrices, rounds=5):
 
 
 def matrices(model, parts):
-    """The parameters of `model` in two lists: matrices whose names have one of `parts`, the rest."""
+    """Splits parameters into matrices whose names contain one of `parts`, and all others."""
     inner, outer = [], []
     for name, parameter in model.named_parameters():
         inside = any(part in name for part in parts) and "relative_attention_bias" not in name

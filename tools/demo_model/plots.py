@@ -1,4 +1,4 @@
-"""Plots of the logs of training."""
+"""Plots of the training logs."""
 import csv
 
 import matplotlib
@@ -7,7 +7,7 @@ from matplotlib import pyplot
 
 
 def write(folder):
-    """loss.png: one panel a stage, against the minutes spent."""
+    """Writes loss.png: logged values over minutes of training, one panel per stage."""
     logs = sorted(folder.glob("*.csv"))
     figure, panels = pyplot.subplots(1, len(logs), figsize=(5 * len(logs), 4), squeeze=False)
     for panel, path in zip(panels[0], logs):

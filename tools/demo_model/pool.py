@@ -1,17 +1,17 @@
-"""Training clips of the denoiser: drawn and encoded once, kept as latents and scenes."""
+"""Training clips of the denoiser: drawn and encoded once, stored as latents and labels."""
 import dataclasses
 
 import numpy as np
 
 from . import captions, drawing, latents, scenes, stages, text
 
-CLIPS = 49152  # drawn for the training
-WORDINGS = 6  # captions of each
+CLIPS = 49152  # number of training clips
+WORDINGS = 6  # captions per clip
 LABELS = ("count", "background", "colour", "shape", "motion", "size", "speed")
 
 
 def make(folder, seed, clips, at_once=512):
-    """Writes pool.npy, float16 [clips, 3, 16, 8, 8], and pool_labels.npz, unless they are there."""
+    """Writes pool.npy, float16 [clips, 3, 16, 8, 8], and pool_labels.npz, unless they exist."""
     if (folder / "pool_labels.npz").exists():
         return
     space, rng = stages.fit_space(folder, seed), np.random.default_rng([seed, 1])
@@ -28,14 +28,14 @@ def make(folder, seed, clips, at_once=512):
 
 
 def load(folder):
-    """Latents (read-only map of the file) and a namespace of labels."""
+    """Latents (the file, memory-mapped read-only), and an object with the arrays LABELS."""
     stored = np.load(folder / "pool_labels.npz")
     kind = dataclasses.make_dataclass("Labels", LABELS)
     return np.load(folder / "pool.npy", mmap_mode="r"), kind(**{n: stored[n] for n in LABELS})
 
 
 def prepare(folder, seed):
-    """Vocabulary, clips and the ids of their captions, unless they are there."""
+    """Makes the vocabulary, the clips and the token ids of their captions, unless they exist."""
     text.train_vocabulary(folder, seed)
     make(folder, seed, CLIPS)
     if (folder / "pool_ids.npy").exists():

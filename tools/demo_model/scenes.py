@@ -1,6 +1,6 @@
-"""Random scenes: which shapes, in which colours and sizes, move how, where and over what.
+"""Random scenes: shapes, their colours, sizes, motions and places, and the background.
 
-Only numpy, so that tools/score_demo can draw scenes without the packages of training.
+Needs only numpy, so that tools/score_demo works without the packages for training.
 A batch of N scenes has up to SHAPES_MAX shapes each; arrays are [N, S] or, per frame, [N, S, T].
 """
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SIZE = 64  # pixels, height and width
 FRAMES = 9
 SHAPES_MAX = 2
 
-# RGB. Far apart from one another, so that a picture tells which word was meant.
+# RGB. Clearly different colours, so that each can be recognised in a picture.
 PALETTE = {
     "red": (220, 35, 40), "green": (35, 165, 60), "blue": (40, 75, 225), "yellow": (245, 220, 45),
     "purple": (150, 45, 190), "orange": (250, 135, 25), "white": (245, 245, 245),
@@ -26,21 +26,21 @@ MOTIONS = [*DIRECTIONS, "grow", "shrink", "turn", "blink", "still"]
 SIZES = ["small", "", "large"]
 SPEEDS = ["slowly", "", "quickly"]
 
-RADIUS = np.array([9.0, 11.0, 13.0])  # by size, pixels; a square or triangle has about this area
-TRAVEL = np.array([11.0, 16.0, 23.0])  # by speed, pixels from the first to the last frame
-CROWD = np.array([1.0, 0.78])  # by number of shapes: two of them are smaller
-# The middle of each path, by number of shapes: the sentence names the upper left one first. Places
-# that follow from the sentence leave the model little to guess, which is why hours can train it.
+RADIUS = np.array([9.0, 11.0, 13.0])  # pixels, by size; of a circle of about the same area
+TRAVEL = np.array([11.0, 16.0, 23.0])  # pixels from the first to the last frame, by speed
+CROWD = np.array([1.0, 0.78])  # factor on sizes, by number of shapes: two shapes are smaller
+# Middle of each path, by number of shapes; the sentence names the upper left shape first. As places
+# follow from the sentence, the model need not learn to choose them and can be trained in hours.
 PLACES = np.array([[(32, 32), (32, 32)], [(19, 19), (45, 45)]], float)
-JITTER = 2.5  # pixels, either way, of the places
-REACH = np.array([1.0, 1.24, 1.42])  # by shape: farthest point from the centre / radius
+JITTER = 2.5  # pixels: maximum random offset of PLACES
+REACH = np.array([1.0, 1.24, 1.42])  # by shape: distance of the farthest point / radius
 BLINK = np.array([1, 1, 0, 0, 1, 1, 0, 0, 1], dtype=bool)
-TURN = np.deg2rad(9.0)  # clockwise, each frame
-EDGE = 2.0  # pixels that stay free at the border and between shapes
+TURN = np.deg2rad(9.0)  # clockwise, per frame
+EDGE = 2.0  # pixels kept free at the border and between shapes
 
 
 def held_out(colour, shape, motion):
-    """Combinations (of indices) that no clip of the training shows: every ninth, spread evenly."""
+    """Whether no training clip shows this combination of indices: every ninth, evenly spread."""
     return (colour * 2 + shape * 3 + motion * 4) % 9 == 4
 
 
@@ -63,7 +63,7 @@ class Scenes:
 
 
 def _kinds(rng, n, held):
-    """Colour, shape and motion of n × S shapes: all from training's combinations, or none."""
+    """Colour, shape and motion of n × S shapes, only held-out combinations or only others."""
     table = [(c, s, m) for c in range(len(COLOURS)) for s in range(len(SHAPES))
              for m in range(len(MOTIONS))
              if held_out(c, s, m) == held and not (SHAPES[s] == "circle" and MOTIONS[m] == "turn")]
@@ -82,7 +82,7 @@ def _colours_differ(kinds, background, count):
 
 
 def _paths(rng, kinds, size, speed, count, tries):
-    """Radius, reach and candidate centres of every shape; candidates add an axis after N."""
+    """Radius, reach and candidate centres of all shapes; candidates add an axis after N."""
     n = len(kinds)
     time = np.linspace(0, 1, FRAMES)
     motion = kinds[..., 2]
@@ -106,7 +106,7 @@ def _paths(rng, kinds, size, speed, count, tries):
 
 
 def _clearance(centre, reach, count):
-    """Smallest gap between two shapes over all frames, for every candidate: [N, tries]."""
+    """Minimum gap between two shapes over all frames, for each candidate: [N, tries]."""
     gap = np.full(centre.shape[:2], np.inf)
     for a in range(SHAPES_MAX):
         for b in range(a):
@@ -117,7 +117,7 @@ def _clearance(centre, reach, count):
 
 
 def sample(rng, n, held=False, shares=(0.4, 0.6), tries=12):
-    """n scenes in which no shape leaves the picture or touches another one."""
+    """n random scenes in which no shape leaves the picture or touches another shape."""
     parts = []
     while sum(len(p) for p in parts) < n:
         parts.append(_sample(rng, 2 * n + 16, held, shares, tries))

@@ -1,10 +1,10 @@
-"""What a clip shows, by plain image processing, and whether that is what its prompt asks for.
+"""Recognises what a clip shows by classic image processing, and compares it with the prompt.
 
-The colours of the palette are known, shapes are flat and apart. So: the background is the median of
-the border; a thing is the largest patch of its colour; how much of a pixel it covers follows from
-the pixel's place between the two colours; its shape is the drawn template (of its area, at its
-centre, turned in small steps) that differs least; its motion follows from the paths of centre, area
-and angle. Only numpy.
+The palette is known, and shapes are flat and separate. So the background is the median colour of
+the border, and a thing is the largest connected patch of its colour. The coverage of a pixel
+follows from its colour, which lies between thing and background. The shape is the best-fitting
+template (drawn with the same area and centre, at angles in small steps). The motion follows from
+the changes of centre, area and angle. Needs only numpy.
 """
 import dataclasses
 
@@ -14,20 +14,20 @@ from . import captions, drawing
 from .scenes import DIRECTIONS, PALETTE, SHAPES
 
 NAMES = list(PALETTE)
-CORE_LEAST = 10  # pixels of a patch without its edge
-LEAST_CONTRAST = 40  # grey levels, in one channel, between a thing and the background
-MOVED = 4.5  # pixels from the first to the last frame
-GREW = 1.5  # ratio of areas
-TURNED = 30.0  # degrees
+CORE_LEAST = 10  # minimum pixels of a patch without its edge
+LEAST_CONTRAST = 40  # minimum difference of thing and background in one channel, of 255
+MOVED = 4.5  # minimum pixels from the first to the last frame
+GREW = 1.5  # minimum ratio of areas
+TURNED = 30.0  # minimum degrees
 STEP = 5  # degrees between templates
 AREA = {"circle": np.pi, "square": 4 * drawing.APOTHEM["square"] ** 2,
-        "triangle": 3 * 3 ** 0.5 * drawing.APOTHEM["triangle"] ** 2}  # of radius 1
+        "triangle": 3 * 3 ** 0.5 * drawing.APOTHEM["triangle"] ** 2}  # area for radius 1
 PERIOD = {"circle": STEP, "square": 90, "triangle": 120}
 
 
 @dataclasses.dataclass
 class Thing:
-    """One asked-for thing: what was found of it (None: nothing of its colour)."""
+    """A thing named in the prompt, as found in the clip (None: its colour was not found)."""
     colour: str
     found: bool
     shape: str | None = None
@@ -36,7 +36,7 @@ class Thing:
 
 
 def _neighbours(mask):
-    """The mask shifted to the four sides, over the last two axes."""
+    """The mask shifted by one pixel to each of four sides, along the last two axes."""
     padded = np.pad(mask, [(0, 0)] * (mask.ndim - 2) + [(1, 1), (1, 1)])
     return (padded[..., :-2, 1:-1], padded[..., 2:, 1:-1],
             padded[..., 1:-1, :-2], padded[..., 1:-1, 2:])
@@ -69,7 +69,7 @@ def _largest_patch(mask):
 
 
 def _templates_fit(cover, centre, area):
-    """Best difference and angle (degrees) of each kind of shape."""
+    """Shape -> (smallest difference from a template, angle of that template in degrees)."""
     found = {}
     for shape in SHAPES:
         angles = np.deg2rad(np.arange(0, PERIOD[shape], STEP))
@@ -98,7 +98,8 @@ def _motion(seen, centres, areas, angles, period):
 
 
 def _look_for(colour, video, back, names):
-    """One thing in a clip: video float [T, H, W, 3], names [T, H, W] nearest colours."""
+    """Finds the thing of this colour. video: float [T, H, W, 3]; names: index of the nearest
+    palette colour, [T, H, W]."""
     toward = np.array(PALETTE[colour], float) - back
     core = _shrunk(names == NAMES.index(colour))
     seen = core.sum((1, 2)) >= CORE_LEAST
@@ -127,8 +128,8 @@ def _look_for(colour, video, back, names):
 def look(video, colours):
     """uint8 [T, H, W, 3] → name of the background, things of these colours, strangers, flicker.
 
-    Strangers are patches of any other colour, in at least three frames; flicker is the mean change
-    of the background from frame to frame, in grey levels.
+    strangers: number of other colours that have a patch in at least three frames. flicker: mean
+    change of the background from frame to frame, in grey levels.
     """
     video = video.astype(float)
     border = np.concatenate([video[:, 0], video[:, -1], video[:, :, 0], video[:, :, -1]], 1)
@@ -147,7 +148,7 @@ def look(video, colours):
 
 
 def score(video, prompt):
-    """A dict of what is right in the clip: lists over the things asked for, and single values."""
+    """A dict of what is right in the clip: lists over the prompt's things, and single values."""
     back, things = captions.parse(prompt)
     ground, found, strangers, flicker = look(video, [colour for colour, _, _ in things])
     right = {
@@ -161,7 +162,7 @@ def score(video, prompt):
 
 
 def summary(scores):
-    """Shares in per cent over all things or clips, and means."""
+    """Percentages over all things or clips, and means."""
     flat = {name: [v for s in scores for v in s[name]]
             for name in ("colour", "shape", "motion", "edge")}
     share = {name: 100 * float(np.mean(flat[name])) for name in ("colour", "shape", "motion")}

@@ -1,4 +1,4 @@
-"""The stages that need no captions: the latent space, the VAE's decoder and its encoder."""
+"""The training stages without captions: latent space, decoder and encoder of the VAE."""
 import numpy as np
 import torch
 
@@ -6,7 +6,7 @@ from . import drawing, latents, loop, muon, scenes, vae
 
 
 def fit_space(folder, seed):
-    """The latent space of this work folder; fitted when it is not there yet."""
+    """The latent space of this work folder; fitted if it does not exist yet."""
     path = folder / "space.pt"
     if not path.exists():
         latents.Space.fit(seed).save(path)
@@ -39,7 +39,7 @@ class ClipTask(loop.Task):
                      for x in (video, self.space.encode(video)))
 
     def optimizers(self):
-        """Muon for the convolutions between features, AdamW for the rest."""
+        """Muon for convolutions between hidden features, AdamW for everything else."""
         inner, outer = [], []
         for name, parameter in self.model.named_parameters():
             between = parameter.dim() >= 4 and not any(
@@ -50,7 +50,7 @@ class ClipTask(loop.Task):
 
 
 class Decoder(ClipTask):
-    """Latents with a little noise → the clip, so that small errors of denoising do not show."""
+    """Decodes latents with a little noise, so that small errors of denoising are not visible."""
 
     peak = 1e-3
     ema_decay = 0.998

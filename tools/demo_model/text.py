@@ -1,4 +1,4 @@
-"""The vocabulary and the text encoder, of T5's kind."""
+"""The vocabulary and the text encoder, a small T5."""
 import io
 import warnings
 
@@ -8,7 +8,7 @@ from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from . import captions, scenes
 
-LENGTH = 32  # tokens of a prompt
+LENGTH = 32  # tokens per prompt
 WIDTH = 128
 PIECES = 320
 
@@ -22,7 +22,7 @@ def train_vocabulary(folder, seed, sentences=20000):
     rng = np.random.default_rng([seed, 2])
     labels = scenes.sample(rng, sentences)
     lines = [captions.caption(rng, labels, i) for i in range(sentences)]
-    # Only what occurs in several words becomes a piece: every word also with marks behind it.
+    # sentencepiece makes pieces of what occurs in several contexts: add each word with punctuation.
     words = sorted({word.strip(".,;:") for line in lines for word in line.split()})
     lines += [f"{word} {word}, {word}; {word}." for word in words] * 20
     model = io.BytesIO()
@@ -44,7 +44,7 @@ def load_vocabulary(folder):
 
 
 def encode(tokenizer, texts):
-    """Ids as the pipeline makes them: int64 [N, LENGTH]."""
+    """Token ids as the pipeline computes them: int64 [N, LENGTH]."""
     return tokenizer(texts, padding="max_length", max_length=LENGTH, truncation=True,
                      return_tensors="pt").input_ids
 

@@ -1,9 +1,8 @@
-"""AutoencoderKLCogVideoX of diffusers, with a leaner way through it for training.
+"""diffusers' AutoencoderKLCogVideoX, with a faster forward pass for training.
 
-The modules and their parameters are those of diffusers. `decode` and `encode` compute the same
-numbers for 1 + 4k frames in one batch, without caches and with the 1 × 1 convolutions of the
-spatial norms done before the latents are enlarged; `check` compares them with the modules' own
-forward.
+Modules and parameters are those of diffusers. `decode` and `encode` compute the same values for
+1 + 4k frames in one batch: without caches, and with the 1 × 1 convolutions of the spatial norms
+before the latents are enlarged. `check` compares them with diffusers' own forward pass.
 """
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,7 @@ def make(size):
     vae = AutoencoderKLCogVideoX(
         block_out_channels=CHANNELS, layers_per_block=1, norm_num_groups=GROUPS,
         latent_channels=16, sample_height=size, sample_width=size, scaling_factor=1.0)
-    # The spatial norm multiplies by this convolution, which begins near zero: nothing would pass.
+    # The spatial norm multiplies by this convolution, whose output would be near zero initially.
     for name, parameter in vae.named_parameters():
         if name.endswith("conv_y.conv.bias"):
             torch.nn.init.ones_(parameter)
@@ -31,7 +30,7 @@ def causal(layer, x):
 
 
 def enlarge(z, like):
-    """Nearest neighbour; the first frame stays single."""
+    """Enlarges z to the size of `like` by nearest neighbour; the first frame is not repeated."""
     space = like.shape[3] // z.shape[3]
     time = (like.shape[2] - 1) // (z.shape[2] - 1)
     if time > 1:
@@ -110,7 +109,7 @@ def encode(encoder, x):
 
 @torch.no_grad()
 def check(vae):
-    """The largest differences between this file and diffusers: decoder, encoder."""
+    """Maximum absolute difference between this file and diffusers: (decoder, encoder)."""
     z, x = torch.randn(2, 16, 3, 4, 4), torch.randn(2, 3, 9, 32, 32)
     return (float((decode(vae.decoder, z) - vae.decoder(z)[0]).abs().max()),
             float((encode(vae.encoder, x) - vae.encoder(x)[0]).abs().max()))

@@ -1,1 +1,1 @@
-"""Released Open-Sora files → the folder that reelmesh reads: names and shapes, reading and writing of tensors."""
+"""Parts of tools/convert_open_sora.py: names and shapes of tensors; reading and writing of checkpoints."""

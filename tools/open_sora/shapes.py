@@ -1,4 +1,4 @@
-"""Names and shapes of all tensors that the classes of an Open-Sora folder have, from the constructor's fields."""
+"""Names and shapes of all tensors of the classes in an Open-Sora folder, from the fields of their constructors."""
 
 TRANSFORMER_FIELDS = {
     "STDiT": dict(
@@ -10,18 +10,18 @@ TRANSFORMER_FIELDS = {
         depth=28, num_heads=16, mlp_ratio=4.0, class_dropout_prob=0.1, pred_sigma=True, caption_channels=4096,
         model_max_length=300, qk_norm=True),
 }
-SPATIAL_VAE_FIELDS = dict(  # of the VAE of SDXL, the spatial part of Open-Sora 1.2's
+SPATIAL_VAE_FIELDS = dict(  # of SDXL's VAE, which is the spatial VAE of Open-Sora 1.2
     act_fn="silu", block_out_channels=[128, 256, 512, 512], down_block_types=["DownEncoderBlock2D"] * 4,
     up_block_types=["UpDecoderBlock2D"] * 4, in_channels=3, out_channels=3, latent_channels=4, layers_per_block=2,
     norm_num_groups=32, sample_size=512, scaling_factor=0.13025)
 TEMPORAL_VAE_FIELDS = dict(
     in_out_channels=4, latent_embed_dim=4, embed_dim=4, filters=128, num_res_blocks=4,
     channel_multipliers=[1, 2, 2, 4], temporal_downsample=[False, True, True], num_groups=32)
-TABLES = ("pos_embed", "pos_embed_temporal", "rope.freqs")  # computed, whatever a file says
+TABLES = ("pos_embed", "pos_embed_temporal", "rope.freqs")  # always computed; those in files are ignored
 
 
 class Shapes(dict):
-    """name -> shape, with the layers that come up again and again."""
+    """name -> shape, with methods that add the tensors of common layers."""
 
     def linear(self, name, inputs, outputs):
         self[f"{name}.weight"], self[f"{name}.bias"] = (outputs, inputs), (outputs,)
@@ -39,7 +39,7 @@ class Shapes(dict):
 
 
 def transformer(class_name, fields):
-    """STDiT of Open-Sora 1.0 or STDiT3 of 1.2, without the computed tables."""
+    """Shapes of STDiT of Open-Sora 1.0 or STDiT3 of 1.2, without the computed tables."""
     shapes, width = Shapes(), fields["hidden_size"]
     features = fields["patch_size"][0] * fields["patch_size"][1] * fields["patch_size"][2]
     shapes.conv("x_embedder.proj", fields["in_channels"], width, fields["patch_size"])
@@ -79,7 +79,7 @@ def _block(shapes, name, fields, attentions, qk_norm):
 
 
 def autoencoder_kl(fields):
-    """diffusers' AutoencoderKL."""
+    """Shapes of diffusers' AutoencoderKL."""
     shapes, widths = Shapes(), list(fields["block_out_channels"])
     latent, layers = fields["latent_channels"], fields["layers_per_block"]
     attention = fields.get("mid_block_add_attention", True)
@@ -123,7 +123,7 @@ def autoencoder_kl(fields):
 
 
 def vae_temporal(fields):
-    """VAE_Temporal of Open-Sora 1.2: causal convolutions over frames."""
+    """Shapes of VAE_Temporal of Open-Sora 1.2 (causal convolutions over frames)."""
     shapes, layers = Shapes(), fields["num_res_blocks"]
     channels, latent = fields["in_out_channels"], fields["latent_embed_dim"]
     widths = [fields["filters"] * m for m in fields["channel_multipliers"]]
@@ -166,7 +166,7 @@ def vae_temporal(fields):
 
 
 def t5_encoder(config):
-    """The encoder of T5 1.1 (gated feed-forward, no biases)."""
+    """Shapes of the encoder of T5 1.1 (gated feed-forward, no biases)."""
     shapes, width = Shapes(), config["d_model"]
     inner = config["num_heads"] * config["d_kv"]
     shapes["shared.weight"] = (config["vocab_size"], width)

@@ -1,4 +1,4 @@
-"""Tensors of checkpoints, read one at a time and never by running what a file contains."""
+"""Tensors of checkpoints, read one at a time and without executing code in the files."""
 import json
 import pathlib
 import pickle
@@ -10,15 +10,15 @@ from safetensors.torch import save_file
 
 STEMS = ("diffusion_pytorch_model", "model", "pytorch_model")
 PICKLES = (".bin", ".ckpt", ".pt", ".pth")
-WRAPPERS = ("ema", "state_dict", "model")  # under which training scripts keep the state dict
+WRAPPERS = ("ema", "state_dict", "model")  # keys under which training scripts store the state dict
 
 
 class Refusal(Exception):
-    """What is wrong with a file, in one line."""
+    """An input that cannot be used; the message says why in one line."""
 
 
 class Tensors:
-    """The tensors of a checkpoint: shapes known, values read when asked for."""
+    """The tensors of a checkpoint: shapes are known, values are read on demand."""
 
     def __init__(self, source):
         self.source, self.shapes, self._read = source, {}, {}
@@ -29,7 +29,7 @@ class Tensors:
         self.shapes[name], self._read[name] = tuple(shape), read
 
     def renamed(self, rule):
-        """The same with names `rule(name)`, without those for which it is None."""
+        """The same tensors under the names `rule(name)`, without those for which it is None."""
         result = Tensors(self.source)
         for name, shape in self.shapes.items():
             new = rule(name)
@@ -51,7 +51,7 @@ class Tensors:
         return value
 
     def check(self, expected):
-        """Exactly the expected names and shapes, or a refusal that names the first few that differ."""
+        """Raises Refusal, naming the first few differences, unless names and shapes are exactly `expected`."""
         missing = sorted(set(expected) - set(self.shapes))
         surplus = sorted(set(self.shapes) - set(expected))
         wrong = [f"{n} {list(self.shapes[n])} instead of {list(expected[n])}"
@@ -90,7 +90,7 @@ def _add_pickle(tensors, path):
 
 
 def find(folder):
-    """The weights files of a folder: those of its index, or the only one."""
+    """The weights files of a folder: those in its index, or the single file."""
     for ending in (".safetensors", ".bin"):
         for stem in STEMS:
             index = folder / f"{stem}{ending}.index.json"
@@ -105,7 +105,7 @@ def find(folder):
 
 
 def open_tensors(path):
-    """Of a file, or of a folder with one file or an index."""
+    """The tensors of a file, or of a folder with a single file or an index."""
     path = pathlib.Path(path)
     if not path.exists():
         raise Refusal(f"{path}: does not exist")
@@ -137,7 +137,7 @@ def write_json(path, value):
 
 
 def write_tensors(folder, stem, tensors, dtype, shard_bytes):
-    """As <stem>.safetensors, or as shards with an index where that is more than `shard_bytes`. Returns the bytes."""
+    """Writes <stem>.safetensors, or shards with an index if larger than `shard_bytes`. Returns the number of bytes."""
     shards, size, total = [[]], 0, 0
     for name in sorted(tensors.shapes):
         bytes_ = _bytes(tensors.shapes[name], dtype)

@@ -1,7 +1,7 @@
 """The three kinds of tiny checkpoints, and the texts, of make_cogvideox_data.py.
 
-Sizes are chosen not to divide: 5, 7 and 3 heads, 7 and 5 rows of tokens, 3, 4 and 5 (+1) latent frames,
-19 text tokens. Names follow the arguments of diffusers' classes.
+Sizes are chosen not to be divisible: 5, 7 and 3 heads, 7 and 5 rows of tokens, 3, 4 and 5 (+1 padding)
+latent frames, 19 text tokens. Names are those of the arguments of diffusers' classes.
 """
 import torch
 
@@ -53,7 +53,7 @@ _VAE = dict(down_block_types=("CogVideoXDownBlock3D",) * 4, up_block_types=("Cog
             norm_num_groups=4, norm_eps=1e-6)
 
 KINDS = {
-    "sincos": dict(  # as CogVideoX-2b; the size of the video is the checkpoint's default
+    "sincos": dict(  # like CogVideoX-2b; the size of the video is the checkpoint's default
         seed=10, dtype=torch.float32, max_shard_size="10GB", normalization="nmt_nfkc", max_length=19,
         t5=dict(num_layers=3),
         transformer=dict(
@@ -64,7 +64,7 @@ KINDS = {
         contrast=0.45, vae_grid=(7, 5), scheduler="CogVideoXDDIMScheduler", snr_shift=3.0,
         height=112, width=80, num_frames=9, steps=4, guidance=6.0, dynamic=False,
         texts=[0, 1, 2, 5], clips=[dict(prompt=1, negative=0, seed=42), dict(prompt=2, negative=0, seed=7)]),
-    "rotary": dict(  # as CogVideoX-5b, with a grid unlike the trained one, so that rotary positions are fractions
+    "rotary": dict(  # like CogVideoX-5b; the grid differs from the default one, so rotary positions are fractional
         seed=20, dtype=torch.bfloat16, max_shard_size="350KB", normalization="identity", max_length=19,
         t5=dict(num_layers=5),
         transformer=dict(
@@ -76,7 +76,7 @@ KINDS = {
         contrast=0.45, vae_grid=(7, 3), scheduler="CogVideoXDPMScheduler", snr_shift=1.0,
         height=112, width=48, num_frames=13, steps=5, guidance=6.0, dynamic=True,
         texts=[0, 2, 4, 5], clips=[dict(prompt=2, negative=0, seed=42), dict(prompt=4, negative=0, seed=7)]),
-    "v1_5": dict(  # as CogVideoX1.5-5B: patches of two frames, 5 latent frames padded to 6
+    "v1_5": dict(  # like CogVideoX1.5-5B: patches of two frames, 5 latent frames padded to 6
         seed=30, dtype=torch.float16, max_shard_size="10GB", normalization="identity", max_length=226,
         t5=dict(num_layers=3),
         transformer=dict(

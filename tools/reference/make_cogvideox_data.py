@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes tests/data/cogvideox: tiny CogVideoX checkpoints and what the reference pipeline does with them.
+"""Makes tests/data/cogvideox: tiny CogVideoX checkpoints and the results of the reference pipeline.
 
-Each kind (sincos, rotary, v1_5) becomes a folder in the Hugging Face layout with random weights, as
-save_pretrained writes it, and beside it reference.safetensors and reference.json with the results of
-diffusers' CogVideoXPipeline in float32 on the CPU. bf16_errors.json says how far PyTorch's own bfloat16
-is from these results. The tensors are described in tests/data/cogvideox/README.md.
+Each kind (sincos, rotary, v1_5) becomes a checkpoint folder in the Hugging Face layout with random
+weights, written by save_pretrained. reference.safetensors and reference.json in the same folder hold
+the results of diffusers' CogVideoXPipeline in float32 on the CPU. bf16_errors.json has the errors of
+PyTorch's bfloat16 against these results. tests/data/cogvideox/README.md describes the tensors.
 
-How to run it again:
+To run it again:
     pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" accelerate sentencepiece safetensors
     python tools/reference/make_cogvideox_data.py                 # all kinds, into tests/data/cogvideox
     python tools/reference/make_cogvideox_data.py --out /tmp/again --kinds rotary
 
-Everything is seeded and runs on one thread, so that a second run writes the same bytes. Another
-PyTorch, or another kind of CPU, may change the last bits.
+Everything is seeded and runs on one thread, so that a second run writes the same bytes. With another
+PyTorch version or another kind of CPU the last bits may differ.
 """
 import argparse
 import contextlib
@@ -38,7 +38,7 @@ from cogvideox_kinds import CORPUS, KINDS, PROMPTS
 
 
 def train_tokenizer(path, normalization):
-    """A unigram model with T5's special ids; no file name gets into it, so its bytes can be compared."""
+    """Trains a unigram model with T5's special ids; it contains no file name, so its bytes are reproducible."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS), model_writer=model, model_type="unigram", vocab_size=380,
@@ -49,13 +49,13 @@ def train_tokenizer(path, normalization):
 
 
 def spread(name, shape, gains):
-    """Mean and standard deviation of a parameter, such that activations stay of the order of one."""
+    """Mean and standard deviation of a parameter, such that activations are of order one."""
     if name.endswith("conv_y.conv.bias"):
-        return 1.0, 0.1  # the factor of a spatial norm: around one, or the signal dies
+        return 1.0, 0.1  # the factor of a spatial norm: near one, otherwise the signal vanishes
     if name.endswith("bias"):
         return 0.0, 0.1
     if "norm_q" in name or "norm_k" in name:
-        return 1.5, 0.15  # sharper attention, so that the prompt is not averaged away
+        return 1.5, 0.15  # sharper attention, so that the prompt has an effect
     if len(shape) == 1:
         return 1.0, 0.1  # weights of norms
     if name.endswith(("shared.weight", "embed_tokens.weight", "relative_attention_bias.weight")):
@@ -65,7 +65,7 @@ def spread(name, shape, gains):
 
 
 def fill(module, seed, gains):
-    """Draws all parameters in the order of their names, whatever order the library keeps them in."""
+    """Draws all parameters in the order of their names, independent of the library's order."""
     generator = torch.Generator().manual_seed(seed)
     for name, p in sorted(module.named_parameters()):
         mean, std = spread(name, p.shape, gains)
@@ -74,12 +74,12 @@ def fill(module, seed, gains):
 
 
 def make_checkpoint(kind, folder):
-    """Writes the checkpoint of one kind as the libraries save it, in the kind's stored type."""
+    """Writes the checkpoint of one kind by save_pretrained, in the dtype of this kind."""
     folder.mkdir(parents=True)
     train_tokenizer(folder / "trained.model", kind["normalization"])
     tokenizer = transformers.T5Tokenizer(
         str(folder / "trained.model"), legacy=True, extra_ids=100, model_max_length=kind["max_length"])
-    rows = -(-(len(tokenizer)) // 32) * 32  # T5 pads its embedding past the ids that exist
+    rows = -(-(len(tokenizer)) // 32) * 32  # T5's embedding has more rows than there are ids
     t5 = transformers.T5Config(
         vocab_size=rows, d_model=32, d_kv=8, num_heads=4, d_ff=56, feed_forward_proj="gated-gelu",
         tie_word_embeddings=False, decoder_start_token_id=0, **kind["t5"])
@@ -118,7 +118,7 @@ def load(folder, dtype):
 
 @contextlib.contextmanager
 def noise_of_float32():
-    """A bfloat16 pipeline draws other numbers than a float32 one. Here it gets the float32 noise, rounded."""
+    """A bfloat16 pipeline draws other random values than a float32 one. Gives it the float32 noise, rounded."""
     draw = scheduling_dpm_cogvideox.randn_tensor
 
     def rounded(shape, generator=None, device=None, dtype=None, layout=None):
@@ -132,7 +132,7 @@ def noise_of_float32():
 
 
 def latent_shape(kind):
-    """[batch, frame, channel, row, column] of the noise, with the frames that patches in time add."""
+    """Shape [batch, frame, channel, row, column] of the noise, with padding frames; number of padding frames."""
     frames = (kind["num_frames"] - 1) // 4 + 1
     patch = kind["transformer"].get("patch_size_t") or 1
     padded = -(-frames // patch) * patch
@@ -144,12 +144,12 @@ def encode(pipeline, kind, text):
 
 
 def denoise(pipeline, kind, clip):
-    """The pipeline's own call. Returns its latents after every step and all calls of the transformer."""
+    """Calls the pipeline. Returns its latents after every step and all calls of the transformer."""
     generator = torch.Generator().manual_seed(clip["seed"])
     shape, _ = latent_shape(kind)
     half = pipeline.transformer.dtype != torch.float32
     noise = torch.randn(shape, generator=generator).to(pipeline.transformer.dtype)
-    if not half:  # the pipeline draws the noise by itself
+    if not half:  # the pipeline draws the noise itself
         generator.manual_seed(clip["seed"])
     run = {"noise": noise, "latents": [], "timesteps": [], "guidance": [], "outputs": [], "rotary": None}
 
@@ -179,31 +179,31 @@ def denoise(pipeline, kind, clip):
 
 
 def decode(pipeline, kind, latents):
-    """Floats [channel, frame, row, column] before clamping, of latents as the sampler leaves them."""
+    """Decodes latents of the sampler to floats [channel, frame, row, column], not clamped."""
     _, padding = latent_shape(kind)
     return pipeline.decode_latents(latents[:, padding:])[0]
 
 
 def to_bytes(pipeline, decoded):
-    """uint8 [frame, row, column, channel], rounded as the pipeline's pictures are."""
+    """uint8 [frame, row, column, channel], rounded as in the pipeline's postprocessing."""
     pictures = pipeline.video_processor.postprocess_video(decoded[None], output_type="pil")[0]
     return torch.from_numpy(np.stack([np.asarray(p) for p in pictures]))
 
 
 def vae_latents(kind):
-    """Latents as the decoder gets them: [channel, frame, row, column] for some numbers of frames."""
+    """Inputs of the decoder, [channel, frame, row, column], for several numbers of frames."""
     generator = torch.Generator().manual_seed(1000 + kind["seed"])
     channels = kind["vae"]["latent_channels"]
     return {n: torch.randn((channels, n, *kind["vae_grid"]), generator=generator) for n in (1, 2, 3, 5)}
 
 
 def chosen_frames(count):
-    """The first frames, the last one, and those around the seams of the decoder's batches."""
+    """The first frames, the last one, and those at the boundaries of the decoder's frame batches."""
     return sorted({0, min(1, count - 1), *(f for f in (8, 9) if f < count - 1), count - 1})
 
 
 def reference(pipeline, kind):
-    """All results in float32, and what the bfloat16 run is compared with."""
+    """All results in float32, with which the bfloat16 run is compared too."""
     used = kind["texts"]
     ids = [pipeline.tokenizer(PROMPTS[i], padding="max_length", max_length=kind["max_length"], truncation=True,
                               return_tensors="pt").input_ids[0] for i in used]
@@ -235,7 +235,7 @@ def as_tensors(pipeline, kind, result):
         tensors[f"clip{i}.noise"] = run["noise"][0]
         tensors[f"clip{i}.latents"] = run["final"][0]
         ends = [0, len(video) - 1]
-        if i == 0:  # one clip in full is enough, the other one shows that prompt and seed matter
+        if i == 0:  # one clip is stored in full; the other shows that prompt and seed have an effect
             tensors["clip0.latents_after_step"] = torch.stack(run["latents"])[:, 0]
             tensors["clip0.decoded_frames"], tensors["clip0.decoded"] = torch.tensor(ends), decoded[:, ends]
         stored = list(range(len(video))) if i == 0 else ends
@@ -252,11 +252,11 @@ def as_tensors(pipeline, kind, result):
 
 
 # ------------------------------------------------------------------------------------------------
-# What bfloat16 costs in PyTorch
+# Errors of PyTorch's bfloat16
 
 
 def error(got, expected):
-    """Largest and root-mean-square error, both as a part of the largest value expected."""
+    """Maximum and root-mean-square error, both divided by the largest expected absolute value."""
     difference, scale = (got.double() - expected.double()), expected.double().abs().max()
     return {"max": float(difference.abs().max() / scale), "rms": float(difference.pow(2).mean().sqrt() / scale)}
 
@@ -318,7 +318,7 @@ def write_json(path, value):
 
 
 def summary(name, result):
-    """What a person should look at: a saturated or grey video would hide errors."""
+    """Prints figures to be checked by eye: a saturated or grey video would hide errors."""
     for i, (run, video) in enumerate(zip(result["runs"], result["videos"])):
         levels = video.float()
         uncond, cond = run["outputs"][1]

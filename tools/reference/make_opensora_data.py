@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes tests/data/opensora: tiny Open-Sora checkpoints and what Open-Sora's own code does with them.
+"""Makes tests/data/opensora: tiny Open-Sora checkpoints and the results of Open-Sora's own code.
 
-Each kind (v1_0, v1_2) becomes a folder that reelmesh reads, with random weights, and beside it reference.safetensors
-and reference.json with the results of the released code in float32 on the CPU. caption_cleaning.json holds prompts
-and what the text cleaning makes of them. tests/data/opensora/README.md describes the folders and the tensors.
+Each kind (v1_0, v1_2) becomes a model folder for reelmesh with random weights. reference.safetensors and
+reference.json in the same folder hold the results of the released code in float32 on the CPU. caption_cleaning.json
+holds prompts and the results of Open-Sora's text cleaning. tests/data/opensora/README.md describes folders and tensors.
 
-How to run it again:
+To run it again:
     git clone --branch v1.0.0 https://github.com/hpcaitech/Open-Sora open-sora-1.0
     git clone --branch v1.2.0 https://github.com/hpcaitech/Open-Sora open-sora-1.2
     pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" accelerate sentencepiece safetensors \\
         einops rotary_embedding_torch beautifulsoup4 ftfy
     python tools/reference/make_opensora_data.py --v1-0 open-sora-1.0 --v1-2 open-sora-1.2
 
-Everything is seeded and runs on one thread, so that a second run writes the same bytes. Another PyTorch, or another
-kind of CPU, may change the last bits.
+Everything is seeded and runs on one thread, so that a second run writes the same bytes. With another PyTorch version
+or another kind of CPU the last bits may differ.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ from opensora_checkpoints import ENCODER, make_v1_0, make_v1_2, make_wide, weigh
 from opensora_kinds import KINDS, PROMPTS
 
 def chosen(count):
-    """The frames of large results that are kept: first, one in the middle, last."""
+    """The frames that are stored of large results: first, one in the middle, last."""
     return sorted({0, count // 2 - 1, count - 1} - {-1})
 
 
@@ -43,7 +43,7 @@ def chosen(count):
 
 
 def text_encoder_of(t5, folder, kind, y_embedder):
-    """Open-Sora's encoder around the tiny T5. Its constructor only knows the released one, by name."""
+    """Open-Sora's text encoder with the tiny T5. Bypasses its constructor, which loads the released T5 by name."""
     embedder = t5.T5Embedder.__new__(t5.T5Embedder)
     embedder.device, embedder.use_text_preprocessing = torch.device("cpu"), True
     embedder.model_max_length = kind["max_length"]
@@ -56,7 +56,7 @@ def text_encoder_of(t5, folder, kind, y_embedder):
 
 
 class Recorder:
-    """Stands for the transformer in a sampler and keeps what it was asked and what it answered."""
+    """Wraps the transformer for a sampler and records its inputs and outputs."""
 
     def __init__(self, model):
         self.model, self.latents, self.timesteps, self.outputs, self.arguments = model, [], [], [], None
@@ -75,7 +75,7 @@ class Recorder:
 
 
 def record_steps(run, recorder, z, final):
-    """z and the results after every step, for a sampler that was asked for one clip."""
+    """Stores the noise z and the latents after every step of a sampler run with one clip."""
     assert torch.equal(recorder.latents[0], z)
     run["noise"] = z[0]
     run["timesteps"] = torch.stack([t[0] for t in recorder.timesteps])
@@ -85,7 +85,7 @@ def record_steps(run, recorder, z, final):
 
 
 def text_results(encoder, texts, cleaned):
-    """`texts` as the encoder takes them; the ids are those of `cleaned`."""
+    """Token ids of `cleaned`, and mask and embeddings that the encoder gives for `texts`."""
     encoded = encoder.t5.tokenizer(
         cleaned, max_length=encoder.model_max_length, padding="max_length", truncation=True, return_tensors="pt")
     embeddings = encoder.encode(texts)
@@ -95,7 +95,7 @@ def text_results(encoder, texts, cleaned):
 
 
 def to_bytes(decoded):
-    """[channel, frame, row, column] -> [frame, row, column, channel], as save_sample makes the video's bytes."""
+    """Floats [channel, frame, row, column] -> uint8 [frame, row, column, channel], rounded as in save_sample."""
     x = decoded.clamp(-1, 1).sub(-1).div(2).mul(255).add(0.5).clamp(0, 255)
     return x.permute(1, 2, 3, 0).to(torch.uint8)
 
@@ -126,7 +126,7 @@ def drawn(shape, seed):
 
 
 def transformer_v1_0(stdit, kind, folder, frames=None):
-    """Its tables are made by the constructor, never read."""
+    """STDiT with the weights of the folder. Its position tables are computed by the constructor, not loaded."""
     size = kind["transformer"]["input_size"]
     model = stdit.STDiT(**{**kind["transformer"], "input_size": [frames or size[0], *size[1:]]}).eval()
     tables = {"pos_embed", "pos_embed_temporal"}
@@ -137,7 +137,7 @@ def transformer_v1_0(stdit, kind, folder, frames=None):
 
 
 def reference_wide(kind, folder, release):
-    """Both branches for one caption; latents drawn, not stored."""
+    """Both guidance branches for one caption. Latents are drawn from a seed and not stored."""
     (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
     model = transformer_v1_0(stdit, kind, folder)
     z = drawn((1, 4, *model.input_size), kind["latents_seed"])
@@ -161,7 +161,7 @@ def reference_v1_0(kind, folder, release):
     tensors["positions.space"], tensors["positions.time"] = model.pos_embed[0], model.pos_embed_temporal[0]
 
     def call(name, model, rows, timestep, seed):
-        """Both branches of the guidance, conditional first, as the sampler asks for them."""
+        """One call with both guidance branches, the conditional one first, as in the sampler."""
         x = drawn((len(rows), 4, *model.input_size), seed)
         text = encoder.encode([PROMPTS[i] for i in rows])
         y = torch.cat([text["y"], encoder.null(len(rows))])
@@ -235,7 +235,7 @@ def reference_v1_2(kind, folder, release):
         torch.manual_seed(clip["seed"])
         z = torch.randn(1, vae.out_channels, *size)
         mask = scripts.apply_mask_strategy(z, [[]], [""], 0)
-        assert mask.eq(1).all()  # no frame is given: as without a mask, but noise is drawn in every step
+        assert mask.eq(1).all()  # no frame is fixed: as without a mask, but noise is drawn in every step
         final = scheduler.sample(
             recorder, encoder, z=z, prompts=[texts[clip["prompt"]]], device="cpu", additional_args=conditions(1),
             progress=False, mask=mask)
@@ -248,7 +248,7 @@ def reference_v1_2(kind, folder, release):
         runs.append(run)
     decoded = vae.decode(runs[0]["latents"][None], num_frames=kind["num_frames"])[0]
     tensors.update(video_tensors("clip0", decoded, [kind["num_frames"] - 1]))
-    for count in (1, 25, 26):  # an image; a last group of 8 frames, of which none is dropped; and one of 9
+    for count in (1, 25, 26):  # an image; a last group of 8 frames, none of which is dropped; a last group of 9
         latent_frames = vae.get_latent_size([count, 16, 24])[0]
         z = drawn((1, 4, latent_frames, 2, 3), 300 + count)
         frames = [f for f in (0, 1, 16, 17, count - 1) if f < count]
@@ -256,13 +256,13 @@ def reference_v1_2(kind, folder, release):
         tensors[f"vae{count}.latents"] = z[0]
         tensors[f"vae{count}.frames"] = torch.tensor(frames)
         tensors[f"vae{count}.decoded"] = vae.decode(z, num_frames=count)[0][:, frames]
-    tensors["temporal.latents"] = drawn((1, 4, 5, 3, 5), 4)[0]  # one group, neither shifted nor scaled
+    tensors["temporal.latents"] = drawn((1, 4, 5, 3, 5), 4)[0]  # one group, without shift and scale
     tensors["temporal.decoded"] = vae.temporal_vae.decode(tensors["temporal.latents"][None], num_frames=17)[0]
     return tensors, runs, decoded
 
 
 def video_vae(kind, folder, vaes):
-    """Open-Sora's pipeline of two autoencoders, with the tiny ones of this folder."""
+    """Open-Sora's pipeline of spatial and temporal VAE, with the tiny ones of this folder."""
     config = json.loads((folder / "vae" / "config.json").read_text())
 
     class TinySpatial(vaes.VideoAutoencoderKL):
@@ -301,7 +301,7 @@ def stored(tensor):
 
 
 def summary(name, tensors, runs=None, decoded=None):
-    """What a person should look at: branches that do not matter, or a saturated video, would hide errors."""
+    """Prints figures to be checked by eye: equal branches or a saturated video would hide errors."""
     cond, null = runs[0]["first_output"] if runs else tensors["output"]
     print(f"{name}: first output rms {cond.square().mean().sqrt():.2f}, "
           f"cond - null rms {(cond - null).square().mean().sqrt():.2f}, "

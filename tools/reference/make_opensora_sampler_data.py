@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/data/sampler/open_sora_trajectories.txt: Open-Sora's own samplers around a model that answers noise.
+"""Writes tests/data/sampler/open_sora_trajectories.txt: Open-Sora's own samplers with a model that returns noise.
 
-How to run it again (packages as in make_opensora_data.py):
+To run it again (packages as in make_opensora_data.py):
     git clone --branch v1.0.0 https://github.com/hpcaitech/Open-Sora open-sora-1.0
     git clone --branch v1.2.0 https://github.com/hpcaitech/Open-Sora open-sora-1.2
     python tools/reference/make_opensora_sampler_data.py --v1-0 open-sora-1.0 --v1-2 open-sora-1.2
 
-For each run: a line `iddpm STEPS CALLS` or `rflow STEPS CALLS TRANSFORM DISCRETE HEIGHT WIDTH FRAMES`, one with the timesteps, and
-one with the latents [channel, frame, row, column] after each call among the first three and the last, as bits of
-float32. Latents and the sampler's noise come from seed 3; the model's answers from a generator of seed 7, a
-tensor [2, 8, frame, row, column] at each call, of which the null branch is the first plus a tenth of the second.
+For each run: a line `iddpm STEPS CALLS` or `rflow STEPS CALLS TRANSFORM DISCRETE HEIGHT WIDTH FRAMES`; a line with the
+timesteps; a line with the latents [channel, frame, row, column] after each of the first three calls and the last one,
+as bits of float32. Latents and the sampler's noise come from seed 3. The outputs of the model come from a generator
+of seed 7: one tensor [2, 8, frame, row, column] per call, whose null branch is the first plus a tenth of the second.
 """
 import argparse
 from pathlib import Path

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/data/sampler: what the reference draws, schedules and steps through.
+"""Writes tests/data/sampler: noise, schedules and sampler trajectories of torch and diffusers.
 
-Needs torch and diffusers (0.36) from PyPI, on an x86 processor with AVX2: elsewhere torch.randn
-takes its logarithms and sines from another library, and some last bits differ.
+Needs torch and diffusers (0.36) from PyPI, on an x86 processor with AVX2: on others torch.randn
+computes logarithms and sines with another library, and some last bits differ.
 
     python3 tools/reference/make_sampler_data.py [tests/data/sampler]
 """
@@ -44,7 +44,7 @@ def scheduler(kind, spacing, shift, zero_snr, last_is_one):
 
 
 def fnv(data):
-    """64-bit FNV-1a, a word instead of a byte at a time."""
+    """64-bit FNV-1a hash over words instead of bytes."""
     value = 0xCBF29CE484222325
     for word in data:
         value = ((value ^ word) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
@@ -60,7 +60,7 @@ def hexes(tensor):
 
 
 def noise():
-    """seed count hash, then the bits of the first and the last values."""
+    """Lines: seed count hash, bits of the first and the last 4 values."""
     for seed in SEEDS:
         for count in COUNTS:
             x = torch.randn(count, generator=torch.Generator().manual_seed(seed))
@@ -68,14 +68,15 @@ def noise():
 
 
 def sequence():
-    """Bits of several draws from one generator."""
+    """Bits of several draws from one generator, one after the other."""
     generator = torch.Generator().manual_seed(1)
     draws = [torch.randn(count, generator=generator) for count in (37, 3, 20, 2, 5)]
     yield hexes(torch.cat(draws))
 
 
 def trajectory(kind, steps, spacing, shift, zero_snr, last_is_one):
-    """Latents and noise from one generator, as in the pipeline; predictions from another."""
+    """Latents after each call. As in the pipeline, latents and noise come from one generator;
+    predictions from another."""
     reference = scheduler(kind, spacing, shift, zero_snr, last_is_one)
     reference.set_timesteps(steps)
     generator = torch.Generator().manual_seed(3)
@@ -95,8 +96,8 @@ def trajectory(kind, steps, spacing, shift, zero_snr, last_is_one):
 
 
 def trajectories():
-    """The case, then the bits after the first, second, third (where there are so many) and last
-    call."""
+    """Lines: the case and its number of calls, then the bits after the first three calls and the
+    last one (all, if there are at most three)."""
     for case in TRAJECTORIES:
         states = trajectory(*case)
         kept = states[:3] + states[-1:] if len(states) > 3 else states
@@ -105,7 +106,8 @@ def trajectories():
 
 
 def timesteps():
-    """spacing first last hash: of the timesteps of first, first + 1, … last steps."""
+    """Lines: spacing first last hash. The hash covers the timesteps for all numbers of steps from
+    first to last."""
     for spacing in ("trailing", "leading", "linspace"):
         reference = scheduler("ddim", spacing, 3.0, 1, 1)
         for first in range(1, 1001, 50):
@@ -117,7 +119,7 @@ def timesteps():
 
 
 def alphas():
-    """shift, zero SNR, then index and value of every 37th entry and the last two."""
+    """Lines: shift zero-SNR index value, for every 37th alphas_cumprod and the last two."""
     for shift in (3.0, 1.0):
         for zero_snr in (1, 0):
             table = scheduler("ddim", "trailing", shift, zero_snr, 1).alphas_cumprod
@@ -126,7 +128,7 @@ def alphas():
 
 
 def guidance():
-    """scale steps timestep value, as the pipeline works it out."""
+    """Lines: scale steps timestep value, by the pipeline's formula for dynamic guidance."""
     for scale, steps in ((6.0, 50), (7.5, 61)):
         reference = scheduler("dpm", "trailing", 1.0, 1, 1)
         reference.set_timesteps(steps)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizer: a small sentencepiece model, and ids that transformers gives with it.
+"""Writes tests/data/tokenizer: a small sentencepiece model and token ids by transformers with it.
 
 Needs transformers (4.57, the last series with the slow T5Tokenizer), sentencepiece and protobuf
 from PyPI.
@@ -17,7 +17,7 @@ from transformers import T5Tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Text, and the number of ids to cut or pad to.
+# Text, and the maximum number of ids (truncation and padding).
 PROMPTS = [
     # plain
     ("", 8),
@@ -58,7 +58,7 @@ PROMPTS = [
     ("\U0010ffff last, \ufffd replacement", 32),
     ("▁meta ▁ sym▁bol", 32),
     ("İstanbul ß ẞ ǆ", 32),
-    # names of special tokens
+    # special tokens as text
     ("</s>", 8),
     ("a fox</s>", 16),
     ("a fox </s> a wolf", 16),
@@ -101,7 +101,7 @@ def train(folder):
 
 
 def encode(tokenizer, text, length):
-    """As CogVideoXPipeline._get_t5_prompt_embeds of diffusers 0.36 calls it."""
+    """Calls the tokenizer like CogVideoXPipeline._get_t5_prompt_embeds of diffusers 0.36."""
     ids = tokenizer(text, padding="max_length", max_length=length, truncation=True,
                     add_special_tokens=True).input_ids
     whole = tokenizer(text, padding="longest").input_ids

@@ -1,8 +1,8 @@
-"""How far Open-Sora's own code in bfloat16 is from its float32 results, for make_opensora_data.py.
+"""Errors of Open-Sora's own code in bfloat16 against its float32 results, for make_opensora_data.py.
 
-`max` is the largest error and `rms` the root-mean-square error, both divided by the largest absolute value of the
-float32 result; both over the frames that are stored. The noise is that of float32, rounded where Open-Sora rounds it.
-Timesteps are not rounded: Open-Sora casts them too (989 becomes 988), an error that would hide all others.
+`max` is the maximum error and `rms` the root-mean-square error, both divided by the largest absolute value of the
+float32 result, over the stored frames. The noise is that of float32, rounded where Open-Sora rounds it. Timesteps are
+not rounded: Open-Sora does cast them to bfloat16 (989 becomes 988), but this error would hide all others.
 """
 import torch
 
@@ -19,7 +19,7 @@ def error(found, expected):
 
 
 class Texts:
-    """The stored embeddings of one clip, for a sampler."""
+    """Replaces the text encoder in a sampler: returns the stored embeddings of one clip."""
 
     def __init__(self, tensors, rows, y_embedder):
         self.y = tensors["text.embeddings"][rows][:, None]
@@ -33,7 +33,7 @@ class Texts:
 
 
 class ExactTime:
-    """A transformer in bfloat16 whose timesteps stay as they are."""
+    """A transformer in bfloat16 whose timesteps are not rounded."""
 
     def __init__(self, model):
         self.model, self.y_embedder = model, model.y_embedder

@@ -1,7 +1,7 @@
-"""Captions and what Open-Sora's cleaning makes of them, for make_opensora_data.py.
+"""Captions and the results of Open-Sora's text cleaning, for make_opensora_data.py.
 
-The cleaning also repairs text: ftfy mends encodings, BeautifulSoup takes HTML apart. `plain` says whether a caption
-comes out the same without these two (and without unescaping): that part reelmesh does itself.
+The cleaning also repairs encodings (ftfy), unescapes entities and removes HTML (BeautifulSoup). `plain` tells whether
+a caption gives the same result without these. The rest of the cleaning is what reelmesh implements.
 """
 import contextlib
 import random
@@ -47,7 +47,7 @@ PIECES = [
 
 
 def drawn_captions(count):
-    """Pieces put together at random, so that rules meet each other."""
+    """Random concatenations of pieces, to test interactions between the rules."""
     rng = random.Random(11)
     return ["".join(rng.choice(PIECES) + rng.choice(["", "", " ", " ", "  "]) for _ in range(rng.randint(2, 9)))
             for _ in range(count)]
@@ -55,7 +55,7 @@ def drawn_captions(count):
 
 @contextlib.contextmanager
 def without_repairs(t5):
-    """The cleaning with ftfy, unescaping and HTML left out."""
+    """Disables ftfy, unescaping and the HTML parser in the cleaning."""
 
     class Text:
         def __init__(self, text, features):
@@ -70,7 +70,7 @@ def without_repairs(t5):
 
 
 def cleaned_captions(t5):
-    """A list of {text, cleaned, plain}; `cleaned` is after both passes."""
+    """A list of {text, cleaned, plain}; `cleaned` is the result after both passes."""
     texts = CAPTIONS + drawn_captions(120)
     cleaned = [t5.text_preprocessing(text) for text in texts]
     with without_repairs(t5):

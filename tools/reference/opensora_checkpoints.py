@@ -1,4 +1,4 @@
-"""The checkpoints of make_opensora_data.py: random weights in folders that reelmesh reads."""
+"""Makes the checkpoints of make_opensora_data.py: model folders with random weights."""
 import json
 
 import diffusers
@@ -11,12 +11,12 @@ from make_cogvideox_data import fill, train_tokenizer, write_json
 
 
 def fill_transformer(model, seed):
-    """Random weights that make the prompt, every gate and the learned variance count.
+    """Random weights with which the prompt, all gates and the learned variance affect the result.
 
-    Nothing trained keeps the latents small, and what is uncertain in the answer grows from step to step: by the
-    square root of the signal's share, and by guidance. In 1.0 the answer is therefore small, but for the variance;
-    otherwise the last bit of the first noise would decide on the percents of the result. In 1.2 it is partly the
-    latents themselves, read back through the patch embedding.
+    An untrained model does not keep the latents small, and errors in its prediction are amplified in every step, by
+    the division by the square root of the signal's share and by guidance. In 1.0 the prediction (except the variance)
+    is therefore made small; otherwise the last bit of the initial noise would change the result by per cents. In 1.2
+    the prediction contains a part of the latents themselves, by the pseudo-inverse of the patch embedding.
     """
     diffusion = hasattr(model, "blocks")
     fill(model, seed, {"x_embedder": 3.0, "t_block": 0.7, "fps_embedder.mlp.2": 0.7, "cross_attn.proj": 0.5,
@@ -46,7 +46,7 @@ def make_text_parts(kind, folder):
         feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0)
     text_encoder = fill(transformers.T5EncoderModel(config), kind["seed"], {".q.": 0.5, ".wo.": 1.3})
     tokenizer.save_pretrained(folder / "tokenizer")
-    for path in (folder / "tokenizer").glob("*.json"):  # the same, on one line
+    for path in (folder / "tokenizer").glob("*.json"):  # saves space: the same JSON on one line
         path.write_text(json.dumps(json.loads(path.read_text())) + "\n")
     text_encoder.to(kind["dtype"]).save_pretrained(folder / "text_encoder")
 
@@ -55,8 +55,8 @@ def make_spatial_vae(kind):
     return fill(diffusers.AutoencoderKL(**kind["vae"]), kind["seed"] + 3, {"decoder.conv_out": 0.45})
 
 
-ENCODER = (".encoder.", ".quant_conv.")  # what decoding does not use; kept only in v1_0, to save space
-EXACT = ("rope.freqs", "shift", "scale")  # constants, which rounding would make differ from the rule or the config
+ENCODER = (".encoder.", ".quant_conv.")  # not used for decoding; stored only in v1_0, to save space
+EXACT = ("rope.freqs", "shift", "scale")  # constants kept in float32, so that they equal the formula or the config
 
 
 def save_part(folder, config, tensors, dtype):
@@ -79,7 +79,7 @@ OLD_ATTENTION = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "p
 
 
 def old_attention_names(tensors):
-    """The names under which the released sd-vae-ft-ema keeps its attention."""
+    """Renames attention tensors as in the released sd-vae-ft-ema."""
     renamed = {}
     for name, tensor in tensors.items():
         for new, old in OLD_ATTENTION.items():
@@ -104,7 +104,7 @@ def make_v1_0(kind, folder, release):
 
 
 def make_wide(kind, folder, release):
-    """A transformer alone."""
+    """Makes a folder with only a transformer."""
     (stdit,) = opensora_release.load(release, ["models.stdit.stdit"])
     model = fill_transformer(stdit.STDiT(**kind["transformer"]), kind["seed"] + 1)
     tables = ("pos_embed", "pos_embed_temporal")

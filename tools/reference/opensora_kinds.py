@@ -1,7 +1,7 @@
 """The tiny checkpoints, and the texts, of make_opensora_data.py.
 
-Sizes are chosen not to divide: 5 heads, 7 x 5 patches, 16 and 15 frames; Open-Sora 1.2 gets an odd number of rows and
-columns, which it pads. Names follow the arguments of Open-Sora's constructors.
+Sizes are chosen not to be divisible: 5 heads, 7 x 5 patches, 16 and 15 frames; Open-Sora 1.2 gets odd numbers of rows
+and columns, which it pads. Names are those of the arguments of Open-Sora's constructors.
 """
 import torch
 
@@ -27,7 +27,7 @@ KINDS = {
         scheduler=dict(num_sampling_steps=8, cfg_scale=7.0),
         vae=dict(_SPATIAL_VAE, block_out_channels=(4, 8, 8, 12), scaling_factor=0.18215),
         other_frames=15, clips=[dict(prompt=0, seed=42, steps=8), dict(prompt=1, seed=7, steps=100)]),
-    "v1_0_wide": dict(  # many heads and 16 x 16 patches, the grid of the released model; tables are not stored
+    "v1_0_wide": dict(  # many heads, and 16 x 16 patches as in the released model; tables are not stored
         seed=300, dtype=torch.float16, max_length=12, latents_seed=6,
         transformer=dict(
             input_size=[16, 32, 32], in_channels=4, patch_size=[1, 2, 2], hidden_size=32, depth=2, num_heads=16,

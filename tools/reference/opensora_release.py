@@ -1,9 +1,9 @@
-"""Imports the parts of a released Open-Sora that make_opensora_data.py runs, on the CPU and without its GPU packages.
+"""Imports the parts of an Open-Sora release that make_opensora_data.py needs, on the CPU without its GPU packages.
 
-Both releases are called `opensora`, so only one is loaded at a time. Its package files are not executed (they import
-everything, training included); packages are empty shells with a path. What only GPUs or training need is replaced:
-xformers' attention by the plain formula, timm's two layers by themselves, mmengine's registry by a table, checkpoints
-and data sets by nothing.
+Both releases are the package `opensora`, so only one is loaded at a time. Its __init__ files are not executed, as they
+import everything, training included; packages are empty modules with a path. Dependencies for GPUs and training are
+replaced: xformers' attention by the plain formula, two layers of timm by equivalent ones, mmengine's registry by a
+dict, checkpoint loading and data sets by stubs.
 """
 import importlib
 import sys
@@ -14,7 +14,7 @@ import torch
 
 
 class BlockDiagonalMask:
-    """Lengths of the queries and of the keys of each sample, which lie one after the other."""
+    """Number of queries and of keys of each sample; samples are concatenated along the tokens."""
 
     def __init__(self, queries, keys):
         self.queries, self.keys = queries, keys
@@ -25,7 +25,7 @@ class BlockDiagonalMask:
 
 
 def plain_attention(q, k, v, p=0.0, attn_bias=None):
-    """[1, token, head, channel]; every sample attends to its own keys."""
+    """q, k, v: [1, token, head, channel]. Each sample attends to its own keys only."""
     assert p == 0.0 and len(attn_bias.queries) == len(attn_bias.keys)
     assert sum(attn_bias.queries) == q.shape[1] and sum(attn_bias.keys) == k.shape[1]
     parts = []
@@ -37,7 +37,7 @@ def plain_attention(q, k, v, p=0.0, attn_bias=None):
 
 
 class Mlp(torch.nn.Module):
-    """The two layers of timm's class, without dropout."""
+    """timm's Mlp (two linear layers), without dropout."""
 
     def __init__(self, in_features, hidden_features, act_layer, out_features=None, drop=0):
         super().__init__()
@@ -51,7 +51,7 @@ class Mlp(torch.nn.Module):
 
 
 class Registry:
-    """Classes and functions by name, as mmengine keeps them."""
+    """Replaces mmengine's Registry: classes and functions by name."""
 
     def __init__(self, name, locations=None):
         self.table = {}
@@ -75,7 +75,7 @@ def _module(name, **contents):
 
 
 def load(root, names):
-    """The modules `names` (without `opensora.`) of the release whose checkout is `root`."""
+    """Imports the modules `names` (without `opensora.`) of the release checked out in `root`."""
     for name in [n for n in sys.modules if n == "opensora" or n.startswith("opensora.")]:
         del sys.modules[name]
     attention = _module("xformers.ops.fmha", BlockDiagonalMask=BlockDiagonalMask)

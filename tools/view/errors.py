@@ -1,4 +1,4 @@
-"""How failures are told: one line and an exit status."""
+"""Reports errors: one line and an exit status."""
 import importlib.util
 import sys
 
@@ -15,7 +15,7 @@ def fail(status, message):
 
 
 def need_packages(*names):
-    """Ends where one of these modules cannot be imported."""
+    """Exits with status 69 if one of these modules is not installed."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         packages = " ".join(DEBIAN[name] for name in missing)
@@ -23,7 +23,8 @@ def need_packages(*names):
 
 
 def written(path, write):
-    """write(file), under a hidden name until it is whole; tells where that fails."""
+    """Calls write(file) for a hidden temporary file, then renames it to `path`. Exits with status
+    73 if that fails."""
     partial = path.with_name("." + path.name)
     try:
         write(partial)

@@ -1,4 +1,4 @@
-"""The clips of a job's output folder, read frame by frame."""
+"""Reads the clips in a job's output folder, frame by frame."""
 import re
 
 import h5py
@@ -7,17 +7,17 @@ from .errors import fail, say
 
 
 class Damaged(Exception):
-    """A clip file that is not what it should be."""
+    """A clip file that cannot be read or has unexpected content."""
 
 
 def find(out, wanted):
-    """Output folder and clip files, in the order of their numbers. wanted: numbers, or None."""
+    """Output folder, and clip files sorted by number. wanted: numbers of clips, or None for all."""
     if not out.exists():
         fail(66, f"{out}: no such folder; expected the output folder of a job")
     if out.is_file() and out.name != "job.h5":
         return out.parent, [out]
     folder = out if out.is_dir() else out.parent
-    # Only whole clips have such names; those that are being written are hidden.
+    # Only complete clips have such names; clips that are being written have hidden names.
     found = {int(path.stem): path for path in (folder / "clips").glob("*.h5")
              if re.fullmatch(r"\d{6,}", path.stem)}
     if not found:
@@ -30,7 +30,7 @@ def find(out, wanted):
 
 
 def _tell_of_missing(folder, found):
-    """job.h5 knows how many clips the job has; it is there when the job has ended."""
+    """Reports clips that are missing according to job.h5, which is written when the job ends."""
     index = folder / "job.h5"
     if not index.exists():
         print(f"reelmesh-view: {folder} has no job.h5: the job is not finished; "

@@ -1,4 +1,4 @@
-"""A clip as an MP4 that every player shows: H.264, yuv420p, even sizes, the clip's frame rate."""
+"""Writes a clip as an MP4 for any player: H.264, yuv420p, even sizes, the clip's frame rate."""
 import shutil
 import subprocess
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from .errors import fail
 
-LEAST, MOST = 384, 1920  # pixels: the shorter side that clips are enlarged to, and the longer one
+LEAST, MOST = 384, 1920  # pixels: enlarge until the shorter side has LEAST, the longer at most MOST
 
 
 def need_ffmpeg():
@@ -16,7 +16,7 @@ def need_ffmpeg():
 
 
 def enlarged(frame, times):
-    """Nearest neighbour, and the last row and column once more where a side would be odd."""
+    """Enlarges by nearest neighbour; repeats the last row or column if a side would be odd."""
     frame = frame.repeat(times, 0).repeat(times, 1)
     return np.pad(frame, [(0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)], mode="edge")
 
@@ -25,7 +25,7 @@ def write(clip, path):
     sides = sorted((clip.height, clip.width))
     times = max(1, min(-(-LEAST // sides[0]), MOST // sides[1]))
     height, width = enlarged(clip.frame(0), times).shape[:2]
-    # The colours are converted as the file says that they are: players assume other rules else.
+    # Convert colours to BT.709 and tag the file so, as players' defaults differ.
     command = ["ffmpeg", "-loglevel", "error", "-nostdin", "-y", "-f", "rawvideo",
                "-pixel_format", "rgb24", "-video_size", f"{width}x{height}",
                "-framerate", repr(clip.fps), "-i", "pipe:0",
@@ -39,7 +39,7 @@ def write(clip, path):
             for frame in frames:
                 process.stdin.write(frame)
         except BrokenPipeError:
-            pass  # ffmpeg gave up, and says why
+            pass  # ffmpeg has ended; its error message is reported below
         except BaseException:
             process.kill()
             raise

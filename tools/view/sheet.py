@@ -8,18 +8,18 @@ from PIL import Image, ImageDraw, ImageFont
 from .errors import fail
 
 PAPER, INK, FAINT = (255, 255, 255), (25, 25, 30), (110, 112, 118)
-GAP, SPACE, MARGIN = 4, 26, 18  # pixels: between frames, between clips, around all
-SMALL, LARGE = 160, 240  # pixels: heights of frames below and above are enlarged and reduced
-LINE = 1840  # pixels: the widest line of frames; more of them go on in a second one
-MANY = 8  # clips: more of them stand in columns, with FEW frames each, the first MOST of them
+GAP, SPACE, MARGIN = 4, 26, 18  # pixels: between frames, between clips, around the sheet
+SMALL, LARGE = 160, 240  # pixels: frames of less height are enlarged, of more height reduced
+LINE = 1840  # pixels: maximum width of a row of frames
+MANY = 8  # with more clips, the sheet has columns, FEW frames per clip and at most MOST clips
 FEW, MOST = 4, 400
-WIDE = 4000  # pixels: the widest sheet of several columns
+WIDE = 4000  # pixels: maximum width of a sheet with several columns
 BORDER = (190, 192, 196)
 
 
 @dataclasses.dataclass
 class Strip:
-    """Some frames of a clip in the size of the sheet, and their times in seconds."""
+    """Some frames of a clip, resized for the sheet, and their times in seconds."""
     frames: list
     times: list
 
@@ -33,7 +33,7 @@ def font(size):
 
 
 def spread(count, most):
-    """At most so many of the numbers 0 … count − 1, evenly, with the first and the last."""
+    """At most `most` of the numbers 0 … count − 1, evenly spaced, with the first and the last."""
     return np.unique(np.rint(np.linspace(0, count - 1, min(most, count))).astype(int)).tolist()
 
 
@@ -46,7 +46,7 @@ def strip(clip, most):
 def _fitted(frame):
     width, height = frame.size
     times = min(-(-SMALL // height), LINE // width)
-    if times > 1:  # whole numbers, so that a pixel stays a square of one colour
+    if times > 1:  # by an integer factor, so that each pixel becomes a square of one colour
         return frame.resize((width * times, height * times), Image.NEAREST)
     less = min(LARGE / height, LINE / width)
     if less >= 1:
@@ -55,7 +55,7 @@ def _fitted(frame):
 
 
 def wrapped(text, width, face, lines=None):
-    """The text in lines of at most so many pixels; what is left after `lines` of them is '…'."""
+    """The text in lines of at most `width` pixels; text beyond `lines` lines is replaced by '…'."""
     done, line = [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()
@@ -79,7 +79,7 @@ def wrapped(text, width, face, lines=None):
 
 
 def _frames(strip):
-    """The frames as one picture, with their times below, in balanced lines."""
+    """The frames as one picture, with their times below, in rows of about equal length."""
     width, height = (side + 2 for side in strip.frames[0].size)  # with a thin line around it
     fit = max(1, (LINE + GAP) // (width + GAP))
     lines = -(-len(strip.frames) // fit)
@@ -96,7 +96,7 @@ def _frames(strip):
 
 
 def _captioned(strip, texts, least):
-    """Frames with lines of text below: texts are (text, size of the font, colour, most lines)."""
+    """Frames with text below. texts: (text, font size, colour, maximum number of lines)."""
     frames = _frames(strip)
     width = max(frames.width, least)
     lines = [(line, font(size), colour, round(size * 1.35))
@@ -124,7 +124,7 @@ def of_clip(clip, strip):
 
 
 def cell(clip, strip, clips):
-    """What the sheet of a job with so many clips shows of one."""
+    """The picture of one clip in the sheet of a job with this number of clips."""
     if clips > MANY:
         keep = spread(len(strip.frames), FEW)
         strip = Strip([strip.frames[i] for i in keep], [strip.times[i] for i in keep])
@@ -132,7 +132,7 @@ def cell(clip, strip, clips):
 
 
 def of_job(cells):
-    """Cells one below the other, many of them in columns."""
+    """The sheet of a job: cells below each other, in several columns if there are many."""
     wide = max(one.width for one in cells) + SPACE
     columns = min(max(1, WIDE // wide), -(-len(cells) // MANY))
     lines = [cells[i:i + columns] for i in range(0, len(cells), columns)]

@@ -1,6 +1,6 @@
 #pragma once
-// The part of cuBLASLt that reelmesh uses, for the emulated GPU: names and meaning are those of the
-// cuBLAS manual, numbers and types are our own.
+// The subset of cuBLASLt that reelmesh uses, for the emulated GPU. Names and semantics are those of
+// the cuBLAS manual; enum values and types are our own.
 #include "cuda_runtime.h"
 
 enum cublasStatus_t {

@@ -1,7 +1,7 @@
 #pragma once
-// The part of the CUDA runtime that reelmesh uses, for the emulated GPU: names and meaning are
-// those of the CUDA Runtime API manual (12 and 13), numbers and types are our own. There is no
-// default stream: a null stream is refused. README.md here says what the emulation is good for.
+// The subset of the CUDA runtime that reelmesh uses, for the emulated GPU. Names and semantics are
+// those of the CUDA Runtime API manual (12 and 13); enum values and types are our own. There is no
+// default stream: a null stream is refused. ../README.md says which errors the emulation detects.
 #include <cstddef>
 #include <cstdint>
 
@@ -37,7 +37,7 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 using cudaHostFn_t = void (*)(void*);
 
-// Numbers as cuBLASLt names their types.
+// Data types, as cuBLASLt names them.
 enum cudaDataType_t { CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF };
 using cudaDataType = cudaDataType_t;
 
@@ -47,7 +47,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 
-// Devices. The current one is the calling thread's.
+// Devices. Each host thread has its own current device.
 enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrComputeCapabilityMinor,

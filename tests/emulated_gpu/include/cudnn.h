@@ -1,6 +1,6 @@
 #pragma once
-// Of cuDNN only its version: convolve.cpp and fused_attention.cpp of the emulated GPU stand in for
-// its uses.
+// Only the version of cuDNN: on the emulated GPU convolve.cpp and fused_attention.cpp replace the
+// code that uses cuDNN.
 #include <cstddef>
 
 std::size_t cudnnGetVersion();

@@ -1,6 +1,6 @@
 #pragma once
-// The part of NCCL that reelmesh uses, for the emulated GPU: names and meaning are those of NCCL's
-// manual, types are our own. Ranks are processes of one host.
+// The subset of NCCL that reelmesh uses, for the emulated GPU. Names and semantics are those of the
+// NCCL manual; types are our own. All ranks are processes of one host.
 #include <cuda_runtime.h>
 
 enum ncclResult_t {
