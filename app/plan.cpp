@@ -71,7 +71,7 @@ void print(const JobPlan& planned) {
     table.row({std::to_string(rank), std::to_string(plan.node[row.place()]), plan.roles.of(rank),
                shown(row.text_layers()), shown(row.tokens()), shown(row.decodes()),
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
-               fmt::format("{:.3g}", step.flops * 1e-9)});
+               fmt::format("{:.4g}", step.flops * 1e-9)});
   }
   std::cout << fmt::format("{}\n\n{}\n{}", describe_clips(planned.clips), summary(planned),
                            describe(planned))

@@ -108,7 +108,8 @@ void ClipMaker::run(std::vector<BatchState>& batches) {
 void ClipMaker::encode(BatchState& batch) {
   for (const Clip& clip : batch.clips) {
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    batch.embeddings.push_back(stages_.encode(clip));
+    // They wait on the host: a job may have thousands of prompts.
+    batch.embeddings.push_back(stages_.encode(clip).on({}));
   }
 }
 
@@ -126,7 +127,7 @@ void ClipMaker::condition(BatchState& batch) {
         {move(encoded,
               embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), batch.replica, clip,
                                       channels_),
-              job_.dtype, device_)});
+              job_.dtype, {})});
   }
 }
 
@@ -148,7 +149,7 @@ void ClipMaker::decode(BatchState& batch) {
     if (job_.keep_embeddings) {
       embeddings = move(batch.conditioning[i].text,
                         embeddings_to_writing(planned_.plan, size, batch.replica, clip, channels_),
-                        job_.dtype, device_);
+                        job_.dtype, {});
     }
     if (!stages_.decode_clip.group().member()) continue;
     write(clip, latents, job_.keep_video ? stages_.decode_clip(clip, latents.local) : Sharded{},
@@ -171,7 +172,7 @@ void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& v
   if (job_.keep_embeddings) {
     const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
     for (std::int64_t text = std::ssize(clip.texts) - 1; text >= 0; --text) {
-      texts.push_back({text_of(embeddings.on({}), text), layout, group});
+      texts.push_back({text_of(embeddings, text), layout, group});
     }
   }
   write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,

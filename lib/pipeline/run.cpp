@@ -9,6 +9,7 @@
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
+#include "pipeline/host_memory.hpp"
 #include "pipeline/job_plan.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
@@ -123,6 +124,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                  describe_excess(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
+  if (!device.is_cuda()) require_host_memory(world, plan.memory);
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });

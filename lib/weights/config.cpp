@@ -75,17 +75,20 @@ std::int64_t Config::get_int(const std::string& key, std::int64_t fallback, std:
   return find_int(key, min, max).value_or(fallback);
 }
 
-std::optional<double> Config::find_double(const std::string& key) const {
+std::optional<double> Config::find_double(const std::string& key, double min, double max) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number() || !std::isfinite(value->get<double>())) {
-    fail_type(key, *value, "a number");
+  const double number =
+      value->is_number() ? value->get<double>() : std::numeric_limits<double>::quiet_NaN();
+  if (!std::isfinite(number) || number < min || number > max) {
+    const bool any = min == std::numeric_limits<double>::lowest();
+    fail_type(key, *value, any ? "a number" : fmt::format("a number from {:g} to {:g}", min, max));
   }
-  return value->get<double>();
+  return number;
 }
 
-double Config::get_double(const std::string& key, double fallback) const {
-  return find_double(key).value_or(fallback);
+double Config::get_double(const std::string& key, double fallback, double min, double max) const {
+  return find_double(key, min, max).value_or(fallback);
 }
 
 bool Config::get_bool(const std::string& key, bool fallback) const {

@@ -36,9 +36,13 @@ class Config {
                        std::int64_t max = max_value) const;
   std::optional<std::int64_t> find_int(const std::string& key, std::int64_t min = min_value,
                                        std::int64_t max = max_value) const;
-  /// Any number that is finite as a double.
-  double get_double(const std::string& key, double fallback) const;
-  std::optional<double> find_double(const std::string& key) const;
+  /// A number that is finite as a double, from min to max.
+  double get_double(const std::string& key, double fallback,
+                    double min = std::numeric_limits<double>::lowest(),
+                    double max = std::numeric_limits<double>::max()) const;
+  std::optional<double> find_double(const std::string& key,
+                                    double min = std::numeric_limits<double>::lowest(),
+                                    double max = std::numeric_limits<double>::max()) const;
   bool get_bool(const std::string& key, bool fallback) const;
   std::string get_string(const std::string& key, const std::string& fallback) const;
   std::optional<std::string> find_string(const std::string& key) const;

@@ -11,43 +11,51 @@ namespace {
 
 using nlohmann::json;
 
-/// Receives the parser's events and throws as soon as a limit is exceeded or a key is repeated.
-class Guard {
+/// Receives the events of a parser and throws if a limit is exceeded or a key is repeated.
+class Guard final : public nlohmann::json_sax<json> {
  public:
   Guard(std::string_view source, const JsonLimits& limits) : source_(source), limits_(limits) {}
 
-  void see(json::parse_event_t event, const json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        count();
-        if (keys_.size() >= limits_.depth) {
-          fail(Status::data, "{}: JSON nested deeper than {} levels", source_, limits_.depth);
-        }
-        keys_.emplace_back();
-        break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys_.pop_back();
-        break;
-      case json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!keys_.back().insert(key).second) {
-          fail(Status::data, "{}: key '{}' appears twice", source_, shown(key));
-        }
-        break;
-      }
-      case json::parse_event_t::value:
-        count();
-        break;
+  bool null() override { return count(); }
+  bool boolean(bool /*value*/) override { return count(); }
+  bool number_integer(number_integer_t /*value*/) override { return count(); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return count(); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return count(); }
+  bool string(string_t& /*value*/) override { return count(); }
+  bool binary(binary_t& /*value*/) override { return count(); }
+  bool start_object(std::size_t /*elements*/) override { return open(); }
+  bool start_array(std::size_t /*elements*/) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second) {
+      fail(Status::data, "{}: key '{}' appears twice", source_, shown(key));
     }
+    return true;
+  }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const json::exception& error) override {
+    fail(Status::data, "{}: not valid JSON: {}", source_, shown(error.what()));
   }
 
  private:
-  void count() {
+  bool count() {
     if (++seen_ > limits_.values) {
       fail(Status::data, "{}: more than {} JSON values", source_, limits_.values);
     }
+    return true;
+  }
+  bool open() {
+    count();
+    if (keys_.size() >= limits_.depth) {
+      fail(Status::data, "{}: JSON nested deeper than {} levels", source_, limits_.depth);
+    }
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
   }
 
   std::string_view source_;
@@ -72,15 +80,11 @@ json parse_json(std::string_view text, std::string_view source, const JsonLimits
   if (text.find('\0') != std::string_view::npos) {
     fail(Status::data, "{}: a zero byte, expected JSON text", source);
   }
+  // Two passes, both linear in time: json::parse with a callback searches the parent at each end of
+  // an object, which takes quadratic time for an object of many objects.
   Guard guard(source, limits);
-  try {
-    return json::parse(text, [&](int, json::parse_event_t event, json& parsed) {
-      guard.see(event, parsed);
-      return true;
-    });
-  } catch (const json::exception& error) {
-    fail(Status::data, "{}: not valid JSON: {}", source, shown(error.what()));
-  }
+  json::sax_parse(text, &guard);
+  return json::parse(text);
 }
 
 std::string read_text(const std::filesystem::path& file, std::int64_t max_bytes) {

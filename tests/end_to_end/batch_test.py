@@ -80,7 +80,7 @@ class Batches(Scratch):
             outcome = run(self.options(support.Reference("sincos"), "out") |
                           {"sample.batch": number})
             self.assertEqual(outcome.status, 64, outcome)
-            self.assertIn("--sample.batch: '" + number + "'", outcome.lines(ERROR)[0])
+            self.assertIn("--sample.batch: found '" + number + "'", outcome.lines(ERROR)[0])
 
 
 if __name__ == "__main__":

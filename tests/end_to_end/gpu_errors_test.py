@@ -1,5 +1,7 @@
 """Messages and exit status of a job if GPUs are missing or too small. On emulated GPUs."""
 
+import h5py
+
 from support import ERROR, WARNING, Reference, Scratch, main, result_files, run
 
 
@@ -41,6 +43,20 @@ class GpuErrors(Scratch):
         self.assertEqual(outcome.status, 69, outcome)
         self.assertIn("its limit is 1.00 GiB; what would help: ", outcome.lines(ERROR)[0])
         self.assertFalse(self.output.exists())
+
+    def test_embeddings_wait_on_the_host(self):
+        """The peak of a GPU's memory does not depend on the number of prompts."""
+        peaks = []
+        for clips in (2, 20):
+            prompts = self.folder / "prompts.txt"
+            prompts.write_text("".join(f"fox {i}\n" for i in range(clips)))
+            options = self.reference.options(
+                self.output, prompt__file=prompts, sample__steps=1, sample__frames=1,
+                sample__height=16, sample__width=16, output__video="no",
+                output__if_exists="replace")
+            with h5py.File(self.make(options) / "trace.h5", "r") as file:
+                peaks.append(file["ranks"]["peak_device_memory_bytes"][0])
+        self.assertEqual(peaks[0], peaks[1])
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class PlanTest(PlanCase):
         before = set(self.folder.iterdir())
         outcome = self.plan({"model.path": DATA / "sincos"}, "--ranks", 2)
         self.assertEqual(outcome.status, 0, outcome)
-        for text in ("2 ranks, phased", "text: ranks 0-1", "memory: ", "GFLOP a step"):
+        for text in ("2 ranks, phased", "text: ranks 0-1", "memory: ", "GFLOP/step"):
             self.assertIn(text, outcome.output)
         self.assertEqual(set(self.folder.iterdir()), before)
 

@@ -90,7 +90,7 @@ class TokenIds(Scratch):
 
     def test_refuses_ids_that_the_model_cannot_take(self):
         for reference in self.references():
-            for ids, said in (([5, 6], "the ids end in 6, expected 1 (</s>)"),
+            for ids, said in (([5, 6], "found 6 as last id, expected 1 (</s>)"),
                               ([5, 10 ** 6, 1], "id 1 (counted from 0) is 1000000, expected 0 to"),
                               ([5] * 400 + [1], "found 401 ids, expected at most")):
                 lines = [{"prompt": "a"}, {"token_ids": ids}]

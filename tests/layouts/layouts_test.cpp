@@ -138,7 +138,7 @@ TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encode
   expect_same(
       job + latents_only,
       {{2, phased + frames + " --parallel.cfg 1" + threads, "[2:4, 0:7, 0:3]"},
-       {2, phased, "cfg 2 x ring 1 x ulysses 1 (even number of ranks, so cfg is 2"},
+       {2, phased, "cfg 2 x ring 1 x ulysses 1 (cfg 2 because the number of ranks is even"},
        {2, phased + " --parallel.ring 2" + threads, "cfg 1 x ring 2 x ulysses 1"},
        {3, phased + " --parallel.device-map 0-1:0,2-3:2,4:0", "layers 0-1:0,2-3:2,4-4:0"},
        {4, phased + " --parallel.ring 2 --parallel.cfg 2", "cfg 2 x ring 2 x ulysses 1"},
@@ -210,11 +210,11 @@ TEST_F(Layouts, BFloat16OfAnotherModel) {
 TEST_F(Layouts, OneBranch) {
   std::string job = cogvideox("rotary");
   job.replace(job.find("--sample.guidance 6"), 19, "--sample.guidance 1");
-  expect_same(job + latents_only,
-              {{3, split, "split"},
-               {5, phased + height, "phased"},
-               {4, phased + " --parallel.cfg 2", "cfg 1 x ring"},
-               {4, phased + mesh(2, 1, 2), "one branch, so cfg goes to the ring"}});
+  expect_same(job + latents_only, {{3, split, "split"},
+                                   {5, phased + height, "phased"},
+                                   {4, phased + " --parallel.cfg 2", "cfg 1 x ring"},
+                                   {4, phased + mesh(2, 1, 2),
+                                    "guidance has one branch, so the ranks of cfg join the ring"}});
 }
 
 TEST_F(Layouts, OpenSora) {  // 16 x 7 x 5 tokens, 5 heads

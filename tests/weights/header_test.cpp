@@ -166,5 +166,15 @@ TEST(Shown, IsShortAndPrintable) {
   EXPECT_EQ(shown(std::string(1000, 'x')), fmt::format("{:x>120}...", ""));
 }
 
+// Takes a fraction of a second; in quadratic time it would exceed the time limit of the test.
+TEST(Header, ReadsManyTensorsInLinearTime) {
+  std::string header = "{";
+  for (int i = 0; i < 150'000; ++i) {
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+                          i == 0 ? "" : ",", i);
+  }
+  EXPECT_EQ(parse(header + "}", 0).size(), 150'000U);
+}
+
 }  // namespace
 }  // namespace reelmesh

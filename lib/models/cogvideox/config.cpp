@@ -22,11 +22,11 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
     c.linear_patch = true;
   }
   c.rotary = config.get_bool("use_rotary_positional_embeddings", false);
-  c.spatial_scale = config.get_double("spatial_interpolation_scale", c.spatial_scale);
-  c.temporal_scale = config.get_double("temporal_interpolation_scale", c.temporal_scale);
-  c.norm_eps = config.get_double("norm_eps", c.norm_eps);
+  c.spatial_scale = config.get_double("spatial_interpolation_scale", c.spatial_scale, 1e-3, 1e3);
+  c.temporal_scale = config.get_double("temporal_interpolation_scale", c.temporal_scale, 1e-3, 1e3);
+  c.norm_eps = config.get_double("norm_eps", c.norm_eps, 1e-12, 1);
   c.flip_sin_to_cos = config.get_bool("flip_sin_to_cos", true);
-  c.freq_shift = config.get_double("freq_shift", 0);
+  c.freq_shift = config.get_double("freq_shift", 0, -1, 1);
   const std::string file = config.file().string();
   only_supported<std::string>(config, "activation_fn",
                               config.get_string("activation_fn", "gelu-approximate"),
@@ -39,8 +39,6 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   require(!config.has("ofs_embed_dim") && c.in_channels == c.out_channels &&
               !config.get_bool("use_learned_positional_embeddings", false),
           Status::data, "{}: found an image-to-video checkpoint, expected text-to-video", file);
-  require(c.spatial_scale > 0 && c.temporal_scale > 0, Status::data,
-          "{}: interpolation scales must be positive", file);
   const std::int64_t split = c.rotary ? c.head_channels : c.channels();
   require(split % 16 == 0, Status::data, "{}: position tables need a multiple of 16 {}, found {}",
           file, c.rotary ? "head channels" : "channels", split);
@@ -55,8 +53,8 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
   c.in_channels = config.get_int("in_channels", 3, 1, 64);
   c.out_channels = config.get_int("out_channels", 3, 1, 64);
   c.groups = config.get_int("norm_num_groups", c.groups, 1, 4096);
-  c.norm_eps = config.get_double("norm_eps", c.norm_eps);
-  c.scaling_factor = config.get_double("scaling_factor", c.scaling_factor);
+  c.norm_eps = config.get_double("norm_eps", c.norm_eps, 1e-12, 1);
+  c.scaling_factor = config.get_double("scaling_factor", c.scaling_factor, 1e-4, 1e4);
   const double ratio = config.get_double("temporal_compression_ratio", 4);
   const std::string file = config.file().string();
   only_supported(config, "temporal_compression_ratio", ratio, 4.0);
@@ -71,8 +69,6 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
             "{}: found {} channels, expected a multiple of norm_num_groups ({})", file, channels,
             c.groups);
   }
-  require(c.scaling_factor != 0, Status::data, "{}: scaling_factor is 0, expected another number",
-          file);
   return c;
 }
 

@@ -12,7 +12,7 @@ SchedulerConfig read_scheduler(const Config& config) {
   s.num_train_timesteps = config.get_int("num_train_timesteps", s.num_train_timesteps, 1, 1000000);
   s.prediction_type = config.get_string("prediction_type", s.prediction_type);
   s.rescale_betas_zero_snr = config.get_bool("rescale_betas_zero_snr", s.rescale_betas_zero_snr);
-  s.snr_shift_scale = config.get_double("snr_shift_scale", s.snr_shift_scale);
+  s.snr_shift_scale = config.get_double("snr_shift_scale", s.snr_shift_scale, 1e-3, 1e3);
   s.set_alpha_to_one = config.get_bool("set_alpha_to_one", s.set_alpha_to_one);
   s.steps_offset = config.get_int("steps_offset", s.steps_offset, 0, 1000000);
   s.timestep_spacing = config.get_string("timestep_spacing", s.timestep_spacing);

@@ -43,6 +43,10 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     const std::string name = fmt::format("transformer_blocks.{}.", i);
     const Affine query = load_affine(weights, name + "attn1.norm_q", c.head_channels, dtype);
     const Affine key = load_affine(weights, name + "attn1.norm_k", c.head_channels, dtype);
+    // Values with names: if a later element of a braced list throws, GCC 12 destroys copies in
+    // nested lists twice.
+    const ops::HeadNorm query_norm{query.weight, query.bias, 1e-6F};
+    const ops::HeadNorm key_norm{key.weight, key.bias, 1e-6F};
     blocks_.push_back(
         {load_linear(weights, name + "norm1.linear", t, 6 * d, dtype),
          load_linear(weights, name + "norm2.linear", t, 6 * d, dtype),
@@ -50,9 +54,7 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
          load_affine(weights, name + "norm2.norm", d, dtype),
          load_linear(weights, name + "attn1.to_q", d, d, dtype),
          load_linears(weights, {name + "attn1.to_k", name + "attn1.to_v"}, d, d, dtype),
-         load_linear(weights, name + "attn1.to_out.0", d, d, dtype),
-         {query.weight, query.bias, 1e-6F},
-         {key.weight, key.bias, 1e-6F},
+         load_linear(weights, name + "attn1.to_out.0", d, d, dtype), query_norm, key_norm,
          load_linear(weights, name + "ff.net.0.proj", d, 4 * d, dtype),
          load_linear(weights, name + "ff.net.2", 4 * d, d, dtype)});
   }

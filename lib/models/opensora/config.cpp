@@ -27,17 +27,12 @@ STDiTConfig STDiTConfig::read(const Config& config) {
           "{}: patch_size has {} entries and begins with {}, expected 3 entries that begin with 1",
           file, patch.size(), patch.empty() ? 0 : patch[0]);
   c.patch = {1, patch[1], patch[2]};
-  const double ratio = config.get_double("mlp_ratio", 4);
-  require(ratio > 0 && ratio <= 64, Status::data, "{}: mlp_ratio is {}, expected more than 0", file,
-          ratio);
+  const double ratio = config.get_double("mlp_ratio", 4, 1e-3, 64);
   c.mlp_hidden = static_cast<std::int64_t>(static_cast<double>(c.hidden) * ratio);
   only_supported(config, "pred_sigma", config.get_bool("pred_sigma", true), true);
   if (c.kind == Kind::v1) {
-    c.space_scale = config.get_double("space_scale", 1);
-    c.time_scale = config.get_double("time_scale", 1);
-    require(c.space_scale > 0 && c.time_scale > 0, Status::data,
-            "{}: space_scale and time_scale must be positive, found {} and {}", file, c.space_scale,
-            c.time_scale);
+    c.space_scale = config.get_double("space_scale", 1, 1e-3, 1e3);
+    c.time_scale = config.get_double("time_scale", 1, 1e-3, 1e3);
     only_supported(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false),
                    false);
     c.input_size = config.get_ints("input_size", c.input_size, 1, max_value);

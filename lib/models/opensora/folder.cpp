@@ -8,7 +8,7 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& conf
   const auto checked = [&](auto scheduler) {
     scheduler.num_sampling_steps =
         config.get_int("num_sampling_steps", scheduler.num_sampling_steps, 1, 1000000);
-    scheduler.cfg_scale = config.get_double("cfg_scale", scheduler.cfg_scale);
+    scheduler.cfg_scale = config.get_double("cfg_scale", scheduler.cfg_scale, 0, 1000);
     try {
       check(scheduler);
     } catch (const Error& error) {

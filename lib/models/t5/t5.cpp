@@ -30,7 +30,7 @@ T5Config T5Config::read(const Config& config) {
   c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
   c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
   c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
-  c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon);
+  c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
   const std::string projection = config.get_string("feed_forward_proj", "relu");
   require(projection == "gated-gelu", Status::data,
           "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
