@@ -32,7 +32,7 @@ po::options_description make_model_options() {
       "layers of the text encoder; default: the preset's")(
       "text", po::value<std::string>()->value_name("FILE"),
       "text that the tokenizer is made from, one sentence a line; default: "
-      "inputs/tokenizer_text.txt")("help", "this text");
+      "inputs/tokenizer_text.txt of the source, which is compiled in")("help", "this text");
   return all;
 }
 

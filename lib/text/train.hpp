@@ -1,5 +1,7 @@
 #pragma once
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 namespace reelmesh {
 
@@ -8,8 +10,12 @@ namespace reelmesh {
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 ///
 /// The model has at most `vocab_size` pieces, fewer if the text gives no more. The same text gives
-/// the same bytes. Throws Error(no_input) when the text cannot be read, Error(data) when no model
-/// can be made of it, and Error(cannot_create) when a file cannot be written.
+/// the same bytes. Messages call the text `name`. Throws Error(data) when no model can be made of
+/// the text, and Error(cannot_create) when a file cannot be written.
+void train_tokenizer(std::string_view text, const std::string& name,
+                     const std::filesystem::path& folder, int vocab_size);
+
+/// The same with the text of a file. Throws Error(no_input) also, when it cannot be read.
 void train_tokenizer(const std::filesystem::path& text_file, const std::filesystem::path& folder,
                      int vocab_size);
 
