@@ -1,7 +1,7 @@
 # cmake --install build --prefix P, and cpack -G DEB in the build folder:
 #
 #   P/bin             the program; links to the tools for users
-#   P/share/reelmesh  laid out as the repository: tools, inputs, jobs, pages for users, licences.md
+#   P/share/reelmesh  laid out as the repository: tools, inputs, jobs, pages for users, licences
 set(share share/reelmesh)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -26,14 +26,13 @@ endforeach()
 install(DIRECTORY inputs/demo_model DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
         inputs/demo.png DESTINATION ${share}/inputs)
-foreach(page README.md app/README.md inputs/README.md jobs/README.md
+foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
         lib/models/opensora/README.md lib/ops/cuda/README.md lib/plan/README.md lib/store/README.md
-        tools/README.md)
+        tools/README.md tools/licences.md)
   cmake_path(GET page PARENT_PATH folder)
   install(FILES ${page} DESTINATION ${share}/${folder})
 endforeach()
-install(FILES tools/licences.md DESTINATION ${share})
-file(CREATE_LINK ../../reelmesh/licences.md ${CMAKE_BINARY_DIR}/generated/copyright SYMBOLIC)
+file(CREATE_LINK ../../reelmesh/tools/licences.md ${CMAKE_BINARY_DIR}/generated/copyright SYMBOLIC)
 install(FILES ${CMAKE_BINARY_DIR}/generated/copyright DESTINATION share/doc/reelmesh)
 
 # Job files and batch scripts name the files of the prefix instead of those of the repository.

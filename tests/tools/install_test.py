@@ -41,7 +41,7 @@ class Install(unittest.TestCase):
             self.assertIn(name, files)
         self.assertEqual(os.readlink(self.prefix / "bin/reelmesh-view"),
                          "../share/reelmesh/tools/reelmesh-view")
-        for name in ("README.md", "licences.md", "inputs/README.md", "jobs/README.md",
+        for name in ("README.md", "tools/licences.md", "inputs/README.md", "jobs/README.md",
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
                      "tools/view/sheet.py", "tools/convert_open_sora.py"):
             self.assertIn(f"share/reelmesh/{name}", files)
