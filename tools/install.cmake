@@ -36,7 +36,7 @@ file(CREATE_LINK ../../reelmesh/tools/licences.md ${CMAKE_BINARY_DIR}/generated/
 install(FILES ${CMAKE_BINARY_DIR}/generated/copyright DESTINATION share/doc/reelmesh)
 
 # Job files and batch scripts name the files of the prefix instead of those of the repository.
-install(CODE "set(source ${CMAKE_SOURCE_DIR})\nset(generated ${CMAKE_BINARY_DIR}/generated)")
+install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
 install(SCRIPT tools/install_jobs.cmake)
 
 # The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun and what the

@@ -21,8 +21,8 @@ class Install(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.prefix = cls.folder / "prefix"
         cls.share = cls.prefix / "share" / "reelmesh"
-        subprocess.run([CMAKE, "--install", BUILD, "--prefix", cls.prefix], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run([CMAKE, "--install", BUILD, "--prefix", "prefix/"], cwd=cls.folder,
+                       check=True, stdout=subprocess.DEVNULL)
         cls.elsewhere = cls.folder / "elsewhere"
         cls.elsewhere.mkdir()
 
@@ -85,6 +85,11 @@ class Install(unittest.TestCase):
                       self.call("reelmesh", "inspect", self.share / "inputs/demo_model"))
         self.assertIn("tokenizer of 1100 ids",
                       self.call("reelmesh", "make-model", "tiny-cogvideox", "tiny"))
+        # The text that is compiled in is that of the file.
+        self.call("reelmesh", "make-model", "tiny-cogvideox", "same", "--text",
+                  SOURCE / "inputs/tokenizer_text.txt")
+        self.assertEqual(*((self.elsewhere / name / "tokenizer/spiece.model").read_bytes()
+                           for name in ("tiny", "same")))
         self.assertIn("64 x 64", self.call("reelmesh", "plan", "--config",
                                            self.share / "inputs/demo.cfg", "--ranks", "4"))
         self.assertIn("OUT", self.call("reelmesh-view", "--help"))
