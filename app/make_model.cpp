@@ -15,6 +15,7 @@
 #include "options.hpp"
 #include "text/tokenizer.hpp"
 #include "text/train.hpp"
+#include "tokenizer_text.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -72,12 +73,12 @@ Status make_model_command(int argc, const char* const* argv) {
   if (options.layers) preset.transformer[layers] = *options.layers;
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
-  const fs::path text = options.text.value_or(fs::path(REELMESH_INPUTS) / "tokenizer_text.txt");
   if (log::launch_rank() != 0) return Status::ok;  // one rank writes
 
   std::error_code error;
-  require(fs::is_regular_file(text, error), Status::no_input,
-          "{}: not found, expected a text to make the tokenizer from (--text)", text.string());
+  require(!options.text || fs::is_regular_file(*options.text, error), Status::no_input,
+          "{}: not found, expected a text to make the tokenizer from (--text)",
+          options.text.value_or("").string());
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
@@ -88,7 +89,12 @@ Status make_model_command(int argc, const char* const* argv) {
   fs::create_directory(tokenizer, error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", tokenizer.string(),
           error.message());
-  train_tokenizer(text, tokenizer, preset.tokenizer_pieces);
+  if (options.text) {
+    train_tokenizer(*options.text, tokenizer, preset.tokenizer_pieces);
+  } else {
+    train_tokenizer(tokenizer_text, "inputs/tokenizer_text.txt", tokenizer,
+                    preset.tokenizer_pieces);
+  }
   const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
   expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",
          ids);

@@ -41,7 +41,7 @@ struct MakeModelOptions {
   std::optional<DType> dtype;                 ///< default: the preset's
   std::optional<std::int64_t> layers;         ///< of the transformer; default: the preset's
   std::optional<std::int64_t> text_layers;    ///< of the text encoder; default: the preset's
-  std::optional<std::filesystem::path> text;  ///< default: the program's own inputs
+  std::optional<std::filesystem::path> text;  ///< default: tokenizer_text.hpp
 };
 MakeModelOptions parse_make_model(int argc, const char* const* argv);
 std::string make_model_help();

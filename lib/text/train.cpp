@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,15 +33,12 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-std::vector<std::string> read_lines(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  require(file.is_open() && !std::filesystem::is_directory(path), Status::no_input,
-          "{}: not found, expected a text to train the tokenizer with", path.string());
+std::vector<std::string> read_lines(std::istream& text, const std::string& name) {
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(text, line);) {
     if (!line.empty()) lines.push_back(line);
   }
-  require(!lines.empty(), Status::data, "{}: no lines, expected sentences", path.string());
+  require(!lines.empty(), Status::data, "{}: no lines, expected sentences", name);
   return lines;
 }
 
@@ -125,11 +123,9 @@ std::string tokenizer_config(std::int64_t pieces) {
   return text;
 }
 
-}  // namespace
-
-void train_tokenizer(const std::filesystem::path& text_file, const std::filesystem::path& folder,
-                     int vocab_size) {
-  Lines lines(read_lines(text_file));
+void train(std::istream& text, const std::string& name, const std::filesystem::path& folder,
+           int vocab_size) {
+  Lines lines(read_lines(text, name));
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", "unigram"},
       {"vocab_size", std::to_string(vocab_size)},
@@ -146,7 +142,7 @@ void train_tokenizer(const std::filesystem::path& text_file, const std::filesyst
   std::string model;
   const auto trained = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
   require(trained.ok(), Status::data, "{}: a tokenizer of {} pieces cannot be trained on it ({})",
-          text_file.string(), vocab_size, trained.ToString());
+          name, vocab_size, trained.ToString());
   write(folder / "spiece.model", model);
   sentencepiece::SentencePieceProcessor made;
   const auto loaded = made.LoadFromSerializedProto(model);
@@ -155,6 +151,22 @@ void train_tokenizer(const std::filesystem::path& text_file, const std::filesyst
   write(folder / "added_tokens.json", added_tokens(pieces));
   write(folder / "special_tokens_map.json", special_tokens_map());
   write(folder / "tokenizer_config.json", tokenizer_config(pieces));
+}
+
+}  // namespace
+
+void train_tokenizer(std::string_view text, const std::string& name,
+                     const std::filesystem::path& folder, int vocab_size) {
+  std::istringstream stream{std::string(text)};
+  train(stream, name, folder, vocab_size);
+}
+
+void train_tokenizer(const std::filesystem::path& text_file, const std::filesystem::path& folder,
+                     int vocab_size) {
+  std::ifstream file(text_file);
+  require(file.is_open() && !std::filesystem::is_directory(text_file), Status::no_input,
+          "{}: not found, expected a text to train the tokenizer with", text_file.string());
+  train(file, text_file.string(), folder, vocab_size);
 }
 
 }  // namespace reelmesh

@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+"""cmake --install: which files it gives, that they work in another folder without the repository's,
+and that no path of the repository or of the build folder is in them."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
+BUILD = pathlib.Path(os.environ["REELMESH_BUILD"])
+CMAKE = os.environ["REELMESH_CMAKE"]
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_install_"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.prefix = cls.folder / "prefix"
+        cls.share = cls.prefix / "share" / "reelmesh"
+        subprocess.run([CMAKE, "--install", BUILD, "--prefix", "prefix/"], cwd=cls.folder,
+                       check=True, stdout=subprocess.DEVNULL)
+        cls.elsewhere = cls.folder / "elsewhere"
+        cls.elsewhere.mkdir()
+
+    def call(self, *arguments):
+        """Standard output of a program in P/bin, called in a folder that has no inputs."""
+        program, *rest = arguments
+        done = subprocess.run([self.prefix / "bin" / program, *rest], cwd=self.elsewhere,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_files(self):
+        files = {str(path.relative_to(self.prefix))
+                 for path in self.prefix.rglob("*") if not path.is_dir()}
+        for name in ("bin/reelmesh", "bin/reelmesh-view"):
+            self.assertIn(name, files)
+        self.assertEqual(os.readlink(self.prefix / "bin/reelmesh-view"),
+                         "../share/reelmesh/tools/reelmesh-view")
+        for name in ("README.md", "tools/licences.md", "inputs/README.md", "jobs/README.md",
+                     "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
+                     "tools/view/sheet.py", "tools/convert_open_sora.py"):
+            self.assertIn(f"share/reelmesh/{name}", files)
+        # All job files and batch scripts.
+        for pattern in ("inputs/*.cfg", "jobs/*.sbatch"):
+            for path in SOURCE.glob(pattern):
+                self.assertIn(f"share/reelmesh/{path.relative_to(SOURCE)}", files)
+        self.assertFalse([name for name in files if "__pycache__" in name])
+
+    def test_no_path_of_the_repository(self):
+        for path in self.prefix.rglob("*"):
+            if path.is_file():
+                content = path.read_bytes()
+                for folder in (SOURCE, BUILD):
+                    found = re.search(rb"(?<![\w./-])" + re.escape(os.fsencode(folder)) + b"/[^\0]*",
+                                      content)
+                    self.assertIsNone(found, path)
+
+    def test_paths_of_job_files_and_batch_scripts_exist(self):
+        count = 0
+        for path in (*self.share.glob("inputs/*.cfg"), *self.share.glob("jobs/*.sbatch")):
+            text = path.read_text()
+            self.assertNotIn("build/", text, path)
+            for name in re.findall(rf"{re.escape(str(self.prefix))}/[\w./-]+\w", text):
+                self.assertTrue(pathlib.Path(name).exists(), f"{path}: {name}")
+                count += 1
+        self.assertGreater(count, 30)
+        self.assertIn(f"REELMESH=${{REELMESH:-{self.prefix}/bin/reelmesh}}\n",
+                      (self.share / "jobs/cogvideox.sbatch").read_text())
+
+    def test_links_between_pages(self):
+        """Pages for users link to each other; those for developers are not installed."""
+        for page in ("app", "inputs", "jobs"):
+            text = (self.share / page / "README.md").read_text()
+            for link in re.findall(r"\]\(([^)#:]+)\)", text):
+                self.assertTrue((self.share / page / link).exists(), f"{page}/README.md: {link}")
+
+    def test_program(self):
+        self.assertTrue(self.call("reelmesh", "--version").startswith("reelmesh "))
+        self.assertIn("CogVideoXPipeline",
+                      self.call("reelmesh", "inspect", self.share / "inputs/demo_model"))
+        self.assertIn("tokenizer of 1100 ids",
+                      self.call("reelmesh", "make-model", "tiny-cogvideox", "tiny"))
+        # The text that is compiled in is that of the file.
+        self.call("reelmesh", "make-model", "tiny-cogvideox", "same", "--text",
+                  SOURCE / "inputs/tokenizer_text.txt")
+        self.assertEqual(*((self.elsewhere / name / "tokenizer/spiece.model").read_bytes()
+                           for name in ("tiny", "same")))
+        self.assertIn("64 x 64", self.call("reelmesh", "plan", "--config",
+                                           self.share / "inputs/demo.cfg", "--ranks", "4"))
+        self.assertIn("OUT", self.call("reelmesh-view", "--help"))
+
+
+if __name__ == "__main__":
+    unittest.main()

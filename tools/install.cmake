@@ -1,0 +1,64 @@
+# cmake --install build --prefix P, and cpack -G DEB in the build folder:
+#
+#   P/bin             the program; links to the tools for users
+#   P/share/reelmesh  laid out as the repository: tools, inputs, jobs, pages for users, licences
+set(share share/reelmesh)
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
+    GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+# Libraries outside the system's folders are found where they were linked.
+set_target_properties(reelmesh PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS reelmesh RUNTIME DESTINATION bin)
+
+# Tools. Each finds its Python package beside itself, through a link in P/bin too.
+file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
+install(PROGRAMS ${tools} tools/convert_open_sora.py DESTINATION ${share}/tools)
+install(DIRECTORY tools/view tools/open_sora DESTINATION ${share}/tools
+        FILES_MATCHING PATTERN *.py PATTERN __pycache__ EXCLUDE)
+foreach(tool ${tools})
+  cmake_path(GET tool FILENAME name)
+  set(link ${CMAKE_BINARY_DIR}/generated/bin/${name})
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/generated/bin)
+  file(CREATE_LINK ../${share}/tools/${name} ${link} SYMBOLIC)
+  install(FILES ${link} DESTINATION bin)
+endforeach()
+
+# Inputs, and pages for users in the places where links between them lead.
+install(DIRECTORY inputs/demo_model DESTINATION ${share}/inputs)
+install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
+        inputs/demo.png DESTINATION ${share}/inputs)
+foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
+        lib/models/opensora/README.md lib/ops/cuda/README.md lib/plan/README.md lib/store/README.md
+        tools/README.md tools/licences.md)
+  cmake_path(GET page PARENT_PATH folder)
+  install(FILES ${page} DESTINATION ${share}/${folder})
+endforeach()
+file(CREATE_LINK ../../reelmesh/tools/licences.md ${CMAKE_BINARY_DIR}/generated/copyright SYMBOLIC)
+install(FILES ${CMAKE_BINARY_DIR}/generated/copyright DESTINATION share/doc/reelmesh)
+
+# Job files and batch scripts name the files of the prefix instead of those of the repository.
+install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
+install(SCRIPT tools/install_jobs.cmake)
+
+# The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun and what the
+# tools in Python import are not.
+set(CPACK_PACKAGE_NAME reelmesh)
+set(CPACK_PACKAGE_VENDOR "reelmesh")
+set(CPACK_PACKAGE_CONTACT "The reelmesh developers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "videos from diffusion transformers on any number of MPI ranks")
+set(CPACK_PACKAGE_DESCRIPTION
+"reelmesh is an MPI batch program that makes videos from text with CogVideoX and
+Open-Sora checkpoints. It distributes the text encoder, the transformer and the
+decoder over the ranks of one machine or of a cluster, and writes the clips to
+HDF5. A small checkpoint for a demo is included.")
+set(CPACK_SET_DESTDIR ON)  # so that tools/install_jobs.cmake sees the final prefix
+set(CPACK_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS
+    "openmpi-bin, python3, python3-h5py, python3-numpy, python3-pil")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ffmpeg, fonts-dejavu-core")
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+include(CPack)
