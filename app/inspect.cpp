@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What stands in the way of making clips: status and message, the gravest first kept.
+// Problems that prevent clips from being made, and the resulting exit status.
 struct Verdict {
   Status status = Status::ok;
   std::vector<std::string> problems;
 
   void add(Status kind, const std::string& problem) {
-    // A missing folder outweighs what is wrong in those that are there.
+    // A missing folder takes precedence over invalid contents of others.
     if (status == Status::ok || kind == Status::no_input) status = kind;
     problems.push_back(problem);
   }
@@ -152,7 +152,7 @@ PartSurvey print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
   return part;
 }
 
-// Runs what may find a part unusable, and says so.
+// Calls `print`; if it throws, reports the part as unusable and records the problem.
 template <class Print>
 void attempt(Verdict& verdict, Print&& print) {
   try {
@@ -191,7 +191,7 @@ void print_scheduler(const fs::path& model) {
                    config.get_double("snr_shift_scale", 0)));
 }
 
-// Each part may be whole and yet not fit the others: what `run` checks as well.
+// Checks that the parts match each other, as `run` does, and prints the default clip.
 void print_whole(const fs::path& model) {
   const ModelPaths paths{.root = model,
                          .transformer = model / "transformer",
@@ -241,7 +241,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
 
 Status inspect_command(int argc, const char* const* argv) {
   const fs::path model = parse_inspect(argc, argv).model;
-  if (log::launch_rank() != 0) return Status::ok;  // one rank looks and speaks
+  if (log::launch_rank() != 0) return Status::ok;  // only one rank prints
   std::error_code ignored;
   require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());
 

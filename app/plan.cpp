@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using pipeline::JobPlan;
 
-// What one rank of the plan has, for the first clip of the job.
+// The data of one rank of the plan, for the first clip of the job.
 struct Row {
   const JobPlan& planned;
   int rank;
@@ -147,7 +147,7 @@ json as_json(const JobPlan& planned) {
 
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
-  if (log::launch_rank() != 0) return Status::ok;  // under mpirun, one rank is enough
+  if (log::launch_rank() != 0) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   std::vector<int> node_of;
   for (int rank = 0; rank < options.ranks; ++rank) {
