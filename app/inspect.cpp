@@ -116,10 +116,10 @@ void print_weights(const PartSurvey& part) {
   });
   list(part.wrong_types, "of a type other than F32, F16 and BF16",
        [](const PartSurvey::WrongType& wrong) {
-         return fmt::format("{}: {}", shown(wrong.name), wrong.dtype);
+         return fmt::format("{}: {}", printable(wrong.name), wrong.dtype);
        });
   list(part.unexpected, "unexpected (never read)",
-       [](const std::string& name) { return shown(name); });
+       [](const std::string& name) { return printable(name); });
   if (part.unneeded_missing == part.unneeded && part.unneeded > 0) {
     line("the encoder is absent; no clip needs it");
   } else if (part.unneeded_missing + part.unneeded_wrong > 0) {
@@ -177,7 +177,7 @@ void print_scheduler(const fs::path& model) {
   std::cout << "\nscheduler";
   const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
   const std::string name = config.get_string("_class_name", "");
-  std::cout << ": " << shown(name) << '\n';
+  std::cout << ": " << printable(name) << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
@@ -185,8 +185,8 @@ void print_scheduler(const fs::path& model) {
   }
   sampler_kind_of_class(name);
   line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
-                   shown(config.get_string("prediction_type", "?")),
-                   shown(config.get_string("timestep_spacing", "?")),
+                   printable(config.get_string("prediction_type", "?")),
+                   printable(config.get_string("timestep_spacing", "?")),
                    config.get_int("num_train_timesteps", 0),
                    config.get_double("snr_shift_scale", 0)));
 }
@@ -223,16 +223,16 @@ void print_index(const fs::path& model, Verdict& verdict) {
   const ModelIndex index = read_model_index(model / "model_index.json");
   std::string parts;
   for (const auto& [name, part] : index.parts) {
-    parts +=
-        fmt::format("{}{} ({})", parts.empty() ? "" : ", ", shown(name), shown(part.class_name));
+    parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", printable(name),
+                         printable(part.class_name));
   }
-  std::cout << model.string() << ": " << shown(index.class_name) << '\n';
+  std::cout << model.string() << ": " << printable(index.class_name) << '\n';
   line("parts: " + parts);
   attempt(verdict, [&] {
     require(index.class_name == CogVideoXFolder::pipeline_class ||
                 index.class_name == OpenSoraFolder::pipeline_class,
             Status::data, "{}: found pipeline {}, expected {} or {}",
-            (model / "model_index.json").string(), shown(index.class_name),
+            (model / "model_index.json").string(), printable(index.class_name),
             CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
   });
 }

@@ -33,7 +33,7 @@ class Guard {
       case json::parse_event_t::key: {
         const auto& key = parsed.get_ref<const std::string&>();
         if (!keys_.back().insert(key).second) {
-          fail(Status::data, "{}: key '{}' appears twice", source_, shown(key));
+          fail(Status::data, "{}: key '{}' appears twice", source_, printable(key));
         }
         break;
       }
@@ -58,7 +58,7 @@ class Guard {
 
 }  // namespace
 
-std::string shown(std::string_view text) {
+std::string printable(std::string_view text) {
   constexpr std::size_t longest = 120;
   std::string out(text.substr(0, longest));
   for (char& c : out) {
@@ -79,7 +79,7 @@ json parse_json(std::string_view text, std::string_view source, const JsonLimits
       return true;
     });
   } catch (const json::exception& error) {
-    fail(Status::data, "{}: not valid JSON: {}", source, shown(error.what()));
+    fail(Status::data, "{}: not valid JSON: {}", source, printable(error.what()));
   }
 }
 

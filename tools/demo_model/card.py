@@ -40,7 +40,7 @@ shapes, all held-out combinations):
 
 | colour | shape | motion | background | no other patches | clips all right |
 | --- | --- | --- | --- | --- | --- |
-| {colour:.1f} % | {shape:.1f} % | {motion:.1f} % | {background:.1f} % | {no_strangers:.1f} % | {whole_clip:.1f} % |
+| {colour:.1f} % | {shape:.1f} % | {motion:.1f} % | {background:.1f} % | {no_unexpected_patches:.1f} % | {whole_clip:.1f} % |
 
 Edges are {edge_width:.1f} pixels wide (drawn clips: 1.1); the background changes by {flicker:.1f} grey
 levels between frames.
