@@ -17,7 +17,7 @@ std::vector<std::string> names_of(const po::options_description& known) {
   return names;
 }
 
-// "--steps=5" → "steps"; nothing where the word is no long option.
+// "--steps=5" → "steps"; empty if the word is not a long option.
 std::string option_name(const std::string& word) {
   if (!word.starts_with("--")) return "";
   return word.substr(2, word.find('=') == std::string::npos ? word.npos : word.find('=') - 2);
@@ -31,8 +31,9 @@ CommandLine read_command_line(int argc, const char* const* argv,
   const std::vector<std::string> names = names_of(known);
   CommandLine line;
   try {
-    // No guessing: Boost would take --sample.ste for --sample.steps. No short options either, so
-    // that "-1" reaches the check of its option's range.
+    // Names must be complete: by default Boost accepts --sample.ste for --sample.steps. Short
+    // options are disabled, so that "-1" is parsed as a value and reaches the range check of its
+    // option.
     const auto parsed =
         po::command_line_parser(argc, argv)
             .options(known)
@@ -48,7 +49,7 @@ CommandLine read_command_line(int argc, const char* const* argv,
         line.operands.insert(line.operands.end(), option.value.begin(), option.value.end());
       } else {
         const std::string value = option.value.empty() ? "yes" : option.value.front();  // a switch
-        // "--sample.steps --sample.seed 1": Boost takes the next option for the value.
+        // "--sample.steps --sample.seed 1": Boost parses the next option as the value.
         const bool swallowed =
             option.original_tokens.size() > 1 &&
             std::find(names.begin(), names.end(), option_name(value)) != names.end();

@@ -1,4 +1,4 @@
-// Boost's own reader cuts values at '#', where prompts may well have one; so lines are read here.
+// Parses job files. Boost's parser ends values at '#', which may be part of a prompt.
 #include <algorithm>
 #include <string_view>
 
@@ -42,7 +42,7 @@ std::vector<Given> read_config(const std::filesystem::path& file,
     require(equals != std::string_view::npos && equals > 0, Status::usage,
             "{}: found '{}', expected '[section]', 'key = value' or '# comment'", where, line);
     const std::string key(trimmed(line.substr(0, equals)));
-    // A file may also name keys in full, above its first section.
+    // Above the first section, keys are given by their full names.
     const std::string name = section.empty() ? key : section + "." + key;
     require(std::find(names.begin(), names.end(), name) != names.end(), Status::usage,
             "{}: unknown key {}; did you mean {}?", where, name, nearest(name, names));

@@ -13,12 +13,11 @@ struct Failure {
   std::optional<int> rank;  ///< as in Error
 };
 
-/// What the exception being handled means to the user. Call within a catch block.
+/// Status and message for the exception being handled. Call within a catch block.
 Failure current_failure();
 
-/// For a rank on its own way out: gives lower ranks, which may have the same failure, the time to
-/// report it and end the job first. Returns at once on rank 0; elsewhere only if this rank is still
-/// alive.
+/// Waits 0.5 to 3 s, increasing with the rank, so that a lower rank with the same failure can
+/// report it and end the job first. Returns at once on rank 0.
 void wait_for_lower_ranks(int rank);
 
 }  // namespace reelmesh::app

@@ -1,6 +1,5 @@
 #pragma once
-// Options as given, before anybody knows what they mean: the same for the command line and for job
-// files.
+// Options as text, before their values are parsed; common to the command line and job files.
 #include <boost/program_options/options_description.hpp>
 #include <filesystem>
 #include <span>
@@ -11,24 +10,24 @@ namespace reelmesh::app {
 
 struct Given {
   std::string name;   ///< "sample.steps"
-  std::string value;  ///< the text behind it, without blanks at its ends where from a file
+  std::string value;  ///< from a file: without leading and trailing blanks
   std::string where;  ///< for messages: "--sample.steps" or "job.cfg:12: sample.steps"
 };
 
 struct CommandLine {
-  std::vector<Given> options;         ///< in their order; each is one of `known`
-  std::vector<std::string> operands;  ///< what is no option: "DIR"
+  std::vector<Given> options;         ///< in the given order; each is one of `known`
+  std::vector<std::string> operands;  ///< arguments that are not options: "DIR"
 };
 
-/// Takes "--name value" and "--name=value", nothing else: names are not completed, and a value is
-/// whatever follows, unless it is the name of an option. argv[0] is not read. Error(usage) for an
-/// unknown option, with the nearest known one, and for one without a value.
+/// Accepts only "--name value" and "--name=value". Names must be complete. A value is the next
+/// word, unless it is the name of an option. argv[0] is ignored. Error(usage) for an unknown
+/// option, with a suggestion, and for an option without a value.
 CommandLine read_command_line(int argc, const char* const* argv,
                               const boost::program_options::options_description& known);
 
-/// Reads "[section]" and "key = value" lines; empty lines and those that begin with '#' say
-/// nothing. A value goes to the end of its line, '#' included. Error(usage) names file and line,
-/// and for an unknown key or section the nearest of `names` ("section.key").
+/// Reads "[section]" and "key = value" lines; empty lines and lines that begin with '#' are
+/// skipped. A value extends to the end of its line, including any '#'. Error(usage) with file and
+/// line, and for an unknown key or section with a suggestion from `names` ("section.key").
 std::vector<Given> read_config(const std::filesystem::path& file,
                                std::span<const std::string> names);
 

@@ -12,8 +12,8 @@
 namespace reelmesh::app {
 namespace {
 
-constexpr std::size_t indent = 2;           // blanks before a name
-constexpr std::size_t max_name_width = 26;  // longer names have a line of their own
+constexpr std::size_t indent = 2;           // spaces before a name
+constexpr std::size_t max_name_width = 26;  // longer names get a separate line
 
 // Words of a text; "[default: 42]" counts as one.
 std::vector<std::string> words_of(const std::string& text) {
@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Lines of at most `width` characters; a longer word has a line of its own.
+// Lines of at most `width` characters; a longer word gets a separate line.
 std::vector<std::string> wrap(const std::string& text, std::size_t width) {
   std::vector<std::string> lines(1);
   for (const std::string& word : words_of(text)) {

@@ -7,7 +7,7 @@ namespace reelmesh::app {
 
 struct HelpLine {
   std::string name;         ///< "--sample.steps N"
-  std::string description;  ///< wrapped at blanks
+  std::string description;  ///< wrapped at spaces
 };
 
 struct HelpSection {
@@ -15,19 +15,19 @@ struct HelpSection {
   std::vector<HelpLine> lines;
 };
 
-/// How the reader's terminal shows text.
+/// Line width and markup of the output.
 struct HelpStyle {
   int columns = 80;
   bool bold_titles = false;
 };
 
-/// Of standard output: the width of the terminal, 60 to 100 columns, 80 where there is none; bold
-/// titles on a terminal, except under mpirun, where standard output may still be a file, and where
-/// NO_COLOR is set (https://no-color.org).
+/// The style for standard output: the terminal's width, limited to 60 to 100 columns; 80 without a
+/// terminal. Titles are bold on a terminal, unless NO_COLOR is set (https://no-color.org) or under
+/// mpirun, where standard output may be a file although isatty() is true.
 HelpStyle help_style();
 
-/// Titles, and below each its names and descriptions in two columns. A description begins below its
-/// name where the name is too long for its column.
+/// Each section: its title, then names and descriptions in two columns. If a name is too long for
+/// its column, the description starts on the next line.
 std::string format_help(const std::vector<HelpSection>& sections, const HelpStyle& style);
 
 }  // namespace reelmesh::app

@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What stands in the way of making clips: status and message, the gravest first kept.
+// Problems that prevent clips from being made, and the resulting exit status.
 struct Verdict {
   Status status = Status::ok;
   std::vector<std::string> problems;
 
   void add(Status kind, const std::string& problem) {
-    // A missing folder outweighs what is wrong in those that are there.
+    // A missing folder takes precedence over invalid contents of others.
     if (status == Status::ok || kind == Status::no_input) status = kind;
     problems.push_back(problem);
   }
@@ -116,10 +116,10 @@ void print_weights(const PartSurvey& part) {
   });
   list(part.wrong_types, "of a type other than F32, F16 and BF16",
        [](const PartSurvey::WrongType& wrong) {
-         return fmt::format("{}: {}", shown(wrong.name), wrong.dtype);
+         return fmt::format("{}: {}", printable(wrong.name), wrong.dtype);
        });
   list(part.unexpected, "unexpected (never read)",
-       [](const std::string& name) { return shown(name); });
+       [](const std::string& name) { return printable(name); });
   if (part.unneeded_missing == part.unneeded && part.unneeded > 0) {
     line("the encoder is absent; no clip needs it");
   } else if (part.unneeded_missing + part.unneeded_wrong > 0) {
@@ -152,7 +152,7 @@ PartSurvey print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
   return part;
 }
 
-// Runs what may find a part unusable, and says so.
+// Calls `print`; if it throws, reports the part as unusable and records the problem.
 template <class Print>
 void attempt(Verdict& verdict, Print&& print) {
   try {
@@ -177,7 +177,7 @@ void print_scheduler(const fs::path& model) {
   std::cout << "\nscheduler";
   const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
   const std::string name = config.get_string("_class_name", "");
-  std::cout << ": " << shown(name) << '\n';
+  std::cout << ": " << printable(name) << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
@@ -185,13 +185,13 @@ void print_scheduler(const fs::path& model) {
   }
   sampler_kind_of_class(name);
   line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
-                   shown(config.get_string("prediction_type", "?")),
-                   shown(config.get_string("timestep_spacing", "?")),
+                   printable(config.get_string("prediction_type", "?")),
+                   printable(config.get_string("timestep_spacing", "?")),
                    config.get_int("num_train_timesteps", 0),
                    config.get_double("snr_shift_scale", 0)));
 }
 
-// Each part may be whole and yet not fit the others: what `run` checks as well.
+// Checks that the parts match each other, as `run` does, and prints the default clip.
 void print_whole(const fs::path& model) {
   const ModelPaths paths{.root = model,
                          .transformer = model / "transformer",
@@ -223,16 +223,16 @@ void print_index(const fs::path& model, Verdict& verdict) {
   const ModelIndex index = read_model_index(model / "model_index.json");
   std::string parts;
   for (const auto& [name, part] : index.parts) {
-    parts +=
-        fmt::format("{}{} ({})", parts.empty() ? "" : ", ", shown(name), shown(part.class_name));
+    parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", printable(name),
+                         printable(part.class_name));
   }
-  std::cout << model.string() << ": " << shown(index.class_name) << '\n';
+  std::cout << model.string() << ": " << printable(index.class_name) << '\n';
   line("parts: " + parts);
   attempt(verdict, [&] {
     require(index.class_name == CogVideoXFolder::pipeline_class ||
                 index.class_name == OpenSoraFolder::pipeline_class,
             Status::data, "{}: found pipeline {}, expected {} or {}",
-            (model / "model_index.json").string(), shown(index.class_name),
+            (model / "model_index.json").string(), printable(index.class_name),
             CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
   });
 }
@@ -241,7 +241,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
 
 Status inspect_command(int argc, const char* const* argv) {
   const fs::path model = parse_inspect(argc, argv).model;
-  if (log::launch_rank() != 0) return Status::ok;  // one rank looks and speaks
+  if (log::launch_rank() != 0) return Status::ok;  // only one rank prints
   std::error_code ignored;
   require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());
 

@@ -73,7 +73,7 @@ std::optional<int> parse_threads(Text text, Option option) {
   return static_cast<int>(parse_integer(text, option, 1, 4096));
 }
 
-// One number a rank; none for equal or measured speeds.
+// One number per rank; empty for equal or measured speeds.
 std::vector<double> parse_speeds(Text text, Option option) {
   std::vector<double> speeds;
   if (text == "equal" || text == "auto") return speeds;
@@ -85,7 +85,7 @@ std::vector<double> parse_speeds(Text text, Option option) {
   return speeds;
 }
 
-// One size for all ranks, or one a rank.
+// One size for all ranks, or one per rank.
 std::vector<std::int64_t> parse_limits(Text text, Option option) {
   std::vector<std::int64_t> limits;
   for (std::size_t begin = 0; text != "none" && begin <= text.size();) {
@@ -269,7 +269,7 @@ const Key table[] = {
      }},
 
     {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 on GPUs only", "float32",
-     [](Draft& d, Text text, Option option) {  // behind device.backend in this table
+     [](Draft& d, Text text, Option option) {  // must come after device.backend in this table
        d.job.dtype = parse_dtype(text, option, d.job.backend);
      }},
     {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",

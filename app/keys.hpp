@@ -1,6 +1,6 @@
 #pragma once
-// The one table of keys: it serves the command line, job files, --help, suggestions and the list of
-// options in effect.
+// The table of all keys, used for the command line, job files, --help, suggestions and the list of
+// effective options.
 #include <filesystem>
 #include <span>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace reelmesh::app {
 
-/// A job while its options are read.
+/// A job while its options are being parsed.
 struct Draft {
   Job job;
   std::vector<std::string> texts;     ///< prompt.text
@@ -21,15 +21,15 @@ struct Draft {
 
 struct Key {
   const char* name;      ///< "section.key"
-  const char* value;     ///< how --help calls its value
-  const char* help;      ///< says the default where `fallback` does not
-  const char* fallback;  ///< the value in effect when none is given; nullptr: none
-  /// Reads the value into the draft. Errors begin with `option`.
+  const char* value;     ///< placeholder of the value in --help
+  const char* help;      ///< includes the default if `fallback` is null
+  const char* fallback;  ///< default value; nullptr: none
+  /// Parses the value into the draft. Error messages begin with `option`.
   void (*set)(Draft& draft, std::string_view text, const std::string& option);
   bool repeatable = false;
 };
 
-/// In the order of the help; keys of a section stand together.
+/// In the order of --help; keys of a section are contiguous.
 std::span<const Key> keys();
 
 }  // namespace reelmesh::app

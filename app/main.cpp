@@ -1,4 +1,4 @@
-// reelmesh SUBCOMMAND …: finds the subcommand, says what failed once, and gives the exit status.
+// reelmesh SUBCOMMAND …: calls the subcommand, reports a failure once, returns the exit status.
 #include <array>
 #include <iostream>
 #include <string>
@@ -73,7 +73,7 @@ const Command& find_command(std::string_view name) {
        nearest(name, names));
 }
 
-// Help and version need no MPI_Init; under mpirun one rank prints them.
+// Prints without MPI_Init; under mpirun only one rank prints.
 Status print_once(const std::string& text) {
   if (log::launch_rank() == 0) std::cout << text << std::flush;
   return Status::ok;

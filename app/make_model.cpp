@@ -33,7 +33,7 @@ ModelPreset find_preset(const std::string& given) {
        nearest(given, names), list);
 }
 
-// Nothing is written into a folder that holds anything.
+// Error(cannot_create) if the folder exists and is not empty.
 void create_empty(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder, error)) {
@@ -73,7 +73,7 @@ Status make_model_command(int argc, const char* const* argv) {
   if (options.layers) preset.transformer[layers] = *options.layers;
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
-  if (log::launch_rank() != 0) return Status::ok;  // one rank writes
+  if (log::launch_rank() != 0) return Status::ok;  // only one rank writes
 
   std::error_code error;
   require(!options.text || fs::is_regular_file(*options.text, error), Status::no_input,
@@ -110,7 +110,7 @@ Status make_model_command(int argc, const char* const* argv) {
                with_separators(size.bytes), format_seconds(now() - start)});
     all = {all.tensors + size.tensors, all.parameters + size.parameters, all.bytes + size.bytes};
   }
-  // Last: a folder without it is no checkpoint.
+  // Written last: without this file, an incomplete folder is not accepted as a checkpoint.
   write_json(options.folder / "model_index.json", preset.model_index);
   table.row({"all", with_separators(all.tensors), with_separators(all.parameters),
              with_separators(all.bytes), format_seconds(now() - begin)});

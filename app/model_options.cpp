@@ -1,4 +1,4 @@
-// Options of the subcommands that look at or make a checkpoint.
+// Options of inspect and make-model.
 #include <array>
 #include <boost/program_options/value_semantic.hpp>
 #include <initializer_list>

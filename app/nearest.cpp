@@ -16,7 +16,7 @@ std::string_view without_section(std::string_view name) {
 }  // namespace
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table of distances between the beginnings of a and b.
+  // Three rows of the table of distances between prefixes of a and b.
   std::vector<int> two_back(b.size() + 1), back(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {

@@ -25,7 +25,7 @@ std::vector<std::string> key_names() {
   return names;
 }
 
-// What Boost reads; format_help shows it.
+// The options for Boost's parser; --help is printed by format_help.
 po::options_description known_options() {
   po::options_description known;
   known.add_options()("config", po::value<std::string>())("help", "");
@@ -65,7 +65,8 @@ std::vector<HelpSection> sections_of_keys() {
 
 using ByName = std::map<std::string, std::vector<Given>>;
 
-// Collects what one source gives; only repeatable keys may come twice.
+// Groups the options of one source by name. Error(usage) if a key that is not repeatable is given
+// twice.
 ByName by_name(const std::vector<Given>& givens) {
   ByName found;
   for (const Given& given : givens) {
@@ -81,14 +82,15 @@ ByName by_name(const std::vector<Given>& givens) {
   return found;
 }
 
-// Prompts are one thing in two keys: who names some on the command line wants those only.
+// Prompts on the command line replace all prompts of the file, from prompt.text and prompt.file.
 void drop_replaced_prompts(ByName& file, const ByName& line) {
   if (!line.contains("prompt.text") && !line.contains("prompt.file")) return;
   file.erase("prompt.text");
   file.erase("prompt.file");
 }
 
-// Sets every key from the command line, else the file, else its default, in the order of the table.
+// Sets each key from the command line, the file or its default (in this order of precedence), in
+// the order of the table.
 Draft set_keys(const ByName& line, const ByName& file) {
   Draft draft;
   for (const Key& key : keys()) {
@@ -137,7 +139,7 @@ void add_clips(Draft& draft) {
 
 namespace {
 
-// The job that the words and the file that they name ask for.
+// The job from the command line and the --config file; without clips.
 Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
           "unexpected argument '{}', expected options such as --sample.steps 50",

@@ -1,6 +1,6 @@
 #pragma once
-// From the words of the command line to what is asked for. Pure but for reading the files that the
-// words name; every rank does it alike.
+// Parses the command line. No side effects except reading the given files; every rank gets the same
+// result.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -10,15 +10,16 @@
 
 namespace reelmesh::app {
 
-/// `reelmesh run …`, argv[0] being "run". The command line wins over the file of --config; the
-/// prompts of either are taken whole. Relative paths are relative to the current folder. Throws
-/// Error with the option, or file and line, in its one-line message: usage, no_input (a file that
-/// does not exist), data (a file that is not text), unavailable (a backend not built).
+/// `reelmesh run …`, with argv[0] "run". Options override the --config file; if prompts are given
+/// on the command line, all prompts of the file are dropped. Relative paths are relative to the
+/// current folder. Throws Error with the option, or file and line, in its one-line message: usage,
+/// no_input (a file does not exist), data (a file is not text), unavailable (a backend is not
+/// built).
 Job parse_run(int argc, const char* const* argv);
 std::string run_help();
 
-/// `reelmesh plan …`: the options of `run`, of which output.path and prompts may be missing, and
-/// those of its own. device.memory-limit and --device-memory are two names of one option.
+/// `reelmesh plan …`: the options of `run`, with output.path and prompts optional, and its own.
+/// --device-memory is another name of device.memory-limit.
 struct PlanOptions {
   Job job;
   int ranks = 0;

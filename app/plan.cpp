@@ -17,16 +17,16 @@ namespace {
 using nlohmann::json;
 using pipeline::JobPlan;
 
-// What one rank of the plan has, for the first clip of the job.
+// The data of one rank of the plan, for the first clip of the job.
 struct Row {
   const JobPlan& planned;
   int rank;
   std::size_t size = planned.size_of(planned.clips.front());
 
   const Plan& plan() const { return planned.plan; }
-  std::size_t place() const { return static_cast<std::size_t>(rank); }
-  const ClipPlan::OfRank& cost() const { return plan().sizes[size].ranks.at(place()); }
-  const RankMemory& memory() const { return plan().memory.ranks.at(place()); }
+  std::size_t index() const { return static_cast<std::size_t>(rank); }
+  const ClipPlan::OfRank& cost() const { return plan().sizes[size].ranks.at(index()); }
+  const RankMemory& memory() const { return plan().memory.ranks.at(index()); }
   Box tokens() const { return plan().tokens(size, rank); }
   Box text_tokens() const { return plan().text_tokens(size, rank); }
   Box decodes() const { return plan().decoded_latents(size, rank); }
@@ -68,7 +68,7 @@ void print(const JobPlan& planned) {
     busiest = std::max(busiest, step.flops);
     all += step.flops;
     sent += step.sent_bytes;
-    table.row({std::to_string(rank), std::to_string(plan.node[row.place()]), plan.roles.of(rank),
+    table.row({std::to_string(rank), std::to_string(plan.node[row.index()]), plan.roles.of(rank),
                shown(row.text_layers()), shown(row.tokens()), shown(row.decodes()),
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
                fmt::format("{:.4g}", step.flops * 1e-9)});
@@ -98,8 +98,8 @@ json as_json(const JobPlan& planned) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const Row row{planned, rank};
     ranks.push_back({{"rank", rank},
-                     {"launched_rank", plan.launched[row.place()]},
-                     {"node", plan.node[row.place()]},
+                     {"launched_rank", plan.launched[row.index()]},
+                     {"node", plan.node[row.index()]},
                      {"role", plan.roles.of(rank)},
                      {"text_layers", row.text_layers()},
                      {"tokens", as_json(row.tokens())},
@@ -109,7 +109,7 @@ json as_json(const JobPlan& planned) {
                      {"step_flops", row.cost().step.flops},
                      {"memory",
                       {{"peak", memory.peak(rank)},
-                       {"limit", memory.limits.empty() ? json() : json(memory.limits[row.place()])},
+                       {"limit", memory.limits.empty() ? json() : json(memory.limits[row.index()])},
                        {"text", memory.text(rank)},
                        {"denoise", memory.denoise(rank)},
                        {"decode", memory.decode(rank)},
@@ -147,7 +147,7 @@ json as_json(const JobPlan& planned) {
 
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
-  if (log::launch_rank() != 0) return Status::ok;  // under mpirun, one rank is enough
+  if (log::launch_rank() != 0) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   std::vector<int> node_of;
   for (int rank = 0; rank < options.ranks; ++rank) {

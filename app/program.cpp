@@ -16,7 +16,7 @@ namespace reelmesh::app {
 namespace {
 
 std::string mpi_version() {
-  // One of the few calls that MPI allows before MPI_Init. It may answer with several lines.
+  // MPI allows this call before MPI_Init. The text may have several lines.
   std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
   int length = 0;
   MPI_Get_library_version(text.data(), &length);

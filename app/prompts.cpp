@@ -16,8 +16,8 @@ using nlohmann::json;
 
 using Clip = ClipRequest;
 
-// A field of a line. Numbers are read as text, so that they meet the same limits as the options of
-// the same name.
+// A field of a line. Numbers are parsed from their text by the functions of the options of the same
+// name, so that the same limits apply.
 struct Field {
   std::string name;
   const char* kind;  // what is expected, for messages
@@ -30,7 +30,7 @@ using Option = const std::string&;
 
 std::string text_of(Value value, Option option) {
   auto text = value.get<std::string>();
-  require_text(text, option);  // \u0000 is JSON, but no text for a file
+  require_text(text, option);  // JSON allows \u0000, HDF5 strings do not
   return text;
 }
 
@@ -83,8 +83,8 @@ const Field& find_field(const std::string& name, const std::string& where) {
        nearest(name, names));
 }
 
-// One JSON object, flat but for lists. The library itself would let the last of two equal keys win
-// and follow brackets to any depth, so both are refused while it reads.
+// A JSON object whose values are not nested, except for lists. The callback rejects duplicate keys,
+// of which the library would use the last one, and deep nesting, which it does not limit.
 json parse_object(const std::string& line, const std::string& where) {
   std::set<std::string> seen;
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
@@ -106,7 +106,7 @@ json parse_object(const std::string& line, const std::string& where) {
             object.type_name());
     return object;
   } catch (const json::exception& error) {
-    // Before the reason stands the library's own number in brackets.
+    // Drops the library's error id in brackets, which precedes the reason.
     const std::string_view reason = error.what();
     fail(Status::data, "{}: not a JSON object: {}", where, reason.substr(reason.find("] ") + 2));
   }

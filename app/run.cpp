@@ -9,7 +9,7 @@
 namespace reelmesh::app {
 
 Status run_command(int argc, const char* const* argv) {
-  const Job job = parse_run(argc, argv);  // before MPI: a wrong option is said at once
+  const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
@@ -17,7 +17,7 @@ Status run_command(int argc, const char* const* argv) {
     return pipeline::run(world, job, program_info());
   } catch (...) {
     if (world.size() == 1) throw;
-    // Others may wait for this rank in a collective, so leaving by MPI_Finalize would hang.
+    // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
     wait_for_lower_ranks(world.rank());
     log::say_here(log::Level::error, failure.message, failure.rank.value_or(world.rank()));

@@ -12,8 +12,9 @@
 namespace reelmesh::app {
 namespace {
 
-// The whole of `text` as a number; nothing where it is not one or does not fit. from_chars knows no
-// locale, takes no leading '+' or blank and no minus for unsigned types.
+// `text` as a number; nullopt if any part of it is not a number, or if it is out of range.
+// from_chars ignores the locale and accepts no leading '+' or space, and no minus for unsigned
+// types.
 template <class T>
 std::optional<T> read(std::string_view text) {
   T value{};
@@ -30,8 +31,8 @@ std::optional<T> read(std::string_view text) {
        comment ? " (a comment needs a line of its own)" : "");
 }
 
-// Length of the UTF-8 character at the start of `text`, 0 where there is none (RFC 3629, table 3-7
-// of the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF).
+// Length of the UTF-8 character at the start of `text`, 0 if it is invalid (RFC 3629, table 3-7 of
+// the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -114,7 +115,7 @@ double parse_fps(std::string_view text, const std::string& option) {
 }
 
 int parse_steps(std::string_view text, const std::string& option) {
-  // The released schedules know 1000 times; more steps would repeat some.
+  // The released schedules have 1000 timesteps; more steps would repeat some.
   return static_cast<int>(parse_integer(text, option, 1, 1000));
 }
 

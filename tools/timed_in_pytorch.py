@@ -61,20 +61,20 @@ class Stages:
                                                    self.found["memory"].get("reserved", 0))
 
 
-def load(kind, folder, orders):
-    dtype = getattr(torch, orders["dtype"])
-    return kind.from_pretrained(folder, torch_dtype=dtype).to(orders["device"]).eval()
+def load(kind, folder, request):
+    dtype = getattr(torch, request["dtype"])
+    return kind.from_pretrained(folder, torch_dtype=dtype).to(request["device"]).eval()
 
 
-def cogvideox(orders, context):
+def cogvideox(request, context):
     """Functions that run a transformer step and a decode, and how to compile them."""
     from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
-    model, device = orders["model"], orders["device"]
-    transformer = load(CogVideoXTransformer3DModel, f"{model}/transformer", orders)
+    model, device = request["model"], request["device"]
+    transformer = load(CogVideoXTransformer3DModel, f"{model}/transformer", request)
     config = transformer.config
-    frames = (orders["frames"] - 1) // 4 + 1
-    rows, columns = orders["height"] // 8, orders["width"] // 8
+    frames = (request["frames"] - 1) // 4 + 1
+    rows, columns = request["height"] // 8, request["width"] // 8
     latents = torch.randn(1, frames, config.in_channels, rows, columns, dtype=context.dtype,
                           device=device)
     rotary = None
@@ -90,17 +90,17 @@ def cogvideox(orders, context):
         return out[0] + 6 * (out[1] - out[0])
 
     def compile_step():
-        if orders["compile"] == "whole":
-            transformer.compile(mode=orders["compile_mode"])
+        if request["compile"] == "whole":
+            transformer.compile(mode=request["compile_mode"])
         else:
             for block in transformer.transformer_blocks:
-                block.compile(mode=orders["compile_mode"])
+                block.compile(mode=request["compile_mode"])
 
-    vae = load(AutoencoderKLCogVideoX, f"{model}/vae", orders)
+    vae = load(AutoencoderKLCogVideoX, f"{model}/vae", request)
     return step, lambda: vae.decode(latents.permute(0, 2, 1, 3, 4)), compile_step
 
 
-def open_sora(orders, context):
+def open_sora(request, context):
     """The same for Open-Sora. Position tables are not loaded: their values do not affect times."""
     from diffusers import AutoencoderKL
     from safetensors.torch import load_file
@@ -121,19 +121,19 @@ def open_sora(orders, context):
         return self.proj(fused(self.q_norm(q), self.k_norm(k), v).reshape(x.shape))
 
     opensora_release.plain_attention = of_samples
-    blocks, stdit = opensora_release.load(orders["open_sora"],
+    blocks, stdit = opensora_release.load(request["open_sora"],
                                           ["models.layers.blocks", "models.stdit.stdit"])
     blocks.Attention.forward = attend
-    folder = pathlib.Path(orders["model"], "transformer")
+    folder = pathlib.Path(request["model"], "transformer")
     config = json.loads((folder / "config.json").read_text())
     fields = {name: value for name, value in config.items() if not name.startswith("_")}
-    size = [orders["frames"], orders["height"] // 8, orders["width"] // 8]
+    size = [request["frames"], request["height"] // 8, request["width"] // 8]
     model = stdit.STDiT(**{**fields, "input_size": size})
     tensors = {}
     for path in folder.glob("*.safetensors"):
         tensors |= load_file(path)
     model.load_state_dict({k: v for k, v in tensors.items() if "pos_embed" not in k}, strict=False)
-    device = orders["device"]
+    device = request["device"]
     model = model.to(device, context.dtype).eval()
     latents = torch.randn(1, 4, *size, dtype=context.dtype, device=device)
     mask = torch.ones(1, context.shape[1], dtype=torch.long, device=device)
@@ -143,19 +143,19 @@ def open_sora(orders, context):
         out = model(latents.repeat(2, 1, 1, 1, 1), timestep, context[:, None], mask=mask).float()
         return out[1] + 7 * (out[0] - out[1])
 
-    vae = load(AutoencoderKL, f"{orders['model']}/vae", orders)
+    vae = load(AutoencoderKL, f"{request['model']}/vae", request)
     return step, lambda: [vae.decode(frame[None]) for frame in latents[0].transpose(0, 1)], \
-        lambda: model.compile(mode=orders["compile_mode"])
+        lambda: model.compile(mode=request["compile_mode"])
 
 
-def attentions(orders, config, stages):
+def attentions(request, config, stages):
     """Milliseconds that each of PyTorch's kernels takes for the attention of one layer."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     heads, channels = config["num_attention_heads"], config["attention_head_dim"]
-    tokens = config["max_text_seq_length"] + ((orders["frames"] - 1) // 4 + 1) * (
-        orders["height"] // 16) * (orders["width"] // 16)
-    q, k, v = (torch.randn(2, heads, tokens, channels, device=orders["device"],
-                           dtype=getattr(torch, orders["dtype"])) for _ in range(3))
+    tokens = config["max_text_seq_length"] + ((request["frames"] - 1) // 4 + 1) * (
+        request["height"] // 16) * (request["width"] // 16)
+    q, k, v = (torch.randn(2, heads, tokens, channels, device=request["device"],
+                           dtype=getattr(torch, request["dtype"])) for _ in range(3))
     found = {}
     for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"):
         try:
@@ -180,39 +180,39 @@ def versions(device):
     return found
 
 
-def time_denoising(stages, orders, step, decode, compile_step):
-    stages.time("denoise_step", orders["steps"], step)
-    if orders["gpu"] and orders["compile"] != "no":
+def time_denoising(stages, request, step, decode, compile_step):
+    stages.time("denoise_step", request["steps"], step)
+    if request["gpu"] and request["compile"] != "no":
         start = time.perf_counter()
         compile_step()
-        stages.time("denoise_step", orders["steps"], step, "compiled", warm=3)
+        stages.time("denoise_step", request["steps"], step, "compiled", warm=3)
         stages.found["compilation"] = time.perf_counter() - start
-    if orders["decode"]:
-        stages.time("decode", 2 if orders["gpu"] else 1, decode, warm=1)
+    if request["decode"]:
+        stages.time("decode", 2 if request["gpu"] else 1, decode, warm=1)
 
 
-def main(orders):
+def main(request):
     from transformers import T5EncoderModel
-    torch.set_num_threads(orders["threads"])
+    torch.set_num_threads(request["threads"])
     # No TF32, neither in matrix products nor in convolutions.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    device, model = orders["device"], orders["model"]
-    stages = Stages("emulated" if orders["gpu"] and device == "cpu" else device)
+    device, model = request["device"], request["model"]
+    stages = Stages("emulated" if request["gpu"] and device == "cpu" else device)
     config = json.loads(pathlib.Path(model, "transformer/config.json").read_text())
     family = open_sora if config["_class_name"] == "STDiT" else cogvideox
     with torch.no_grad():
-        if orders["gpu"] and family is cogvideox:
-            stages.found["attention"] = attentions(orders, config, stages)
-        text = load(T5EncoderModel, f"{model}/text_encoder", orders)
+        if request["gpu"] and family is cogvideox:
+            stages.found["attention"] = attentions(request, config, stages)
+        text = load(T5EncoderModel, f"{model}/text_encoder", request)
         tokens = config["model_max_length" if family is open_sora else "max_text_seq_length"]
         ids = torch.arange(tokens, device=device)[None] % 1000
-        stages.time("encode", 2 if not orders["gpu"] else 5, lambda: text(ids))
-        context = text(ids)[0].to(getattr(torch, orders["dtype"])).repeat(2, 1, 1)
+        stages.time("encode", 2 if not request["gpu"] else 5, lambda: text(ids))
+        context = text(ids)[0].to(getattr(torch, request["dtype"])).repeat(2, 1, 1)
         del text
         try:
-            time_denoising(stages, orders, *family(orders, context))
+            time_denoising(stages, request, *family(request, context))
         except ImportError as error:
-            if not orders["gpu"]:
+            if not request["gpu"]:
                 raise
             stages.found["notes"].append(f"no step and no decode: {error}")
     stages.found["versions"] = versions(device)

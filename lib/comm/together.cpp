@@ -4,7 +4,7 @@
 
 namespace reelmesh::comm {
 
-void together(const Group& group, const std::function<void()>& work) {
+void run_collectively(const Group& group, const std::function<void()>& work) {
   Status status = Status::ok;
   std::string message;
   try {

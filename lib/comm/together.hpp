@@ -8,6 +8,6 @@ namespace reelmesh::comm {
 /// Runs `work` on every rank. If it throws on some ranks, all ranks throw the Error of the lowest
 /// of them, so that no rank goes on without the others. Collective. `work` must not wait for other
 /// ranks after it has failed on one of them.
-void together(const Group& group, const std::function<void()>& work);
+void run_collectively(const Group& group, const std::function<void()>& work);
 
 }  // namespace reelmesh::comm

@@ -160,7 +160,7 @@ dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, st
           engine()};
 }
 
-std::int64_t up_to(std::int64_t n, std::int64_t multiple) {
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
@@ -194,15 +194,15 @@ namespace {
 constexpr std::int64_t packed_alignment = 64;
 
 std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) {
-  return up_to(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), packed_alignment);
+  return round_up(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), packed_alignment);
 }
 
 // Maximum over oneDNN's known layouts: rows in blocks of 64 bytes or not blocked, columns in blocks
 // of 16, 32, 48 or 64 or not blocked. The block size depends on more than the number of columns.
 std::int64_t max_packed_elements(std::int64_t k, std::int64_t n, DType dtype) {
   std::int64_t columns = n;
-  for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, up_to(n, block));
-  return up_to(up_to(k, 64 / size_of(dtype)) * columns, packed_alignment);
+  for (const std::int64_t block : {16, 32, 48, 64}) columns = std::max(columns, round_up(n, block));
+  return round_up(round_up(k, 64 / size_of(dtype)) * columns, packed_alignment);
 }
 
 }  // namespace

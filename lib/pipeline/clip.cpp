@@ -77,7 +77,7 @@ void check_size(const char* option, int clip, std::int64_t value, std::int64_t m
 }
 
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
-  const auto alike = [](const Clip& a, const Clip& b) {
+  const auto compatible = [](const Clip& a, const Clip& b) {
     const auto course = [](const Clip& clip) {
       return std::tuple(clip.record.fps, clip.record.steps, clip.record.guidance);
     };
@@ -86,7 +86,7 @@ std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
   std::vector<Batch> batches;
   for (Clip& clip : clips) {
     const auto room = std::ranges::find_if(batches, [&](const Batch& batch) {
-      return std::ssize(batch) < max_clips && alike(batch.front(), clip);
+      return std::ssize(batch) < max_clips && compatible(batch.front(), clip);
     });
     if (room == batches.end()) {
       batches.push_back({std::move(clip)});

@@ -146,12 +146,12 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   const PlanMachine& machine = conditions.machine;
   for (int ranks = machine.ranks + 1; job.memory_limits.size() == 1 && ranks <= max_ranks;
        ++ranks) {
-    Job alike = job;
-    alike.speeds = {};
-    Conditions there =
-        conditions_of(alike, ranks, machine.threads, {}, conditions.products, conditions.on_gpu);
+    Job more_ranks_job = job;
+    more_ranks_job.speeds = {};
+    Conditions there = conditions_of(more_ranks_job, ranks, machine.threads, {},
+                                     conditions.products, conditions.on_gpu);
     there.packed_for = conditions.packed_for;
-    if (!fits(alike, there)) continue;
+    if (!fits(more_ranks_job, there)) continue;
     add(fmt::format("{} ranks", ranks));
     break;
   }

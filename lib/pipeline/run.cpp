@@ -24,7 +24,7 @@ namespace {
 
 // Runs `work` on rank 0; if it fails, all ranks throw the same error.
 void on_first_rank(const comm::Group& world, const std::function<void()>& work) {
-  comm::together(world, [&] {
+  comm::run_collectively(world, [&] {
     if (world.rank() == 0) work();
   });
 }

@@ -66,8 +66,8 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
 // If weights were measured for launched ranks, both are computed in turn, for at most max_rounds.
 // Layouts and weights of the plan always agree, but if the rounds do not converge, ranks that
 // exchange most may be on different nodes.
-void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
-             const ParallelRequest& request) {
+void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& machine,
+                    const ParallelRequest& request) {
   constexpr int max_rounds = 4;
   const MeshRequest mesh{request.cfg, request.ulysses, request.ring};
   plan.launched.resize(index(plan.ranks));
@@ -80,10 +80,10 @@ void lay_out(Plan& plan, const Workload& workload, const PlanMachine& machine,
           plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
     }
     std::vector<int> launched = order_of(plan, machine, request.order);
-    const bool settled = launched == plan.launched;
+    const bool converged = launched == plan.launched;
     const bool independent = machine.rank_weights.by_place || machine.rank_weights.values.empty();
-    if (!settled && (independent || round + 1 < max_rounds)) plan.launched = std::move(launched);
-    if (settled || independent) break;
+    if (!converged && (independent || round + 1 < max_rounds)) plan.launched = std::move(launched);
+    if (converged || independent) break;
   }
   for (const int rank : plan.launched) {
     plan.node.push_back(machine.node_of.empty() ? 0 : machine.node_of.at(index(rank)));
@@ -145,7 +145,7 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   Plan plan;
   plan.ranks = machine.ranks;
   plan.roles = assign_roles(request, machine.ranks);
-  lay_out(plan, workload, machine, request);
+  choose_layouts(plan, workload, machine, request);
   plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
   plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
   predict_memory(plan, workload, machine);
@@ -165,7 +165,7 @@ std::optional<Member> member(const Roles& roles, int rank) {
   return found.replica < roles.denoise.size() ? std::optional(found) : std::nullopt;
 }
 
-const Box no_part{{0}, {0}};
+const Box empty_box{{0}, {0}};
 
 }  // namespace
 
@@ -202,21 +202,21 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
 
 Box Plan::tokens(std::size_t size, int rank) const {
   const auto found = member(roles, rank);
-  if (!found) return no_part;
+  if (!found) return empty_box;
   const DenoiseLayout& layout = sizes.at(size).denoise[found->replica];
   return layout.tokens.box(layout.branch_rank(found->rank));
 }
 
 Box Plan::text_tokens(std::size_t size, int rank) const {
   const auto found = member(roles, rank);
-  if (!found) return no_part;
+  if (!found) return empty_box;
   const DenoiseLayout& layout = sizes.at(size).denoise[found->replica];
   return layout.text.box(layout.branch_rank(found->rank));
 }
 
 Box Plan::decoded_latents(std::size_t size, int rank) const {
   const int own = rank - roles.decode.first;
-  return roles.decode.contains(rank) ? sizes.at(size).decode.latents.box(own) : no_part;
+  return roles.decode.contains(rank) ? sizes.at(size).decode.latents.box(own) : empty_box;
 }
 
 }  // namespace reelmesh

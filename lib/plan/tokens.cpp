@@ -65,10 +65,11 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
   const std::vector<int> rows{1, ranks, 1}, frames{ranks, 1, 1};
   if (shard == Shard::height) return Layout::grid(grid, rows, weights);
   if (shard == Shard::frames) return Layout::grid(grid, frames, weights);
-  const bool alike = std::ranges::adjacent_find(weights, std::not_equal_to<>()) == weights.end();
+  const bool equal_weights =
+      std::ranges::adjacent_find(weights, std::not_equal_to<>()) == weights.end();
   const auto of_parts = [&](const std::vector<int>& parts) {
-    return alike ? evenness_of(grid, parts)
-                 : evenness_of(Layout::grid(grid, parts, weights), weights);
+    return equal_weights ? evenness_of(grid, parts)
+                         : evenness_of(Layout::grid(grid, parts, weights), weights);
   };
   // Candidates in order of preference: rows only, then grids with few parts in time.
   std::vector<int> best = rows;
@@ -87,12 +88,12 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
     }
   }
   // With a prime number of ranks there is no grid, and rows are cut.
-  Layout layout = Layout::grid(grid, best, alike ? RankWeights{} : weights);
+  Layout layout = Layout::grid(grid, best, equal_weights ? RankWeights{} : weights);
   if (shard != Shard::automatic) return layout;
   std::vector<Layout> others{bisected(grid, ranks)};
-  if (!alike) others.push_back(bisected_by_weight(grid, weights));
+  if (!equal_weights) others.push_back(bisected_by_weight(grid, weights));
   for (const Layout& other : others) {
-    const RankWeights of_ranks = alike ? RankWeights{} : weights;
+    const RankWeights of_ranks = equal_weights ? RankWeights{} : weights;
     const Evenness candidate = evenness_of(other, of_ranks);
     if (!candidate.better_than(evenness)) continue;
     layout = other;

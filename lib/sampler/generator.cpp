@@ -12,8 +12,8 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t block = 16;      // values that PyTorch transforms together
-constexpr std::int64_t stretch = 2048;  // values per chunk; fits in the L1 cache
+constexpr std::int64_t block = 16;    // values that PyTorch transforms together
+constexpr std::int64_t chunk = 2048;  // values; fits in the L1 cache
 
 std::uint32_t twisted(std::uint32_t high, std::uint32_t low) {
   const std::uint32_t y = (high & 0x80000000U) | (low & 0x7fffffffU);
@@ -149,7 +149,7 @@ float TorchGenerator::next_normal() {
 void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   expect(count >= 0, "randn of {} values", count);
   if (count == 0) return;
-  std::array<float, stretch> buffer;
+  std::array<float, chunk> buffer;
   const auto hand_on = [&](std::int64_t begin, std::int64_t size) {
     consume(begin, std::span<const float>(buffer).first(static_cast<std::size_t>(size)));
   };
@@ -160,8 +160,8 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   const std::int64_t rest = count % block;
   const std::int64_t whole = count - rest;
   const std::int64_t keep = rest == 0 ? count : count - block;  // later values are drawn again
-  for (std::int64_t begin = 0; begin < whole; begin += stretch) {
-    const std::int64_t size = std::min(stretch, whole - begin);
+  for (std::int64_t begin = 0; begin < whole; begin += chunk) {
+    const std::int64_t size = std::min(chunk, whole - begin);
     uniform(std::span(buffer).first(static_cast<std::size_t>(size)));
     box_muller(buffer.data(), size);
     hand_on(begin, std::min(size, keep - begin));

@@ -182,7 +182,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
   const auto structure = [&](hid_t file) { make_structure(file, record, arrays); };
   std::vector<Piece> pieces;
   for (const Array& array : arrays) pieces.push_back(array.piece);
-  comm::together(group, [&] {
+  comm::run_collectively(group, [&] {
     require(replace || group.rank() != 0 || !std::filesystem::exists(path), Status::cannot_create,
             "{} exists already; use --output.if-exists replace to overwrite it", path.string());
   });

@@ -12,14 +12,15 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
                   const std::vector<Piece>& pieces) {
   hdf5::File file;
   try {
-    comm::together(group, [&] { file = hdf5::open_together(group, path); });
+    comm::run_collectively(group, [&] { file = hdf5::open_together(group, path); });
     for (const Piece& piece : pieces) {
       hdf5::Dataset dataset;
-      comm::together(group, [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
-      comm::together(group,
-                     [&] { hdf5::write_box(dataset.get(), piece.type, piece.box, piece.values); });
+      comm::run_collectively(group,
+                             [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
+      comm::run_collectively(
+          group, [&] { hdf5::write_box(dataset.get(), piece.type, piece.box, piece.values); });
     }
-    comm::together(group, [&] { file.close(); });
+    comm::run_collectively(group, [&] { file.close(); });
   } catch (...) {
     file.abandon();
     throw;
@@ -46,7 +47,7 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
   const std::filesystem::path partial = partial_path(path);
   const bool leader = group.rank() == 0;
   try {
-    comm::together(group, [&] {
+    comm::run_collectively(group, [&] {
       if (!leader) return;
       create_empty(partial);
       hdf5::File file = hdf5::create(partial);
@@ -55,11 +56,11 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
       reserve_space(partial, reserve);
     });
     write_values(group, partial, pieces);
-    comm::together(group, [&] {
+    comm::run_collectively(group, [&] {
       sync_file(partial);
       check_values(partial, pieces);
     });
-    comm::together(group, [&] {
+    comm::run_collectively(group, [&] {
       if (leader) publish(path);
     });
   } catch (...) {

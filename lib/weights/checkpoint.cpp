@@ -55,7 +55,7 @@ void check_base_name(const std::string& name, const fs::path& index) {
                      name.find('\0') == std::string::npos;
   if (!plain) {
     fail(Status::data, "{}: weight_map names the file '{}', expected a name without folders",
-         index.string(), shown(name));
+         index.string(), printable(name));
   }
 }
 
@@ -105,7 +105,7 @@ void Checkpoint::open_index(const fs::path& index) {
   for (const auto& [name, value] : map->items()) {
     if (!value.is_string()) {
       fail(Status::data, "{}: weight_map of tensor '{}' is {}, expected a file name",
-           index.string(), shown(name), shown(value.dump()));
+           index.string(), printable(name), printable(value.dump()));
     }
     const auto& base = value.get_ref<const std::string&>();
     check_base_name(base, index);
@@ -118,7 +118,7 @@ void Checkpoint::open_index(const fs::path& index) {
     const auto found = held.find(name);
     if (found == held.end()) {
       fail(Status::data, "{}: tensor '{}' is missing, expected here by {}", path.string(),
-           shown(name), index.string());
+           printable(name), index.string());
     }
     tensors_.insert(*found);
   }

@@ -55,7 +55,7 @@ const json* Config::find(const std::string& key) const {
 
 void Config::fail_type(const std::string& key, const json& found,
                        const std::string& expected) const {
-  fail(Status::data, "{}: '{}' is {}, expected {}", file_.string(), key, shown(found.dump()),
+  fail(Status::data, "{}: '{}' is {}, expected {}", file_.string(), key, printable(found.dump()),
        expected);
 }
 

@@ -34,14 +34,14 @@ std::int64_t size_value(const json& value, const char* what, const std::string& 
   constexpr auto max_value = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > max_value) {
     fail(Status::data, "{}: {} holds {}, expected integers from 0 to 2^63 - 1", where, what,
-         shown(value.dump()));
+         printable(value.dump()));
   }
   return value.get<std::int64_t>();
 }
 
 const json& array_value(const json& value, const char* what, const std::string& where) {
   if (!value.is_array()) {
-    fail(Status::data, "{}: {} is {}, expected an array", where, what, shown(value.dump()));
+    fail(Status::data, "{}: {} is {}, expected an array", where, what, printable(value.dump()));
   }
   return value;
 }
@@ -57,14 +57,14 @@ std::int64_t needed_bytes(const TensorInfo& info, const std::string& where) {
 TensorInfo parse_entry(const json& entry, std::int64_t data_begin, std::int64_t data_bytes,
                        const std::filesystem::path& file, const std::string& where) {
   if (!entry.is_object()) {
-    fail(Status::data, "{}: {}, expected an object", where, shown(entry.dump()));
+    fail(Status::data, "{}: {}, expected an object", where, printable(entry.dump()));
   }
   TensorInfo info;
   info.file = file;
   const json& dtype = member(entry, "dtype", where);
   if (!dtype.is_string() || !bits_of(dtype.get_ref<const std::string&>())) {
     fail(Status::data, "{}: dtype is {}, expected a type such as \"F32\"", where,
-         shown(dtype.dump()));
+         printable(dtype.dump()));
   }
   info.dtype = dtype.get<std::string>();
 
@@ -114,7 +114,7 @@ void check_places(const TensorInfos& tensors, std::int64_t data_begin, std::int6
   for (const auto* tensor : order) {
     if (tensor->second.begin != next) {
       fail(Status::data, "{}: tensor '{}': data begin at {}, expected {}: {}", file.string(),
-           shown(tensor->first), tensor->second.begin - data_begin, next - data_begin,
+           printable(tensor->first), tensor->second.begin - data_begin, next - data_begin,
            tensor->second.begin < next ? "tensors overlap" : "a gap before it");
     }
     next += tensor->second.bytes;
@@ -175,7 +175,7 @@ TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::
       check_metadata(entry, file);
       continue;
     }
-    const std::string where = fmt::format("{}: tensor '{}'", file.string(), shown(name));
+    const std::string where = fmt::format("{}: tensor '{}'", file.string(), printable(name));
     tensors.emplace(name, parse_entry(entry, data_begin, data_bytes, file, where));
   }
   check_places(tensors, data_begin, data_bytes, file);

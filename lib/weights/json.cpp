@@ -29,13 +29,13 @@ class Guard final : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
     if (!keys_.back().insert(key).second) {
-      fail(Status::data, "{}: key '{}' appears twice", source_, shown(key));
+      fail(Status::data, "{}: key '{}' appears twice", source_, printable(key));
     }
     return true;
   }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const json::exception& error) override {
-    fail(Status::data, "{}: not valid JSON: {}", source_, shown(error.what()));
+    fail(Status::data, "{}: not valid JSON: {}", source_, printable(error.what()));
   }
 
  private:
@@ -66,7 +66,7 @@ class Guard final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-std::string shown(std::string_view text) {
+std::string printable(std::string_view text) {
   constexpr std::size_t longest = 120;
   std::string out(text.substr(0, longest));
   for (char& c : out) {

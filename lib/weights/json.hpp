@@ -26,6 +26,6 @@ std::string read_text(const std::filesystem::path& file, std::int64_t max_bytes)
 
 /// Untrusted text made safe for messages: at most 120 characters, then "..."; bytes other than
 /// printable ASCII become '?'.
-std::string shown(std::string_view text);
+std::string printable(std::string_view text);
 
 }  // namespace reelmesh

@@ -35,7 +35,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
 Tensor SafetensorsFile::load(const std::string& name, DType dtype) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
-    fail(Status::data, "{}: tensor '{}' is missing", path().string(), shown(name));
+    fail(Status::data, "{}: tensor '{}' is missing", path().string(), printable(name));
   }
   return load_elements(name, 0, found->second.shape, dtype);
 }
@@ -51,13 +51,13 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
                            std::int64_t row, DType dtype, void* into, std::int64_t stride) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
-    fail(Status::data, "{}: tensor '{}' is missing", path().string(), shown(name));
+    fail(Status::data, "{}: tensor '{}' is missing", path().string(), printable(name));
   }
   const TensorInfo& info = found->second;
   const std::optional<DType> from = loadable(info.dtype);
   if (!from) {
     fail(Status::data, "{}: tensor '{}' holds {}, expected F32, F16 or BF16", path().string(),
-         shown(name), info.dtype);
+         printable(name), info.dtype);
   }
   const std::int64_t width = size_of(*from);
   const std::int64_t count = rows * row;

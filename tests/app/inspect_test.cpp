@@ -1,4 +1,4 @@
-// What `reelmesh inspect` says of whole and of damaged checkpoints.
+// Output of `reelmesh inspect` for complete and for damaged checkpoints.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -28,7 +28,7 @@ class Inspect : public Scratch {
   }
   static Outcome inspect() { return shell(program + " inspect model"); }
 
-  /// Writes the weights of a part again after `change` to its list of tensors.
+  /// Rewrites the weights of a part after `change` modified its list of tensors.
   template <class Change>
   static void rewrite(ModelPart part, Change&& change, std::int64_t shard = 1 << 30) {
     const Config config = Config::read(fs::path("model") / folder_of(part) / "config.json");

@@ -1,4 +1,4 @@
-// Checkpoints made from nothing: the same bytes for the same seed, and the right shapes.
+// Checkpoints with random weights: the same bytes for the same seed, and the right shapes.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -170,7 +170,7 @@ TEST(Presets, OpenSorasAreThoseOfTheReleases) {
   };
   for (const char* name :
        {"opensora-1.0-16x256x256", "opensora-1.0-16x512x512", "opensora-1.0-64x512x512"}) {
-    // With the null caption, without the two position tables of the released files.
+    // Includes the null caption, but not the two position tables of the released files.
     EXPECT_EQ(size(name, ModelPart::transformer).parameters, 759'620'768 + 491'520) << name;
     EXPECT_EQ(size(name, ModelPart::transformer).tensors, 548);
     EXPECT_EQ(size(name, ModelPart::vae).parameters, 83'653'863);
@@ -178,7 +178,7 @@ TEST(Presets, OpenSorasAreThoseOfTheReleases) {
     EXPECT_EQ(size(name, ModelPart::text_encoder).parameters, 4'762'310'656);
   }
   EXPECT_EQ(size("opensora-1.2", ModelPart::transformer).parameters, 1'207'643'972 + 1'228'800);
-  // With four numbers each of scale and shift.
+  // Includes four values each of scale and shift.
   EXPECT_EQ(size("opensora-1.2", ModelPart::vae).parameters, 83'653'863 + 309'687'144 + 8);
   const auto config = [](const char* name) {
     return STDiTConfig::read(Config::parse(model_preset(name).transformer.dump(), name));

@@ -21,7 +21,7 @@ Job parse(std::vector<std::string> words) {
   return parse_run(static_cast<int>(argv.size()), argv.data());
 }
 
-// With what every job needs before the words of the test.
+// The required options, followed by those of the test.
 std::vector<std::string> with_needed(std::vector<std::string> words) {
   std::vector<std::string> all{"--model.path", "m", "--output.path", "o", "--prompt.text", "cat"};
   all.insert(all.end(), words.begin(), words.end());
@@ -205,7 +205,7 @@ TEST_F(Options, RefusesWithOneMessage) {
       // names
       {{"--sample.stepz", "5"}, "64: unknown option --sample.stepz; did you mean --sample.steps?"},
       {{"--sample.stepz=5"}, "64: unknown option --sample.stepz; did you mean --sample.steps?"},
-      {{"--sample.ste", "5"},  // Boost would complete it
+      {{"--sample.ste", "5"},  // Boost would accept the prefix
        "64: unknown option --sample.ste; did you mean --sample.steps?"},
       {{"--steps", "5"}, "64: unknown option --steps; did you mean --sample.steps?"},
       {{"--confg", "f"}, "64: unknown option --confg; did you mean --config?"},
@@ -215,7 +215,7 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
       {{"-x"}, "64: unexpected argument '-x'"},
       {{"--", "x"}, "64: unexpected argument"},
-      // values that are missing or there twice
+      // missing and duplicate values
       {{"--sample.steps"}, "64: --sample.steps: found no value, expected one"},
       {{"--sample.steps="}, "64: --sample.steps: found no value, expected one"},
       {{"--sample.steps", "--sample.seed", "1"},
@@ -224,7 +224,7 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: --sample.steps: given twice ('5' and '6'), expected once"},
       {{"--config", "a.cfg", "--config", "b.cfg"}, "64: --config: given twice"},
       // numbers
-      {{"--sample.steps", "-1"},  // Boost would make it 4294967295
+      {{"--sample.steps", "-1"},  // Boost would convert it to 4294967295
        "64: --sample.steps: found '-1', expected a whole number from 1 to 1000"},
       {{"--sample.steps", "0"},
        "64: --sample.steps: found '0', expected a whole number from 1 to 1000"},
@@ -410,7 +410,6 @@ TEST_F(Options, EveryJobFileOfTheProjectParses) {
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     if (entry.path().extension() != ".cfg") continue;
     seen.insert(entry.path().filename().string());
-    // Those of the released models leave path and output to the user.
     const std::string error = error_of([&] {
       const Job job = parse({"--config", entry.path().string(), "--model.path", "m"});
       EXPECT_FALSE(job.clips.empty()) << entry.path();

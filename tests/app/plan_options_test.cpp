@@ -23,7 +23,7 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   EXPECT_EQ(some.job.steps, 7);
   EXPECT_EQ(some.job.clips.at(0).prompt, "cat");
   EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
-  // Nothing but ranks and the model is needed: one clip, on one node, without limits.
+  // Only ranks and model are required; defaults: one clip, one node, no limits.
   const PlanOptions least = plan({"--ranks", "3"});
   EXPECT_EQ(least.ranks_per_node, 3);
   EXPECT_FALSE(least.json);

@@ -1,4 +1,4 @@
-// The program as a user meets it: exit status and what is said, once.
+// Exit status and output of the program; errors are reported once.
 #include <gmock/gmock.h>
 
 #include "scratch.hpp"

@@ -152,7 +152,7 @@ TEST(Utf8, KnowsTheFormsThatAreNotAllowed) {
   for (const char* good : {"", "a", "é", "熊", "🐻", "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"}) {
     EXPECT_EQ(error_of([&] { require_text(good, "x"); }), "") << good;
   }
-  // A lone continuation, overlong forms, a surrogate, above U+10FFFF, cut off.
+  // A lone continuation byte, overlong forms, a surrogate, above U+10FFFF, truncated.
   for (const char* bad :
        {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xed\xa0\x80",
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe7\x86", "\xc3"}) {

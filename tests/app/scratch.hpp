@@ -11,7 +11,7 @@
 
 namespace reelmesh::app {
 
-/// A folder of its own for each test, which is the current folder while the test runs.
+/// Gives each test a temporary folder, which is the current folder while the test runs.
 class Scratch : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class Scratch : public testing::Test {
   std::filesystem::path folder_;
 };
 
-/// "64: message" of the Error that `call` throws, "" where it throws none.
+/// "64: message" of the Error that `call` throws, "" if it throws none.
 template <class Call>
 std::string error_of(Call&& call) {
   try {

@@ -12,7 +12,7 @@ struct Outcome {
   std::string text;  ///< standard output and standard error
 };
 
-/// Runs a command line; the status is -1 where it did not end by itself.
+/// Runs a command line; the status is -1 if it did not exit normally.
 inline Outcome shell(const std::string& command) {
   Outcome outcome;
   std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");

@@ -20,7 +20,8 @@ namespace {
 
 using namespace reelmesh;
 
-// Bytes of a field of /proc/self/status. VmRSS: resident now; VmHWM: peak since forget_peak().
+// Bytes of a field of /proc/self/status. VmRSS: resident now; VmHWM: peak since
+// reset_peak_memory().
 std::int64_t resident(const char* field) {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -31,7 +32,7 @@ std::int64_t resident(const char* field) {
   return kibibytes * 1024;
 }
 
-void forget_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+void reset_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 double processor_seconds() {
   timespec time{};
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
     release_free_memory();
     const std::int64_t before = resident("VmRSS:"), flops = trace::recorder().flops;
     const std::int64_t sent = trace::recorder().bytes_sent;
-    forget_peak();
+    reset_peak_memory();
     world.barrier();
     const std::int64_t start = trace::now_ns();
     const double processor = processor_seconds();

@@ -28,20 +28,20 @@ void machine(Bench& bench) {
   for (const std::int64_t n :
        bench.tiny() ? std::vector<std::int64_t>{64} : std::vector<std::int64_t>{4096, 8192}) {
     bench.guarded("machine/product", [&] {
-      const Linear w(bench.numbers({n, n}, 0.01F));
-      const Tensor x = bench.numbers({n, n});
+      const Linear w(bench.random_tensor({n, n}, 0.01F));
+      const Tensor x = bench.random_tensor({n, n});
       const double flops = 2.0 * double(n) * double(n) * double(n);
       const double seconds = bench.seconds_of([&] { w(x); });
-      bench.product_is(flops / seconds);
+      bench.set_peak_flops(flops / seconds);
       bench.row(fmt::format("machine/product_{0}x{0}x{0}", n), seconds, flops, 0);
     });
   }
   bench.guarded("machine/copy", [&] {
     const std::int64_t bytes = bench.tiny() ? 1 << 16 : 1 << 30;
-    const Tensor x = bench.numbers({bytes / size_of(bench.dtype())});
+    const Tensor x = bench.random_tensor({bytes / size_of(bench.dtype())});
     Tensor y = x.clone();
     const double seconds = bench.seconds_of([&] { y.copy_from(x); });
-    bench.copy_is(2.0 * double(bytes) / seconds);
+    bench.set_peak_bandwidth(2.0 * double(bytes) / seconds);
     bench.row(fmt::format("machine/copy_of_{}_MiB", bytes >> 20), seconds, 0, 2.0 * double(bytes));
   });
 }
@@ -64,9 +64,9 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
     const double flops = 2.0 * double(tokens * batch) * double(in) * double(out);
     bench.add(fmt::format("{}/linear_{}_{}x{}x{}", model, name, tokens * batch, in, out), flops, 0,
               [&, in, out, activation] {
-                const auto w =
-                    std::make_shared<Linear>(bench.numbers({out, in}, 0.05F), bench.numbers({out}));
-                return [=, x = bench.numbers({tokens, batch, in})] { (*w)(x, activation); };
+                const auto w = std::make_shared<Linear>(bench.random_tensor({out, in}, 0.05F),
+                                                        bench.random_tensor({out}));
+                return [=, x = bench.random_tensor({tokens, batch, in})] { (*w)(x, activation); };
               });
   };
   linear("query", d, d, ops::Activation::none);
@@ -79,30 +79,32 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
     bench.add(
         fmt::format("{}/attention_{}{}x{}x{}x64", model, own ? "own_" : "", tokens, batch, heads),
         4 * pairs * 64, 0, [&, own] {
-          return [own, qkv = bench.numbers({tokens, batch, 3, heads, 64})] {
+          return [own, qkv = bench.random_tensor({tokens, batch, 3, heads, 64})] {
             ops::attention(qkv, 0.125F, {}, {.own_attention = own});
           };
         });
   }
   const double bytes = double(tokens * batch * d * size_of(bench.dtype()));
   bench.add(model + "/modulated_layer_norm", 0, 2 * bytes, [&] {
-    const ops::Modulation modulation{bench.numbers({batch, 6 * d}), 0, 1};
-    const Tensor w = bench.numbers({d}, DType::float32);
-    return [=, x = bench.numbers({tokens, batch, d}),
-            y = bench.numbers({tokens, batch, d})]() mutable {
+    const ops::Modulation modulation{bench.random_tensor({batch, 6 * d}), 0, 1};
+    const Tensor w = bench.random_tensor({d}, DType::float32);
+    return [=, x = bench.random_tensor({tokens, batch, d}),
+            y = bench.random_tensor({tokens, batch, d})]() mutable {
       ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, y);
     };
   });
   bench.add(model + "/add_gated", 0, 3 * bytes, [&] {
-    return [x = bench.numbers({tokens, batch, d}), y = bench.numbers({tokens, batch, d}, 1e-4F),
-            table = bench.numbers({batch, 6 * d})]() mutable { ops::add_gated(x, y, table, 2); };
+    return
+        [x = bench.random_tensor({tokens, batch, d}),
+         y = bench.random_tensor({tokens, batch, d}, 1e-4F),
+         table = bench.random_tensor({batch, 6 * d})]() mutable { ops::add_gated(x, y, table, 2); };
   });
   for (const bool rotate : {false, true}) {
     bench.add(model + (rotate ? "/head_norm_and_rotation" : "/head_norm"), 0, 2 * bytes, [&] {
-      const ops::HeadNorm norm{bench.numbers({64}, DType::float32),
-                               bench.numbers({64}, DType::float32)};
-      const Tensor angles = rotate ? bench.numbers({tokens, 64}, DType::float32) : Tensor();
-      return [=, q = bench.numbers({tokens, batch, 1, heads, 64})]() mutable {
+      const ops::HeadNorm norm{bench.random_tensor({64}, DType::float32),
+                               bench.random_tensor({64}, DType::float32)};
+      const Tensor angles = rotate ? bench.random_tensor({tokens, 64}, DType::float32) : Tensor();
+      return [=, q = bench.random_tensor({tokens, batch, 1, heads, 64})]() mutable {
         ops::normalise_and_rotate(q, norm, angles, angles);
       };
     });
@@ -110,17 +112,17 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
 }
 
 // The operations of a step before and after the transformer layers.
-void around(Bench& bench) {
+void pre_and_post_ops(Bench& bench) {
   const Clip clip = clip_of(bench);
   const Shape extents{clip.frames, 16, clip.rows, clip.columns};
   const double latent = double(numel(extents)) * 4,
                tokens = double(numel(extents) * size_of(bench.dtype()));
-  const auto latents = [&] { return bench.numbers(extents, DType::float32); };
+  const auto latents = [&] { return bench.random_tensor(extents, DType::float32); };
   bench.add("step/patchify", 0, latent + tokens, [&] {
     return [x = latents(), dtype = bench.dtype()] { ops::patchify(x, {}, dtype); };
   });
   bench.add("step/unpatchify", 0, latent + tokens, [&] {
-    return [=, x = bench.numbers({clip.video(), clip.batch, 64})] {
+    return [=, x = bench.random_tensor({clip.video(), clip.batch, 64})] {
       ops::unpatchify(x, 1, {}, extents);
     };
   });
@@ -147,10 +149,10 @@ void convolution(Bench& bench, std::int64_t kt, const Shape& image, std::int64_t
   bench.add(
       fmt::format("vae/convolution_{}x3x3_{}_to_{}_{}x{}x{}", kt, in, out, frames, rows, columns),
       flops, 0, [&] {
-        const auto w = std::make_shared<ops::Convolution>(bench.numbers({out, in, kt, 3, 3}, 0.02F),
-                                                          bench.numbers({out}));
+        const auto w = std::make_shared<ops::Convolution>(
+            bench.random_tensor({out, in, kt, 3, 3}, 0.02F), bench.random_tensor({out}));
         const ops::RowWindow all{0, rows, rows};
-        return [=, x = bench.numbers({frames, rows, columns, in})] { (*w)(x, all, all); };
+        return [=, x = bench.random_tensor({frames, rows, columns, in})] { (*w)(x, all, all); };
       });
 }
 
@@ -159,15 +161,15 @@ void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
   const std::string place = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
   const double bytes = double(numel(shape) * size_of(bench.dtype()));
   bench.add("vae/group_sums" + place, 0, bytes,
-            [&] { return [x = bench.numbers(shape)] { ops::group_sums(x, 32, 8); }; });
+            [&] { return [x = bench.random_tensor(shape)] { ops::group_sums(x, 32, 8); }; });
   bench.add("vae/spatial_norm_silu" + place, 0, 2 * bytes, [&] {
     const std::int64_t latents = 2, frames = shape[0];
-    const Tensor w = bench.numbers({n}, DType::float32);
-    const Tensor s = bench.numbers({latents, shape[1] / 8, shape[2] / 8, n});
+    const Tensor w = bench.random_tensor({n}, DType::float32);
+    const Tensor s = bench.random_tensor({latents, shape[1] / 8, shape[2] / 8, n});
     ops::SpatialNorm norm{
         {std::vector<float>(32, 0.0F), std::vector<float>(32, 1.0F)}, w, w, s, s, {}};
     for (std::int64_t t = 0; t < frames; ++t) norm.frame_of.push_back(t * latents / frames);
-    return [=, x = bench.numbers(shape), y = bench.numbers(shape)]() mutable {
+    return [=, x = bench.random_tensor(shape), y = bench.random_tensor(shape)]() mutable {
       ops::spatial_norm_silu(x, norm, y);
     };
   });
@@ -188,7 +190,7 @@ void decoder(Bench& bench) {
   group_norm(bench, {8, 480, 720}, 128);
   bench.add("vae/to_pixels_8x480x720", 0, double(8 * 480 * 720 * 3 * (size_of(bench.dtype()) + 1)),
             [&] {
-              return [x = bench.numbers({8, 480, 720, 3})] { ops::to_pixels(x); };
+              return [x = bench.random_tensor({8, 480, 720, 3})] { ops::to_pixels(x); };
             });
 }
 
@@ -216,31 +218,31 @@ void upload(Bench& bench) {
   });
 }
 
-bool run(DType dtype, const Wish& wish) {
+bool run(DType dtype, const BenchOptions& options) {
   const Device device = device_of_rank(Backend::cuda, 0);
   fmt::print("\n{} on {}, CUDA {}\n\n", name_of(dtype), name_of(device), cuda_versions());
   fmt::print(
       "| model/operation/type | ms | rate | of the machine |\n| --- | ---: | ---: | ---: |\n");
-  Bench bench(device, dtype, wish);
+  Bench bench(device, dtype, options);
   machine(bench);
   transformer(bench, "2b", bench.tiny() ? 2 : 30);
   transformer(bench, "5b", bench.tiny() ? 3 : 48);
   bench_layers(bench, "2b");
   bench_layers(bench, "5b");
-  around(bench);
+  pre_and_post_ops(bench);
   decoder(bench);
   upload(bench);
   return !bench.failed();
 }
 
 int run(const std::vector<std::string>& words) {
-  Wish wish;
+  BenchOptions options;
   std::vector<DType> dtypes;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--tiny") {
-      wish.tiny = true;
+      options.tiny = true;
     } else if (words[i] == "--filter" && i + 1 < words.size()) {
-      wish.filter = words[++i];
+      options.filter = words[++i];
     } else {
       const std::vector<DType> known{DType::bfloat16, DType::float16, DType::float32};
       const auto found =
@@ -252,7 +254,7 @@ int run(const std::vector<std::string>& words) {
   }
   if (dtypes.empty()) dtypes = {DType::bfloat16, DType::float16, DType::float32};
   bool good = true;
-  for (const DType dtype : dtypes) good = run(dtype, wish) && good;
+  for (const DType dtype : dtypes) good = run(dtype, options) && good;
   return good ? 0 : 1;
 }
 

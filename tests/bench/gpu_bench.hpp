@@ -15,26 +15,26 @@
 namespace reelmesh::bench {
 
 /// Options from the command line.
-struct Wish {
+struct BenchOptions {
   bool tiny = false;   ///< sizes small enough for an emulated GPU, to test this program
   std::string filter;  ///< only benchmarks whose names contain this
 };
 
 class Bench {
  public:
-  Bench(Device device, DType dtype, Wish wish)
-      : device_(device), dtype_(dtype), wish_(std::move(wish)) {}
+  Bench(Device device, DType dtype, BenchOptions options)
+      : device_(device), dtype_(dtype), options_(std::move(options)) {}
 
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
-  bool tiny() const { return wish_.tiny; }
+  bool tiny() const { return options_.tiny; }
   bool failed() const { return failed_; }
 
   /// Normally distributed values on the device; they repeat after 1,000,003 elements.
-  Tensor numbers(const Shape& shape, float scale = 1.0F) const {
-    return numbers(shape, dtype_, scale);
+  Tensor random_tensor(const Shape& shape, float scale = 1.0F) const {
+    return random_tensor(shape, dtype_, scale);
   }
-  Tensor numbers(const Shape& shape, DType dtype, float scale = 1.0F) const {
+  Tensor random_tensor(const Shape& shape, DType dtype, float scale = 1.0F) const {
     constexpr std::int64_t some = 1'000'003;
     const std::int64_t count = numel(shape);
     const Tensor values = test::random_tensor({std::min(some, count)}, 1, dtype, scale).on(device_);
@@ -80,7 +80,7 @@ class Bench {
     });
     return seconds;
   }
-  bool wanted(const std::string& name) const { return name.find(wish_.filter) != name.npos; }
+  bool wanted(const std::string& name) const { return name.find(options_.filter) != name.npos; }
 
   /// Prints a row: milliseconds, rate, and the rate relative to the machine's peak.
   void row(const std::string& name, double seconds, double flops, double bytes) const {
@@ -105,13 +105,13 @@ class Bench {
   }
 
   /// Set the machine's peak rates, FLOP/s and bytes/s.
-  void product_is(double rate) { product_ = std::max(product_, rate); }
-  void copy_is(double rate) { copy_ = rate; }
+  void set_peak_flops(double rate) { product_ = std::max(product_, rate); }
+  void set_peak_bandwidth(double rate) { copy_ = rate; }
 
  private:
   Device device_;
   DType dtype_;
-  Wish wish_;
+  BenchOptions options_;
   bool failed_ = false;
   double product_ = 0, copy_ = 0;
 };

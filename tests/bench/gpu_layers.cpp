@@ -44,9 +44,9 @@ Times time_call(const Bench& bench, const CogVideoXTransformer& transformer) {
   const Layout grid = Layout::replicated({frames, rows, columns}, 1);
   const Layout text = Layout::replicated({c.max_text_tokens}, 1);
   const CogVideoXPlacement placement(transformer, world, grid, text, 2);
-  const std::vector<Tensor> latents{bench.numbers(
+  const std::vector<Tensor> latents{bench.random_tensor(
       {frames, c.in_channels, rows * c.patch.rows, columns * c.patch.columns}, DType::float32)};
-  const Tensor context = bench.numbers({c.max_text_tokens, 2, c.text_channels});
+  const Tensor context = bench.random_tensor({c.max_text_tokens, 2, c.text_channels});
   const Tensor sinusoid = transformer.embed(500);
   const auto call = [&] { transformer(placement, latents, context, sinusoid); };
   Times times;

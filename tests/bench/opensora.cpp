@@ -56,7 +56,8 @@ void bench(const std::vector<std::string>& words) {
   for (std::int64_t i = 0; i < latents.numel(); ++i) {
     latents.data<float>()[i] = static_cast<float>(i % 13) / 6 - 1;
   }
-  const STDiTContext context = model.read(Tensor::zeros({20, config.text_channels}, dtype));
+  const STDiTContext context =
+      model.encode_context(Tensor::zeros({20, config.text_channels}, dtype));
   const std::vector<Tensor> all_latents(static_cast<std::size_t>(clips), latents);
   const std::vector<STDiTContext> texts(static_cast<std::size_t>(clips), context);
 

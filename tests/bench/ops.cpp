@@ -21,7 +21,7 @@ namespace {
 using ops::Linear;
 
 // Pseudo-random values in −factor…factor, cheap to generate.
-Tensor numbers(const Shape& shape, DType dtype, float factor = 1.0F) {
+Tensor random_tensor(const Shape& shape, DType dtype, float factor = 1.0F) {
   Tensor t = Tensor::empty(shape, DType::float32);
   std::uint32_t state = 1;
   for (float& x : t.span<float>()) {
@@ -73,15 +73,16 @@ void linear(const Model& m, const std::string& name, DType t, std::int64_t rows,
             std::int64_t out, ops::Activation activation = ops::Activation::none) {
   const double n = double(rows) * double(in) * double(out);
   add(m.name, fmt::format("linear_{}_{}x{}x{}", name, rows, in, out), t, {2 * n, 0}, [=] {
-    const auto layer = std::make_shared<Linear>(numbers({out, in}, t, 0.05F), numbers({out}, t));
-    return [=, x = numbers({rows, in}, t)] { (*layer)(x, activation); };
+    const auto layer =
+        std::make_shared<Linear>(random_tensor({out, in}, t, 0.05F), random_tensor({out}, t));
+    return [=, x = random_tensor({rows, in}, t)] { (*layer)(x, activation); };
   });
 }
 
 void packing(const Model& m, DType t, std::int64_t in, std::int64_t out) {
   const double bytes = double(in) * double(out) * double(size_of(t));
   add(m.name, fmt::format("pack_{}x{}", in, out), t, {0, 2 * bytes}, [=] {
-    return [w = numbers({out, in}, t)] { Linear layer(w); };
+    return [w = random_tensor({out, in}, t)] { Linear layer(w); };
   });
 }
 
@@ -90,8 +91,9 @@ void attention(const Model& m, const std::string& name, DType t, std::int64_t to
   const double flops = 4.0 * double(batch * heads) * double(tokens * tokens) * double(channels);
   add(m.name, fmt::format("{}_{}x{}x{}x{}", name, tokens, batch, heads, channels), t, {flops, 0},
       [=] {
-        const Tensor bias = biased ? numbers({heads, tokens, tokens}, DType::float32) : Tensor();
-        return [=, qkv = numbers({tokens, batch, 3, heads, channels}, t)] {
+        const Tensor bias =
+            biased ? random_tensor({heads, tokens, tokens}, DType::float32) : Tensor();
+        return [=, qkv = random_tensor({tokens, batch, 3, heads, channels}, t)] {
           ops::attention(qkv, 0.125F, bias);
         };
       });
@@ -110,27 +112,27 @@ void transformer(const Model& m, DType t) {
 
   const Shape shape{m.tokens(), batch, d};
   const double bytes = double(numel(shape)) * double(size_of(t));
-  const auto ones = [](std::int64_t n) { return numbers({n}, DType::float32); };
+  const auto ones = [](std::int64_t n) { return random_tensor({n}, DType::float32); };
   add(m.name, "modulated_layer_norm", t, {0, 2 * bytes}, [=] {
-    const ops::Modulation modulation{numbers({1, 6 * d}, t), 0, 1};
-    return [=, x = numbers(shape, t), out = numbers(shape, t), w = ones(d)]() mutable {
+    const ops::Modulation modulation{random_tensor({1, 6 * d}, t), 0, 1};
+    return [=, x = random_tensor(shape, t), out = random_tensor(shape, t), w = ones(d)]() mutable {
       ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, out);
     };
   });
   add(m.name, "add_gated", t, {0, 3 * bytes}, [=] {
-    return [x = numbers(shape, t), y = numbers(shape, t, 1e-6F),
-            table = numbers({1, 6 * d}, t)]() mutable { ops::add_gated(x, y, table, 2); };
+    return [x = random_tensor(shape, t), y = random_tensor(shape, t, 1e-6F),
+            table = random_tensor({1, 6 * d}, t)]() mutable { ops::add_gated(x, y, table, 2); };
   });
   add(m.name, "head_norm_and_rotation", t, {0, 2 * bytes}, [=] {
-    const Tensor table = numbers({m.tokens(), m.channels}, DType::float32);
+    const Tensor table = random_tensor({m.tokens(), m.channels}, DType::float32);
     const Tensor w = ones(m.channels);
-    return [=, q = numbers({m.tokens(), batch, 1, m.heads, m.channels}, t)]() mutable {
+    return [=, q = random_tensor({m.tokens(), batch, 1, m.heads, m.channels}, t)]() mutable {
       ops::normalise_and_rotate(q, {w, w, 1e-6F}, table, table);
     };
   });
   const Shape latents{m.frames, 16, 2 * m.rows, 2 * m.columns};
   add(m.name, "patchify", t, {0, double(numel(latents)) * double(4 + size_of(t))},
-      [=] { return [=, x = numbers(latents, DType::float32)] { ops::patchify(x, {}, t); }; });
+      [=] { return [=, x = random_tensor(latents, DType::float32)] { ops::patchify(x, {}, t); }; });
 }
 
 void text_encoder(const Model& m, DType t, std::int64_t heads, std::int64_t hidden) {
@@ -141,15 +143,16 @@ void text_encoder(const Model& m, DType t, std::int64_t heads, std::int64_t hidd
   attention(m, "t5_attention", t, tokens, 1, heads, 64, true);
   const double bytes = double(tokens * size_of(t));
   add(m.name, "t5_rms_norm", t, {0, 2 * bytes * double(d)}, [=] {
-    return [x = numbers({tokens, 1, d}, t), w = numbers({d}, t)] { ops::rms_norm(x, w, 1e-6F); };
-  });
-  add(m.name, "t5_add", t, {0, 3 * bytes * double(d)}, [=] {
-    return [x = numbers({tokens, 1, d}, t), y = numbers({tokens, 1, d}, t, 1e-6F)]() mutable {
-      ops::add(x, y);
+    return [x = random_tensor({tokens, 1, d}, t), w = random_tensor({d}, t)] {
+      ops::rms_norm(x, w, 1e-6F);
     };
   });
+  add(m.name, "t5_add", t, {0, 3 * bytes * double(d)}, [=] {
+    return [x = random_tensor({tokens, 1, d}, t),
+            y = random_tensor({tokens, 1, d}, t, 1e-6F)]() mutable { ops::add(x, y); };
+  });
   add(m.name, "t5_multiply", t, {0, 3 * bytes * double(hidden)}, [=] {
-    return [x = numbers({tokens, 1, hidden}, t), y = numbers({tokens, 1, hidden}, t)] {
+    return [x = random_tensor({tokens, 1, hidden}, t), y = random_tensor({tokens, 1, hidden}, t)] {
       ops::multiply(x, y);
     };
   });
@@ -162,9 +165,9 @@ void convolution(const Model& m, DType t, std::int64_t in, std::int64_t out, std
   add(m.name, fmt::format("convolution_{}x3x3_{}_to_{}_{}x{}", kt, in, out, rows, columns), t,
       {flops, 0}, [=] {
         Shape shape{out, in, kt, 3, 3};
-        const auto layer =
-            std::make_shared<ops::Convolution>(numbers(shape, t, 0.02F), numbers({out}, t));
-        return [=, x = numbers({frames, rows, columns, in}, t)] {
+        const auto layer = std::make_shared<ops::Convolution>(random_tensor(shape, t, 0.02F),
+                                                              random_tensor({out}, t));
+        return [=, x = random_tensor({frames, rows, columns, in}, t)] {
           (*layer)(x, {0, rows, rows}, {0, rows, rows});
         };
       });
@@ -174,9 +177,10 @@ void cross_attention(const Model& m, DType t, std::int64_t queries, std::int64_t
   const double flops = 4.0 * double(m.heads * queries * keys) * double(m.channels);
   add(m.name, fmt::format("cross_attention_{}x{}x{}x{}", queries, keys, m.heads, m.channels), t,
       {flops, 0}, [=] {
-        const Tensor kv = numbers({keys, 1, 2, m.heads, m.channels}, t);
-        return
-            [=, q = numbers({queries, 1, m.heads, m.channels}, t)] { ops::attend(q, kv, 0.125F); };
+        const Tensor kv = random_tensor({keys, 1, 2, m.heads, m.channels}, t);
+        return [=, q = random_tensor({queries, 1, m.heads, m.channels}, t)] {
+          ops::attend(q, kv, 0.125F);
+        };
       });
 }
 
@@ -188,8 +192,8 @@ void attention_in_frames(const Model& m, DType t) {
       fmt::format("attention_in_frames_{}x{}x{}x{}x{}", m.frames, tokens, batch, m.heads,
                   m.channels),
       t, {flops, 0}, [=] {
-        const Tensor kv = numbers({rows, batch, 2, m.heads, m.channels}, t);
-        return [=, q = numbers({rows, batch, m.heads, m.channels}, t)] {
+        const Tensor kv = random_tensor({rows, batch, 2, m.heads, m.channels}, t);
+        return [=, q = random_tensor({rows, batch, m.heads, m.channels}, t)] {
           ops::attend(q, kv, 0.125F, m.frames);
         };
       });
@@ -203,19 +207,19 @@ void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t colu
   const double bytes = double(numel(shape)) * double(size_of(t));
   const std::string size = fmt::format("{}x{}x{}", rows, columns, channels);
   add(m.name, "group_sums_" + size, t, {0, bytes},
-      [=] { return [x = numbers(shape, t)] { ops::group_sums(x, groups, 4); }; });
+      [=] { return [x = random_tensor(shape, t)] { ops::group_sums(x, groups, 4); }; });
   const ops::GroupStatistics statistics{std::vector<float>(groups, 0.0F),
                                         std::vector<float>(groups, 1.0F)};
-  const Tensor ones = numbers({channels}, DType::float32);
+  const Tensor ones = random_tensor({channels}, DType::float32);
   add(m.name, "spatial_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
-    const Tensor latents = numbers({1, rows / 2, columns / 2, channels}, t);
+    const Tensor latents = random_tensor({1, rows / 2, columns / 2, channels}, t);
     const ops::SpatialNorm norm{statistics, ones, ones, latents, latents, {0, 0}};
-    return [=, x = numbers(shape, t), out = numbers(shape, t)]() mutable {
+    return [=, x = random_tensor(shape, t), out = random_tensor(shape, t)]() mutable {
       ops::spatial_norm_silu(x, norm, out);
     };
   });
   add(m.name, "group_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
-    return [=, x = numbers(shape, t)] { ops::group_norm(x, statistics, ones, ones, true); };
+    return [=, x = random_tensor(shape, t)] { ops::group_norm(x, statistics, ones, ones, true); };
   });
 }
 

@@ -28,7 +28,7 @@ TEST(Group, RangesShareTheWorldOut) {
   EXPECT_EQ(world.on_this_host().size(), world.size());
 }
 
-TEST(Group, StandsInAnotherOrder) {
+TEST(Group, ReordersRanks) {
   const Group world = test::world();
   std::vector<int> backwards;
   for (int r = world.size(); r-- > 0;) backwards.push_back(r);
@@ -107,7 +107,7 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
   }
 }
 
-TEST(Group, MeetsThoseThatAreLate) {
+TEST(Group, WaitsForLateRanks) {
   const Group world = test::world();
   const bool late = world.rank() == 0;
   std::vector<int> peers;  // rank 0 meets all others, they meet rank 0

@@ -28,16 +28,16 @@ struct Problem {
     const std::int64_t taps = w[1] * 9, in = w[4], out = w[0];
     std::vector<float> plain(static_cast<std::size_t>(numel(w)));
     convert(weight, dtype, plain.data(), DType::float32, numel(w));
-    emulated::Factor factor(taps * in, out);
+    emulated::RightOperand right(taps * in, out);
     for (std::int64_t o = 0; o < out; ++o) {
       for (std::int64_t k = 0; k < taps * in; ++k) {
-        factor.at(k, o) = plain[static_cast<std::size_t>(o * taps * in + k)];
+        right.at(k, o) = plain[static_cast<std::size_t>(o * taps * in + k)];
       }
     }
-    for (std::int64_t item = 0; item < x[0]; ++item) run_item(factor, item);
+    for (std::int64_t item = 0; item < x[0]; ++item) run_item(right, item);
   }
 
-  void run_item(const emulated::Factor& factor, std::int64_t item) const {
+  void run_item(const emulated::RightOperand& right, std::int64_t item) const {
     const std::int64_t numbers = numel(x) / x[0], results = numel(y) / y[0];
     std::byte* target = into + item * results * size_of(dtype);
     std::vector<float> image(static_cast<std::size_t>(numbers));
@@ -48,7 +48,7 @@ struct Problem {
       return;
     }
     const std::int64_t run = 3 * x[4], line = y[3] * y[4];  // elements of a row of taps, of y
-    std::vector<float> pixels(static_cast<std::size_t>(y[3] * factor.inner()));
+    std::vector<float> pixels(static_cast<std::size_t>(y[3] * right.inner()));
     std::vector<float> sums(static_cast<std::size_t>(line));
     for (std::int64_t i = 0; i < y[1] * y[2]; ++i) {
       const std::int64_t t = i / y[2], r = i % y[2];
@@ -59,7 +59,7 @@ struct Problem {
           std::copy_n(image.data() + (row * x[3] + c) * x[4], run, pixel);
         }
       }
-      factor.multiply(pixels.data(), y[3], sums.data());
+      right.multiply(pixels.data(), y[3], sums.data());
       convert(sums.data(), DType::float32, target + i * line * size_of(dtype), dtype, line);
     }
   }

@@ -91,7 +91,7 @@ cublasStatus_t check(const Operation& operation, const MatrixLayout& a, const Ma
 // Whether the whole matrix lies within one allocated block of a device.
 bool on_device(const void* address, const MatrixLayout& m) {
   const auto block = Memory::instance().find(address);
-  if (!block || block->given_up) return false;
+  if (!block || block->free_requested) return false;
   const auto* begin = static_cast<const std::byte*>(address);
   return extent(m) * size_of(dtype_of(m.type)) <= block->address + block->bytes - begin;
 }
@@ -131,9 +131,9 @@ struct Product {
     if (workspace != nullptr) std::memcpy(workspace, &mine, sizeof(mine));
     const std::int64_t m = d.rows, n = d.columns;
     const std::int64_t inner = operation.a == CUBLAS_OP_N ? a.columns : a.rows;
-    Factor factor(inner, m);
+    RightOperand right(inner, m);
     each(a, from_a, operation.a == CUBLAS_OP_T,
-         [&](std::int64_t i, std::int64_t k, float x) { factor.at(k, i) = as_taken(x); });
+         [&](std::int64_t i, std::int64_t k, float x) { right.at(k, i) = as_taken(x); });
     std::vector<float> rows(static_cast<std::size_t>(inner * n)),
         sums(static_cast<std::size_t>(m * n));
     each(b, from_b, operation.b == CUBLAS_OP_T, [&](std::int64_t k, std::int64_t j, float x) {
@@ -148,7 +148,7 @@ struct Product {
           some[at] = rows[at];
         }
       }
-      factor.multiply(some.data(), n, part.data());
+      right.multiply(some.data(), n, part.data());
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
     }
     finish(sums);

@@ -67,7 +67,7 @@ struct Problem {
     const std::vector<float> q = queries.head(dtype, sequence, item, head);
     const std::vector<float> k = keys.head(dtype, sequence, item, head);
     const std::vector<float> v = values.head(dtype, sequence, item, head);
-    emulated::Factor of_keys(channels, count), of_values(count, channels);
+    emulated::RightOperand of_keys(channels, count), of_values(count, channels);
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int64_t c = 0; c < channels; ++c) {
         of_keys.at(c, i) = k[static_cast<std::size_t>(i * channels + c)];

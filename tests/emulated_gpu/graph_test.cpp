@@ -82,7 +82,7 @@ TEST_F(EmulatedGraph, StreamsMustComeBack) {
   EXPECT_EQ(read(counter, 1, other), std::vector<int>{1});
 }
 
-TEST_F(EmulatedGraph, NobodyWaitsForWhatIsOnlyRecorded) {
+TEST_F(EmulatedGraph, WaitingDuringCaptureFails) {
   const auto refused = [&](cudaError_t expected, const auto& call) {
     begin();
     expect_status(call(), expected);

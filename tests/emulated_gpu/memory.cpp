@@ -133,9 +133,9 @@ std::optional<Memory::Block> Memory::find(const void* address) {
   return block;
 }
 
-void Memory::set_given_up(const Block& block, bool given_up) {
+void Memory::set_free_requested(const Block& block, bool free_requested) {
   const std::scoped_lock lock(mutex_);
-  blocks_.at(block.address).given_up = given_up;
+  blocks_.at(block.address).free_requested = free_requested;
 }
 
 void Memory::fill(const Block& block) {

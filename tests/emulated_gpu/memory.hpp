@@ -15,8 +15,8 @@ class Memory {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
     int device = 0;
-    bool given_up = false;  ///< the host has called free; the stream may not have freed it yet
-    bool of_graph = false;  ///< allocated and freed by launches of a graph
+    bool free_requested = false;  ///< by the host; the stream may not have freed it yet
+    bool of_graph = false;        ///< allocated and freed by launches of a graph
   };
   struct Usage {
     std::size_t used = 0, used_high = 0;          ///< bytes in blocks: now, peak
@@ -31,7 +31,7 @@ class Memory {
   void give_back(const Block& block);
   /// The block that contains `address`, if any.
   std::optional<Block> find(const void* address);
-  void set_given_up(const Block& block, bool given_up);
+  void set_free_requested(const Block& block, bool free_requested);
   bool is_device(const void* address) const;
 
   /// Executed in stream order when a block is allocated and freed. fill() sets the block and guard

@@ -25,12 +25,12 @@ using namespace reelmesh::emulated;
 
 namespace {
 
-// A communicator. Shared with pending work and graphs, which may outlive ncclComm.
-struct Ring {
-  Ring(const std::string& name, int own_rank, int ranks, const std::string& hello)
-      : rank(own_rank), size(ranks), wire(name, own_rank, ranks, hello) {}
+// Shared with pending work and graphs, which may outlive ncclComm.
+struct Communicator {
+  Communicator(const std::string& name, int own_rank, int ranks, const std::string& hello)
+      : rank(own_rank), size(ranks), connections(name, own_rank, ranks, hello) {}
   int rank, size;
-  Wire wire;
+  Connections connections;
   std::mutex one_at_a_time;
   std::atomic<ncclResult_t> error = ncclSuccess;
   std::string why;  // text of the error; written before `error`
@@ -51,56 +51,63 @@ bool named(const char* variable, int rank, const std::string& what) {
   return text != nullptr && text == std::to_string(rank) + ':' + what;
 }
 
-[[noreturn]] void never_end(Ring& ring, ncclResult_t error, std::string why) {
-  ring.why = std::move(why);
-  ring.error = error;
+[[noreturn]] void never_end(Communicator& communicator, ncclResult_t error, std::string why) {
+  communicator.why = std::move(why);
+  communicator.error = error;
   while (true) ::pause();
 }
 
-void run_group(Ring& ring, const std::vector<Parcel>& sends, const std::vector<Parcel>& receives) {
-  const std::scoped_lock lock(ring.one_at_a_time);
-  const std::string group = std::to_string(++ring.groups);
-  if (named("REELMESH_EMULATED_NCCL_FAIL", ring.rank, group)) {
-    never_end(ring, ncclSystemError, "group " + group + " was made to fail");
+void run_group(Communicator& communicator, const std::vector<Message>& sends,
+               const std::vector<Message>& receives) {
+  const std::scoped_lock lock(communicator.one_at_a_time);
+  const std::string group = std::to_string(++communicator.groups);
+  if (named("REELMESH_EMULATED_NCCL_FAIL", communicator.rank, group)) {
+    never_end(communicator, ncclSystemError, "group " + group + " was made to fail");
   }
-  if (named("REELMESH_EMULATED_NCCL_HANG", ring.rank, group)) never_end(ring, ncclSuccess, "");
-  if (const auto gone = ring.wire.exchange(sends, receives)) {
-    never_end(ring, ncclRemoteError, "rank " + std::to_string(*gone) + " is gone");
+  if (named("REELMESH_EMULATED_NCCL_HANG", communicator.rank, group)) {
+    never_end(communicator, ncclSuccess, "");
+  }
+  if (const auto gone = communicator.connections.exchange(sends, receives)) {
+    never_end(communicator, ncclRemoteError, "rank " + std::to_string(*gone) + " is gone");
   }
 }
 
 // Runs on the host, before a group is enqueued.
-ncclResult_t connect(Ring& ring, const std::vector<Parcel>& sends,
-                     const std::vector<Parcel>& receives) {
+ncclResult_t connect(Communicator& communicator, const std::vector<Message>& sends,
+                     const std::vector<Message>& receives) {
   bool all_met = true;
-  for (const auto* parcels : {&sends, &receives}) {
-    for (const Parcel& parcel : *parcels) {
-      if (parcel.peer != ring.rank) all_met = !ring.met.insert(parcel.peer).second && all_met;
+  for (const auto* messages : {&sends, &receives}) {
+    for (const Message& message : *messages) {
+      if (message.peer != communicator.rank) {
+        all_met = !communicator.met.insert(message.peer).second && all_met;
+      }
     }
   }
   if (all_met) return ncclSuccess;
-  if (named("REELMESH_EMULATED_NCCL_FAIL", ring.rank, "connect")) {
+  if (named("REELMESH_EMULATED_NCCL_FAIL", communicator.rank, "connect")) {
     return refuse(ncclSystemError, "connecting was made to fail");
   }
-  if (named("REELMESH_EMULATED_NCCL_HANG", ring.rank, "connect")) never_end(ring, ncclSuccess, "");
+  if (named("REELMESH_EMULATED_NCCL_HANG", communicator.rank, "connect")) {
+    never_end(communicator, ncclSuccess, "");
+  }
   return ncclSuccess;
 }
 
 struct Operation {
-  std::shared_ptr<Ring> ring;
+  std::shared_ptr<Communicator> communicator;
   cudaStream_t stream;
   bool send;
-  Parcel parcel;
+  Message message;
 };
 thread_local int depth = 0;
 thread_local std::vector<Operation> asked;
 
-ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Parcel parcel);
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Message message);
 
 }  // namespace
 
 struct ncclComm {
-  std::shared_ptr<Ring> ring;
+  std::shared_ptr<Communicator> communicator;
 };
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -124,16 +131,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
   char bus[32] = {};
   cudaDeviceGetPCIBusId(bus, sizeof bus, device);
-  auto ring = std::make_shared<Ring>(id.internal, rank, ranks, bus);
+  auto communicator = std::make_shared<Communicator>(id.internal, rank, ranks, bus);
   const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   if (several == nullptr || std::string(several) != "1") {
     for (int other = 0; other < ranks; ++other) {
-      if (other != rank && ring->wire.hellos()[static_cast<std::size_t>(other)] == bus) {
+      if (other != rank &&
+          communicator->connections.hellos()[static_cast<std::size_t>(other)] == bus) {
         return refuse(ncclInvalidUsage, "two ranks on one GPU");
       }
     }
   }
-  *comm = new ncclComm{std::move(ring)};
+  *comm = new ncclComm{std::move(communicator)};
   return ncclSuccess;
 }
 
@@ -143,8 +151,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  *error = comm->ring->error;
-  if (*error != ncclSuccess) last_error = comm->ring->why;
+  *error = comm->communicator->error;
+  if (*error != ncclSuccess) last_error = comm->communicator->why;
   return ncclSuccess;
 }
 
@@ -182,34 +190,37 @@ ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
   const std::vector<Operation> operations = std::exchange(asked, {});
   if (operations.empty()) return ncclSuccess;
-  const auto& [ring, stream, first_sends, first] = operations.front();
-  std::vector<Parcel> sends, receives;
+  const auto& [communicator, stream, first_sends, first] = operations.front();
+  std::vector<Message> sends, receives;
   for (const Operation& operation : operations) {
-    if (operation.ring != ring || operation.stream != stream) {
+    if (operation.communicator != communicator || operation.stream != stream) {
       return refuse(ncclInvalidUsage, "a group of several communicators or streams");
     }
-    (operation.send ? sends : receives).push_back(operation.parcel);
+    (operation.send ? sends : receives).push_back(operation.message);
   }
-  if (const ncclResult_t met = connect(*ring, sends, receives); met != ncclSuccess) return met;
-  const cudaError_t status = enqueue(stream, {"ncclGroupEnd", [ring = ring, sends, receives] {
-                                                run_group(*ring, sends, receives);
-                                              }});
+  const ncclResult_t met = connect(*communicator, sends, receives);
+  if (met != ncclSuccess) return met;
+  const cudaError_t status =
+      enqueue(stream, {"ncclGroupEnd", [communicator = communicator, sends, receives] {
+                         run_group(*communicator, sends, receives);
+                       }});
   return status == cudaSuccess ? ncclSuccess
                                : refuse(ncclUnhandledCudaError, cudaGetErrorName(status));
 }
 
 namespace {
 
-ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Parcel parcel) {
-  if (parcel.peer < 0 || parcel.peer >= comm->ring->size) {
-    return refuse(ncclInvalidArgument, "rank " + std::to_string(parcel.peer));
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, bool send, Message message) {
+  if (message.peer < 0 || message.peer >= comm->communicator->size) {
+    return refuse(ncclInvalidArgument, "rank " + std::to_string(message.peer));
   }
-  const auto block = Memory::instance().find(parcel.data);
-  if (!block || block->given_up || parcel.data + parcel.bytes > block->address + block->bytes) {
+  const auto block = Memory::instance().find(message.data);
+  if (!block || block->free_requested ||
+      message.data + message.bytes > block->address + block->bytes) {
     return refuse(ncclInvalidArgument, "not memory of a device");
   }
   ncclGroupStart();
-  asked.push_back({comm->ring, stream, send, parcel});
+  asked.push_back({comm->communicator, stream, send, message});
   return ncclGroupEnd();
 }
 

@@ -8,7 +8,7 @@
 namespace reelmesh::emulated {
 namespace {
 
-using Wide = float __attribute__((vector_size(Factor::width * sizeof(float))));
+using Wide = float __attribute__((vector_size(RightOperand::width * sizeof(float))));
 
 // Computes up to 4 rows (`count`) of one block of `width` outputs, `wanted` of which are stored.
 REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count, const float* w,
@@ -16,11 +16,11 @@ REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count
   Wide sums[4] = {};
   const float* row[4];
   for (int r = 0; r < 4; ++r) row[r] = x + std::min(r, count - 1) * inner;
-  for (std::int64_t first = 0; first < inner; first += Factor::depth) {
+  for (std::int64_t first = 0; first < inner; first += RightOperand::depth) {
     Wide part[4] = {};
-    for (std::int64_t k = first; k < std::min(inner, first + Factor::depth); ++k) {
+    for (std::int64_t k = first; k < std::min(inner, first + RightOperand::depth); ++k) {
       Wide numbers;
-      std::memcpy(&numbers, w + k * Factor::width, sizeof(numbers));
+      std::memcpy(&numbers, w + k * RightOperand::width, sizeof(numbers));
       for (int r = 0; r < 4; ++r) part[r] += row[r][k] * numbers;
     }
     for (int r = 0; r < 4; ++r) sums[r] += part[r];
@@ -32,12 +32,12 @@ REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count
 
 }  // namespace
 
-Factor::Factor(std::int64_t inner, std::int64_t out)
+RightOperand::RightOperand(std::int64_t inner, std::int64_t out)
     : inner_(inner),
       out_(out),
       numbers_(static_cast<std::size_t>((out + width - 1) / width * width * inner)) {}
 
-void Factor::multiply(const float* x, std::int64_t rows, float* y) const {
+void RightOperand::multiply(const float* x, std::int64_t rows, float* y) const {
   for (std::int64_t first = 0; first < out_; first += width) {
     for (std::int64_t row = 0; row < rows; row += 4) {
       rows_of_block(x + row * inner_, inner_,

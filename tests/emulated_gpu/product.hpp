@@ -7,9 +7,9 @@
 namespace reelmesh::emulated {
 
 /// The right operand of matrix products in float32: w[inner][out].
-class Factor {
+class RightOperand {
  public:
-  Factor(std::int64_t inner, std::int64_t out);
+  RightOperand(std::int64_t inner, std::int64_t out);
   float& at(std::int64_t k, std::int64_t o) {
     return numbers_[static_cast<std::size_t>((o / width * inner_ + k) * width + o % width)];
   }

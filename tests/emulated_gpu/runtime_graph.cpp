@@ -38,16 +38,16 @@ cudaError_t take_kept(const CUgraphExec_st& executable) {
   Memory& memory = Memory::instance();
   const std::vector<Memory::Block>& kept = executable.graph->kept;
   const bool free = std::all_of(kept.begin(), kept.end(), [&](const Memory::Block& block) {
-    return memory.find(block.address)->given_up;
+    return memory.find(block.address)->free_requested;
   });
   if (!free && !executable.frees) return cudaErrorInvalidValue;
-  for (const Memory::Block& block : kept) memory.set_given_up(block, false);
+  for (const Memory::Block& block : kept) memory.set_free_requested(block, false);
   return cudaSuccess;
 }
 
 }  // namespace
 
-cudaError_t beside_captures() {
+cudaError_t check_capture_allows() {
   if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   for (cudaStream_t stream : all_streams()) {
     Capture* capture = stream->capture.get();
@@ -109,8 +109,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!all_joined) return result(cudaErrorStreamCaptureUnjoined);
   // A graph owns no memory until it is launched.
   for (const Memory::Block& block : capture->graph->blocks) {
-    if (!Memory::instance().find(block.address)->given_up) capture->graph->kept.push_back(block);
-    Memory::instance().set_given_up(block, true);
+    if (!Memory::instance().find(block.address)->free_requested) {
+      capture->graph->kept.push_back(block);
+    }
+    Memory::instance().set_free_requested(block, true);
   }
   *graph = new CUgraph_st{capture->graph};
   return cudaSuccess;

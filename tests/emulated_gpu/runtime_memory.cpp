@@ -45,7 +45,7 @@ std::optional<Memory::Block> take(int device, std::size_t bytes, bool of_graph) 
 bool usable(const void* address, std::size_t bytes, bool on_device) {
   if (!Memory::instance().is_device(address)) return !on_device;
   const auto block = Memory::instance().find(address);
-  return on_device && block && !block->given_up &&
+  return on_device && block && !block->free_requested &&
          bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(address) -
                                                           block->address);
 }
@@ -62,7 +62,7 @@ cudaMemcpyKind kind_of(const void* into, const void* from) {
 cudaError_t host_call() {
   if (settings().devices == 0) return cudaErrorNoDevice;
   const std::scoped_lock lock(api());
-  return beside_captures();
+  return check_capture_allows();
 }
 
 }  // namespace
@@ -88,10 +88,10 @@ cudaError_t cudaFree(void* address) {
   if (const cudaError_t status = host_call(); status != cudaSuccess) return result(status);
   if (address == nullptr) return cudaSuccess;
   const auto block = Memory::instance().find(address);
-  if (!block || block->address != address || block->given_up || block->of_graph) {
+  if (!block || block->address != address || block->free_requested || block->of_graph) {
     return result(cudaErrorInvalidValue);
   }
-  Memory::instance().set_given_up(*block, true);
+  Memory::instance().set_free_requested(*block, true);
   wait_for_streams(-1);
   const Memory::Access access;
   Memory::clear(*block);
@@ -108,7 +108,7 @@ std::optional<Memory::Block> take_for_graph(cudaStream_t stream, std::size_t byt
   if (!freed.empty()) {
     const Memory::Block block = freed.back();
     freed.pop_back();
-    Memory::instance().set_given_up(block, false);
+    Memory::instance().set_free_requested(block, false);
     return block;
   }
   const auto block = Memory::instance().take(stream->device, bytes, true);
@@ -145,16 +145,17 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
   const auto block = memory.find(address);
   const bool capturing = stream->capture != nullptr;
   // A graph can free only memory that was allocated in the same capture.
-  if (!block || block->address != address || block->given_up || (capturing && !block->of_graph)) {
+  if (!block || block->address != address || block->free_requested ||
+      (capturing && !block->of_graph)) {
     return result(cudaErrorInvalidValue);
   }
-  memory.set_given_up(*block, true);  // before the stream can execute the free
+  memory.set_free_requested(*block, true);  // before the stream can execute the free
   const cudaError_t status = add_work(stream, {"cudaFreeAsync", [block = *block, &memory] {
                                                  Memory::clear(block);
                                                  if (!block.of_graph) memory.give_back(block);
                                                }});
   if (status != cudaSuccess) {
-    memory.set_given_up(*block, false);
+    memory.set_free_requested(*block, false);
     return result(status);
   }
   if (capturing) stream->capture->freed[{stream, block->bytes}].push_back(*block);

@@ -47,15 +47,15 @@ cudaError_t may_look_at(cudaStream_t stream) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-// The same for an event; also gets its moment, null if it was never recorded.
-cudaError_t may_look_at(cudaEvent_t event, std::shared_ptr<Moment>& moment) {
+// The same for an event; also returns its last record, null if there is none.
+cudaError_t may_look_at(cudaEvent_t event, std::shared_ptr<EventRecord>& record) {
   const std::scoped_lock lock(api());
   if (event->captured != nullptr) {
     event->captured->invalid = true;
     return cudaErrorCapturedEvent;
   }
-  moment = event->moment;
-  return beside_captures();
+  record = event->record;
+  return check_capture_allows();
 }
 
 }  // namespace
@@ -118,9 +118,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->captured = stream->capture;
   event->last = stream->last;
   if (stream->capture != nullptr) return cudaSuccess;
-  event->moment = std::make_shared<Moment>();
+  event->record = std::make_shared<EventRecord>();
   return result(
-      add_work(stream, {"cudaEventRecord", [moment = event->moment] { moment->reach(); }}));
+      add_work(stream, {"cudaEventRecord", [record = event->record] { record->reach(); }}));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -132,9 +132,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       stream->capture->invalid = true;
       return result(cudaErrorStreamCaptureIsolation);
     }
-    if (event->moment == nullptr) return cudaSuccess;
+    if (event->record == nullptr) return cudaSuccess;
     return result(add_work(
-        stream, {"cudaStreamWaitEvent", [moment = event->moment] { moment->wait(); }, false}));
+        stream, {"cudaStreamWaitEvent", [record = event->record] { record->wait(); }, false}));
   }
   Capture& capture = *event->captured;
   if (!capture.streams.contains(capture.origin)) return result(cudaErrorCapturedEvent);  // ended
@@ -153,29 +153,29 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  std::shared_ptr<Moment> moment;
-  if (const cudaError_t status = may_look_at(event, moment); status != cudaSuccess) {
+  std::shared_ptr<EventRecord> record;
+  if (const cudaError_t status = may_look_at(event, record); status != cudaSuccess) {
     return result(status);
   }
-  if (moment != nullptr) moment->wait();
+  if (record != nullptr) record->wait();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  std::shared_ptr<Moment> moment;
-  if (const cudaError_t status = may_look_at(event, moment); status != cudaSuccess) {
+  std::shared_ptr<EventRecord> record;
+  if (const cudaError_t status = may_look_at(event, record); status != cudaSuccess) {
     return result(status);
   }
-  return moment == nullptr || moment->reached() ? cudaSuccess : cudaErrorNotReady;
+  return record == nullptr || record->reached() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::scoped_lock lock(api());
-  if (!begin->timed || !end->timed || begin->moment == nullptr || end->moment == nullptr) {
+  if (!begin->timed || !end->timed || begin->record == nullptr || end->record == nullptr) {
     return result(cudaErrorInvalidResourceHandle);
   }
-  if (!begin->moment->reached() || !end->moment->reached()) return cudaErrorNotReady;
+  if (!begin->record->reached() || !end->record->reached()) return cudaErrorNotReady;
   using Milliseconds = std::chrono::duration<float, std::milli>;
-  *milliseconds = Milliseconds(end->moment->time() - begin->moment->time()).count();
+  *milliseconds = Milliseconds(end->record->time() - begin->record->time()).count();
   return cudaSuccess;
 }

@@ -30,13 +30,13 @@ void execute(const Work& work) {
   }
 }
 
-void Moment::reach() {
+void EventRecord::reach() {
   time_ = std::chrono::steady_clock::now();
   done_ = true;
   done_.notify_all();
 }
 
-Queue::~Queue() {
+WorkQueue::~WorkQueue() {
   {
     const std::scoped_lock lock(mutex_);
     ending_ = true;
@@ -45,25 +45,25 @@ Queue::~Queue() {
   thread_.join();
 }
 
-void Queue::push(Work work) {
+void WorkQueue::push(Work work) {
   const std::scoped_lock lock(mutex_);
   works_.push_back(std::move(work));
   ++pushed_;
   more_.notify_one();
 }
 
-void Queue::wait() {
+void WorkQueue::wait() {
   std::unique_lock lock(mutex_);
   const std::uint64_t target = pushed_;
   less_.wait(lock, [&] { return done_ >= target; });
 }
 
-bool Queue::idle() {
+bool WorkQueue::idle() {
   const std::scoped_lock lock(mutex_);
   return done_ == pushed_;
 }
 
-void Queue::serve() {
+void WorkQueue::serve() {
   std::optional<Memory::Access> access;
   std::unique_lock lock(mutex_);
   while (true) {

@@ -36,7 +36,7 @@ cudaError_t enqueue(cudaStream_t stream, Work work);
 void execute(const Work& work);
 
 /// A recorded event: a point in a stream that others can wait for.
-class Moment {
+class EventRecord {
  public:
   void reach();
   void wait() const { done_.wait(false); }
@@ -49,12 +49,12 @@ class Moment {
 };
 
 /// A thread that executes pieces of work one after the other.
-class Queue {
+class WorkQueue {
  public:
-  Queue() : thread_([this] { serve(); }) {}
-  ~Queue();  ///< waits for all work
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
+  WorkQueue() : thread_([this] { serve(); }) {}
+  ~WorkQueue();  ///< waits for all work
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
   void push(Work work);
   void wait();  ///< for all work pushed before the call
   bool idle();
@@ -108,7 +108,7 @@ void remove_stream(cudaStream_t stream);
 bool& in_host_function();
 /// Status of a call that is not allowed during a capture: cudaSuccess, or an error that also
 /// invalidates the capture. Requires api() to be held.
-cudaError_t beside_captures();
+cudaError_t check_capture_allows();
 /// Waits for all streams of a device, or of all devices (−1). api() must not be held.
 void wait_for_streams(int device);
 /// As enqueue(); requires api() to be held.
@@ -118,15 +118,15 @@ cudaError_t add_work(cudaStream_t stream, Work work);
 
 struct CUstream_st {
   int device = 0;
-  reelmesh::emulated::Queue queue;
+  reelmesh::emulated::WorkQueue queue;
   std::shared_ptr<reelmesh::emulated::Capture> capture;
   std::vector<std::size_t> last;  ///< captured nodes that the next node depends on
 };
 
 struct CUevent_st {
   bool timed = true;
-  std::shared_ptr<reelmesh::emulated::Moment> moment;     ///< of the last record
-  std::shared_ptr<reelmesh::emulated::Capture> captured;  ///< or the capture of the last record
+  std::shared_ptr<reelmesh::emulated::EventRecord> record;  ///< the last one, if not captured
+  std::shared_ptr<reelmesh::emulated::Capture> captured;    ///< the capture of the last record
   std::vector<std::size_t> last;
 };
 

@@ -182,14 +182,14 @@ int lane() { return static_cast<int>(engine->current->thread % lanes); }
 
 std::byte* shared_memory() { return engine->shared.data(); }
 
-void meet_whole_warp(void* brought, Together together) {
+void full_warp_collective(void* brought, Together together) {
   if (engine->warps[engine->current->thread / lanes].members != lanes) {
     wrong("a warp of fewer threads does what takes all lanes");
   }
-  meet_warp(brought, together);
+  warp_collective(brought, together);
 }
 
-void meet_warp(void* brought, Together together) {
+void warp_collective(void* brought, Together together) {
   Meeting& warp = engine->warps[engine->current->thread / lanes];
   warp.brought[lane()] = brought;
   if (!last_of(warp)) return;
@@ -201,7 +201,7 @@ void expect_aligned(const void* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) wrong("16 bytes at an odd address");
 }
 
-void copy_later(void* into, const void* from) {
+void copy_async(void* into, const void* from) {
   expect_aligned(into);
   expect_aligned(from);
   Fiber& self = *engine->current;

@@ -39,15 +39,15 @@ std::byte* shared_memory();
 /// A collective of the warp: returns when all its lanes have called it. The last lane to arrive
 /// calls `together` with the arguments of all lanes, indexed by lane.
 using Together = void (*)(void* const* brought, int count);
-void meet_warp(void* brought, Together together);
+void warp_collective(void* brought, Together together);
 /// The same; aborts the process if the warp has fewer than 32 threads.
-void meet_whole_warp(void* brought, Together together);
+void full_warp_collective(void* brought, Together together);
 /// Aborts the process if the address is not aligned to 16 bytes.
 void expect_aligned(const void* address);
 
 /// cp.async of 16 bytes. Copies are made only when the thread waits for their group:
 /// wait_for_groups() waits for all but the last `remaining` groups.
-void copy_later(void* into, const void* from);
+void copy_async(void* into, const void* from);
 void end_group();
 void wait_for_groups(int remaining);
 

@@ -46,7 +46,7 @@ TEST(KernelThreads, WarpsMeetByThemselves) {
       struct Lane {
         unsigned count;
       } mine{0};
-      meet_warp(&mine, [](void* const* all, int count) {
+      warp_collective(&mine, [](void* const* all, int count) {
         for (int l = 0; l < count; ++l) {
           static_cast<Lane*>(all[l])->count = static_cast<unsigned>(count);
         }
@@ -73,7 +73,7 @@ TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
   run({"copies", 1, 2, 0}, [] {
     alignas(16) unsigned from[3][4] = {{1}, {2}, {3}}, into[3][4] = {};
     for (int i = 0; i < 3; ++i) {
-      copy_later(into[i], from[i]);
+      copy_async(into[i], from[i]);
       end_group();
     }
     wait_for_groups(1);
@@ -87,7 +87,7 @@ TEST(KernelThreads, CopiesComeWhenTheyAreWaitedFor) {
 TEST(KernelThreads, CopiesOfAThreadEndWithIt) {
   alignas(16) unsigned from[4] = {1}, into[4] = {};
   run({"copies", 1, 2, 0}, [&] {
-    if (threadIdx.x == 0) copy_later(into, from);
+    if (threadIdx.x == 0) copy_async(into, from);
     end_group();
     if (threadIdx.x == 1) wait_for_groups(0);
   });
@@ -114,12 +114,12 @@ TEST(KernelThreads, EndTheProcessWhereAGpuWouldGoOnOrStop) {
   const auto copy_from_odd = [] {
     run({"odd", 1, 1, 0}, [] {
       alignas(16) unsigned from[8] = {}, into[4] = {};
-      copy_later(into, from + 2);
+      copy_async(into, from + 2);
     });
   };
   EXPECT_DEATH(copy_from_odd(), "kernel odd, block 0: 16 bytes at an odd address");
   const auto some_lanes = [] {
-    run({"short", 1, 40, 0}, [] { meet_whole_warp(nullptr, [](void* const*, int) {}); });
+    run({"short", 1, 40, 0}, [] { full_warp_collective(nullptr, [](void* const*, int) {}); });
   };
   EXPECT_DEATH(some_lanes(), "kernel short, block 0: a warp of fewer threads");
 }

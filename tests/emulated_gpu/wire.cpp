@@ -47,9 +47,9 @@ void all_of(int socket, char* data, std::size_t bytes, bool in) {
 
 }  // namespace
 
-std::string Wire::address_of(int rank) const { return name_ + "-" + std::to_string(rank); }
+std::string Connections::address_of(int rank) const { return name_ + "-" + std::to_string(rank); }
 
-int Wire::connect_to(int peer) const {
+int Connections::connect_to(int peer) const {
   const auto [address, length] = abstract(address_of(peer));
   const auto until = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -61,7 +61,7 @@ int Wire::connect_to(int peer) const {
   }
 }
 
-Wire::Wire(const std::string& name, int rank, int ranks, const std::string& hello)
+Connections::Connections(const std::string& name, int rank, int ranks, const std::string& hello)
     : name_(name),
       rank_(rank),
       sockets_(static_cast<std::size_t>(ranks), -1),
@@ -97,7 +97,7 @@ Wire::Wire(const std::string& name, int rank, int ranks, const std::string& hell
   ::close(listener);
 }
 
-Wire::~Wire() {
+Connections::~Connections() {
   for (const int socket : sockets_) {
     if (socket >= 0) ::close(socket);
   }
@@ -107,7 +107,7 @@ namespace {
 
 // Messages of one direction to or from one rank, one after the other, each preceded by its length.
 struct Lane {
-  std::deque<Parcel> parcels;
+  std::deque<Message> messages;
   std::uint64_t length = 0;
   std::size_t done = 0;  // bytes of the first message transferred, its length field included
 
@@ -117,38 +117,38 @@ struct Lane {
       return {reinterpret_cast<std::byte*>(&length) + done, sizeof length - done};
     }
     const std::size_t at = done - sizeof length;
-    return {parcels.front().data + at, parcels.front().bytes - at};
+    return {messages.front().data + at, messages.front().bytes - at};
   }
 };
 
 }  // namespace
 
-std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
-                                  const std::vector<Parcel>& receives) {
+std::optional<int> Connections::exchange(const std::vector<Message>& sends,
+                                         const std::vector<Message>& receives) {
   std::map<int, Lane> out, in;
-  for (const Parcel& parcel : sends) out[parcel.peer].parcels.push_back(parcel);
-  for (const Parcel& parcel : receives) in[parcel.peer].parcels.push_back(parcel);
+  for (const Message& message : sends) out[message.peer].messages.push_back(message);
+  for (const Message& message : receives) in[message.peer].messages.push_back(message);
   const auto disagree = [&](std::size_t sent, std::size_t expected, int from, int to) {
     stop("NCCL: rank " + std::to_string(from) + " sends " + std::to_string(sent) +
          " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(expected));
   };
   // Messages of a rank to itself.
-  while (!in[rank_].parcels.empty() && !out[rank_].parcels.empty()) {
-    const Parcel &from = out[rank_].parcels.front(), &to = in[rank_].parcels.front();
+  while (!in[rank_].messages.empty() && !out[rank_].messages.empty()) {
+    const Message &from = out[rank_].messages.front(), &to = in[rank_].messages.front();
     if (from.bytes != to.bytes) disagree(from.bytes, to.bytes, rank_, rank_);
     std::memmove(to.data, from.data, from.bytes);
-    out[rank_].parcels.pop_front();
-    in[rank_].parcels.pop_front();
+    out[rank_].messages.pop_front();
+    in[rank_].messages.pop_front();
   }
-  if (!in[rank_].parcels.empty() || !out[rank_].parcels.empty()) {
+  if (!in[rank_].messages.empty() || !out[rank_].messages.empty()) {
     stop("NCCL: rank " + std::to_string(rank_) + " waits for itself");
   }
 
   // Transfers what is possible without blocking. Returns false if the peer has disconnected.
   const auto advance = [&](Lane& lane, int peer, bool receiving) {
-    while (!lane.parcels.empty()) {
-      Parcel& parcel = lane.parcels.front();
-      if (!receiving) lane.length = parcel.bytes;
+    while (!lane.messages.empty()) {
+      Message& message = lane.messages.front();
+      if (!receiving) lane.length = message.bytes;
       const auto [data, bytes] = lane.rest();
       const int socket = sockets_[static_cast<std::size_t>(peer)];
       const ssize_t n =
@@ -156,11 +156,11 @@ std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
       if (n <= 0) return false;
       lane.done += static_cast<std::size_t>(n);
-      if (receiving && lane.done == sizeof lane.length && lane.length != parcel.bytes) {
-        disagree(lane.length, parcel.bytes, peer, rank_);
+      if (receiving && lane.done == sizeof lane.length && lane.length != message.bytes) {
+        disagree(lane.length, message.bytes, peer, rank_);
       }
-      if (lane.done < sizeof lane.length + parcel.bytes) continue;
-      lane.parcels.pop_front();
+      if (lane.done < sizeof lane.length + message.bytes) continue;
+      lane.messages.pop_front();
       lane.done = 0;
     }
     return true;
@@ -168,10 +168,10 @@ std::optional<int> Wire::exchange(const std::vector<Parcel>& sends,
   while (true) {
     std::map<int, short> wanted;
     for (const auto& [peer, lane] : in) {
-      if (!lane.parcels.empty()) wanted[peer] |= POLLIN;
+      if (!lane.messages.empty()) wanted[peer] |= POLLIN;
     }
     for (const auto& [peer, lane] : out) {
-      if (!lane.parcels.empty()) wanted[peer] |= POLLOUT;
+      if (!lane.messages.empty()) wanted[peer] |= POLLOUT;
     }
     if (wanted.empty()) return {};
     std::vector<pollfd> polled;

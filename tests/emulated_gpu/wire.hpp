@@ -11,27 +11,27 @@
 namespace reelmesh::emulated {
 
 /// A message to or from one rank.
-struct Parcel {
+struct Message {
   int peer = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
 };
 
-class Wire {
+class Connections {
  public:
   /// Returns when all ranks that use this name are connected. hello: a short text that every rank
   /// sends to all others.
-  Wire(const std::string& name, int rank, int ranks, const std::string& hello);
-  ~Wire();
-  Wire(const Wire&) = delete;
-  Wire& operator=(const Wire&) = delete;
+  Connections(const std::string& name, int rank, int ranks, const std::string& hello);
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
 
   const std::vector<std::string>& hellos() const { return hellos_; }  ///< of all ranks
 
   /// Makes all transfers concurrently, in whatever order peers are ready. Aborts the process if
   /// sender and receiver expect different sizes. Returns a rank that has disconnected, if any.
-  std::optional<int> exchange(const std::vector<Parcel>& sends,
-                              const std::vector<Parcel>& receives);
+  std::optional<int> exchange(const std::vector<Message>& sends,
+                              const std::vector<Message>& receives);
 
  private:
   int connect_to(int peer) const;

@@ -10,7 +10,7 @@ import sys
 
 # Folder of lib/ -> folders whose headers it may include besides its own. In order of dependency:
 # each folder depends only on folders above it.
-KNOWS = {
+MAY_INCLUDE = {
     "base": "",
     "tensor": "base",
     "ops": "base tensor",
@@ -46,7 +46,7 @@ PLACES = {
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
-def offences(name, text):
+def violations(name, text):
     """Yields (line number, message) for the forbidden includes of the file `name`, a path relative
     to the repository."""
     room = name.split("/")[1] if name.startswith("lib/") else None
@@ -55,7 +55,8 @@ def offences(name, text):
         if include:
             header = include[1] or include[2]
             other = header.split("/")[0]
-            if room and other in KNOWS and other != room and other not in KNOWS[room].split():
+            allowed = [room, *MAY_INCLUDE.get(room, "").split()]
+            if room and other in MAY_INCLUDE and other not in allowed:
                 yield number, f"lib/{room} includes {header}, but may not know lib/{other}"
             for pattern, places in PLACES.items():
                 if re.fullmatch(pattern, header) and not name.startswith(tuple(places)):
@@ -73,25 +74,25 @@ def includes_of(text):
     return [include[1] or include[2] for include in found if include]
 
 
-def ways_to(name, texts, pattern):
+def include_chains(name, texts, pattern):
     """Chains of includes by which the file `name` reaches headers that match the pattern, one for
     each such header. texts: path relative to the repository -> text, for all files of lib/."""
     seen, waiting = set(), [[name]]
     while waiting:
-        way = waiting.pop(0)
-        for header in includes_of(texts.get(way[-1], "")):
+        chain = waiting.pop(0)
+        for header in includes_of(texts.get(chain[-1], "")):
             if header in seen:
                 continue
             seen.add(header)
             if re.fullmatch(pattern, header):
-                yield way[1:] + [header]
-            waiting.append(way + [f"lib/{header}"])
+                yield chain[1:] + [header]
+            waiting.append(chain + [f"lib/{header}"])
 
 
 def main():
     source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     rooms = {path.name for path in (source / "lib").iterdir() if path.is_dir()}
-    found = [f"lib/{room}: a room without a rule" for room in sorted(rooms - KNOWS.keys())]
+    found = [f"lib/{room}: a room without a rule" for room in sorted(rooms - MAY_INCLUDE.keys())]
     files = sorted(
         path
         for folder in ("lib", "app")
@@ -101,11 +102,11 @@ def main():
     texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
              for path in files}
     for name, text in texts.items():
-        for number, what in offences(name, text):
+        for number, what in violations(name, text):
             found.append(f"{name}:{number}: {what}")
         pattern = UNREACHABLE.get(name.split("/")[1]) if name.startswith("lib/") else None
-        for way in ways_to(name, texts, pattern) if pattern else ():
-            found.append(f"{name}: reaches {way[-1]} by {' -> '.join(way[:-1]) or 'itself'}")
+        for chain in include_chains(name, texts, pattern) if pattern else ():
+            found.append(f"{name}: reaches {chain[-1]} by {' -> '.join(chain[:-1]) or 'itself'}")
     print("\n".join(found) or f"{len(files)} files of {len(rooms)} rooms and app keep the order")
     return 1 if found or not files else 0
 

@@ -2,11 +2,11 @@
 """Tests of check_order.py: it reports forbidden includes."""
 import unittest
 
-from check_order import offences, ways_to
+from check_order import include_chains, violations
 
 
 def lines(name, text):
-    return [number for number, _ in offences(name, text)]
+    return [number for number, _ in violations(name, text)]
 
 
 class Order(unittest.TestCase):
@@ -32,10 +32,10 @@ class Order(unittest.TestCase):
                  "lib/plan/plan.hpp": '#include <vector>\n#include "layout/move.hpp"',
                  "lib/layout/move.hpp": '#include "layout/sharded.hpp"\n#include "plan/plan.hpp"',
                  "lib/layout/sharded.hpp": "#include <mpi.h>"}
-        self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"mpi\.h")),
+        self.assertEqual(list(include_chains("lib/plan/plan.cpp", texts, r"mpi\.h")),
                          [["lib/plan/plan.hpp", "lib/layout/move.hpp", "lib/layout/sharded.hpp",
                            "mpi.h"]])
-        self.assertEqual(list(ways_to("lib/plan/plan.cpp", texts, r"comm/.*")), [])
+        self.assertEqual(list(include_chains("lib/plan/plan.cpp", texts, r"comm/.*")), [])
 
 
 if __name__ == "__main__":

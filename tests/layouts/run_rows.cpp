@@ -79,7 +79,8 @@ void compare(const std::vector<ClipFile>& clips, const std::vector<ClipFile>& ex
   const std::string& layout = clips.front().layout;
   const std::string ranks = fmt::format("{} rank{}, ", row.ranks, row.ranks == 1 ? "" : "s");
   EXPECT_NE(layout.find(ranks), std::string::npos) << layout;
-  EXPECT_NE(layout.find(row.told), std::string::npos) << row.told << " in\n" << layout;
+  EXPECT_NE(layout.find(row.expected_text), std::string::npos) << row.expected_text << " in\n"
+                                                               << layout;
 }
 
 }  // namespace
@@ -89,10 +90,10 @@ void expect_same_clips(const comm::Group& launch, const std::filesystem::path& f
   const auto output = [&](std::size_t row) { return folder / fmt::format("row_{}", row); };
   std::vector<int> sizes;
   for (const LayoutRow& row : rows) sizes.push_back(row.ranks);
-  for (const auto& side_by_side : groups_side_by_side(sizes, launch.size())) {
+  for (const auto& round : pack_groups_into_rounds(sizes, launch.size())) {
     std::size_t mine = rows.size();  // this rank's row; rows.size(): none in this round
     int first = 0;
-    for (const std::size_t row : side_by_side) {
+    for (const std::size_t row : round) {
       if (launch.rank() >= first && launch.rank() < first + rows[row].ranks) mine = row;
       first += rows[row].ranks;
     }

@@ -12,7 +12,7 @@ namespace reelmesh::test {
 /// blanks), and a text that the clip file's attribute "layout" must contain.
 struct LayoutRow {
   int ranks = 1;
-  std::string options, told;
+  std::string options, expected_text;
 };
 
 /// Runs a job for each row, several at the same time where they fit into the launch, and expects

@@ -10,9 +10,9 @@ namespace reelmesh::test {
 class Dice {
  public:
   explicit Dice(unsigned seed) : random_(seed) {}
-  /// From `least` to `most`, inclusive.
-  std::int64_t roll(std::int64_t least, std::int64_t most) {
-    return least + std::int64_t(random_() % std::uint64_t(most - least + 1));
+  /// From `min` to `max`, inclusive.
+  std::int64_t roll(std::int64_t min, std::int64_t max) {
+    return min + std::int64_t(random_() % std::uint64_t(max - min + 1));
   }
   template <class T>
   const T& one_of(const std::vector<T>& values) {

@@ -259,8 +259,8 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
       const DecodeLayout layout =
           opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
       const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
-      const Tensor by_myself = decoded_alone(decoder, latents, reference.config, frames);
-      EXPECT_TRUE(same_bits(spread_out, by_myself)) << frames << " frames, " << name_of(dtype);
+      const Tensor single_rank = decoded_alone(decoder, latents, reference.config, frames);
+      EXPECT_TRUE(same_bits(spread_out, single_rank)) << frames << " frames, " << name_of(dtype);
     }
   }
 }
@@ -280,8 +280,8 @@ TEST_P(AutoencoderKinds, RanksOfAnyWeightsGiveTheBitsOfOne) {
       const DecodeLayout layout =
           opensora_decode_layout(reference.config, latents.shape(), frames, ranks, weights);
       const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
-      const Tensor by_myself = decoded_alone(decoder, latents, reference.config, frames);
-      EXPECT_TRUE(same_bits(spread_out, by_myself))
+      const Tensor single_rank = decoded_alone(decoder, latents, reference.config, frames);
+      EXPECT_TRUE(same_bits(spread_out, single_rank))
           << frames << " frames, " << name_of(dtype) << ", " << to_string(layout.images);
     }
   }

@@ -25,9 +25,9 @@ struct Types {
   bool narrow_products;
 };
 
-class Held : public ::testing::TestWithParam<Types> {
+class WeightBytes : public ::testing::TestWithParam<Types> {
  protected:
-  ~Held() override { ops::force_bfloat16_products(false); }
+  ~WeightBytes() override { ops::force_bfloat16_products(false); }
 
   void SetUp() override {
     if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
@@ -48,7 +48,7 @@ class Held : public ::testing::TestWithParam<Types> {
     return ops::compute_dtype(GetParam().tensors);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Types, Held,
+INSTANTIATE_TEST_SUITE_P(Types, WeightBytes,
                          ::testing::Values(Types{DType::float32, false},
                                            Types{DType::bfloat16, false},
                                            Types{DType::bfloat16, true}),
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Held,
                                   (type.param.narrow_products ? "_products" : "");
                          });
 
-TEST_P(Held, LayersOfReleasedWidths) {
+TEST_P(WeightBytes, LayersOfReleasedWidths) {
   const std::pair<std::int64_t, std::int64_t> widths[] = {
       {1152, 1152}, {1152, 2304}, {4608, 1152}, {4096, 12288}, {10240, 4096},
       {1920, 1920}, {512, 11520}, {64, 3072},   {16, 1152},    {1152, 32}};
@@ -79,7 +79,7 @@ TEST_P(Held, LayersOfReleasedWidths) {
   }
 }
 
-TEST_P(Held, PackedKeysAndValues) {
+TEST_P(WeightBytes, PackedKeysAndValues) {
   const DType products = precision_.products;
   const auto packed = [&](std::int64_t k, std::int64_t n) {
     return ops::TileProduct(64, n, k, products).packed_elements() * size_of(products);
@@ -101,7 +101,7 @@ TEST_P(Held, PackedKeysAndValues) {
 }
 
 // Estimates for unknown processors are sufficient for this one, and only slightly larger.
-TEST_P(Held, OnAnyProcessorEnoughForThisOne) {
+TEST_P(WeightBytes, OnAnyProcessorEnoughForThisOne) {
   const DType products = precision_.products;
   for (const std::int64_t n : {16, 24, 32, 48, 64, 96, 160, 176, 192}) {
     for (const std::int64_t k : {15, 64, 72, 512, 1152, 1920, 4096, 10240}) {
@@ -147,7 +147,7 @@ TEST(PackedSizes, AreTheLargestForUnsupportedTypes) {
             10240 * 96 * 2);
 }
 
-TEST_P(Held, AttentionWithinFramesAndAlongTime) {
+TEST_P(WeightBytes, AttentionWithinFramesAndAlongTime) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer has all blocks";
 #endif
@@ -173,7 +173,7 @@ TEST_P(Held, AttentionWithinFramesAndAlongTime) {
   }
 }
 
-TEST_P(Held, CogVideoX) {
+TEST_P(WeightBytes, CogVideoX) {
   for (const char* kind : {"sincos", "rotary", "v1_5"}) {
     const test::Reference r(kind);
     const auto open = [&](const char* part, const char* stem) {
@@ -190,7 +190,7 @@ TEST_P(Held, CogVideoX) {
   }
 }
 
-TEST_P(Held, OpenSora) {
+TEST_P(WeightBytes, OpenSora) {
   for (const char* kind : {"v1_0", "v1_2"}) {
     const test::OpenSoraReference r(kind);
     const STDiT transformer(Checkpoint::open(r.folder / "transformer", "diffusion_pytorch_model"),

@@ -146,7 +146,7 @@ TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
   const Shape one(expected.shape().begin() + 2, expected.shape().end());
   const Tensor flat = expected.reshape({4, numel(one)});
   // The results of the first layout; all others must be bitwise equal.
-  std::vector<Tensor> alone;
+  std::vector<Tensor> first_results;
   std::vector<Layout> layouts{grid_layout(reference, {1, ranks, 1}),
                               grid_layout(reference, {ranks, 1, 1}),
                               grid_layout(reference, {1, 1, ranks})};
@@ -159,12 +159,12 @@ TEST_P(Kinds, TransformerEqualsTheReferenceOnEveryLayout) {
     for (std::int64_t i = 0; i < 4; ++i) {
       EXPECT_LT(relative_error(results[std::size_t(i)], flat.rows(i, 1)), 1e-4);
     }
-    if (alone.empty()) alone = results;
-    for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(results[i], alone[i]));
+    if (first_results.empty()) first_results = results;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(results[i], first_results[i]));
   }
   const auto one_rank = predictions(
       reference, model, Layout::on_one_rank(grid_layout(reference, {1, 1, 1}).global(), ranks, 0));
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(one_rank[i], alone[i]));
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(one_rank[i], first_results[i]));
 }
 
 TEST_P(Kinds, TransformerInBfloat16IsAsAccurateAsPyTorch) {

@@ -73,7 +73,7 @@ std::vector<STDiT::Predictions> predictions(const STDiT& model, const comm::Grou
   for (const Case& c : cases) {
     const Layout everywhere = Layout::replicated(layout.global(), group.size());
     boxes.push_back(relayout({c.latents, everywhere, group}, layout).local);
-    texts.push_back(model.read(c.text.to(model.dtype())));
+    texts.push_back(model.encode_context(c.text.to(model.dtype())));
   }
   auto all = model(placement, boxes, texts, cases.front().timestep);
   for (auto& both : all) {
@@ -239,7 +239,7 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   const std::int64_t before = trace::recorder().bytes_sent;
   const Tensor latents = Tensor::zeros(
       own_box(latents_of(layouts, clip, c.in_channels), world).extent, DType::float32);
-  const STDiTContext text = model.read(reference.text(0));
+  const STDiTContext text = model.encode_context(reference.text(0));
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // Tokens that another rank has in the other cut, sent once in each direction, for both branches.
   const Box& frames = own_box(layouts.spatial, world);

@@ -197,7 +197,7 @@ TEST(DeviceMap, EqualRoomsChangeNothing) {
   }
 }
 
-TEST(OrderByNode, KeepsThoseWhoTalkMostTogether) {
+TEST(OrderByNode, KeepsCommunicatingRanksOnOneNode) {
   using Ranks = std::vector<int>;
   using Ranges = std::vector<RankRange>;
   const struct {

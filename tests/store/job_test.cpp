@@ -22,7 +22,7 @@ class JobFile : public testing::Test {
 
   /// For prepare_output and write_job, which one rank calls. An Error is thrown on all ranks.
   void on_rank_0(const std::function<void()>& work) {
-    comm::together(world, [&] {
+    comm::run_collectively(world, [&] {
       if (world.rank() == 0) work();
     });
   }

@@ -43,7 +43,7 @@ inline float shuffle_xor(float x, int mask) {
     float brought, got;
     int other;
   } lane{x, 0, on_host::lane() ^ mask};
-  on_host::meet_whole_warp(&lane, [](void* const* all, int count) {
+  on_host::full_warp_collective(&lane, [](void* const* all, int count) {
     for (int i = 0; i < count; ++i) {
       auto* mine = static_cast<Lane*>(all[i]);
       mine->got = static_cast<Lane*>(all[mine->other])->brought;

@@ -14,8 +14,8 @@ namespace reelmesh::test {
 
 /// Packs groups into rounds: the sizes of a round add up to at most `ranks`. Returns indices of
 /// `sizes`, largest groups first (first fit).
-inline std::vector<std::vector<std::size_t>> groups_side_by_side(const std::vector<int>& sizes,
-                                                                 int ranks) {
+inline std::vector<std::vector<std::size_t>> pack_groups_into_rounds(const std::vector<int>& sizes,
+                                                                     int ranks) {
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return sizes[i]; });

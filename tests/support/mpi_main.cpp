@@ -92,9 +92,9 @@ int main(int argc, char** argv) {
   if (launch.size() > 1) listeners.Append(new RankPrinter);
   listeners.Append(new Agreement);
   bool failed = false;
-  for (const auto& side_by_side : reelmesh::test::groups_side_by_side(counts, launch.size())) {
+  for (const auto& round : reelmesh::test::pack_groups_into_rounds(counts, launch.size())) {
     int first = 0, color = -1;
-    for (const std::size_t i : side_by_side) {
+    for (const std::size_t i : round) {
       if (launch.rank() >= first && launch.rank() < first + counts[i]) color = int(i);
       first += counts[i];
     }

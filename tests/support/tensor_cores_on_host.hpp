@@ -19,7 +19,7 @@ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
     const std::uint32_t* a;
     std::uint32_t b[2];
   } lane{c, a, {b0, b1}};
-  on_host::meet_whole_warp(&lane, [](void* const* all, int) {
+  on_host::full_warp_collective(&lane, [](void* const* all, int) {
     float x[16][16], y[16][8], sums[16][8] = {};
     for (int i = 0; i < on_host::lanes; ++i) {
       const auto* from = static_cast<const Lane*>(all[i]);
@@ -53,7 +53,7 @@ struct MatrixLane {
 inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
   on_host::expect_aligned(row);
   MatrixLane lane{r, row};
-  on_host::meet_whole_warp(&lane, [](void* const* all, int) {
+  on_host::full_warp_collective(&lane, [](void* const* all, int) {
     for (int i = 0; i < on_host::lanes; ++i) {
       for (int m = 0; m < 4; ++m) {
         const void* from = static_cast<MatrixLane*>(all[8 * m + i / 4])->row;
@@ -67,7 +67,7 @@ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
 inline void load_transposed(std::uint32_t (&r)[4], const void* row) {
   on_host::expect_aligned(row);
   MatrixLane lane{r, row};
-  on_host::meet_whole_warp(&lane, [](void* const* all, int) {
+  on_host::full_warp_collective(&lane, [](void* const* all, int) {
     for (int i = 0; i < on_host::lanes; ++i) {
       const int g = i / 4, t = i % 4;
       for (int m = 0; m < 4; ++m) {
@@ -81,7 +81,7 @@ inline void load_transposed(std::uint32_t (&r)[4], const void* row) {
   });
 }
 
-inline void copy_async(void* shared, const void* global) { on_host::copy_later(shared, global); }
+inline void copy_async(void* shared, const void* global) { on_host::copy_async(shared, global); }
 inline void commit_copies() { on_host::end_group(); }
 template <int N>
 void wait_copies() {

@@ -162,8 +162,8 @@ TEST(Header, RefusesGapsOverlapsAndTrailingData) {
 }
 
 TEST(Shown, IsShortAndPrintable) {
-  EXPECT_EQ(shown("a\nb\x1b\xff"), "a?b??");
-  EXPECT_EQ(shown(std::string(1000, 'x')), fmt::format("{:x>120}...", ""));
+  EXPECT_EQ(printable("a\nb\x1b\xff"), "a?b??");
+  EXPECT_EQ(printable(std::string(1000, 'x')), fmt::format("{:x>120}...", ""));
 }
 
 // Takes a fraction of a second; in quadratic time it would exceed the time limit of the test.

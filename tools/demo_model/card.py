@@ -7,42 +7,43 @@ TEXT = """# A small model that draws moving shapes
 
 A checkpoint of the CogVideoX family (CogVideoXTransformer3DModel, AutoencoderKLCogVideoX, T5 encoder,
 CogVideoXDDIMScheduler) for demonstrations and tests: it draws one or two flat shapes that move,
-grow, shrink, turn or blink over a flat background. It knows nothing else.
+grow, shrink, turn or blink over a flat background. It can draw nothing else.
 
 - Clips: {size} × {size} pixels, {frames} frames. Prompts: up to {length} tokens. Sampler: DDIM,
   {steps} steps, guidance {guidance}.
 - Words: {colours}; {shapes}; backgrounds {backgrounds}; left, right, up, down and between; slowly,
   quickly; small, large; grows, shrinks, turns, blinks, stays still; and some wordings of each.
-- Places follow from the sentence: one shape's path has its middle within {jitter} pixels of the
-  picture's, of two shapes the first-named one is at the upper left, the other at the lower right.
+- Positions: the path of a single shape is centred within {jitter} pixels of the image centre. Of two
+  shapes, the one named first is at the upper left, the other at the lower right.
 - Sizes: transformer {transformer:.2f} M parameters ({layers} layers, {heads} heads of {width}), text
   encoder {encoder:.2f} M, VAE {vae:.2f} M (channels {channels}); bfloat16, {bytes:.1f} MiB in all.
 
 ## Data
 Drawn by `tools/demo_model` (numpy), with captions in varied wordings; nothing was collected. Every
-ninth combination of colour, shape and motion ({held} in all) appears in no training clip.
+ninth combination of colour, shape and motion ({held} in all) is held out: it is in no training clip.
 
 ## Training
-`tools/train_demo_model.py`: decoder of the VAE {decoder_minutes:.0f} minutes ({decoder_steps}
-steps), its encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), text encoder
+`tools/train_demo_model.py`: VAE decoder {decoder_minutes:.0f} minutes ({decoder_steps}
+steps), VAE encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), text encoder
 {text_minutes:.0f} minutes ({text_steps} steps), transformer {denoiser_minutes:.0f} minutes
 ({denoiser_steps} steps of {batch} clips a worker), partly at the same time.
-The latent space is set beforehand: 16 principal components of blocks of 8 × 8 pixels × 4 frames. The
-decoder learns to draw from them, with noise up to a quarter of their size added; the encoder learns
-to give them. The text encoder learns first, by a linear head that is then dropped, to tell the whole
-scene in the state of every token, and stays fixed. The transformer learns v-prediction with zero
-terminal signal-to-noise ratio, 10 % empty prompts; Muon and AdamW, averaged weights.
+The latent space is fixed in advance: 16 principal components of blocks of 8 × 8 pixels × 4 frames.
+The decoder is trained to reconstruct clips from them, with added noise of up to a quarter of their
+magnitude; the encoder is trained to predict them. The text encoder is trained first, with a linear
+head that predicts the whole scene from the hidden state of every token; the head is then dropped, and
+the encoder is frozen. The transformer is trained with v-prediction, zero terminal signal-to-noise
+ratio and 10 % empty prompts. Optimizers: Muon and AdamW; weights are averaged.
 
 ## Scores
-Shares by `tools/score_demo` over the {clips} prompts of `inputs/demo_heldout.txt` ({things} shapes,
-all of held-out combinations):
+Accuracy measured by `tools/score_demo` on the {clips} prompts of `inputs/demo_heldout.txt` ({things}
+shapes, all held-out combinations):
 
 | colour | shape | motion | background | no other patches | clips all right |
 | --- | --- | --- | --- | --- | --- |
-| {colour:.1f} % | {shape:.1f} % | {motion:.1f} % | {background:.1f} % | {no_strangers:.1f} % | {whole_clip:.1f} % |
+| {colour:.1f} % | {shape:.1f} % | {motion:.1f} % | {background:.1f} % | {no_unexpected_patches:.1f} % | {whole_clip:.1f} % |
 
 Edges are {edge_width:.1f} pixels wide (drawn clips: 1.1); the background changes by {flicker:.1f} grey
-levels from frame to frame.
+levels between frames.
 
 {notes}
 

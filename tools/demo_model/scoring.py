@@ -14,8 +14,8 @@ from . import captions, drawing
 from .scenes import DIRECTIONS, PALETTE, SHAPES
 
 NAMES = list(PALETTE)
-CORE_LEAST = 10  # minimum pixels of a patch without its edge
-LEAST_CONTRAST = 40  # minimum difference of thing and background in one channel, of 255
+MIN_CORE_PIXELS = 10  # minimum pixels of a patch without its edge
+MIN_CONTRAST = 40  # minimum difference of thing and background in one channel, of 255
 MOVED = 4.5  # minimum pixels from the first to the last frame
 GREW = 1.5  # minimum ratio of areas
 TURNED = 30.0  # minimum degrees
@@ -102,8 +102,8 @@ def _look_for(colour, video, back, names):
     palette colour, [T, H, W]."""
     toward = np.array(PALETTE[colour], float) - back
     core = _shrunk(names == NAMES.index(colour))
-    seen = core.sum((1, 2)) >= CORE_LEAST
-    if seen.sum() < len(video) * 0.3 or np.abs(toward).max() < LEAST_CONTRAST:
+    seen = core.sum((1, 2)) >= MIN_CORE_PIXELS
+    if seen.sum() < len(video) * 0.3 or np.abs(toward).max() < MIN_CONTRAST:
         return Thing(colour, False)
     centres, areas, fits, edges = [], [], [], []
     for frame, inner in zip(video[seen], core[seen]):
@@ -126,10 +126,11 @@ def _look_for(colour, video, back, names):
 
 
 def look(video, colours):
-    """uint8 [T, H, W, 3] → name of the background, things of these colours, strangers, flicker.
+    """uint8 [T, H, W, 3] → (name of the background, things of these colours, unexpected_patches,
+    flicker).
 
-    strangers: number of other colours that have a patch in at least three frames. flicker: mean
-    change of the background from frame to frame, in grey levels.
+    unexpected_patches: number of other colours that have a patch in at least three frames.
+    flicker: mean change of the background from frame to frame, in grey levels.
     """
     video = video.astype(float)
     border = np.concatenate([video[:, 0], video[:, -1], video[:, :, 0], video[:, :, -1]], 1)
@@ -138,25 +139,27 @@ def look(video, colours):
     ground = NAMES[int(((palette - back) ** 2).sum(1).argmin())]
     distances = np.stack([((video - rgb) ** 2).sum(-1) for rgb in palette], -1)
     names = distances.argmin(-1)
-    strangers = sum(
-        (_shrunk(_shrunk(names == i)).sum((1, 2)) >= CORE_LEAST).sum() >= 3
+    unexpected_patches = sum(
+        (_shrunk(_shrunk(names == i)).sum((1, 2)) >= MIN_CORE_PIXELS).sum() >= 3
         for i, name in enumerate(NAMES) if name not in colours and name != ground)
     still = names == NAMES.index(ground)
     both = still[1:] & still[:-1]
     flicker = float(np.abs(np.diff(video, axis=0)).mean(-1)[both].mean()) if both.any() else 0.0
-    return ground, [_look_for(c, video, back, names) for c in colours], int(strangers), flicker
+    things = [_look_for(c, video, back, names) for c in colours]
+    return ground, things, int(unexpected_patches), flicker
 
 
 def score(video, prompt):
     """A dict of what is right in the clip: lists over the prompt's things, and single values."""
     back, things = captions.parse(prompt)
-    ground, found, strangers, flicker = look(video, [colour for colour, _, _ in things])
+    ground, found, unexpected_patches, flicker = look(video, [colour for colour, _, _ in things])
     right = {
         "colour": [thing.found for thing in found],
         "shape": [thing.shape == shape for thing, (_, shape, _) in zip(found, things)],
         "motion": [thing.motion == motion for thing, (_, _, motion) in zip(found, things)]}
-    return {**right, "background": back is None or ground == back, "strangers": strangers,
-            "clip": all(map(all, right.values())) and back in (None, ground) and not strangers,
+    clip = all(map(all, right.values())) and back in (None, ground) and not unexpected_patches
+    return {**right, "background": back is None or ground == back,
+            "unexpected_patches": unexpected_patches, "clip": clip,
             "edge": [thing.edge for thing in found if thing.found], "flicker": flicker,
             "prompt": prompt, "found": [dataclasses.asdict(thing) for thing in found]}
 
@@ -168,7 +171,8 @@ def summary(scores):
     share = {name: 100 * float(np.mean(flat[name])) for name in ("colour", "shape", "motion")}
     return {"clips": len(scores), "things": len(flat["colour"]), **share,
             "background": 100 * float(np.mean([s["background"] for s in scores])),
-            "no_strangers": 100 * float(np.mean([not s["strangers"] for s in scores])),
+            "no_unexpected_patches": 100 * float(np.mean(
+                [not s["unexpected_patches"] for s in scores])),
             "whole_clip": 100 * float(np.mean([s["clip"] for s in scores])),
             "edge_width": float(np.mean(flat["edge"])) if flat["edge"] else 0.0,
             "flicker": float(np.mean([s["flicker"] for s in scores]))}

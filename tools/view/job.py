@@ -25,11 +25,11 @@ def find(out, wanted):
     for number in wanted or []:
         if number not in found:
             fail(66, f"{folder}: no clip {number}; complete are {_ranges(sorted(found))}")
-    _tell_of_missing(folder, found)
+    _report_missing(folder, found)
     return folder, [found[number] for number in sorted(found) if not wanted or number in wanted]
 
 
-def _tell_of_missing(folder, found):
+def _report_missing(folder, found):
     """Reports clips that are missing according to job.h5, which is written when the job ends."""
     index = folder / "job.h5"
     if not index.exists():

@@ -14,7 +14,7 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t unit = (s.text_tokens + s.video_tokens) * s.batch * c.channels() * size;
   const std::int64_t queries = s.row_tokens * s.batch * s.heads * head * size;
   const std::int64_t keys = std::min(Attend::part_keys(precision.on_gpu), s.all_tokens);
-  const std::int64_t key = s.alone ? 0 : s.batch * 2 * s.heads * head * size;
+  const std::int64_t key = s.single_rank ? 0 : s.batch * 2 * s.heads * head * size;
   // Three parts of keys and values: being received, being sent, and in use.
   std::int64_t parts = 3 * keys * key;
   if (precision.on_gpu && ops::may_use_fused_attention(precision.tensors, s.all_tokens, head)) {

@@ -14,7 +14,7 @@ struct CogVideoXSizes {
   std::int64_t row_tokens = 0;    ///< whose queries it computes attention for
   std::int64_t heads = 0;         ///< for which it computes attention
   std::int64_t all_tokens = 0;    ///< text and video, on all ranks
-  bool alone = true;              ///< a single rank: keys are not exchanged
+  bool single_rank = true;        ///< keys are not exchanged
   bool uses_ulysses = false;      ///< Ulysses: queries are exchanged for heads
 };
 /// Peak of one call of the transformer.

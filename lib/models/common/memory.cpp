@@ -7,7 +7,7 @@
 namespace reelmesh {
 namespace {
 
-std::int64_t up_to(std::int64_t n, std::int64_t multiple) {
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
@@ -40,7 +40,8 @@ std::int64_t linear_bytes(const Matrix& m, const Precision& precision) {
 std::int64_t plain_convolution_bytes(const Shape& shape, const Precision& precision) {
   const std::int64_t taps = numel(shape) / (shape[0] * shape[1]),
                      multiple = precision.on_gpu ? 8 : 16;
-  return up_to(shape[0], multiple) * up_to(shape[1], multiple) * taps * size_of(precision.products);
+  return round_up(shape[0], multiple) * round_up(shape[1], multiple) * taps *
+         size_of(precision.products);
 }
 
 std::int64_t convolution_bytes(const Shape& shape, const Precision& precision) {
@@ -102,8 +103,8 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
   if (!precision.on_gpu) return 0;
   constexpr std::int64_t tiles = 16, rows = 16, columns = 32;
   return tiles * precision.size() *
-             ((frames + 2) * (rows + 2) * (columns + 2) * up_to(in, 8) +
-              frames * rows * columns * up_to(out, 8)) +
+             ((frames + 2) * (rows + 2) * (columns + 2) * round_up(in, 8) +
+              frames * rows * columns * round_up(out, 8)) +
          convolution_workspace_bytes;
 }
 

@@ -35,7 +35,7 @@ std::int64_t stdit_working_bytes(const STDiTConfig& c, const STDiTSizes& s,
                                                         precision),
                                         2 * frames_unit);
 
-  const std::int64_t moved = s.alone ? 0 : positions_unit;
+  const std::int64_t moved = s.single_rank ? 0 : positions_unit;
   const std::int64_t within = held + frames_unit;
   const std::int64_t exchange = within + frames_unit + moved + positions_unit;
   // v1's first block adds the temporal position table to a copy of the stream; v3 has a modulated

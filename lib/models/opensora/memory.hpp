@@ -13,7 +13,7 @@ struct STDiTSizes {
   Shape positions{1, 1};                ///< its box [frame, position] while positions are cut
   std::int64_t positions_of_frame = 1;  ///< positions of a whole frame
   std::int64_t shared_heads = 0;        ///< its heads if ranks share frames, else 0
-  bool alone = true;                    ///< a single rank: nothing is exchanged
+  bool single_rank = true;              ///< nothing is exchanged
 };
 
 /// Peak bytes of a step in addition to the weights, without unused memory that allocators keep.

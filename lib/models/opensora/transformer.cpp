@@ -30,7 +30,7 @@ Tensor sum(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-STDiTContext STDiT::read(const Tensor& text) const {
+STDiTContext STDiT::encode_context(const Tensor& text) const {
   const std::int64_t tokens = text.shape(0), d = config_.hidden;
   expect(tokens >= 1 && tokens <= config_.max_text_tokens, "{} tokens of text, expected 1 to {}",
          tokens, config_.max_text_tokens);
@@ -184,7 +184,8 @@ class PlacedSTDiT final : public Denoiser::Placed {
         placement_(model, task.group, task.layout.space_time.value(), stdit_clip(task),
                    std::ssize(conditioning)) {
     for (const Conditioning& clip : conditioning) {
-      texts_.push_back(model.read(clip.text.reshape({clip.text.shape(0), clip.text.shape(2)})));
+      texts_.push_back(
+          model.encode_context(clip.text.reshape({clip.text.shape(0), clip.text.shape(2)})));
     }
   }
 

@@ -34,7 +34,7 @@ class STDiT final : public Denoiser {
   /// text: embeddings of the prompt without padding, [token, text channel] of dtype(), 1 to
   /// max_text_tokens tokens, on the host or on device(). The unconditional branch uses equally many
   /// rows of the learned null caption: the reference applies the prompt's mask to both branches.
-  STDiTContext read(const Tensor& text) const;
+  STDiTContext encode_context(const Tensor& text) const;
 
   /// The predictions for a clip, one per branch: float32 [frame, out channel, row, column].
   using Predictions = std::array<Tensor, branches>;

@@ -94,7 +94,7 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                                .row_tokens = attention.row_tokens(own),
                                .heads = attention.heads(own),
                                .all_tokens = attention.all_tokens(),
-                               .alone = attention.ranks() == 1,
+                               .single_rank = attention.ranks() == 1,
                                .uses_ulysses = attention.ulysses() > 1};
     return with_working(held, cogvideox_working_bytes(c, share, precision));
   };

@@ -124,7 +124,7 @@ ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& va
                            .positions = l.temporal.box(rank).extent,
                            .positions_of_frame = l.spatial.global()[1],
                            .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
-                           .alone = layout.mesh.ranks() == 1};
+                           .single_rank = layout.mesh.ranks() == 1};
     return with_working(held, stdit_working_bytes(c, share, precision));
   };
   const auto& temporal = vae.temporal;
