@@ -31,7 +31,7 @@ std::string parse_path(Text text, Option option) {
 }
 
 std::string parse_prompt(Text text, Option option) {
-  require_text(text, option);
+  require_prompt(text, option);
   return std::string(text);
 }
 
@@ -63,8 +63,9 @@ DType parse_dtype(Text text, Option option, Backend backend) {
 
 double parse_wait(Text text, Option option) {
   const double seconds = parse_seconds(text, option);
-  require(seconds > 0, Status::usage, "{}: found '{}', expected a time above 0 such as 10min",
-          option, text);
+  constexpr double max_seconds = 1e8;  // three years
+  require(seconds > 0 && seconds <= max_seconds, Status::usage,
+          "{}: found '{}', expected a time above 0 and up to 1e8 s, such as 10min", option, text);
   return seconds;
 }
 

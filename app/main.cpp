@@ -75,7 +75,9 @@ const Command& find_command(std::string_view name) {
 
 // Prints without MPI_Init; under mpirun only one rank prints.
 Status print_once(const std::string& text) {
-  if (log::launch_rank() == 0) std::cout << text << std::flush;
+  if (log::launch_rank() != 0) return Status::ok;
+  require(static_cast<bool>(std::cout << text << std::flush), Status::io,
+          "standard output cannot be written");
   return Status::ok;
 }
 
@@ -91,7 +93,10 @@ Status dispatch(int argc, const char* const* argv) {
     const std::string_view word = argv[i];
     if (word == "--help" || word == "-h") return print_once(command.help());
   }
-  return command.run(argc - 1, argv + 1);
+  const Status status = command.run(argc - 1, argv + 1);
+  require(static_cast<bool>(std::cout.flush()), Status::io, "standard output cannot be written: {}",
+          std::strerror(errno));
+  return status;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ using Option = const std::string&;
 
 std::string text_of(Value value, Option option) {
   auto text = value.get<std::string>();
-  require_text(text, option);  // JSON allows \u0000, HDF5 strings do not
+  require_prompt(text, option);  // JSON allows \u0000, HDF5 strings do not
   return text;
 }
 
@@ -149,6 +149,7 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
     if (lines_of_json) {
       clips.push_back(parse_clip(line, negative, where));
     } else {
+      require_prompt(text, where);
       clips.push_back({.prompt = std::string(text), .negative_prompt = negative});
     }
   }

@@ -1,4 +1,7 @@
 #include "pipeline/run.hpp"
+
+#include <csignal>
+
 #include "base/log.hpp"
 #include "comm/group.hpp"
 #include "commands.hpp"
@@ -9,6 +12,8 @@
 namespace reelmesh::app {
 
 Status run_command(int argc, const char* const* argv) {
+  // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
+  std::signal(SIGPIPE, SIG_IGN);
   const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();

@@ -133,4 +133,11 @@ void require_text(std::string_view text, const std::string& option) {
   }
 }
 
+void require_prompt(std::string_view text, const std::string& option) {
+  constexpr std::size_t max_bytes = 65536;
+  require(text.size() <= max_bytes, Status::usage,
+          "{}: found a prompt of {} bytes, expected at most {}", option, text.size(), max_bytes);
+  require_text(text, option);
+}
+
 }  // namespace reelmesh::app

@@ -32,5 +32,7 @@ double parse_guidance(std::string_view text, const std::string& option);
 
 /// Error(data) unless `text` is UTF-8 without zero bytes.
 void require_text(std::string_view text, const std::string& option);
+/// The same, and Error(usage) for a prompt of more than 64 KiB; models take some hundred words.
+void require_prompt(std::string_view text, const std::string& option);
 
 }  // namespace reelmesh::app

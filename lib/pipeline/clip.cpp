@@ -1,6 +1,7 @@
 #include "pipeline/clip.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "base/log.hpp"
@@ -43,7 +44,11 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
   record.index = index;
   record.prompt = request.prompt;
   record.negative_prompt = request.negative_prompt;
-  record.seed = request.seed.value_or(job.seed + static_cast<std::uint64_t>(index));
+  const auto offset = static_cast<std::uint64_t>(index);
+  require(request.seed || job.seed <= std::numeric_limits<std::uint64_t>::max() - offset,
+          Status::usage, "sample.seed: {} + {} for clip {} exceeds 64 bits", job.seed, offset,
+          index);
+  record.seed = request.seed.value_or(job.seed + offset);
   record.steps = given(request.steps, job.steps, defaults.steps);
   record.guidance = given(request.guidance, job.guidance, defaults.guidance);
   record.fps = given(request.fps, job.fps, defaults.fps);
@@ -52,12 +57,24 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
   return clip;
 }
 
+namespace {
+
+// At most 200 bytes, not ending within a UTF-8 character.
+std::string beginning_of(const std::string& text) {
+  std::size_t size = 200;
+  if (text.size() <= size) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80U) --size;
+  return text.substr(0, size) + "...";
+}
+
+}  // namespace
+
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
                     int clip, const char* what) {
   Encoded encoded = tokenizer.encode(text, limit);
   if (!encoded.cut.empty()) {
     log::warning("clip {}: the {} has more than {} tokens; cut off: '{}'", clip, what, limit,
-                 encoded.cut);
+                 beginning_of(encoded.cut));
   }
   return encoded;
 }
@@ -68,12 +85,13 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
   return tokenizer.accept(request.token_ids, limit, request.where + ": token_ids");
 }
 
-void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
-                std::int64_t pixels_per_latent) {
-  require(
-      value > 0 && value % multiple == 0, Status::usage,
-      "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per token)",
-      option, clip, value, multiple, pixels_per_latent, multiple / pixels_per_latent);
+void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
+                std::int64_t multiple, std::int64_t pixels_per_latent) {
+  require(value > 0 && value % multiple == 0, Status::usage,
+          "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per "
+          "token)",
+          where.empty() ? fmt::format("sample.{}", name) : fmt::format("{}: {}", where, name), clip,
+          value, multiple, pixels_per_latent, multiple / pixels_per_latent);
 }
 
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {

@@ -59,10 +59,11 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, int clip);
 
-/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. option
-/// ("sample.height"), clip, pixels_per_latent: for the message.
-void check_size(const char* option, int clip, std::int64_t value, std::int64_t multiple,
-                std::int64_t pixels_per_latent);
+/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. For the message: name
+/// ("height"), where (line of a prompt file that gives the value; empty: the option sample.NAME),
+/// clip, pixels_per_latent.
+void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
+                std::int64_t multiple, std::int64_t pixels_per_latent);
 
 /// Clips that are denoised together: same format, fps, steps and guidance. Each has its own prompt,
 /// seed and noise, and its bits do not depend on the others.

@@ -81,7 +81,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory) {
   const auto mine = static_cast<double>(memory.peak(world.rank()));
   const double all = host.sum(mine);
   const HostMemory there = host_memory();
-  comm::together(world, [&] {
+  comm::run_collectively(world, [&] {
     std::array<char, 256> name{};
     gethostname(name.data(), name.size() - 1);
     rlimit space{};

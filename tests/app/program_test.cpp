@@ -69,5 +69,22 @@ TEST_F(Program, OneRankPrintsTheVersion) {
   EXPECT_EQ(count(ranks.text, "backends: cpu"), 1) << ranks.text;
 }
 
+TEST_F(Program, NoticesThatStandardOutputIsFull) {
+  for (const char* command : {" --version", " make-model tiny-cogvideox model"}) {
+    const Outcome full = shell(program + command + " 3>&1 >/dev/full 2>&3");
+    EXPECT_EQ(full.status, 74) << command;
+    EXPECT_EQ(full.text, "reelmesh: error: standard output cannot be written\n");
+  }
+}
+
+TEST_F(Program, ShortensMessagesThatRepeatLongValues) {
+  write("job.cfg", "[sample]\n" + std::string(1 << 20, 'x') + " = 5\n");
+  const Outcome wrong = shell(program + " run --config job.cfg");
+  EXPECT_EQ(wrong.status, 64);
+  EXPECT_LT(wrong.text.size(), 2100U);
+  EXPECT_THAT(wrong.text, StartsWith("reelmesh: error: job.cfg:2: unknown key sample.xxx"));
+  EXPECT_THAT(wrong.text, HasSubstr("did you mean"));
+}
+
 }  // namespace
 }  // namespace reelmesh::app

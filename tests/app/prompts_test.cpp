@@ -83,6 +83,8 @@ TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
               StartsWith("64: p.jsonl:1: found an object in a field"));
   EXPECT_THAT(json_error(std::string(3000000, '[')),
               StartsWith("64: p.jsonl:1: found lists of lists in a field"));
+  EXPECT_THAT(json_error("{\"prompt\": \"" + std::string(65537, 'x') + "\"}"),
+              StartsWith("64: p.jsonl:1: prompt: found a prompt of 65537 bytes"));
   EXPECT_THAT(json_error("[]"), HasSubstr("64: p.jsonl:1: found array, expected a JSON object"));
   EXPECT_THAT(json_error("7"), HasSubstr("64: p.jsonl:1: found number, expected a JSON object"));
 }

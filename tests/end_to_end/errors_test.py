@@ -213,6 +213,19 @@ class OptionTest(Refusal):
                 self.check_refused(self.options(**more), UNAVAILABLE, "parallel.", f"{ranks}",
                                    ranks=(ranks,))
 
+    def test_sizes_in_a_prompt_file(self):
+        """The message names the line."""
+        prompts = self.folder / "clips.jsonl"
+        prompts.write_text('{"prompt": "one"}\n{"prompt": "two", "height": 104}\n')
+        options = self.options(prompt__file=prompts)
+        del options["prompt.text"]
+        self.check_refused(options, USAGE, "clips.jsonl:2: height", 104)
+
+    def test_more_memory_than_the_host_has(self):
+        self.check_refused(
+            self.options(sample__height=16384, sample__width=16384, sample__frames=9985),
+            UNAVAILABLE, "together, the host has", ranks=(1, 2))
+
     def test_split_needs_three_ranks(self):
         self.check_refused(self.options(parallel__mode="split"), UNAVAILABLE, "parallel.mode",
                            "3 ranks", ranks=(1, 2) if LONG else (1,))

@@ -100,13 +100,13 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
     const STDiTClip clip{{4, 8, 4}, 64, 32, 8};
     const std::int64_t clips = 2, places = 4 * 2, text_tokens = 9;
     const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
-    (void)transformer.read(text);  // libraries allocate their workspaces
+    (void)transformer.encode_context(text);  // libraries allocate their workspaces
     const std::int64_t all = present();
     const STDiTPlacement placement(transformer, self,
                                    SpaceTime(clip.tokens(c.patch), 1, 1, c.heads), clip, clips);
     const std::vector<Tensor> latents(
         clips, Tensor::zeros({4, c.in_channels, 8, 4}, DType::float32, device));
-    const std::vector<STDiTContext> texts(clips, transformer.read(text));
+    const std::vector<STDiTContext> texts(clips, transformer.encode_context(text));
     const std::int64_t held = present() - all;
     const STDiTSizes sizes{
         clips * STDiT::branches, text_tokens, {4, places}, {4, places}, places, 0, true};

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
+#include "support/expect_error.hpp"
+
 namespace reelmesh::pipeline {
 namespace {
 
@@ -60,6 +64,15 @@ TEST(Batches, TakeClipsFromBehindOthers) {
   }
   EXPECT_THAT(indices(batches_of(clips, 2)),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4), ElementsAre(5)));
+}
+
+TEST(RequestedClip, RefusesSeedsThatOverflow) {
+  Job job;
+  job.seed = std::numeric_limits<std::uint64_t>::max() - 1;
+  EXPECT_EQ(requested_clip(job, {}, 1, {}).record.seed, std::numeric_limits<std::uint64_t>::max());
+  test::expect_error(
+      Status::usage, [&] { requested_clip(job, {}, 2, {}); },
+      "sample.seed: 18446744073709551614 + 2 for clip 2 exceeds 64 bits");
 }
 
 }  // namespace

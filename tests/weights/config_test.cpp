@@ -55,7 +55,7 @@ TEST(Config, GivesObjectsWithinObjects) {
       Status::data, [&] { config.get_object("n"); }, "config.json", "'n'", "an object");
   expect_error(
       Status::data, [&] { only_supported(inner, "n", inner.get_int("n", 1), std::int64_t{5}); },
-      "config.json: inner", "n is 3", "only 5");
+      "config.json: inner", "n is 3", "expected 5");
 }
 
 TEST(Config, NamesFileKeyFoundAndExpected) {

@@ -25,10 +25,10 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const CogVideoXConfig& c = folder_.transformer;
   ClipRecord& record = clip.record;
   const auto& [height, width, frames] = clip.format.size;
-  check_size("sample.height", clip.index(), height, pixels_per_latent * c.patch.rows,
-             pixels_per_latent);
-  check_size("sample.width", clip.index(), width, pixels_per_latent * c.patch.columns,
-             pixels_per_latent);
+  check_size("height", request.height ? request.where : "", clip.index(), height,
+             pixels_per_latent * c.patch.rows, pixels_per_latent);
+  check_size("width", request.width ? request.where : "", clip.index(), width,
+             pixels_per_latent * c.patch.columns, pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
   require(!c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
                               columns / c.patch.columns <= c.sample_width / c.patch.columns),

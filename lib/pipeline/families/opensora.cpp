@@ -78,10 +78,10 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const auto& [height, width, frames] = clip.format.size;
   // STDiT3 pads partial patches at the edges, so that any size is accepted; height and width are
   // rounded down to whole latents.
-  check_size("sample.height", clip.index(), height, is_v3(folder_) ? 1 : pixels * c.patch.rows,
-             pixels);
-  check_size("sample.width", clip.index(), width, is_v3(folder_) ? 1 : pixels * c.patch.columns,
-             pixels);
+  check_size("height", request.height ? request.where : "", clip.index(), height,
+             is_v3(folder_) ? 1 : pixels * c.patch.rows, pixels);
+  check_size("width", request.width ? request.where : "", clip.index(), width,
+             is_v3(folder_) ? 1 : pixels * c.patch.columns, pixels);
   clip.latents = {folder_.vae.latent_frames(frames), height / pixels, width / pixels};
   clip.latent_channels = c.in_channels;
   clip.video = {frames, clip.latents[1] * pixels, clip.latents[2] * pixels};
