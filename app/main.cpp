@@ -94,8 +94,7 @@ Status dispatch(int argc, const char* const* argv) {
     if (word == "--help" || word == "-h") return print_once(command.help());
   }
   const Status status = command.run(argc - 1, argv + 1);
-  require(static_cast<bool>(std::cout.flush()), Status::io, "standard output cannot be written: {}",
-          std::strerror(errno));
+  require(static_cast<bool>(std::cout.flush()), Status::io, "standard output cannot be written");
   return status;
 }
 

@@ -18,6 +18,7 @@
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
+#include "weights/fingerprint.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -51,23 +52,38 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   return conditions;
 }
 
-// The clips that are still to be made.
+// Records with what a clip depends on beside its other attributes: a hash of the model, and the
+// options that change its bits.
+JobPlan with_fingerprint(JobPlan planned, const Job& job, Device device, const comm::Group& world) {
+  std::string model;
+  on_first_rank(world, [&] { model = model_fingerprint(job.model); });
+  const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
+  const std::string fingerprint = fmt::format(
+      "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}",
+      world.broadcast(model, 0), device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance),
+      yes_no(job.numerics.tf32), yes_no(job.numerics.reproducible),
+      job.numerics.own_attention ? "own" : "auto");
+  for (Clip& clip : planned.clips) clip.record.fingerprint = fingerprint;
+  return planned;
+}
+
+// The clips that are still to be made. The ranks share the work of reading those that are there.
 std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const comm::Group& world) {
   const std::vector<Clip>& clips = planned.clips;
   if (job.if_exists != IfExists::resume) return clips;
-  std::string done(clips.size(), ' ');
-  if (world.rank() == 0) {
-    const std::int64_t channels = planned.family->text_encoder().d_model;
-    for (std::size_t i = 0; i < clips.size(); ++i) {
-      const bool complete = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
-                                          output_shapes(job, clips[i], channels));
-      done[i] = complete ? 'x' : ' ';
-    }
+  std::vector<std::int64_t> complete(clips.size(), 0);
+  const std::int64_t channels = planned.family->text_encoder().d_model;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  for (auto i = static_cast<std::size_t>(world.rank()); i < clips.size(); i += ranks) {
+    complete[i] = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
+                                output_shapes(job, clips[i], channels))
+                      ? 1
+                      : 0;
   }
-  done = world.broadcast(done, 0);
+  world.sum(complete);
   std::vector<Clip> pending;
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    if (done[i] == ' ') pending.push_back(clips[i]);
+    if (complete[i] == 0) pending.push_back(clips[i]);
   }
   if (pending.size() < clips.size()) {
     log::info("{} of {} clips are complete already", clips.size() - pending.size(), clips.size());
@@ -114,7 +130,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
-  const JobPlan planned = plan_job(job, conditions);
+  const JobPlan planned = with_fingerprint(plan_job(job, conditions), job, device, world);
   const Plan& plan = planned.plan;
   // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {
@@ -127,7 +143,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   if (!device.is_cuda()) require_host_memory(world, plan.memory);
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
-  on_first_rank(world, [&] { prepare_output(job.output, existing(job.if_exists)); });
+  FolderLock lock;  // held by the first rank
+  on_first_rank(world, [&] { lock = prepare_output(job.output, existing(job.if_exists)); });
   const std::string layout = describe(planned);
   std::vector<Clip> clips = pending_clips(job, planned, world);
   const auto count = static_cast<int>(clips.size());

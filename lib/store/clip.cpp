@@ -2,6 +2,7 @@
 
 #include <hdf5_hl.h>
 
+#include <deque>
 #include <map>
 
 #include "base/units.hpp"
@@ -35,21 +36,8 @@ struct Array {
   const char* meaning;
   std::vector<Axis> axes;
   Shape shape;
-  std::optional<Shape> chunk;
+  Shape chunk;
 };
-
-/// The box that this rank writes: its own box of a partition; the whole array on the first rank
-/// that holds a replicated one.
-Box box_to_write(const Sharded& x) {
-  const Layout& layout = x.layout;
-  if (layout.is_partition()) return x.box();
-  expect(layout.is_replicated(), "an array with halos cannot be written: {}", to_string(layout));
-  int first = 0;
-  while (layout.box(first).empty()) ++first;
-  return x.group.rank() == first
-             ? x.box()
-             : Box{Shape(x.box().offset.size(), 0), Shape(x.box().extent.size(), 0)};
-}
 
 Array make_array(const char* name, const char* meaning, DType dtype, std::vector<Axis> axes,
                  const Sharded& x) {
@@ -59,10 +47,9 @@ Array make_array(const char* name, const char* meaning, DType dtype, std::vector
   expect(x.local.empty() || x.local.dtype() == dtype, "{} is {}, expected {}", name,
          name_of(x.local.dtype()), name_of(dtype));
   const hid_t type = dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
-  const Box box = box_to_write(x);
-  expect(box.empty() || x.local.shape() == box.extent, "{}: {} held for box {}", name,
-         to_string(x.local.shape()), to_string(box));
-  return {{name, type, box, x.local.raw()}, meaning, std::move(axes), shape, std::nullopt};
+  Shape chunk = shape;
+  chunk[0] = 1;
+  return {{name, type, x.box(), x.local.raw()}, meaning, std::move(axes), shape, chunk};
 }
 
 Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& ids) {
@@ -72,7 +59,7 @@ Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& 
           "tokens of the prompt",
           {token},
           shape,
-          std::nullopt};
+          shape};
 }
 
 void write_attributes(hid_t file, const ClipRecord& record) {
@@ -86,6 +73,7 @@ void write_attributes(hid_t file, const ClipRecord& record) {
   hdf5::write_attribute(file, "model", record.model);
   hdf5::write_attribute(file, "scheduler", record.scheduler);
   hdf5::write_attribute(file, "dtype", record.dtype);
+  hdf5::write_attribute(file, "fingerprint", record.fingerprint);
   hdf5::write_attribute(file, "layout", record.layout);
   hdf5::write_attribute(file, "wall_seconds", record.wall_seconds);
 }
@@ -140,7 +128,7 @@ std::int64_t bytes_at_most(const std::vector<Array>& arrays) {
     const auto size = static_cast<std::int64_t>(H5Tget_size(array.piece.type));
     const std::int64_t raw = checked_product(numel(array.shape), size, array.piece.name);
     bytes += raw;
-    if (array.chunk) bytes += raw / 50 + 4096 * array.shape[0];
+    bytes += raw / 50 + 4096 * array.shape[0];
   }
   return bytes;
 }
@@ -155,27 +143,20 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                 const ClipRecord& record, const Sharded* video, const Sharded* latents,
                 const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace) {
   std::vector<Array> arrays;
-  Sharded frames;  // must outlive its entry in `arrays`
-  if (video != nullptr) {
-    const Shape& shape = video->layout.global();
-    frames = relayout(*video, Layout::cut(shape, 0, group.size()));
-    arrays.push_back(
-        make_array("video", "video, RGB", DType::uint8, {frame, height, width, channel}, frames));
-    arrays.back().chunk = Shape{1, shape[1], shape[2], shape[3]};
-  }
-  if (latents != nullptr) {
-    arrays.push_back(make_array("latents", "latents as the sampler leaves them", DType::float32,
-                                {latent_frame, latent_channel, latent_height, latent_width},
-                                *latents));
-  }
-  if (prompt_embeds != nullptr) {
-    arrays.push_back(make_array("prompt_embeds", "text embedding of the prompt", DType::float32,
-                                {token, embedding}, *prompt_embeds));
-  }
-  if (negative_prompt_embeds != nullptr) {
-    arrays.push_back(make_array("negative_prompt_embeds", "text embedding of the negative prompt",
-                                DType::float32, {token, embedding}, *negative_prompt_embeds));
-  }
+  std::deque<Sharded> moved;  // what `arrays` points to
+  const auto add = [&](const Sharded* x, const char* name, const char* meaning, DType dtype,
+                       std::vector<Axis> axes) {
+    if (x == nullptr) return;
+    moved.push_back(relayout(*x, Layout::cut(x->layout.global(), 0, group.size())));
+    arrays.push_back(make_array(name, meaning, dtype, std::move(axes), moved.back()));
+  };
+  add(video, "video", "video, RGB", DType::uint8, {frame, height, width, channel});
+  add(latents, "latents", "latents as the sampler leaves them", DType::float32,
+      {latent_frame, latent_channel, latent_height, latent_width});
+  add(prompt_embeds, "prompt_embeds", "text embedding of the prompt", DType::float32,
+      {token, embedding});
+  add(negative_prompt_embeds, "negative_prompt_embeds", "text embedding of the negative prompt",
+      DType::float32, {token, embedding});
   if (!record.token_ids.empty()) arrays.push_back(make_token_ids(group, record.token_ids));
 
   const std::filesystem::path path = clip_path(folder, record.index);

@@ -18,6 +18,7 @@ struct ClipRecord {
   double guidance = 0;
   double fps = 0;  ///< frames per second
   std::string model, scheduler, dtype, layout;
+  std::string fingerprint;  ///< of the weights and options that the values depend on
   double wall_seconds = 0;
   std::vector<std::int32_t> token_ids;  ///< dataset [token]; empty: not written
 };
@@ -35,9 +36,10 @@ std::filesystem::path clip_path(const std::filesystem::path& folder, int index);
 /// Writes folder/clips/NNNNNN.h5 from all ranks of `group`, which hold the arrays. Null arrays are
 /// not written. Collective; every rank passes the same record and the same arrays.
 ///
-/// `video` is uint8 [frame, height, width, channel], a partition or replicated. It is moved to
-/// whole frames first, since a compressed chunk is one frame and is written by one rank. The other
-/// arrays are float32 in the shapes of ClipShapes, and each rank writes the box that it holds.
+/// `video` is uint8 [frame, height, width, channel], the other arrays are float32 in the shapes of
+/// ClipShapes; each is a partition or replicated. Arrays are stored in compressed chunks with
+/// checksums, one index of the first axis each. A chunk is written by one rank, so arrays are moved
+/// to whole indices of the first axis first.
 ///
 /// The file is written under a temporary name, flushed to disk (fsync), read back and compared, and
 /// only then renamed. On failure no file is left behind and all ranks throw the same error:
@@ -48,8 +50,9 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                 const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace);
 
 /// True if the file can be opened, holds the arrays in these shapes (and the token ids if
-/// `expected` has some), and was made with the same prompts, seed, steps, guidance, fps, model,
-/// scheduler and dtype. Not collective. The file is untrusted: links are not followed, plugins are
+/// `expected` has some), all their values can be read with correct checksums, and it was made with
+/// the same prompts, seed, steps, guidance, fps, scheduler, dtype and fingerprint (not: the same
+/// path of the model). Not collective. The file is untrusted: links are not followed, plugins are
 /// not loaded, and a file that cannot be parsed counts as incomplete.
 bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,
                    const ClipShapes& shapes);

@@ -7,8 +7,34 @@
 namespace reelmesh {
 namespace {
 
-/// Whether `name` is a plain array of `shape` and `type` stored in this file itself. Missing parts
-/// of a virtual dataset, or of one with external storage, would silently read as fill values.
+/// A chunk that was never written would read as undefined values.
+bool all_chunks_exist(hid_t dataset, hid_t creation, hid_t space, const Shape& shape) {
+  std::vector<hsize_t> chunk(shape.size());
+  const int axes = static_cast<int>(shape.size());
+  if (H5Pget_layout(creation) != H5D_CHUNKED ||
+      H5Pget_chunk(creation, axes, chunk.data()) != axes) {
+    return false;
+  }
+  hsize_t expected = 1, found = 0;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    expected *= (static_cast<hsize_t>(shape[axis]) + chunk[axis] - 1) / chunk[axis];
+  }
+  return H5Dget_num_chunks(dataset, space, &found) >= 0 && found == expected;
+}
+
+/// Whether all values can be read; HDF5 compares the checksums of their chunks.
+bool is_readable(hid_t dataset, hid_t type, const Shape& shape) {
+  Box box = whole_box(shape);
+  box.extent[0] = 1;
+  try {
+    for (; box.offset[0] < shape[0]; ++box.offset[0]) hdf5::read_box(dataset, type, box);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+/// Whether `name` is an array of `shape` and `type` whose chunks are all in this file itself.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   H5L_info_t link;
   if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return false;
@@ -20,9 +46,7 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   const hdf5::Dataset dataset(H5Dopen2(file, name, H5P_DEFAULT));
   if (!dataset) return false;
   const hdf5::Properties creation(H5Dget_create_plist(dataset.get()));
-  if (!creation || H5Pget_layout(creation.get()) == H5D_VIRTUAL) return false;
-  if (H5Pget_external_count(creation.get()) != 0) return false;
-
+  if (!creation) return false;
   const hdf5::Datatype stored(H5Dget_type(dataset.get()));
   if (!stored || H5Tequal(stored.get(), type) <= 0) return false;
   const hdf5::Dataspace space(H5Dget_space(dataset.get()));
@@ -34,9 +58,8 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (dims[axis] != static_cast<hsize_t>(shape[axis])) return false;
   }
-  H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
-  return H5Dget_space_status(dataset.get(), &status) >= 0 &&
-         status != H5D_SPACE_STATUS_NOT_ALLOCATED;
+  return all_chunks_exist(dataset.get(), creation.get(), space.get(), shape) &&
+         is_readable(dataset.get(), type, shape);
 }
 
 // Equal prompts can have different token ids: ids may be given by the user, and prompts may be
@@ -70,8 +93,8 @@ bool same_origin(hid_t file, const ClipRecord& expected) {
          hdf5::read_unsigned(file, "seed") == expected.seed &&
          is_number(file, "steps", expected.steps) &&
          is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&
-         is_text(file, "model", expected.model) && is_text(file, "scheduler", expected.scheduler) &&
-         is_text(file, "dtype", expected.dtype);
+         is_text(file, "scheduler", expected.scheduler) && is_text(file, "dtype", expected.dtype) &&
+         is_text(file, "fingerprint", expected.fingerprint);
 }
 
 }  // namespace

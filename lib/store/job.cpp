@@ -57,14 +57,14 @@ std::string published_name(const std::string& name) {
 
 bool is_index(const std::string& name) { return name == "job.h5" || name == "trace.h5"; }
 
-/// Whether the folder contains anything except an empty clips/, which a job that failed early
-/// leaves behind. True if it is not a folder.
+/// Whether the folder contains anything except a lock and an empty clips/, which a job that failed
+/// early leaves behind. True if it is not a folder.
 bool has_content(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) return true;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const bool empty_clips = entry.path().filename() == "clips" && entry.is_directory() &&
                              std::filesystem::is_empty(entry.path());
-    if (!empty_clips) return true;
+    if (!empty_clips && entry.path().filename() != ".lock") return true;
   }
   return false;
 }
@@ -108,9 +108,12 @@ void write_job(const std::filesystem::path& folder, const JobRecord& record) {
   }
 }
 
-void prepare_output(const std::filesystem::path& folder, Existing existing) {
+FolderLock prepare_output(const std::filesystem::path& folder, Existing existing) {
+  FolderLock lock;
   try {
-    if (existing == Existing::fail && std::filesystem::exists(folder)) {
+    std::filesystem::create_directories(folder);
+    lock = FolderLock(folder);
+    if (existing == Existing::fail) {
       require(!has_content(folder), Status::cannot_create,
               "output folder {} exists and is not empty; use --output.if-exists resume to make the "
               "missing clips, or replace to start again",
@@ -127,6 +130,7 @@ void prepare_output(const std::filesystem::path& folder, Existing existing) {
     create_empty(partial_path(path));
     discard(partial_path(path));
   }
+  return lock;
 }
 
 }  // namespace reelmesh

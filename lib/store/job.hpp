@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "store/lock.hpp"
+
 namespace reelmesh {
 
 /// The contents of job.h5. The attributes are program, version, git_revision, options (one
@@ -35,7 +37,8 @@ enum class Existing { fail, resume, replace };
 /// Creates folder and folder/clips; called on one rank. `fail`: Error(cannot_create) if the folder
 /// is not empty. `replace`: removes the files of an earlier job (job.h5, trace.h5, clips/NNNNNN.h5,
 /// restart/) and no others. `resume`: keeps them. Left-over temporary files of jobs are removed in
-/// any case. Error(cannot_create) also if the folder cannot be created or written.
-void prepare_output(const std::filesystem::path& folder, Existing existing);
+/// any case. Error(cannot_create) also if the folder cannot be created or written, or if another
+/// job works on it. → the lock of the folder, for the time of the job.
+FolderLock prepare_output(const std::filesystem::path& folder, Existing existing);
 
 }  // namespace reelmesh

@@ -237,7 +237,7 @@ class OptionTest(Refusal):
 
     def test_speeds_of_other_ranks(self):
         self.check_refused(self.options(device__speeds="1,2"), UNAVAILABLE, "device.speeds",
-                           "2 speeds", "1 ranks", ranks=(1,))
+                           "2 speeds", "expected 1, one for each rank", ranks=(1,))
 
     def test_device_map_names_a_rank_that_is_not_there(self):
         self.check_refused(self.options(parallel__device_map="0-1:0,2:5"), UNAVAILABLE,

@@ -2,13 +2,16 @@
 
 import datetime
 import os
+import shutil
 import socket
+import subprocess
+import time
 
 import h5py
 import numpy
 
-from support import (ERROR, LONG, PROGRAM, Reference, Scratch, clip_file, execute, main, read_attributes,
-                     read_clip, result_files, run)
+from support import (ERROR, LONG, PROGRAM, Reference, Scratch, clip_file, command_of, execute, main,
+                     read_attributes, read_clip, read_header, result_files, run, start)
 
 DIMENSIONS = {
     "video": ("frame", "height", "width", "channel"),
@@ -91,6 +94,7 @@ class FilesTest(Output):
         with h5py.File(clip_file(self.output, 1), "r") as clip:
             facts = read_attributes(clip)
             self.assertGreater(facts.pop("wall_seconds"), 0)
+            self.assertRegex(facts.pop("fingerprint"), "^model [0-9a-f]{16}, backend [a-z]+, ")
             self.assertIn("1 rank", facts.pop("layout"))
             self.assertEqual(facts, {
                 "Conventions": "CF-1.8", "prompt": "two", "negative_prompt": "dark", "seed": 43,
@@ -278,6 +282,46 @@ class IfExistsTest(Output):
         self.assertNotEqual(after["000001.h5"], before["000001.h5"])
         self.assertEqual(read_clip(self.output, 1)["attributes"]["prompt"], "another")
         self.assertEqual(read_clip(self.output, 0)["video"].ndim, 4)
+
+    def test_resume_compares_options_and_weights(self):
+        model = self.folder / "model"
+        shutil.copytree(self.reference.model, model)
+        options = dict(model__path=model, prompt__text=["one"], output__if_exists="resume")
+        self.make(self.options(**options))
+        before = self.state()
+        # The same weights under another spelling of the path, and in another folder.
+        self.make(self.options(**options | dict(model__path=f"{model}/../model")))
+        copy = self.folder / "copy"
+        shutil.copytree(model, copy)
+        self.make(self.options(**options | dict(model__path=copy)))
+        self.assertEqual(self.state(), before)
+        # Another option, and then other weights under the same path.
+        self.make(self.options(**options | dict(sample__dynamic_guidance="no")))
+        guided = self.state()
+        self.assertNotEqual(guided, before)
+        for path in (model / "vae").glob("*.safetensors"):
+            header, data = read_header(path)
+            if "decoder.conv_out.conv.weight" in header:
+                begin = header["decoder.conv_out.conv.weight"]["data_offsets"][0]
+                with open(path, "r+b") as file:
+                    file.seek(path.stat().st_size - len(data) + begin + 2)
+                    file.write(b"\x42")
+        self.make(self.options(**options | dict(sample__dynamic_guidance="no")))
+        self.assertNotEqual(self.state(), guided)
+
+    def test_two_jobs_on_one_folder(self):
+        """The second one is refused, and the first one is not harmed."""
+        first = start(command_of(self.options(prompt__text=["one"] * 8)), stderr=subprocess.DEVNULL)
+        while not (self.output / ".lock").exists() and first.poll() is None:
+            time.sleep(0.01)
+        outcome = run(self.options(output__if_exists="replace"))
+        self.assertEqual(outcome.status, 73, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("is in use by another job (process ", outcome.lines(ERROR)[0])
+        self.assertEqual(first.wait(60), 0)
+        for i in range(8):
+            self.assertEqual(read_clip(self.output, i)["video"].ndim, 4)
+        self.assertFalse((self.output / ".lock").exists())
 
     def test_replace(self):
         self.make(self.options(prompt__text=["one", "two", "three"]))

@@ -88,7 +88,7 @@ class ReferenceTest(Scratch):
                 outcome = run(reference.options(output, prompt__text=text,
                                                 output__if_exists="replace"), ranks)
                 self.assertEqual(outcome.status, 0, outcome)
-                warnings = [w for w in outcome.lines(WARNING) if "longer than" in w]
+                warnings = [w for w in outcome.lines(WARNING) if "cut off: " in w]
                 self.assertEqual(len(warnings), 1, outcome)
                 # The warning quotes the part that is cut off, not the beginning of the prompt.
                 self.assertIn("lamps in their hands while it begins to snow.'", warnings[0])

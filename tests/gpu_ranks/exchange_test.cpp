@@ -120,7 +120,7 @@ TEST_P(ExchangeOnGpu, OnHostAndDeviceAtOnceIsRefused) {
       [&] {
         world.exchange({&on_host, 1}, {&on_device, 1});
       },
-      "exchange of");
+      "of one exchange");
   expect_error(
       Status::internal,
       [&] {
@@ -154,7 +154,7 @@ TEST(Transport, IsChosenByWhoSharesAGpu) {
   }
   const Device mixed = world.rank() == 0 ? Device{} : device;
   expect_error(
-      Status::unavailable, [&] { world.use_device(mixed, Transport::mpi, 100); }, "have a GPU");
+      Status::unavailable, [&] { world.use_device(mixed, Transport::mpi, 100); }, "found a GPU on");
 }
 
 }  // namespace

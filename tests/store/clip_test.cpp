@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 
@@ -27,6 +28,7 @@ ClipRecord record() {
   r.model = "models/tiny";
   r.scheduler = "ddim";
   r.dtype = "float32";
+  r.fingerprint = "model 0123456789abcdef, backend cpu";
   r.layout = "height";
   r.wall_seconds = 1.25;
   r.token_ids = {5, 0, -1, 32000, 1, 2, 3, 4, 5, 6, 7};
@@ -202,11 +204,12 @@ TEST_F(Clip, OfAnotherRequestOrDamagedIsNotComplete) {
   EXPECT_TRUE(differs([](ClipRecord& r) { r.steps = 49; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.guidance = 6; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.fps = 16; }));
-  EXPECT_TRUE(differs([](ClipRecord& r) { r.model = "models/other"; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.fingerprint[6] = '1'; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.scheduler = "dpm"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.dtype = "bfloat16"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.token_ids.pop_back(); }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.token_ids[3] = 31999; }));
+  EXPECT_FALSE(differs([](ClipRecord& r) { r.model = "another/path"; }));
   EXPECT_FALSE(differs([](ClipRecord& r) { r.layout = "frames"; }));
   EXPECT_FALSE(differs([](ClipRecord& r) { r.wall_seconds = 99; }));
 
@@ -221,6 +224,43 @@ TEST_F(Clip, OfAnotherRequestOrDamagedIsNotComplete) {
   if (world.rank() == 0) std::filesystem::resize_file(file(), size / 2);
   world.barrier();
   EXPECT_FALSE(clip_complete(file(), record(), shapes()));
+}
+
+// The address of the first chunk of a dataset in its file, and its bytes.
+std::pair<haddr_t, hsize_t> first_chunk(const std::filesystem::path& path, const char* name) {
+  const hdf5::File file = hdf5::open_for_reading(path);
+  const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), name);
+  const hdf5::Dataspace space(H5Dget_space(dataset.get()));
+  std::array<hsize_t, 4> offset{};
+  unsigned mask = 0;
+  haddr_t address = 0;
+  hsize_t bytes = 0;
+  EXPECT_GE(
+      H5Dget_chunk_info(dataset.get(), space.get(), 0, offset.data(), &mask, &address, &bytes), 0);
+  return {address, bytes};
+}
+
+TEST_F(Clip, WithOneDamagedByteInAnyArrayIsNotComplete) {
+  write();
+  for (const char* name :
+       {"video", "latents", "prompt_embeds", "negative_prompt_embeds", "token_ids"}) {
+    const auto [address, bytes] = first_chunk(file(), name);
+    const auto flip = [&, at = static_cast<std::streamoff>(address + bytes / 2)] {
+      world.barrier();
+      if (world.rank() == 0) {
+        std::fstream stream(file(), std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekg(at);
+        const char byte = static_cast<char>(stream.get());
+        stream.seekp(at);
+        stream.put(static_cast<char>(byte ^ 4));
+      }
+      world.barrier();
+    };
+    flip();
+    EXPECT_FALSE(clip_complete(file(), record(), shapes())) << name;
+    flip();
+    EXPECT_TRUE(clip_complete(file(), record(), shapes())) << name;
+  }
 }
 
 TEST_F(Clip, WhoseArraysAreLinksToOtherFilesIsNotComplete) {

@@ -1,16 +1,17 @@
 #include "store/job.hpp"
 
-#include "comm/together.hpp"
-
 #include <sys/resource.h>
-#include <fstream>
+#include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
+#include "comm/together.hpp"
 #include "store/clip.hpp"
 #include "store/file.hpp"
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
+#include "support/expect_error.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
@@ -120,6 +121,29 @@ TEST_F(JobFile, OutputFolderIsMade) {
   world.barrier();
   // The folder as it is after a job that failed before its first clip.
   on_rank_0([&] { prepare_output(folder.path() / "a/b", Existing::fail); });
+}
+
+TEST_F(JobFile, OneJobAtATimeUsesTheFolder) {
+  on_rank_0([&] {
+    FolderLock first = prepare_output(folder.path() / "out", Existing::fail);
+    for (const Existing existing : {Existing::fail, Existing::resume, Existing::replace}) {
+      test::expect_error(
+          Status::cannot_create, [&] { prepare_output(folder.path() / "out", existing); },
+          "is in use by another job (process " + std::to_string(getpid()) + " on ");
+    }
+    const FolderLock moved = std::move(first);
+    test::expect_error(
+        Status::cannot_create, [&] { prepare_output(folder.path() / "out", Existing::resume); },
+        "in use");
+  });
+  EXPECT_EQ(folder.listing(), "");
+  world.barrier();
+  on_rank_0([&] {
+    // What a killed job leaves: the file without a lock.
+    std::ofstream(folder.path() / "out/.lock") << "process 1 on gone since 2026\n";
+    prepare_output(folder.path() / "out", Existing::fail);
+  });
+  EXPECT_EQ(folder.listing(), "");
 }
 
 TEST_F(JobFile, OutputThatExistsIsRefused) {

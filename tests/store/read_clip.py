@@ -32,6 +32,7 @@ ATTRIBUTES = {
     "model": "models/tiny",
     "scheduler": "ddim",
     "dtype": "float32",
+    "fingerprint": "model 0123456789abcdef, backend cpu",
     "layout": "height",
     "wall_seconds": 1.25,
 }

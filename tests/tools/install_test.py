@@ -90,7 +90,7 @@ class Install(unittest.TestCase):
                   SOURCE / "inputs/tokenizer_text.txt")
         self.assertEqual(*((self.elsewhere / name / "tokenizer/spiece.model").read_bytes()
                            for name in ("tiny", "same")))
-        self.assertIn("64 x 64", self.call("reelmesh", "plan", "--config",
+        self.assertIn("9x64x64", self.call("reelmesh", "plan", "--config",
                                            self.share / "inputs/demo.cfg", "--ranks", "4"))
         self.assertIn("OUT", self.call("reelmesh-view", "--help"))
 

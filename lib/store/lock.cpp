@@ -1,0 +1,84 @@
+#include "store/lock.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "store/job.hpp"
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether the open file is still the one of this name: its holder removes it before unlocking.
+bool is_at(int file, const fs::path& path) {
+  struct stat open_file {
+  }, named{};
+  return ::fstat(file, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
+std::string contents(int file) {
+  std::array<char, 400> text{};
+  const ssize_t count = ::pread(file, text.data(), text.size() - 1, 0);
+  std::string holder(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  return holder.substr(0, holder.find('\n'));
+}
+
+void write_holder(int file) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string text =
+      fmt::format("process {} on {} since {}\n", ::getpid(), host.data(), iso8601_now());
+  // Only for messages, so failure changes nothing.
+  if (::ftruncate(file, 0) == 0) (void)!::pwrite(file, text.data(), text.size(), 0);
+}
+
+}  // namespace
+
+void FolderLock::close(int descriptor) { ::close(descriptor); }
+
+FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
+  for (;;) {
+    Handle<int, &FolderLock::close, -1> file(
+        ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (!file) {
+      fail(Status::cannot_create, "{}: cannot create it: {}", path_.string(), std::strerror(errno));
+    }
+    // A lock of the open file (OFD), as a lock of the process would end with any close of the file.
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fcntl(file.get(), F_OFD_SETLK, &whole) != 0) {
+      if (errno == EAGAIN || errno == EACCES) {
+        const std::string holder = contents(file.get());
+        fail(Status::cannot_create,
+             "output folder {} is in use by another job ({}); found {} locked", folder.string(),
+             holder.empty() ? "which starts" : holder, path_.filename().string());
+      }
+      log::warning("{}: cannot be locked here ({}): two jobs must not use this folder at once",
+                   path_.string(), std::strerror(errno));
+    } else if (!is_at(file.get(), path_)) {
+      continue;  // its holder has just ended
+    }
+    write_holder(file.get());
+    file_ = std::move(file);
+    return;
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (!file_) return;
+  std::error_code ignored;
+  fs::remove(path_, ignored);  // before it is unlocked: see is_at
+}
+
+}  // namespace reelmesh
