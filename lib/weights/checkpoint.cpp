@@ -24,6 +24,12 @@ bool is_there(const fs::path& path) {
   if (!fs::is_directory(folder, error)) {
     fail(Status::no_input, "{}: no such folder", folder.string());
   }
+  for (const char* end : {".safetensors", ".safetensors.index.json"}) {
+    const fs::path link = folder / (std::string(stem) + end);
+    if (!fs::is_symlink(link, error)) continue;
+    fail(Status::no_input, "{}: is a link to {}, which is not there (an incomplete download?)",
+         link.string(), fs::read_symlink(link, error).string());
+  }
   std::vector<std::string> pickles, others;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string extension = it->path().extension().string();

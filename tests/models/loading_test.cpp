@@ -30,5 +30,25 @@ TEST(Loading, FailsCleanlyWithinABlock) {
   }
 }
 
+TEST(Configs, RefuseNumbersThatGiveNoPictures) {
+  const auto refuses = [](auto read, const char* key, const char* value) {
+    const std::string text = fmt::format("{{\"{}\": {}}}", key, value);
+    test::expect_error(
+        Status::data, [&] { read(Config::parse(text, "config.json")); }, "config.json", key, value);
+  };
+  for (const auto& [key, value] : {std::pair{"norm_eps", "-1"},
+                                   {"norm_eps", "0"},
+                                   {"spatial_interpolation_scale", "1e-300"},
+                                   {"temporal_interpolation_scale", "-1.5"},
+                                   {"freq_shift", "17"},
+                                   {"sample_frames", "1048576"},
+                                   {"sample_height", "100000"}}) {
+    refuses(CogVideoXConfig::read, key, value);
+  }
+  refuses(CogVideoXVaeConfig::read, "scaling_factor", "0");
+  refuses(CogVideoXVaeConfig::read, "norm_eps", "-1");
+  refuses(T5Config::read, "layer_norm_epsilon", "-1");
+}
+
 }  // namespace
 }  // namespace reelmesh

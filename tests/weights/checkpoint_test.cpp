@@ -252,5 +252,13 @@ TEST_F(BadIndex, IsNotAnIndex) {
   refused("{\"weight_map\":" + std::string(100'000, '['), Status::data, "nested");
 }
 
+TEST(CheckpointErrors, NameLinksThatLeadNowhere) {
+  const TempFolder folder;
+  fs::create_symlink("../../blobs/0123", folder / "model.safetensors");
+  expect_error(
+      Status::no_input, [&] { Checkpoint::open(folder.path(), "model"); }, "model.safetensors",
+      "is a link to ../../blobs/0123, which is not there");
+}
+
 }  // namespace
 }  // namespace reelmesh

@@ -3,6 +3,7 @@
 namespace reelmesh {
 CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   constexpr std::int64_t max_value = 1 << 20;
+  constexpr std::int64_t max_latents = 2048;  // 16384 pixels, the limit of sample.height
   CogVideoXConfig c;
   c.heads = config.get_int("num_attention_heads", c.heads, 1, 4096);
   c.head_channels = config.get_int("attention_head_dim", c.head_channels, 2, 4096);
@@ -12,9 +13,9 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   c.text_channels = config.get_int("text_embed_dim", c.text_channels, 1, max_value);
   c.time_channels = config.get_int("time_embed_dim", c.time_channels, 1, max_value);
   c.max_text_tokens = config.get_int("max_text_seq_length", c.max_text_tokens, 1, 65536);
-  c.sample_frames = config.get_int("sample_frames", c.sample_frames, 1, max_value);
-  c.sample_height = config.get_int("sample_height", c.sample_height, 1, max_value);
-  c.sample_width = config.get_int("sample_width", c.sample_width, 1, max_value);
+  c.sample_frames = config.get_int("sample_frames", c.sample_frames, 1, 10000);
+  c.sample_height = config.get_int("sample_height", c.sample_height, 1, max_latents);
+  c.sample_width = config.get_int("sample_width", c.sample_width, 1, max_latents);
   c.temporal_compression = config.get_int("temporal_compression_ratio", 4, 1, 64);
   c.patch.rows = c.patch.columns = config.get_int("patch_size", 2, 1, 64);
   if (const auto frames = config.find_int("patch_size_t", 1, 64)) {

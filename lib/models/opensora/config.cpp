@@ -35,12 +35,12 @@ STDiTConfig STDiTConfig::read(const Config& config) {
     c.time_scale = config.get_double("time_scale", 1, 1e-3, 1e3);
     only_supported(config, "no_temporal_pos_emb", config.get_bool("no_temporal_pos_emb", false),
                    false);
-    c.input_size = config.get_ints("input_size", c.input_size, 1, max_value);
+    c.input_size = config.get_ints("input_size", c.input_size, 1, 10000);
     require(c.input_size.size() == 3, Status::data,
             "{}: input_size has {} entries, expected 3: frames, rows and columns", file,
             c.input_size.size());
   } else {
-    c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, max_value);
+    c.input_sq_size = config.get_int("input_sq_size", c.input_sq_size, 1, 16384);
     only_supported(config, "qk_norm", config.get_bool("qk_norm", true), true);
     only_supported(config, "skip_y_embedder", config.get_bool("skip_y_embedder", false), false);
   }
