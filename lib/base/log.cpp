@@ -32,15 +32,20 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::err;
 }
 
+// In colour on a terminal, unless NO_COLOR is set (https://no-color.org).
 std::string_view prefix(Level level) {
+  static const bool color = [] {
+    const char* no_color = std::getenv("NO_COLOR");
+    return isatty(STDERR_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
+  }();
   switch (level) {
     case Level::debug:
     case Level::info:
       return "";
     case Level::warning:
-      return "reelmesh: warning: ";
+      return color ? "\x1b[1;33mreelmesh: warning:\x1b[0m " : "reelmesh: warning: ";
     case Level::error:
-      return "reelmesh: error: ";
+      return color ? "\x1b[1;31mreelmesh: error:\x1b[0m " : "reelmesh: error: ";
   }
   return "";
 }

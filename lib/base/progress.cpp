@@ -17,8 +17,8 @@ constexpr double terminal_interval = 0.1;  // seconds between two rewrites of th
 
 }  // namespace
 
-Progress::Output Progress::standard_error(bool speaks) {
-  return {.stream = speaks ? &std::cerr : nullptr,
+Progress::Output Progress::standard_error(bool enabled) {
+  return {.stream = enabled ? &std::cerr : nullptr,
           .terminal = isatty(STDERR_FILENO) != 0,
           .seconds = [] { return 1e-9 * static_cast<double>(trace::now_ns()); }};
 }

@@ -9,7 +9,7 @@
 namespace reelmesh {
 
 /// On a terminal one line that is rewritten; in a batch log one full line every `interval` seconds.
-/// Each line is flushed. Constructed on all ranks, shown on the one that `speaks`.
+/// Each line is flushed. Constructed on all ranks, shown on the rank where it is enabled.
 class Progress {
  public:
   struct Output {
@@ -20,7 +20,7 @@ class Progress {
   };
   /// Standard error with the steady clock. A terminal if isatty(2): Open MPI makes isatty(1) true
   /// even if standard output is a file.
-  static Output standard_error(bool speaks);
+  static Output standard_error(bool enabled);
 
   /// `unit` in the singular: "step". `total` units are expected, at least 1.
   Progress(std::string task, std::int64_t total, std::string unit, Output output);

@@ -8,6 +8,7 @@
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
 #include "weights/config.hpp"
+#include "weights/fingerprint.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -29,6 +30,8 @@ std::map<std::string, Family::Open>& families() {
 void Family::add(const std::string& pipeline_class, Open open) {
   families()[pipeline_class] = open;
 }
+
+std::string Family::fingerprint() const { return model_fingerprint(paths()); }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root), Status::no_input,

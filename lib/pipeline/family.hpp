@@ -33,6 +33,8 @@ class Family {
   /// Error(data), and errors as Checkpoint::open.
   virtual void check_weights() const = 0;
   virtual const T5Config& text_encoder() const = 0;
+  /// A hash of what the results depend on: model_fingerprint, unless parts have no weight files.
+  virtual std::string fingerprint() const;
 
   /// The clips of a job. Warns of prompts that are cut off. Error(usage) for settings that the
   /// model does not support, naming option, clip, what was found and what is expected. Error(data)

@@ -18,7 +18,6 @@
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
-#include "weights/fingerprint.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -56,7 +55,7 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
 // options that change its bits.
 JobPlan with_fingerprint(JobPlan planned, const Job& job, Device device, const comm::Group& world) {
   std::string model;
-  on_first_rank(world, [&] { model = model_fingerprint(job.model); });
+  on_first_rank(world, [&] { model = planned.family->fingerprint(); });
   const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
   const std::string fingerprint = fmt::format(
       "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}",

@@ -239,7 +239,7 @@ void Link::check_health() {
   if (failure_) throw *failure_;
   ncclResult_t found = ncclSuccess;
   check(library().ncclCommGetAsyncError(comm_.get(), &found), "ncclCommGetAsyncError");
-  if (found != ncclInProgress) check(found, "while messages were under way");
+  if (found != ncclInProgress) check(found, "while messages were pending");
 }
 
 void Link::watch(double waited) {
