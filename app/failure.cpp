@@ -6,6 +6,8 @@
 #include <new>
 #include <thread>
 
+#include "base/text.hpp"
+
 namespace reelmesh::app {
 
 namespace {
@@ -14,13 +16,7 @@ namespace {
 std::string shortened(const std::string& message) {
   constexpr std::size_t max_bytes = 2000, kept = 900;  // at each end
   if (message.size() <= max_bytes) return message;
-  const auto continues = [&](std::size_t i) {  // within a UTF-8 character
-    return (static_cast<unsigned char>(message[i]) & 0xc0U) == 0x80U;
-  };
-  std::size_t first = kept, last = message.size() - kept;
-  while (first > 0 && continues(first)) --first;
-  while (last < message.size() && continues(last)) ++last;
-  return message.substr(0, first) + " ... " + message.substr(last);
+  return fmt::format("{} ... {}", beginning_of(message, kept), end_of(message, kept));
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "base/system.hpp"
+
 namespace reelmesh::app {
 namespace {
 
@@ -56,8 +58,7 @@ HelpStyle help_style() {
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     style.columns = std::clamp<int>(size.ws_col, 60, 100);
   }
-  const char* no_color = std::getenv("NO_COLOR");
-  style.bold_titles = no_color == nullptr || *no_color == '\0';
+  style.bold_titles = may_style(STDOUT_FILENO);
   return style;
 }
 

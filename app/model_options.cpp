@@ -45,9 +45,8 @@ InspectOptions parse_inspect(int argc, const char* const* argv) {
 }
 
 std::string inspect_help() {
-  return "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes; and what "
-         "is\n"
-         "missing, invalid or unexpected.\n\n"
+  return "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes;\n"
+         "and what is missing, invalid or unexpected.\n\n"
          "Usage: reelmesh inspect MODEL_DIR\n\n"
          "Exit status: 0 if run can make clips with it, 65 if a part is invalid, 66 if one\n"
          "is missing.\n\n"
@@ -97,8 +96,8 @@ std::string make_model_help() {
               {"Options",
                {{"--seed N", "seed of the weights [default: 42]"},
                 {"--dtype TYPE",
-                 "type of the weights: float32, bfloat16 or float16 [default: that of the released "
-                 "weights; float32 for tiny presets]"},
+                 "type of the weights: float32, bfloat16 or float16 [default: as released; tiny "
+                 "presets: float32]"},
                 {"--layers N", "layers of the transformer [default: the preset's]"},
                 {"--text-layers N", "layers of the text encoder [default: the preset's]"},
                 {"--text FILE",

@@ -233,7 +233,7 @@ std::string plan_help() {
          std::string(job_file_text) + format_help(sections, help_style()) +
          "\nExamples\n"
          "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --ranks-per-node 8 --device-memory 16GiB\n";
+         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n";
 }
 
 std::string run_help() {

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/system.hpp"
+
 namespace reelmesh::log {
 namespace {
 
@@ -32,12 +34,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::err;
 }
 
-// In colour on a terminal, unless NO_COLOR is set (https://no-color.org).
 std::string_view prefix(Level level) {
-  static const bool color = [] {
-    const char* no_color = std::getenv("NO_COLOR");
-    return isatty(STDERR_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
-  }();
+  static const bool color = may_style(STDERR_FILENO);
   switch (level) {
     case Level::debug:
     case Level::info:

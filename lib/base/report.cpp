@@ -4,14 +4,15 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace reelmesh {
 namespace {
 
 // Columns of UTF-8 text: its bytes except continuation bytes.
 std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
-  }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
 }
 
 }  // namespace

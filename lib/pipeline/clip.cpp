@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -57,24 +58,13 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
   return clip;
 }
 
-namespace {
-
-// At most 200 bytes, not ending within a UTF-8 character.
-std::string beginning_of(const std::string& text) {
-  std::size_t size = 200;
-  if (text.size() <= size) return text;
-  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80U) --size;
-  return text.substr(0, size) + "...";
-}
-
-}  // namespace
-
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
                     int clip, const char* what) {
   Encoded encoded = tokenizer.encode(text, limit);
   if (!encoded.cut.empty()) {
-    log::warning("clip {}: the {} has more than {} tokens; cut off: '{}'", clip, what, limit,
-                 beginning_of(encoded.cut));
+    constexpr std::size_t max_shown = 200;
+    log::warning("clip {}: the {} has more than {} tokens; cut off: '{}{}'", clip, what, limit,
+                 beginning_of(encoded.cut, max_shown), encoded.cut.size() > max_shown ? "..." : "");
   }
   return encoded;
 }

@@ -2,16 +2,15 @@
 
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
 
 #include "base/log.hpp"
+#include "base/system.hpp"
 #include "base/units.hpp"
 #include "comm/together.hpp"
 
@@ -59,8 +58,6 @@ std::int64_t cgroup_limit() {
   return lowest;
 }
 
-std::string shown(double bytes) { return format_bytes(bytes); }
-
 }  // namespace
 
 HostMemory host_memory() {
@@ -82,17 +79,15 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory) {
   const double all = host.sum(mine);
   const HostMemory there = host_memory();
   comm::run_collectively(world, [&] {
-    std::array<char, 256> name{};
-    gethostname(name.data(), name.size() - 1);
     rlimit space{};
     const bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
     require(!limited || mine <= static_cast<double>(space.rlim_cur), Status::unavailable,
             "rank {} needs {}, its limit of address space (ulimit -v) is {}", world.rank(),
-            shown(mine), shown(static_cast<double>(space.rlim_cur)));
+            format_bytes(mine), format_bytes(static_cast<double>(space.rlim_cur)));
     const auto text = [&] {
-      return fmt::format("{}: {} rank{} need {} together, the host has {}", name.data(),
-                         host.size(), host.size() == 1 ? "" : "s", shown(all),
-                         shown(static_cast<double>(there.physical)));
+      return fmt::format("{}: {} rank{} need {} together, the host has {}", host_name(),
+                         host.size(), host.size() == 1 ? "" : "s", format_bytes(all),
+                         format_bytes(static_cast<double>(there.physical)));
     };
     require(all <= tolerance * static_cast<double>(there.with_swap), Status::unavailable,
             "{}; use more hosts, numerics.dtype = bfloat16 or smaller clips", text());

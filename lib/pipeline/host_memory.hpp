@@ -1,5 +1,5 @@
 #pragma once
-// Memory of the host, and whether a job on CPUs fits it.
+// Compares the predicted memory of a job on CPUs with the memory of its hosts.
 #include "comm/group.hpp"
 #include "plan/memory.hpp"
 
@@ -13,10 +13,10 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-/// Compares the predicted memory of the ranks of each host, and of each rank with its limit of
-/// address space (RLIMIT_AS), with what there is. A prediction that exceeds physical memory is a
-/// warning; one that exceeds it by a tenth, swap included, is Error(unavailable), on all ranks.
-/// world: in plan order. Collective.
+/// Compares the predicted memory of all ranks of a host with host_memory(): more than `physical` is
+/// a warning, more than 1.1 times `with_swap` is Error(unavailable) on all ranks. A rank that needs
+/// more than its limit of address space (RLIMIT_AS) is also Error(unavailable). world: in plan
+/// order. Collective.
 void require_host_memory(const comm::Group& world, const MemoryPlan& memory);
 
 }  // namespace reelmesh::pipeline

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "ops/linear.hpp"
 
@@ -42,9 +42,7 @@ void warn_of_idle_cores(const Machine& machine) {
 
 Machine find_machine(const comm::Group& world) {
   Machine machine;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  machine.host = name.data();
+  machine.host = host_name();
   machine.host_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
 
   cpu_set_t cores;

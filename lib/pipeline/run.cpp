@@ -91,14 +91,13 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const co
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
-std::string describe_ranks(const comm::Group& world, int threads, Device device, Mode mode) {
-  const std::vector<int> nodes = nodes_of(world);
-  const std::size_t hosts = std::set<int>(nodes.begin(), nodes.end()).size();
-  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each; {}", world.size(),
-                     world.size() == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
+std::string describe_ranks(const Plan& plan, int threads, Device device) {
+  const std::size_t hosts = std::set<int>(plan.node.begin(), plan.node.end()).size();
+  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each; {}", plan.ranks,
+                     plan.ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
                      device.is_cuda() ? "GPU" : "CPU", threads, threads == 1 ? "" : "s",
-                     mode == Mode::split ? "split: each stage has ranks of its own"
-                                         : "phased: all ranks do each stage in turn");
+                     plan.roles.mode == Mode::split ? "split: each stage has ranks of its own"
+                                                    : "phased: all ranks do each stage in turn");
 }
 
 Existing existing(IfExists choice) {
@@ -150,7 +149,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   if (count > 0) {
     log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}", program.name, program.version,
               program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
-              describe_ranks(world, threads, device, plan.roles.mode), summary(planned));
+              describe_ranks(plan, threads, device), summary(planned));
   }
 
   make_clips(job, planned, world, std::move(clips), device);

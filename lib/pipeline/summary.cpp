@@ -26,11 +26,16 @@ std::string shown(const RankRange& ranks) {
                           : fmt::format("{}-{}", ranks.first, ranks.first + ranks.count - 1);
 }
 
+// All ranks of consecutive groups.
+RankRange ranks_of(const std::vector<RankRange>& groups) {
+  const int first = groups.front().first;
+  return {first, groups.back().first + groups.back().count - first};
+}
+
 // "8-31 (3 groups)"
 std::string shown(const std::vector<RankRange>& groups) {
-  const int first = groups.front().first;
-  const RankRange all{first, groups.back().first + groups.back().count - first};
-  return groups.size() == 1 ? shown(all) : fmt::format("{} ({} groups)", shown(all), groups.size());
+  const std::string ranks = shown(ranks_of(groups));
+  return groups.size() == 1 ? ranks : fmt::format("{} ({} groups)", ranks, groups.size());
 }
 
 struct StageBytes {
@@ -58,14 +63,14 @@ StageBytes stage_bytes(const MemoryPlan& memory, const RankRange& ranks,
 // How boxes cut an array: "frames 2 x rows 3", "whole", or the number of boxes where they are no
 // grid.
 std::string shown_cut(const Layout& layout, const std::vector<const char*>& axes) {
-  std::vector<std::string> cuts;
-  std::size_t parts = 1, boxes = 0;
   std::set<std::pair<Shape, Shape>> distinct;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     const Box& box = layout.box(rank);
     if (!box.empty()) distinct.insert({box.offset, box.extent});
   }
-  boxes = distinct.size();
+  const std::size_t boxes = distinct.size();
+  std::size_t parts = 1;
+  std::vector<std::string> cuts;
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
     std::set<std::pair<std::int64_t, std::int64_t>> intervals;
     for (const auto& [offset, extent] : distinct) intervals.insert({offset[axis], extent[axis]});
@@ -115,14 +120,14 @@ struct Rows {
 void add_text(Rows& rows) {
   const Plan& plan = rows.planned.plan;
   const std::vector<int>& holders = plan.device_map.layer_rank;
-  std::int64_t most = 0;
+  std::int64_t max_layers = 0;
   std::set<int> holding(holders.begin(), holders.end());
   for (const int holder : holding) {
-    most = std::max<std::int64_t>(most, std::ranges::count(holders, holder));
+    max_layers = std::max<std::int64_t>(max_layers, std::ranges::count(holders, holder));
   }
   rows.add("text", "", shown(plan.roles.text),
            holding.size() == 1 ? "whole" : fmt::format("layers on {} ranks", holding.size()),
-           fmt::format("{} of {} layers", most, holders.size()),
+           fmt::format("{} of {} layers", max_layers, holders.size()),
            stage_bytes(plan.memory, plan.roles.text, &RankMemory::text,
                        [&](int r) { return plan.memory.text(r); }));
 }
@@ -130,16 +135,13 @@ void add_text(Rows& rows) {
 void add_denoise(Rows& rows, std::size_t size) {
   const Plan& plan = rows.planned.plan;
   const DenoiseLayout& layout = plan.sizes[size].denoise.front();
-  const int first = plan.roles.denoise.front().first;
-  const RankRange all{first,
-                      plan.roles.denoise.back().first + plan.roles.denoise.back().count - first};
   rows.add(
       "denoise", shown(rows.planned.formats[size].size), shown(plan.roles.denoise),
       layout.attention_kind == AttentionKind::joint
           ? shown(layout.mesh)
           : shown_cut(layout.tokens, {"frames", "rows", "columns"}),
       fmt::format("{} of {} tokens", largest_box(layout.tokens), numel(layout.tokens.global())),
-      stage_bytes(plan.memory, all, &RankMemory::denoise,
+      stage_bytes(plan.memory, ranks_of(plan.roles.denoise), &RankMemory::denoise,
                   [&](int r) { return plan.memory.denoise(r); }));
 }
 

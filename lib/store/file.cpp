@@ -1,34 +1,22 @@
 #include "store/file.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 #include "base/error.hpp"
-#include "base/handle.hpp"
 #include "base/units.hpp"
 
 namespace reelmesh {
 namespace {
-
-using Descriptor = Handle<int, &::close, -1>;
 
 /// Throws Error(status) with the text of errno unless `done`. errno is read in here: as an argument
 /// of require() it could be evaluated before the call that sets it.
 void require_system(bool done, Status status, const std::filesystem::path& path,
                     std::string_view doing) {
   if (!done) fail(status, "{}: cannot {}: {}", path.string(), doing, std::strerror(errno));
-}
-
-Descriptor open_file(const std::filesystem::path& path, int flags) {
-  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-  const bool creating = (flags & O_CREAT) != 0;
-  require_system(static_cast<bool>(file), creating ? Status::cannot_create : Status::io, path,
-                 creating ? "create it" : "open it");
-  return file;
 }
 
 void sync(const std::filesystem::path& path, int flags) {
@@ -39,6 +27,14 @@ void sync(const std::filesystem::path& path, int flags) {
 }
 
 }  // namespace
+
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  const bool creating = (flags & O_CREAT) != 0;
+  require_system(static_cast<bool>(file), creating ? Status::cannot_create : Status::io, path,
+                 creating ? "create it" : "open it");
+  return file;
+}
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format(".{}.partial", path.filename().string());

@@ -1,10 +1,19 @@
 #pragma once
 // Atomic creation of result files: a file is written under a hidden temporary name in the same
 // folder, flushed to disk (fsync), and renamed when it is complete.
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 
+#include "base/handle.hpp"
+
 namespace reelmesh {
+
+using Descriptor = Handle<int, &::close, -1>;
+
+/// open(2) with O_CLOEXEC. Error(cannot_create) with O_CREAT, otherwise Error(io).
+Descriptor open_file(const std::filesystem::path& path, int flags);
 
 /// folder/name → folder/.name.partial
 std::filesystem::path partial_path(const std::filesystem::path& path);

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/system.hpp"
 #include "store/job.hpp"
 
 namespace reelmesh {
@@ -20,10 +21,9 @@ namespace fs = std::filesystem;
 
 // Whether the open file is still the one of this name: its holder removes it before unlocking.
 bool is_at(int file, const fs::path& path) {
-  struct stat open_file {
-  }, named{};
-  return ::fstat(file, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+  struct stat opened = {}, named = {};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 std::string contents(int file) {
@@ -34,27 +34,19 @@ std::string contents(int file) {
 }
 
 void write_holder(int file) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const std::string text =
-      fmt::format("process {} on {} since {}\n", ::getpid(), host.data(), iso8601_now());
+      fmt::format("process {} on {} since {}\n", ::getpid(), host_name(), iso8601_now());
   // Only for messages, so failure changes nothing.
   if (::ftruncate(file, 0) == 0) (void)!::pwrite(file, text.data(), text.size(), 0);
 }
 
 }  // namespace
 
-void FolderLock::close(int descriptor) { ::close(descriptor); }
-
 FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
   for (;;) {
-    Handle<int, &FolderLock::close, -1> file(
-        ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (!file) {
-      fail(Status::cannot_create, "{}: cannot create it: {}", path_.string(), std::strerror(errno));
-    }
+    Descriptor file = open_file(path_, O_RDWR | O_CREAT);
     // A lock of the open file (OFD), as a lock of the process would end with any close of the file.
-    struct flock whole {};
+    struct flock whole = {};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
     if (::fcntl(file.get(), F_OFD_SETLK, &whole) != 0) {

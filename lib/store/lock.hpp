@@ -2,7 +2,7 @@
 // One job at a time works on an output folder.
 #include <filesystem>
 
-#include "base/handle.hpp"
+#include "store/file.hpp"
 
 namespace reelmesh {
 
@@ -21,8 +21,7 @@ class FolderLock {
   ~FolderLock();
 
  private:
-  static void close(int descriptor);
-  Handle<int, &FolderLock::close, -1> file_;
+  Descriptor file_;
   std::filesystem::path path_;
 };
 

@@ -1,17 +1,16 @@
 #include "text/spaces.hpp"
 
+#include "base/text.hpp"
 #include "text/unicode.hpp"
 
 namespace reelmesh {
 namespace {
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
-
 /// Number of bytes of the first character.
 std::size_t first_bytes(std::string_view text) {
   std::size_t end = 1;
   if (static_cast<unsigned char>(text[0]) < 0x80) return end;
-  while (end < text.size() && continues(text[end])) ++end;
+  while (end < text.size() && continues_character(text[end])) ++end;
   return end;
 }
 
@@ -34,7 +33,7 @@ std::string_view without_leading_spaces(std::string_view text) {
 std::string_view without_trailing_spaces(std::string_view text) {
   while (!text.empty()) {
     std::size_t last = text.size() - 1;
-    while (last > 0 && continues(text[last])) --last;
+    while (last > 0 && continues_character(text[last])) --last;
     if (!is_one_space(text.substr(last))) break;
     text.remove_suffix(text.size() - last);
   }

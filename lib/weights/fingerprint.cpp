@@ -1,8 +1,6 @@
 #include "weights/fingerprint.hpp"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <map>
 
 #include "base/hash.hpp"

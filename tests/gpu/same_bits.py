@@ -18,7 +18,6 @@ except ImportError as error:
     print(f"left out: {error}")
     sys.exit(77)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 program, mpirun, folder = sys.argv[1:4]
 tiny = "--tiny" in sys.argv
 folder = pathlib.Path(folder)
@@ -53,7 +52,7 @@ def clip(dtype, ranks):
 
 
 if not (model / "model_index.json").is_file() and not call(
-        program, "make-model", PRESET, model, "--text", ROOT / "inputs/tokenizer_text.txt", *CUTS):
+        program, "make-model", PRESET, model, *CUTS):
     sys.exit(1)
 good = True
 for dtype in ("float32", "bfloat16", "float16"):
