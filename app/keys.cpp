@@ -61,12 +61,16 @@ DType parse_dtype(Text text, Option option, Backend backend) {
   return dtype;
 }
 
-double parse_wait(Text text, Option option) {
-  const double seconds = parse_seconds(text, option);
-  constexpr double max_seconds = 1e8;  // three years
-  require(seconds > 0 && seconds <= max_seconds, Status::usage,
-          "{}: found '{}', expected a time above 0 and up to 1e8 s, such as 10min", option, text);
-  return seconds;
+// "20": steps; "10min": a time; "none".
+void set_restart(RestartSettings& settings, Text text, Option option) {
+  settings.every_steps = 0;
+  settings.every_seconds = 0;
+  if (text == "none") return;
+  if (text.find_first_not_of("0123456789") == Text::npos) {
+    settings.every_steps = parse_integer(text, option, 1, 1000);
+  } else {
+    settings.every_seconds = parse_wait(text, option);
+  }
 }
 
 std::optional<int> parse_threads(Text text, Option option) {
@@ -188,6 +192,19 @@ const Key table[] = {
        d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
      }},
 
+    {"restart.every", "N|TIME|none",
+     "save the clips in work every N denoising steps, or after a time such as 10min; a job that "
+     "ends "
+     "early goes on from there with output.if-exists = resume",
+     "10min", [](Draft& d, Text text, Option option) { set_restart(d.job.restart, text, option); }},
+    {"restart.on-signal", "YES|NO",
+     "SIGTERM and SIGUSR1 stop the job after the current step, saved, with status 75; a second one "
+     "ends it at once",
+     "yes",
+     [](Draft& d, Text text, Option option) {
+       d.job.restart.on_signal = parse_switch(text, option);
+     }},
+
     {"parallel.mode", "MODE",
      "split: text, denoising and decoding have separate ranks; phased: all ranks do each stage in "
      "turn; auto",
@@ -248,8 +265,8 @@ const Key table[] = {
        d.job.transport = static_cast<Transport>(parse_choice(text, option, transports));
      }},
     {"device.timeout", "TIME",
-     "GPUs: longest wait for a message or for the device before the job ends with status 76, such "
-     "as 90s or 10min",
+     "longest time without a sign of life from a rank, without progress of all ranks, or for a GPU "
+     "to finish its work, before the job ends with status 76, such as 90s or 10min",
      "10min",
      [](Draft& d, Text text, Option option) { d.job.device_timeout = parse_wait(text, option); }},
     {"device.threads", "N|auto", "threads of a rank; auto: one for each core it is bound to",

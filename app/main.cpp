@@ -48,7 +48,8 @@ std::string general_help() {
         {"70", "internal error"},
         {"73", "output cannot be created"},
         {"74", "reading or writing failed"},
-        {"76", "a rank waited longer than device.timeout for another one"}}}};
+        {"75", "stopped on request, saved; run again to go on"},
+        {"76", "a rank is lost or hangs"}}}};
   for (const Command& command : commands) {
     sections[0].lines.push_back({std::string(command.name), command.summary});
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/program_options/value_semantic.hpp>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -28,17 +29,19 @@ std::vector<std::string> key_names() {
 // The options for Boost's parser; --help is printed by format_help.
 po::options_description known_options() {
   po::options_description known;
-  known.add_options()("config", po::value<std::string>())("help", "");
+  known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
+      "help", "");
   for (const Key& key : keys()) known.add_options()(key.name, po::value<std::string>(), "");
   return known;
 }
 
 const char* title_of(std::string_view section) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 8> titles{{
+  constexpr std::array<std::pair<std::string_view, const char*>, 9> titles{{
       {"model", "Model [model]"},
       {"prompt", "Prompts [prompt]"},
       {"sample", "Sampling [sample]"},
       {"output", "Output [output]"},
+      {"restart", "Stopping and going on [restart]"},
       {"parallel", "Layout over the ranks [parallel]"},
       {"device", "Devices and memory [device]"},
       {"numerics", "Numerics [numerics]"},
@@ -139,6 +142,10 @@ void add_clips(Draft& draft) {
 
 namespace {
 
+double parse_time_limit(std::string_view text, const std::string& option) {
+  return text == "none" ? std::numeric_limits<double>::infinity() : parse_wait(text, option);
+}
+
 // The job from the command line and the --config file; without clips.
 Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
@@ -151,6 +158,9 @@ Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string
     drop_replaced_prompts(file, line);
   }
   Draft draft = set_keys(line, file);
+  if (const auto limit = line.find("max-time"); limit != line.end()) {
+    draft.job.max_time = parse_time_limit(limit->second.front().value, "--max-time");
+  }
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
   complete_model_paths(draft.job.model);
@@ -189,7 +199,8 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
   std::vector<Given> of_job;
   std::set<std::string> seen;
   for (Given& given : words.options) {
-    const bool own = given.name.find('.') == std::string::npos && given.name != "config";
+    const bool own = given.name.find('.') == std::string::npos && given.name != "config" &&
+                     given.name != "max-time";
     require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
     if (given.name == "ranks") {
@@ -237,8 +248,13 @@ std::string plan_help() {
 }
 
 std::string run_help() {
-  std::vector<HelpSection> sections{
-      {"Options", {{"--config FILE", "job file"}, {"--help", "print this text"}}}};
+  std::vector<HelpSection> sections{{"Options",
+                                     {{"--config FILE", "job file"},
+                                      {"--max-time TIME|none",
+                                       "stop after this time, such as 11h, as on a signal "
+                                       "(restart.on-signal) [default: what Slurm "
+                                       "leaves the job, less a tenth and at most a minute]"},
+                                      {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = sections_of_keys();
   sections.insert(sections.end(), of_job.begin(), of_job.end());
   return "Makes the clips of a job and writes them to output.path.\n\n"

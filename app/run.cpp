@@ -1,9 +1,15 @@
 #include "pipeline/run.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <ctime>
 
 #include "base/log.hpp"
+#include "base/stop.hpp"
 #include "comm/group.hpp"
+#include "comm/watchdog.hpp"
 #include "commands.hpp"
 #include "failure.hpp"
 #include "options.hpp"
@@ -11,13 +17,31 @@
 
 namespace reelmesh::app {
 
+namespace {
+
+// Seconds until the job is to stop by itself: --max-time, or what Slurm leaves it less a margin for
+// saving.
+std::optional<double> time_limit(const Job& job) {
+  if (job.max_time) return std::isfinite(*job.max_time) ? job.max_time : std::nullopt;
+  const char* end = std::getenv("SLURM_JOB_END_TIME");  // seconds since 1970
+  if (end == nullptr) return std::nullopt;
+  const double left = std::strtod(end, nullptr) - static_cast<double>(std::time(nullptr));
+  if (!(left > 0)) return std::nullopt;
+  return left - std::min(left / 10, 60.0);
+}
+
+}  // namespace
+
 Status run_command(int argc, const char* const* argv) {
   // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
   std::signal(SIGPIPE, SIG_IGN);
   const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
+  if (job.restart.on_signal) stop::catch_signals();
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
+  const comm::Watchdog watchdog(world,
+                                {.timeout = job.device_timeout, .time_limit = time_limit(job)});
   try {
     return pipeline::run(world, job, program_info());
   } catch (...) {

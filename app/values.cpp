@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -75,6 +76,14 @@ std::uint64_t parse_seed(std::string_view text, const std::string& option) {
   const auto value = read<std::uint64_t>(text);
   if (!value) refuse(text, option, "a whole number from 0 to 18446744073709551615");
   return *value;
+}
+
+double parse_wait(std::string_view text, const std::string& option) {
+  const double seconds = parse_seconds(text, option);
+  constexpr double max_seconds = 1e8;  // three years
+  require(seconds > 0 && seconds <= max_seconds, Status::usage,
+          "{}: found '{}', expected a time above 0 and up to 1e8 s, such as 10min", option, text);
+  return seconds;
 }
 
 bool parse_switch(std::string_view text, const std::string& option) {

@@ -15,6 +15,8 @@ std::int64_t parse_integer(std::string_view text, const std::string& option, std
 /// Decimal numbers; no inf or nan.
 double parse_number(std::string_view text, const std::string& option, double min, double max);
 std::uint64_t parse_seed(std::string_view text, const std::string& option);
+/// A time above 0 and up to 1e8 s, such as "10min" → seconds.
+double parse_wait(std::string_view text, const std::string& option);
 /// yes, true or on → true; no, false or off → false.
 bool parse_switch(std::string_view text, const std::string& option);
 /// The index of `text` in `choices`.

@@ -26,6 +26,7 @@ class Hash {
       add_bytes({&byte, 1});
     }
   }
+  std::uint64_t value() const { return value_; }
   std::string hex() const { return fmt::format("{:016x}", value_); }
 
  private:

@@ -16,7 +16,11 @@ Recorder& recorder() {
 }
 
 Scope::Scope(const char* name, Level level, const char* lane) {
-  const Recorder& r = recorder();
+  Recorder& r = recorder();
+  if (level == Level::stages) {
+    stage_before_ = r.stage;
+    r.stage = name;
+  }
   active_ = r.level >= level;
   if (!active_) return;
   if (r.synchronize) r.synchronize();
@@ -28,8 +32,9 @@ Scope::Scope(const char* name, Level level, const char* lane) {
 }
 
 Scope::~Scope() {
-  if (!active_) return;
   Recorder& r = recorder();
+  if (stage_before_ != nullptr) r.stage = stage_before_;
+  if (!active_) return;
   if (r.synchronize) r.synchronize();
   span_.duration_ns = now_ns() - span_.start_ns;
   span_.bytes += r.bytes_sent;
@@ -40,7 +45,7 @@ Scope::~Scope() {
   r.spans.push_back(span_);
 }
 
-Mark::Mark(int Recorder::*field, int value) : field_(field), before_(recorder().*field) {
+Mark::Mark(Relaxed<int> Recorder::*field, int value) : field_(field), before_(recorder().*field) {
   recorder().*field = value;
 }
 

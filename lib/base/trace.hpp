@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/relaxed.hpp"
+
 namespace reelmesh::trace {
 
 enum class Level { off, stages, layers, ops };
@@ -25,13 +27,17 @@ struct Span {
   std::int64_t flops = 0;  ///< of matrix products, convolutions and attention within the span
 };
 
-/// The spans of this rank, and running totals, which are counted at every level.
+/// The spans of this rank, what it does now, and running totals, which are counted at every level.
 class Recorder {
  public:
   Level level = Level::stages;
-  int clip = -1;
-  int step = -1;
-  int layer = -1;
+  // What the pipeline's thread does now; other threads may read it.
+  Relaxed<const char*> stage = "";         ///< the name of the running span of Level::stages
+  Relaxed<const char*> waiting = nullptr;  ///< the call in which it waits for other ranks
+  Relaxed<std::int64_t> waits = 0;         ///< running total of such calls
+  Relaxed<int> clip = -1;
+  Relaxed<int> step = -1;
+  Relaxed<int> layer = -1;
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
   std::int64_t flops = 0;       ///< running total, counted by lib/ops
   std::vector<Span> spans;
@@ -52,19 +58,20 @@ class Scope {
 
  private:
   bool active_;
+  const char* stage_before_ = nullptr;  ///< only for a span of Level::stages
   Span span_;
 };
 
 /// Sets the clip, step or layer of the spans that end in its scope.
 class Mark {
  public:
-  Mark(int Recorder::*field, int value);
+  Mark(Relaxed<int> Recorder::*field, int value);
   ~Mark();
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
 
  private:
-  int Recorder::*field_;
+  Relaxed<int> Recorder::*field_;
   int before_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/trace.hpp"
 #include "comm/cuda/device_transport.hpp"
 #include "comm/requests.hpp"
+#include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -131,7 +132,7 @@ bool Group::capturable() const { return size_ == 1 || transport() == Transport::
 
 Group Group::on_this_host() const {
   MPI_Comm comm = MPI_COMM_NULL;
-  post_pending_messages();
+  const Waiting waiting("MPI_Comm_split_type");
   check(MPI_Comm_split_type(handle(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
         "MPI_Comm_split_type");
   return Group(comm, true, this);
@@ -145,7 +146,7 @@ Group Group::range(int first, int count) const {
 
 Group Group::split(int color) const {
   MPI_Comm comm = MPI_COMM_NULL;
-  post_pending_messages();
+  const Waiting waiting("MPI_Comm_split");
   check(MPI_Comm_split(handle(), color < 0 ? MPI_UNDEFINED : color, rank_, &comm),
         "MPI_Comm_split");
   return color < 0 ? Group() : Group(comm, true, this);
@@ -156,14 +157,14 @@ Group Group::in_order(const std::vector<int>& order) const {
   expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),
          "an order of {} ranks for a group of {}", order.size(), size_);
   MPI_Comm comm = MPI_COMM_NULL;
-  post_pending_messages();
+  const Waiting waiting("MPI_Comm_split");
   check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
         "MPI_Comm_split");
   return Group(comm, true, this);
 }
 
 void Group::barrier() const {
-  post_pending_messages();
+  const Waiting waiting("MPI_Barrier");
   check(MPI_Barrier(handle()), "MPI_Barrier");
 }
 
@@ -172,7 +173,7 @@ namespace {
 template <class T>
 T reduce(const Group& group, T value, MPI_Datatype type, MPI_Op op) {
   T result{};
-  post_pending_messages();
+  const Waiting waiting("MPI_Allreduce");
   check(MPI_Allreduce(&value, &result, 1, type, op, group.handle()), "MPI_Allreduce");
   return result;
 }
@@ -186,17 +187,24 @@ double Group::max(double value) const { return reduce(*this, value, MPI_DOUBLE, 
 double Group::min(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MIN); }
 double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_SUM); }
 
-void Group::sum(std::span<std::int64_t> values) const {
-  if (size_ == 1) return;
-  post_pending_messages();
+namespace {
+
+void reduce_in_place(const Group& group, std::span<std::int64_t> values, MPI_Op op) {
+  if (group.size() == 1) return;
+  const Waiting waiting("MPI_Allreduce");
   check(MPI_Allreduce(MPI_IN_PLACE, values.data(), to_int(values.size(), "MPI_Allreduce"),
-                      MPI_INT64_T, MPI_SUM, handle()),
+                      MPI_INT64_T, op, group.handle()),
         "MPI_Allreduce");
 }
 
+}  // namespace
+
+void Group::sum(std::span<std::int64_t> values) const { reduce_in_place(*this, values, MPI_SUM); }
+void Group::max(std::span<std::int64_t> values) const { reduce_in_place(*this, values, MPI_MAX); }
+
 std::string Group::broadcast(std::string text, int root) const {
   std::int64_t size = static_cast<std::int64_t>(text.size());
-  post_pending_messages();
+  const Waiting waiting("MPI_Bcast");
   check(MPI_Bcast(&size, 1, MPI_INT64_T, root, handle()), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(size));
   check(MPI_Bcast(text.data(), to_int(text.size(), "MPI_Bcast"), MPI_BYTE, root, handle()),
@@ -234,7 +242,7 @@ struct Blocks {
 std::vector<std::string> Group::all_gather(const std::string& block) const {
   const int mine = to_int(block.size(), "MPI_Allgatherv");
   std::vector<int> sizes(static_cast<std::size_t>(size_));
-  post_pending_messages();
+  const Waiting waiting("MPI_Allgather");
   check(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, handle()), "MPI_Allgather");
   Blocks all(std::move(sizes));
   check(MPI_Allgatherv(block.data(), mine, MPI_BYTE, all.bytes.data(), all.sizes.data(),
@@ -246,7 +254,7 @@ std::vector<std::string> Group::all_gather(const std::string& block) const {
 std::vector<std::string> Group::gather(const std::string& block, int root) const {
   const int mine = to_int(block.size(), "MPI_Gatherv");
   std::vector<int> sizes(rank_ == root ? static_cast<std::size_t>(size_) : 0);
-  post_pending_messages();
+  const Waiting waiting("MPI_Gather");
   check(MPI_Gather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, root, handle()), "MPI_Gather");
   Blocks all(std::move(sizes));
   check(MPI_Gatherv(block.data(), mine, MPI_BYTE, all.bytes.data(), all.sizes.data(),
@@ -274,7 +282,7 @@ void Group::exchange(std::span<const Message> sends, std::span<const Message> re
 }
 
 void Group::barrier_with(std::span<const int> peers) const {
-  post_pending_messages();
+  const Waiting waiting("barrier_with");
   Requests requests;
   std::vector<std::byte> words(peers.size() + 1);
   for (std::size_t i = 0; i < peers.size(); ++i) {

@@ -76,8 +76,10 @@ class Group {
   double max(double value) const;
   double min(double value) const;
   double sum(double value) const;
-  /// Every element summed over the ranks, in place, on every rank; same number of elements on all.
+  /// The sum or maximum of each element over the ranks, in place, on every rank; same number of
+  /// elements on all.
   void sum(std::span<std::int64_t> values) const;
+  void max(std::span<std::int64_t> values) const;
   /// The root's `text`, on every rank.
   std::string broadcast(std::string text, int root) const;
   /// One block per rank, in rank order, on every rank; blocks may differ in size.

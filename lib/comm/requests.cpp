@@ -8,6 +8,7 @@
 
 #include "base/background.hpp"
 #include "base/error.hpp"
+#include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -76,6 +77,7 @@ void Requests::wait() {
   if (requests_.empty()) return;
   std::vector<MPI_Request> requests = std::exchange(requests_, {});
   count(-1);
+  const WaitMark waiting("MPI_Waitall");
   check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
         "MPI_Waitall");
 }

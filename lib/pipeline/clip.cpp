@@ -87,7 +87,7 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
   const auto compatible = [](const Clip& a, const Clip& b) {
     const auto course = [](const Clip& clip) {
-      return std::tuple(clip.record.fps, clip.record.steps, clip.record.guidance);
+      return std::tuple(clip.record.fps, clip.record.steps, clip.record.guidance, clip.saved_step);
     };
     return a.format == b.format && course(a) == course(b);
   };
@@ -105,6 +105,8 @@ std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
   return batches;
 }
 
-std::int64_t steps_of(const Batch& batch) { return std::ssize(batch) * batch.front().record.steps; }
+std::int64_t steps_of(const Batch& batch) {
+  return std::ssize(batch) * (batch.front().record.steps - batch.front().saved_step);
+}
 
 }  // namespace reelmesh::pipeline

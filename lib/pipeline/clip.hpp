@@ -26,6 +26,7 @@ struct Clip {
   std::int64_t latent_channels = 4;
   Shape video;  ///< [frame, row, column] of pixels
   SamplingRecipe sampling;
+  std::int64_t saved_step = 0;  ///< completed steps in its restart file; 0: it has none
 
   int index() const { return record.index; }
   std::int64_t tokens() const;  ///< of its longest text
@@ -65,15 +66,15 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
 void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
                 std::int64_t multiple, std::int64_t pixels_per_latent);
 
-/// Clips that are denoised together: same format, fps, steps and guidance. Each has its own prompt,
-/// seed and noise, and its bits do not depend on the others.
+/// Clips that are denoised together: same format, fps, steps, guidance and first step. Each has its
+/// own prompt, seed and noise, and its bits do not depend on the others.
 using Batch = std::vector<Clip>;
 
 /// Groups the clips into batches of at most `max_clips`. Each clip joins the first compatible batch
 /// that has room; batches are ordered by their first clips.
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips);
 
-/// The sum of the sampler steps of its clips.
+/// The sum of the sampler steps that its clips still need.
 std::int64_t steps_of(const Batch& batch);
 
 }  // namespace reelmesh::pipeline

@@ -1,16 +1,11 @@
 #include "pipeline/denoise.hpp"
 
+#include "base/interruption.hpp"
+#include "base/stop.hpp"
 #include "base/trace.hpp"
-#include "layout/relayout.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
-
-Tensor part_of(const Tensor& whole, const Box& box, Device device) {
-  Tensor part = Tensor::empty(box.extent, whole.dtype());
-  copy_box(box, whole, whole_box(whole.shape()), part, box);
-  return part.on(device);
-}
 
 DenoiseState initial_state(const Clip& clip, const Box& box, Device device) {
   TorchGenerator generator(clip.record.seed);
@@ -22,14 +17,20 @@ DenoiseState initial_state(const Clip& clip, const Box& box, Device device) {
 
 DenoiseState restored_state(const SavedState& saved, const Box& box, Device device) {
   DenoiseState state{saved.step, {}, {}, TorchGenerator::restored(saved.generator)};
-  state.history.resize(saved.arrays.size() - 1);
-  std::size_t next = 0;
+  state.history.resize(static_cast<std::size_t>(saved.history));
   DenoiseState::for_each_tensor(state, [&](const std::string& name, Tensor& tensor) {
-    const auto& [saved_name, whole] = saved.arrays.at(next++);
-    expect(saved_name == name, "a saved state has {} where {} was expected", saved_name, name);
-    tensor = part_of(whole, box, device);
+    tensor = saved.read(name, box).on(device);
   });
   return state;
+}
+
+// The same boxes over a group of more ranks, which hold nothing.
+Layout over_first_ranks(const Layout& layout, int ranks) {
+  std::vector<Box> boxes;
+  for (int r = 0; r < layout.ranks(); ++r) boxes.push_back(layout.box(r));
+  const Shape none(layout.global().size(), 0);
+  boxes.resize(static_cast<std::size_t>(ranks), Box{none, none});
+  return {layout.global(), std::move(boxes)};
 }
 
 }  // namespace
@@ -96,7 +97,18 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
   return all;
 }
 
-void Denoising::step() {
+const std::vector<Tensor>& Denoising::predict(bool interruptible) {
+  if (!interruptible || model_.device().is_cuda()) return predict_();
+  at_interruption_point = [this] {
+    if (group_.max(stop::requested() ? std::int64_t{1} : 0) > 0) throw Interrupted();
+  };
+  struct End {
+    ~End() { at_interruption_point = nullptr; }
+  } const end;
+  return predict_();
+}
+
+void Denoising::step(bool interruptible) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
@@ -110,7 +122,7 @@ void Denoising::step() {
   } else {
     time_.copy_from(time);
   }
-  std::vector<Predictions> predicted = all_branches(predict_());
+  std::vector<Predictions> predicted = all_branches(predict(interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
     const SamplingRecipe& recipe = batch_[clip].sampling;
@@ -127,18 +139,15 @@ void Denoising::step() {
   }
 }
 
-std::vector<SavedState> Denoising::save() const {
-  std::vector<SavedState> all;
-  const Layout whole = Layout::replicated(latents_.global(), latents_.ranks());
-  for (const DenoiseState& state : states_) {
-    SavedState saved{state.step, state.generator.saved(), {}};
-    DenoiseState::for_each_tensor(state, [&](const std::string& name, const Tensor& tensor) {
-      const Sharded spread{tensor.on({}), latents_, branch_};
-      saved.arrays.emplace_back(name, relayout(spread, whole).local.clone());
-    });
-    all.push_back(std::move(saved));
-  }
-  return all;
+std::vector<RestartArray> Denoising::arrays_of(const DenoiseState& state) const {
+  const Layout layout = over_first_ranks(latents_, group_.size());
+  std::vector<RestartArray> arrays;
+  DenoiseState::for_each_tensor(state, [&](const std::string& name, const Tensor& tensor) {
+    const Box& box = own_box(layout, group_);
+    const Tensor own = box.empty() ? Tensor::empty(box.extent, DType::float32) : tensor.on({});
+    arrays.push_back({name, {own, layout, group_}});
+  });
+  return arrays;
 }
 
 }  // namespace reelmesh::pipeline

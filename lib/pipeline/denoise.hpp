@@ -1,8 +1,12 @@
 #pragma once
 // The denoising loop, shared by all model families.
+#include <exception>
+#include <functional>
+
 #include "layout/repeated_call.hpp"
 #include "models/common/denoiser.hpp"
 #include "pipeline/clip.hpp"
+#include "store/restart.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -23,11 +27,19 @@ struct DenoiseState {
   }
 };
 
-/// The same state independent of a layout: whole arrays on the host.
+/// The same state independent of a layout.
 struct SavedState {
   std::int64_t step = 0;
-  std::string generator;
-  std::vector<std::pair<std::string, Tensor>> arrays;  ///< in the order of for_each_tensor
+  std::string generator;     ///< TorchGenerator::saved()
+  std::int64_t history = 0;  ///< number of tensors in DenoiseState::history
+  /// The values of a box of a tensor by its name in for_each_tensor, float32 on the host.
+  std::function<Tensor(const std::string& name, const Box& box)> read;
+};
+
+/// Thrown between two layers if all ranks of the group agree to stop.
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "interrupted"; }
 };
 
 /// Denoises a batch of clips on one denoising group, step by step.
@@ -37,19 +49,22 @@ class Denoising {
   /// layout.conditioning(…). Model and batch must outlive the object. Collective over the group.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model);
-  /// Continues from the states that save() returned for these clips, on any group and layout.
+  /// Continues from states of these clips that were saved on any group and layout.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model,
             std::span<const SavedState> saved);
 
   bool finished() const;
-  /// One step of all clips. Collective over the group.
-  void step();
+  /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks
+  /// agree between layers whether to stop (stop::requested() on any of them): then Interrupted is
+  /// thrown, and the states are those before the step.
+  void step(bool interruptible = false);
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }
-  /// The whole state of each clip, on every rank. Collective over the group.
-  std::vector<SavedState> save() const;
+  /// The tensors of a clip's state, as they are distributed over the group: with cfg 2 over its
+  /// first half.
+  std::vector<RestartArray> arrays_of(const DenoiseState& state) const;
 
  private:
   /// Of one clip. With one branch both are the same tensor.
@@ -57,6 +72,7 @@ class Denoising {
     Tensor unconditional, conditional;
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
+  const std::vector<Tensor>& predict(bool interruptible);
 
   comm::Group group_;   ///< the ranks of all branches
   comm::Group branch_;  ///< the ranks that compute the same branches

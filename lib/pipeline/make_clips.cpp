@@ -1,10 +1,14 @@
 #include "pipeline/make_clips.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/progress.hpp"
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "pipeline/hand_overs.hpp"
+#include "pipeline/restart.hpp"
 #include "pipeline/stages.hpp"
 
 namespace reelmesh::pipeline {
@@ -26,9 +30,13 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
 struct BatchState {
   Batch clips;
   std::size_t replica = 0;
+  bool stopped = false;  // its remaining stages are left out; agreed by the ranks of each stage
   std::vector<Tensor> embeddings;  // after encoding
   std::vector<Conditioning> conditioning;
   std::vector<Tensor> latents;  // after denoising
+
+  /// Whether the text encoder is needed; otherwise restart files have the embeddings.
+  bool needs_text() const { return clips.front().saved_step == 0; }
 };
 
 // Consecutive parts of `size` elements; the last one may be shorter.
@@ -41,6 +49,41 @@ std::vector<std::span<T>> in_parts(std::span<T> all, std::size_t size) {
   return parts;
 }
 
+// Whether a job is to stop, agreed by the ranks of a group. Asked before each piece of a long
+// series of work, it exchanges messages only about every 5 s, so that ranks that pass work on to
+// each other need not wait for the slowest.
+class PacedVote {
+ public:
+  explicit PacedVote(const comm::Group& group) : group_(group) {}
+
+  bool stop() {
+    if (stopped_ || --left_ > 0) return stopped_;
+    const std::int64_t now = trace::now_ns();
+    std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, now - last_};
+    group_.max(votes);
+    constexpr std::int64_t interval_ns = 5'000'000'000;
+    const std::int64_t piece = std::max<std::int64_t>(votes[1] / interval_, 1);
+    left_ = interval_ =
+        std::clamp<std::int64_t>(interval_ns / piece, group_.size(), std::int64_t{1000});
+    last_ = now;
+    return stopped_ = votes[0] > 0;
+  }
+
+ private:
+  comm::Group group_;
+  bool stopped_ = false;
+  std::int64_t interval_ = 1, left_ = 1;  // pieces
+  std::int64_t last_ = trace::now_ns();
+};
+
+// The ranks of two stages; `world` if these are all.
+comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const RankRange& b) {
+  const auto in = [&](const RankRange& range) {
+    return world.rank() >= range.first && world.rank() < range.first + range.count;
+  };
+  return world.split(in(a) || in(b) ? 0 : -1);
+}
+
 class ClipMaker {
  public:
   ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device)
@@ -49,11 +92,20 @@ class ClipMaker {
         world_(world),
         device_(device),
         channels_(planned.family->text_encoder().d_model),
-        stages_(world, job, planned, device) {}
+        stages_(world, job, planned, device),
+        text_vote_(stages_.encode.group()) {
+    const Roles& roles = planned.plan.roles;
+    for (const RankRange& denoise : roles.denoise) {
+      text_and_denoise_.push_back(ranks_of_both(world, roles.text, denoise));
+      denoise_and_decode_.push_back(ranks_of_both(world, denoise, roles.decode));
+    }
+  }
 
-  void run(std::vector<BatchState>& batches);
+  bool run(std::vector<BatchState>& batches);
 
  private:
+  bool stop_all();
+  void agree(const comm::Group& ranks, BatchState& batch) const;
   void encode(BatchState& batch);
   void condition(BatchState& batch);
   void denoise(BatchState& batch, Progress& progress);
@@ -68,14 +120,32 @@ class ClipMaker {
   Device device_;
   std::int64_t channels_;  // of embeddings
   Stages stages_;
+  PacedVote text_vote_;
+  std::vector<comm::Group> text_and_denoise_, denoise_and_decode_;  // per replica
+  bool stopped_ = false;
   std::int64_t last_written_ = trace::now_ns();
 };
+
+// In phased mode, where all ranks do one stage after the other: whether all of them leave now.
+bool ClipMaker::stop_all() {
+  if (planned_.plan.roles.mode == Mode::phased) {
+    stopped_ = world_.max(std::int64_t{stopped_ || stop::requested() ? 1 : 0}) > 0;
+    return stopped_;
+  }
+  return false;
+}
+
+// Before a batch is handed over between the ranks of two stages: whether it goes on.
+void ClipMaker::agree(const comm::Group& ranks, BatchState& batch) const {
+  if (!ranks.member()) return;
+  batch.stopped = ranks.max(std::int64_t{batch.stopped || stop::requested() ? 1 : 0}) > 0;
+}
 
 // prompts → embeddings → latents → video → files, the same code on every rank. In split mode a
 // round is one batch, so that clips stream through the stages; in phased mode it is all batches,
 // encoded before any is denoised. Replicas denoise batches side by side; then their clips are
 // decoded one after the other.
-void ClipMaker::run(std::vector<BatchState>& batches) {
+bool ClipMaker::run(std::vector<BatchState>& batches) {
   const Roles& roles = planned_.plan.roles;
   const std::size_t replicas = roles.denoise.size();
   std::int64_t steps = 0;  // of the first replica, whose first rank shows the progress
@@ -86,28 +156,40 @@ void ClipMaker::run(std::vector<BatchState>& batches) {
 
   const std::size_t round_size = roles.mode == Mode::split ? 1 : batches.size();
   for (const auto round : in_parts(std::span(batches), round_size)) {
-    stages_.enter(Stages::text);
+    if (stop_all()) break;
+    if (std::ranges::any_of(round, &BatchState::needs_text)) stages_.enter(Stages::text);
     for (BatchState& batch : round) encode(batch);
+    if (stop_all()) break;
     stages_.enter(Stages::denoise);
     for (BatchState& batch : round) condition(batch);
     for (const auto wave : in_parts(round, replicas)) {
+      if (stop_all()) break;
       stages_.enter(Stages::denoise);
       progress.resume();
       for (BatchState& batch : wave) denoise(batch, progress);
       progress.pause();
+      if (stop_all()) break;
       stages_.enter(Stages::decode);
       for (BatchState& batch : wave) {
         decode(batch);
+        stopped_ = stopped_ || batch.stopped;
         batch = {};
       }
     }
   }
-  progress.finish();
+  stopped_ = world_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
+  if (!stopped_) progress.finish();
+  return !stopped_;
 }
 
 void ClipMaker::encode(BatchState& batch) {
+  if (!batch.needs_text()) return;
   for (const Clip& clip : batch.clips) {
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    if (stages_.encode.group().member() && text_vote_.stop()) {
+      batch.stopped = true;
+      return;
+    }
     // They wait on the host: a job may have thousands of prompts.
     batch.embeddings.push_back(stages_.encode(clip).on({}));
   }
@@ -119,25 +201,38 @@ Tensor ClipMaker::move(const Tensor& x, const Move& move, DType dtype, Device de
 }
 
 void ClipMaker::condition(BatchState& batch) {
+  agree(text_and_denoise_[batch.replica], batch);
+  if (batch.stopped) return;
+  const comm::Group& group = stages_.denoise_batch.group(batch.replica);
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const Move from_text = embeddings_to_denoising(planned_.plan, planned_.plan_of(clip),
+                                                   batch.replica, clip, channels_);
+    if (!batch.needs_text()) {  // its restart file has the embeddings
+      const Box box = group.member() ? own_box(from_text.to, group) : Box{{0, 0, 0}, {0, 0, 0}};
+      Tensor text = Tensor::empty(box.extent, job_.dtype);
+      if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
+      batch.conditioning.push_back({text.to(job_.dtype)});
+      continue;
+    }
     const Tensor encoded = std::exchange(batch.embeddings[i], {});
-    batch.conditioning.push_back(
-        {move(encoded,
-              embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), batch.replica, clip,
-                                      channels_),
-              job_.dtype, {})});
+    batch.conditioning.push_back({move(encoded, from_text, job_.dtype, {})});
   }
 }
 
 void ClipMaker::denoise(BatchState& batch, Progress& progress) {
+  if (batch.stopped) return;
   const trace::Mark mark(&trace::Recorder::clip, batch.clips.front().index());
-  batch.latents = stages_.denoise_batch(batch.clips, batch.replica, batch.conditioning,
-                                        [&] { progress.advance(std::ssize(batch.clips)); });
+  Denoised denoised = stages_.denoise_batch(batch.clips, batch.replica, batch.conditioning,
+                                            [&] { progress.advance(std::ssize(batch.clips)); });
+  batch.latents = std::move(denoised.latents);
+  batch.stopped = denoised.stopped;
 }
 
 void ClipMaker::decode(BatchState& batch) {
+  agree(denoise_and_decode_[batch.replica], batch);
+  if (batch.stopped) return;
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = planned_.plan_of(clip);
@@ -162,6 +257,7 @@ void ClipMaker::decode(BatchState& batch) {
 void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& video,
                       const Tensor& embeddings) {
   const trace::Scope scope("write", trace::Level::stages, "file");
+  const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group();
   ClipRecord record = clip.record;
   record.layout = describe(planned_.plan, planned_.size_of(clip));
@@ -178,19 +274,20 @@ void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& v
   write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
              job_.keep_latents ? &latents : nullptr, texts.empty() ? nullptr : &texts.front(),
              texts.size() > 1 ? &texts.back() : nullptr, job_.if_exists != IfExists::fail);
+  if (group.rank() == 0) remove_restart(job_.output, clip.index());
 }
 
 }  // namespace
 
-void make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
+bool make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                 std::vector<Clip> clips, Device device) {
-  if (clips.empty()) return;
+  if (clips.empty()) return true;
   std::vector<BatchState> batches;
   const std::size_t replicas = planned.plan.roles.denoise.size();
   for (Batch& batch : batches_of(std::move(clips), job.batch)) {
     batches.push_back({.clips = std::move(batch), .replica = batches.size() % replicas});
   }
-  ClipMaker(job, planned, world, device).run(batches);
+  return ClipMaker(job, planned, world, device).run(batches);
 }
 
 }  // namespace reelmesh::pipeline

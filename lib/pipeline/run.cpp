@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.hpp"
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
@@ -14,6 +15,7 @@
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
 #include "pipeline/report.hpp"
+#include "pipeline/restart.hpp"
 #include "pipeline/summary.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
@@ -66,28 +68,55 @@ JobPlan with_fingerprint(JobPlan planned, const Job& job, Device device, const c
   return planned;
 }
 
-// The clips that are still to be made. The ranks share the work of reading those that are there.
+// The clips that are still to be made, with the steps that are saved of them. The ranks share the
+// work of reading the files that are there.
 std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const comm::Group& world) {
-  const std::vector<Clip>& clips = planned.clips;
+  std::vector<Clip> clips = planned.clips;
   if (job.if_exists != IfExists::resume) return clips;
-  std::vector<std::int64_t> complete(clips.size(), 0);
+  constexpr std::int64_t complete = -1;
+  std::vector<std::int64_t> steps(clips.size(), 0);
   const std::int64_t channels = planned.family->text_encoder().d_model;
   const auto ranks = static_cast<std::size_t>(world.size());
   for (auto i = static_cast<std::size_t>(world.rank()); i < clips.size(); i += ranks) {
-    complete[i] = clip_complete(clip_path(job.output, clips[i].index()), clips[i].record,
-                                output_shapes(job, clips[i], channels))
-                      ? 1
-                      : 0;
+    const Clip& clip = clips[i];
+    const bool made = clip_complete(clip_path(job.output, clip.index()), clip.record,
+                                    output_shapes(job, clip, channels));
+    steps[i] = made ? complete : saved_steps(job, clip, channels);
   }
-  world.sum(complete);
+  world.sum(steps);
   std::vector<Clip> pending;
+  std::size_t saved = 0;
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    if (complete[i] == 0) pending.push_back(clips[i]);
+    if (steps[i] == complete) continue;
+    clips[i].saved_step = steps[i];
+    if (steps[i] > 0) ++saved;
+    pending.push_back(clips[i]);
   }
   if (pending.size() < clips.size()) {
     log::info("{} of {} clips are complete already", clips.size() - pending.size(), clips.size());
   }
+  for (const Clip& clip : pending) {
+    if (clip.saved_step == 0) continue;
+    log::info("clip {} goes on after step {} of {}{}", clip.index(), clip.saved_step,
+              clip.sampling.sampler->calls(),
+              saved > 1 ? fmt::format(", and {} more clips after saved steps", saved - 1) : "");
+    break;
+  }
   return pending;
+}
+
+// Tells how far a stopped job has come. Called on rank 0.
+void report_stop(const Job& job, const std::vector<Clip>& clips, int cause) {
+  const auto existing = [&](const auto& path_of) {
+    return std::ranges::count_if(clips, [&](const Clip& clip) {
+      std::error_code error;
+      return std::filesystem::exists(path_of(job.output, clip.index()), error);
+    });
+  };
+  log::info(
+      "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
+      "with --output.if-exists resume to go on",
+      stop::describe(cause), existing(clip_path), clips.size(), existing(restart_path));
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
@@ -152,8 +181,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
               describe_ranks(plan, threads, device), summary(planned));
   }
 
-  make_clips(job, planned, world, std::move(clips), device);
+  const bool complete = make_clips(job, planned, world, std::move(clips), device);
 
+  const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;
   if (traced) {
     write_trace(world, job.output,
@@ -161,20 +191,33 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                  peak_memory_bytes(), device_memory(device).peak},
                 trace::recorder().spans);
   }
-  JobRecord record{program.name, program.version, program.revision,
-                   job.options,  layout,          world.gather(machine.host, 0),
-                   started,      iso8601_now(),   static_cast<int>(planned.clips.size()),
+  JobRecord record{program.name,
+                   program.version,
+                   program.revision,
+                   job.options,
+                   layout,
+                   world.gather(machine.host, 0),
+                   started,
+                   iso8601_now(),
+                   complete ? "complete" : "stopped",
+                   static_cast<int>(planned.clips.size()),
                    traced};
-  on_first_rank(world, [&] { write_job(job.output, record); });
+  on_first_rank(world, [&] {
+    write_job(job.output, record);
+    if (complete) remove_restarts(job.output);
+  });
 
   Totals totals;
-  totals.clips = count;
+  totals.clips = complete ? count : 0;
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(device).peak;
   const std::string report = closing_report(world, trace::recorder(), totals);
   log::info("{}results: {}", report, (job.output / "job.h5").string());
-  return Status::ok;
+  if (complete) return Status::ok;
+  const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
+  if (world.rank() == 0) report_stop(job, planned.clips, cause);
+  return Status::stopped;
 }
 
 }  // namespace reelmesh::pipeline

@@ -11,7 +11,8 @@ struct ProgramInfo {
 };
 
 /// Makes the clips of a job on the ranks of a group. All ranks make the same call and return the
-/// same status. Errors are thrown, on one rank or on all. Collective.
+/// same status: ok, or stopped if stop::requested() on any rank before all clips were made; the
+/// clips in work are saved then. Errors are thrown, on one rank or on all. Collective.
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program);
 
 }  // namespace reelmesh::pipeline

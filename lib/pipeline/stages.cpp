@@ -1,8 +1,10 @@
 #include "pipeline/stages.hpp"
 
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
 #include "pipeline/hand_overs.hpp"
+#include "pipeline/restart.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh::pipeline {
@@ -111,25 +113,45 @@ void DenoiseStage::load() {
   }
 }
 
-std::vector<Tensor> DenoiseStage::operator()(const Batch& batch, std::size_t replica,
-                                             std::span<const Conditioning> conditioning,
-                                             const std::function<void()>& on_step) const {
+Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
+                                  std::span<const Conditioning> conditioning,
+                                  const std::function<void()>& on_step) const {
   const comm::Group& group = groups_[replica];
-  if (!group.member()) return std::vector<Tensor>(batch.size());
-  const DenoiseLayout& layout = planned_.plan_of(batch.front()).denoise[replica];
-  Denoising denoising(group, layout, batch, conditioning, *model_);
-  while (!denoising.finished()) {
-    denoising.step();
-    on_step();
+  Denoised result;
+  if (!group.member()) {
+    result.latents.resize(batch.size());
+    return result;
   }
+  const stop::UnsavedWork unsaved;
   const Clip& first = batch.front();
+  const DenoiseLayout& layout = planned_.plan_of(first).denoise[replica];
+  const std::int64_t text_channels = planned_.family->text_encoder().d_model;
+  std::vector<RestartFile> files;
+  std::vector<SavedState> saved;
+  for (const Clip& clip : batch) {
+    if (clip.saved_step > 0) files.push_back(open_restart(job_, clip, text_channels));
+  }
+  for (const RestartFile& file : files) saved.push_back(saved_state(file));
+
+  Denoising denoising(group, layout, batch, conditioning, *model_, saved);
+  Autosave autosave(job_, group, layout, batch, conditioning, text_channels);
+  while (!denoising.finished() && !result.stopped) {
+    try {
+      denoising.step(autosave.steps_are_long());
+      on_step();
+      result.stopped = autosave.after_step(denoising);
+    } catch (const Interrupted&) {
+      autosave.save(denoising);
+      result.stopped = true;
+    }
+  }
+  if (result.stopped) return result;
   const Layout kept = layout.latents.cropped(0, first.dropped_frames, first.latents[0]);
   const std::int64_t frames = kept.box(layout.branch_rank(group.rank())).extent[0];
-  std::vector<Tensor> made;
   for (const DenoiseState& state : denoising.states()) {
-    made.push_back(state.latents.rows(state.latents.shape(0) - frames, frames).on({}));
+    result.latents.push_back(state.latents.rows(state.latents.shape(0) - frames, frames).on({}));
   }
-  return made;
+  return result;
 }
 
 DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned,

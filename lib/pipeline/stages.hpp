@@ -20,6 +20,7 @@ class TextStage {
   void release();
   /// → [token, text, channel] on the rank that has the final norm, plan.embeddings_rank().
   Tensor operator()(const Clip& clip);
+  const comm::Group& group() const { return group_; }
 
  private:
   Tensor encode(const std::vector<std::int32_t>& ids);
@@ -35,6 +36,14 @@ class TextStage {
   Tensor last_negative_embedding_;
 };
 
+/// What denoising a batch gives.
+struct Denoised {
+  /// For each clip float32 latents [frame, channel, row, column] on the host, without dropped
+  /// frames: this rank's box latents_to_decoding().from. None if `stopped`.
+  std::vector<Tensor> latents;
+  bool stopped = false;  ///< on request; the clips are saved
+};
+
 /// Transformer and sampler on the denoising groups; each rank holds all weights of the transformer.
 class DenoiseStage {
  public:
@@ -42,12 +51,12 @@ class DenoiseStage {
 
   void load();
   void release() { model_.reset(); }
-  /// Denoises a batch on the group of one replica. → for each clip float32 latents [frame, channel,
-  /// row, column] on the host, without dropped frames: this rank's box latents_to_decoding().given.
-  /// on_step: called after each step on the ranks of the group.
-  std::vector<Tensor> operator()(const Batch& batch, std::size_t replica,
-                                 std::span<const Conditioning> conditioning,
-                                 const std::function<void()>& on_step) const;
+  /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
+  /// saves it on the way. on_step: called after each step on the ranks of the group.
+  Denoised operator()(const Batch& batch, std::size_t replica,
+                      std::span<const Conditioning> conditioning,
+                      const std::function<void()>& on_step) const;
+  const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:
   const Job& job_;

@@ -42,6 +42,14 @@ struct ParallelRequest {
   std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
 };
 
+/// How often the clips in work are saved; 0: never.
+struct RestartSettings {
+  std::int64_t every_steps = 0;
+  double every_seconds = 600;
+  bool on_signal = true;  ///< SIGTERM and SIGUSR1 stop the job early and save it
+  bool any() const { return every_steps > 0 || every_seconds > 0; }
+};
+
 struct Job {
   ModelPaths model;
   std::vector<ClipRequest> clips;
@@ -60,7 +68,7 @@ struct Job {
   ParallelRequest parallel;
   Backend backend = Backend::automatic;
   Transport transport = Transport::automatic;
-  double device_timeout = 600;  ///< seconds that a rank waits for its device and for other ranks
+  double device_timeout = 600;  ///< seconds without progress after which the job is ended
   std::optional<int> threads;   ///< OpenMP threads per rank; default: the cores it is bound to
   /// Relative speeds of the ranks, in plan order; empty: equal, or measured if measure_speeds.
   std::vector<double> speeds;
@@ -75,6 +83,11 @@ struct Job {
   bool keep_latents = true;
   bool keep_embeddings = false;
   IfExists if_exists = IfExists::fail;
+
+  RestartSettings restart;
+  /// Seconds after which the job stops early, saved; infinite for none. Default: the time that the
+  /// batch system leaves it.
+  std::optional<double> max_time;
 
   int trace_level = 1;  ///< 0 off, 1 stages, 2 layers, 3 ops
 

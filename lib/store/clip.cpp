@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
+#include "store/check.hpp"
 #include "store/file.hpp"
 #include "store/pieces.hpp"
 
@@ -37,6 +38,7 @@ struct Array {
   std::vector<Axis> axes;
   Shape shape;
   Shape chunk;
+  std::string checksum;  // on rank 0
 };
 
 Array make_array(const char* name, const char* meaning, DType dtype, std::vector<Axis> axes,
@@ -49,7 +51,7 @@ Array make_array(const char* name, const char* meaning, DType dtype, std::vector
   const hid_t type = dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
   Shape chunk = shape;
   chunk[0] = 1;
-  return {{name, type, x.box(), x.local.raw()}, meaning, std::move(axes), shape, chunk};
+  return {{name, type, x.box(), x.local.raw()}, meaning, std::move(axes), shape, chunk, {}};
 }
 
 Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& ids) {
@@ -59,23 +61,8 @@ Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& 
           "tokens of the prompt",
           {token},
           shape,
-          shape};
-}
-
-void write_attributes(hid_t file, const ClipRecord& record) {
-  hdf5::write_attribute(file, "Conventions", "CF-1.8");
-  hdf5::write_attribute(file, "prompt", record.prompt);
-  hdf5::write_attribute(file, "negative_prompt", record.negative_prompt);
-  hdf5::write_attribute(file, "seed", record.seed);
-  hdf5::write_attribute(file, "steps", std::int64_t{record.steps});
-  hdf5::write_attribute(file, "guidance", record.guidance);
-  hdf5::write_attribute(file, "fps", record.fps);
-  hdf5::write_attribute(file, "model", record.model);
-  hdf5::write_attribute(file, "scheduler", record.scheduler);
-  hdf5::write_attribute(file, "dtype", record.dtype);
-  hdf5::write_attribute(file, "fingerprint", record.fingerprint);
-  hdf5::write_attribute(file, "layout", record.layout);
-  hdf5::write_attribute(file, "wall_seconds", record.wall_seconds);
+          shape,
+          {}};
 }
 
 /// A dimension as netCDF and xarray expect it: a one-dimensional array of indices, made an HDF5
@@ -93,13 +80,14 @@ hdf5::Dataset create_scale(hid_t file, const Axis& axis, std::int64_t extent) {
 
 /// Writes everything in the file except the values of the arrays.
 void make_structure(hid_t file, const ClipRecord& record, const std::vector<Array>& arrays) {
-  write_attributes(file, record);
+  hdf5::write_record(file, record);
   std::map<std::string, std::pair<hdf5::Dataset, std::int64_t>> scales;
   for (const Array& array : arrays) {
     const std::string& name = array.piece.name;
     const hdf5::Dataset dataset =
         hdf5::create_dataset(file, name.c_str(), array.piece.type, array.shape, array.chunk);
     hdf5::write_attribute(dataset.get(), "long_name", array.meaning);
+    hdf5::write_attribute(dataset.get(), checksum_name, array.checksum);
     for (std::size_t i = 0; i < array.axes.size(); ++i) {
       const Axis& axis = array.axes[i];
       const std::int64_t extent = array.shape[i];
@@ -158,6 +146,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
   add(negative_prompt_embeds, "negative_prompt_embeds", "text embedding of the negative prompt",
       DType::float32, {token, embedding});
   if (!record.token_ids.empty()) arrays.push_back(make_token_ids(group, record.token_ids));
+  for (Array& array : arrays) array.checksum = checksum_of(group, array.piece);
 
   const std::filesystem::path path = clip_path(folder, record.index);
   const auto structure = [&](hid_t file) { make_structure(file, record, arrays); };

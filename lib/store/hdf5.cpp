@@ -204,7 +204,7 @@ std::optional<double> read_number(hid_t object, const char* name) {
 }
 
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
-                       const std::optional<Shape>& chunk) {
+                       const std::optional<Shape>& chunk, Compression compression) {
   const std::string doing = fmt::format("create dataset {} {}", name, to_string(shape));
   const Dataspace space = simple_space(parent, shape);
   const Properties creation(check_in(parent, H5Pcreate(H5P_DATASET_CREATE), doing));
@@ -215,8 +215,10 @@ Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& 
     const std::vector<hsize_t> dims = extents(*chunk);
     check_in(parent, H5Pset_chunk(creation.get(), static_cast<int>(dims.size()), dims.data()),
              doing);
-    check_in(parent, H5Pset_shuffle(creation.get()), doing);
-    check_in(parent, H5Pset_deflate(creation.get(), 1), doing);
+    if (compression == Compression::deflate) {
+      check_in(parent, H5Pset_shuffle(creation.get()), doing);
+      check_in(parent, H5Pset_deflate(creation.get(), 1), doing);
+    }
     check_in(parent, H5Pset_fletcher32(creation.get()), doing);
   }
   return Dataset(check_in(

@@ -104,11 +104,14 @@ std::optional<std::string> read_text(hid_t object, const char* name, std::size_t
 std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name);
 std::optional<double> read_number(hid_t object, const char* name);
 
+enum class Compression { none, deflate };
+
 /// Creates a dataset without fill values: the caller must write all values. With `chunk` (the shape
-/// of a chunk) each chunk is shuffled, deflated (level 1) and has a checksum (fletcher32); without,
-/// the dataset is contiguous. Error(io).
+/// of a chunk) each chunk has a checksum (fletcher32) and, with deflate, is shuffled and deflated
+/// (level 1); without, the dataset is contiguous. Error(io).
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
-                       const std::optional<Shape>& chunk = std::nullopt);
+                       const std::optional<Shape>& chunk = std::nullopt,
+                       Compression compression = Compression::deflate);
 
 Dataset open_dataset(hid_t parent, const char* name);
 

@@ -33,6 +33,7 @@ void fill(hid_t file, const JobRecord& record) {
   hdf5::write_attribute(file, "hosts", record.hosts);
   hdf5::write_attribute(file, "start", record.start);
   hdf5::write_attribute(file, "end", record.end);
+  hdf5::write_attribute(file, "status", record.status);
   const hdf5::Group clips(hdf5::check_in(
       file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
   for (int i = 0; i < record.clips; ++i) {
@@ -82,6 +83,7 @@ void clear(const std::filesystem::path& folder, bool results) {
   };
   collect(folder, is_index);
   collect(folder / "clips", is_clip_name);
+  if (std::filesystem::is_directory(folder / "restart")) collect(folder / "restart", is_clip_name);
   for (const auto& path : ours) std::filesystem::remove(path);
   if (results) std::filesystem::remove_all(folder / "restart");
 }

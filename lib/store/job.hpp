@@ -11,13 +11,14 @@ namespace reelmesh {
 
 /// The contents of job.h5. The attributes are program, version, git_revision, options (one
 /// "section.key = value" per line; usable as an input file), plan, hosts (one string per rank),
-/// start, end.
+/// start, end, status.
 struct JobRecord {
   std::string program, version, revision;
   std::vector<std::pair<std::string, std::string>> options;  ///< "section.key", "value"
   std::string plan;
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
+  std::string status;              ///< "complete" or "stopped"
   int clips = 0;                   ///< number of links /clips/NNNNNN
   bool trace = false;              ///< whether to link /trace
 };

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/hash.hpp"
 #include "comm/together.hpp"
 #include "store/file.hpp"
 
@@ -40,6 +41,37 @@ void check_values(const std::filesystem::path& path, const std::vector<Piece>& p
 }
 
 }  // namespace
+
+std::uint64_t hash_of(std::string_view bytes) {
+  Hash hash;
+  hash.add_bytes(bytes);
+  return hash.value();
+}
+
+std::string combined(std::span<const std::uint64_t> hashes) {
+  return fmt::format("{:016x}",
+                     hash_of({reinterpret_cast<const char*>(hashes.data()), hashes.size_bytes()}));
+}
+
+std::string checksum_of(const comm::Group& group, const Piece& piece) {
+  std::vector<std::uint64_t> hashes;
+  if (!piece.box.empty()) {
+    const auto indices = static_cast<std::size_t>(piece.box.extent[0]);
+    const std::size_t bytes =
+        static_cast<std::size_t>(piece.box.numel()) * H5Tget_size(piece.type) / indices;
+    for (std::size_t i = 0; i < indices; ++i) {
+      hashes.push_back(hash_of({static_cast<const char*>(piece.values) + i * bytes, bytes}));
+    }
+  }
+  const std::string own(reinterpret_cast<const char*>(hashes.data()),
+                        hashes.size() * sizeof(std::uint64_t));
+  std::string all;
+  for (const std::string& block : group.gather(own, 0)) all += block;
+  if (group.rank() != 0) return {};
+  hashes.resize(all.size() / sizeof(std::uint64_t));
+  std::memcpy(hashes.data(), all.data(), all.size());
+  return combined(hashes);
+}
 
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
                   const std::function<void(hid_t)>& make_structure, std::int64_t reserve,

@@ -2,7 +2,9 @@
 // Writes the arrays of one file in parallel: each rank writes its boxes.
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "store/hdf5.hpp"
@@ -16,6 +18,15 @@ struct Piece {
   Box box;             ///< empty if this rank has nothing to write
   const void* values;  ///< dense in the shape of the box
 };
+
+/// A hash of the values of a dataset whose pieces are whole indices of the first axis, in rank
+/// order: of the hashes of each index. The text is on rank 0, empty elsewhere. Collective.
+std::string checksum_of(const comm::Group& group, const Piece& piece);
+/// The attribute of a dataset that has it.
+inline constexpr const char* checksum_name = "checksum";
+/// A 64-bit hash of bytes, and the hash of several hashes.
+std::uint64_t hash_of(std::string_view bytes);
+std::string combined(std::span<const std::uint64_t> hashes);
 
 /// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which writes
 /// everything except the values, so that only values are written in parallel. `reserve`: an upper

@@ -2,6 +2,9 @@
 // for single clips and batches, also after restoring a state saved on other ranks.
 #include "pipeline/denoise.hpp"
 
+#include <map>
+
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "mesh/random_mesh.hpp"
@@ -80,13 +83,18 @@ std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group&
   return all;
 }
 
+// An array on every rank of its group.
+Tensor whole(const Sharded& array) {
+  return relayout(array, Layout::replicated(array.layout.global(), array.group.size())).local;
+}
+
 // Whole latents of each clip, on every rank. Checks that all ranks agree, and so both halves of
 // cfg 2.
 std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& group,
                              const DenoiseLayout& layout) {
   std::vector<Tensor> all;
-  for (const SavedState& state : denoising.save()) {
-    const Tensor& latents = state.arrays.front().second;
+  for (const DenoiseState& state : denoising.states()) {
+    const Tensor latents = whole(denoising.arrays_of(state).front().values);
     const Layout mine = Layout::on_one_rank(latents.shape(), group.size(), group.size() - 1);
     const Tensor of_last =
         relayout({group.rank() + 1 == group.size()
@@ -165,43 +173,77 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
     batch[1].record.seed += 7;
     const std::vector<Tensor> expected =
         denoised(batch, transformer, world, planned_layout(workload, world.size()), workload);
+    std::vector<std::map<std::string, Tensor>> arrays(batch.size());  // whole, of each clip
     std::vector<SavedState> saved;
     for (int step = 0; step < batch.front().sampling.sampler->calls(); ++step) {
       const int ranks = int(dice.roll(1, world.size()));
       const comm::Group some = world.range(0, ranks);
       const DenoiseLayout layout = random_layout(dice, workload, ranks);
+      std::vector<SavedState> next(batch.size());
       if (some.member()) {
         const auto conditioning = conditioning_of(batch, some, layout, transformer);
         Denoising denoising(some, layout, batch, conditioning, transformer, saved);
         EXPECT_EQ(denoising.states().front().step, step);
         denoising.step();
-        saved = denoising.save();
-      }
-      // Copies the first rank's state to all ranks, as a file would.
-      saved.resize(batch.size());
-      for (SavedState& state : saved) {
-        state.step = step + 1;
-        state.generator = world.broadcast(state.generator, 0);
-        const auto count = std::stoul(world.broadcast(std::to_string(state.arrays.size()), 0));
-        state.arrays.resize(count);
-        for (auto& [name, array] : state.arrays) {
-          name = world.broadcast(name, 0);
-          const Shape shape = clip.latent_shape();
-          if (!some.member()) array = Tensor::empty(shape, DType::float32);
-          const Tensor whole =
-              relayout({world.rank() == 0 ? array : Tensor::empty({0, 0, 0, 0}, DType::float32),
-                        Layout::on_one_rank(shape, world.size(), 0), world},
-                       Layout::replicated(shape, world.size()))
-                  .local;
-          array = whole;
+        for (std::size_t i = 0; i < batch.size(); ++i) {
+          const DenoiseState& state = denoising.states()[i];
+          next[i] = {state.step, state.generator.saved(), std::ssize(state.history), {}};
+          for (const RestartArray& array : denoising.arrays_of(state)) {
+            arrays[i][array.name] = whole(array.values);
+          }
         }
       }
+      // Copies the first rank's states to all ranks, as a file would.
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        next[i].step = step + 1;
+        next[i].generator = world.broadcast(next[i].generator, 0);
+        next[i].history = std::stol(world.broadcast(std::to_string(next[i].history), 0));
+        DenoiseState shape_of_state{.step = 0, .generator = TorchGenerator(0)};
+        shape_of_state.history.resize(std::size_t(next[i].history));
+        DenoiseState::for_each_tensor(shape_of_state, [&](const std::string& name, Tensor&) {
+          const Shape shape = clip.latent_shape();
+          const Tensor of_first =
+              world.rank() == 0 ? arrays[i].at(name) : Tensor::empty({0, 0, 0, 0}, DType::float32);
+          arrays[i][name] = whole({of_first, Layout::on_one_rank(shape, world.size(), 0), world});
+        });
+        next[i].read = [&arrays, i](const std::string& name, const Box& box) {
+          Tensor part = Tensor::empty(box.extent, DType::float32);
+          const Tensor& all = arrays[i].at(name);
+          copy_box(box, all, whole_box(all.shape()), part, box);
+          return part;
+        };
+      }
+      saved = std::move(next);
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      EXPECT_TRUE(same_bits(saved[i].arrays.front().second, expected[i]))
+      EXPECT_TRUE(same_bits(arrays[i].at("latents"), expected[i]))
           << GetParam() << " seed " << seed << ", clip " << i;
     }
   }
+}
+
+// A request on one rank stops all ranks between the same two layers, and the step can be repeated.
+TEST_P(Kinds, InterruptedStepLeavesTheStatesAsTheyWere) {
+  const Reference reference(GetParam());
+  const CogVideoXTransformer transformer(
+      Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"),
+      reference.transformer, DType::float32);
+  const auto world = test::world();
+  Dice dice(7);
+  const Clip clip = random_clip(dice, reference.transformer, 7, DType::float32);
+  const DenoiseWorkload workload = workload_of(clip, reference.transformer, DType::float32);
+  const DenoiseLayout layout = planned_layout(workload, world.size());
+  const Batch batch{clip};
+  const Tensor expected = denoised(batch, transformer, world, layout, workload).front();
+  const auto conditioning = conditioning_of(batch, world, layout, transformer);
+  Denoising denoising(world, layout, batch, conditioning, transformer);
+  denoising.step(true);
+  if (world.rank() == world.size() - 1) stop::request(stop::time_limit);
+  EXPECT_THROW(denoising.step(true), Interrupted);
+  stop::reset();
+  EXPECT_EQ(denoising.states().front().step, 1);
+  while (!denoising.finished()) denoising.step(true);
+  EXPECT_TRUE(same_bits(gathered(denoising, world, layout).front(), expected)) << GetParam();
 }
 
 TEST(SavedState, IsRefusedWhereItIsDamaged) {

@@ -46,6 +46,7 @@ JobRecord record() {
   r.hosts = {"node-1", "node-02"};
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";
+  r.status = "complete";
   r.clips = 2;
   r.trace = true;
   return r;

@@ -17,6 +17,7 @@ EXPECTED = {
     "plan": b"phased, 1 rank",
     "start": b"2026-01-31T12:00:00Z",
     "end": b"2026-01-31T12:34:56Z",
+    "status": b"complete",
 }
 
 with h5py.File(PATH, "r") as file:

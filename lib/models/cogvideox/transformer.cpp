@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/interruption.hpp"
 #include "base/trace.hpp"
 
 namespace reelmesh {
@@ -196,6 +197,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   if (!config_.rotary) ops::add_table(segments.video, placement.sincos_table_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope("transformer_block", trace::Level::layers);
     run_block(blocks_[i], placement, z, time);

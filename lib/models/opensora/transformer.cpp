@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/interruption.hpp"
 #include "base/trace.hpp"
 #include "ops/attention.hpp"
 
@@ -241,6 +242,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     ops::add_table(of_frame, placement.positions_);
   }
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope("transformer_block", trace::Level::layers);
     x = run_pair(i, placement, x, contexts, block_time);

@@ -1,0 +1,30 @@
+#pragma once
+#include "base/trace.hpp"
+#include "comm/transfer.hpp"
+
+namespace reelmesh::comm {
+
+/// Tells the watchdog that this rank waits for other ranks in a call, until the end of the scope.
+class WaitMark {
+ public:
+  /// call: a string literal such as "MPI_Waitall".
+  explicit WaitMark(const char* call) { trace::recorder().waiting = call; }
+  ~WaitMark() {
+    trace::Recorder& recorder = trace::recorder();
+    recorder.waiting = nullptr;
+    recorder.waits = recorder.waits + 1;
+  }
+  WaitMark(const WaitMark&) = delete;
+  WaitMark& operator=(const WaitMark&) = delete;
+};
+
+/// The same, after posting this rank's pending messages, for which others may wait.
+class Waiting {
+ public:
+  explicit Waiting(const char* call) : mark_(call) { post_pending_messages(); }
+
+ private:
+  WaitMark mark_;
+};
+
+}  // namespace reelmesh::comm

@@ -1,0 +1,382 @@
+#include "comm/watchdog.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/stop.hpp"
+#include "base/system.hpp"
+#include "base/trace.hpp"
+#include "base/units.hpp"
+#include "comm/sockets.hpp"
+
+namespace reelmesh::comm {
+namespace {
+
+constexpr std::chrono::milliseconds period{250};  // between two heartbeats
+constexpr double connect_seconds = 2;             // for each address of rank 0
+constexpr double report_after = 5;  // seconds that a launcher has to end a job with a dead rank
+
+double now() { return 1e-9 * static_cast<double>(trace::now_ns()); }
+
+// A heartbeat: what a rank does, or the order of rank 0 to end.
+struct Beat {
+  enum Kind : std::int32_t { alive, goodbye, end };
+  std::uint64_t token = 0;  // of this job
+  std::int32_t kind = alive, rank = 0, process = 0;
+  std::int32_t stop_cause = 0, end_status = 0, unsaved = 0;
+  std::int32_t clip = -1, step = -1, layer = -1;
+  std::int64_t waits = 0;
+  std::array<char, 24> stage{}, waiting{};
+  std::array<char, 64> host{};
+};
+
+template <std::size_t N>
+void copy_text(std::array<char, N>& to, const char* from) {
+  if (from != nullptr) std::strncpy(to.data(), from, N - 1);
+}
+
+template <std::size_t N>
+std::string text_of(const std::array<char, N>& text) {
+  return {text.data(), strnlen(text.data(), N)};
+}
+
+Beat own_beat(std::uint64_t token, int rank) {
+  const trace::Recorder& recorder = trace::recorder();
+  Beat beat;
+  beat.token = token;
+  beat.rank = rank;
+  beat.process = ::getpid();
+  beat.stop_cause = stop::cause();
+  beat.unsaved = stop::has_unsaved_work() ? 1 : 0;
+  beat.clip = recorder.clip;
+  beat.step = recorder.step;
+  beat.layer = recorder.layer;
+  beat.waits = recorder.waits;
+  copy_text(beat.stage, recorder.stage);
+  copy_text(beat.waiting, recorder.waiting);
+  copy_text(beat.host, host_name().c_str());
+  return beat;
+}
+
+// "denoise_step, clip 2, step 14, layer 7, waiting in MPI_Waitall"
+std::string describe(const Beat& beat) {
+  const std::string stage = text_of(beat.stage), waiting = text_of(beat.waiting);
+  std::string text = stage.empty() ? "no stage" : stage;
+  const auto add = [&](const char* what, int number) {
+    if (number >= 0) text += fmt::format(", {} {}", what, number);
+  };
+  add("clip", beat.clip);
+  add("step", beat.step);
+  add("layer", beat.layer);
+  if (!waiting.empty()) text += ", waiting in " + waiting;
+  return text;
+}
+
+// What rank 0 knows of a rank, and other ranks of rank 0.
+struct Peer {
+  Channel channel;
+  Beat last;
+  double heard = 0;       // when
+  double progressed = 0;  // when it last computed, or ended a call in which it waited
+  bool connected = false;
+  bool left = false;           // said goodbye
+  std::optional<double> died;  // when its connection ended without a goodbye
+
+  void take(const Beat& beat) {
+    heard = now();
+    if (beat.waits != last.waits || beat.waiting[0] == '\0') progressed = heard;
+    last = beat;
+    left = left || beat.kind == Beat::goodbye;
+  }
+};
+
+}  // namespace
+
+class Watchdog::Thread {
+ public:
+  Thread(const Group& world, const WatchdogSettings& settings);
+  ~Thread();
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+ private:
+  void invite(const Group& world);
+  void join(const Group& world);
+  void run();
+  void sleep();
+  void forgive(double seconds);
+  void accept_ranks();
+  void receive();
+  void send(Beat::Kind kind, Status status = Status::ok);
+  bool lost(const Peer& peer) const;
+  void report_lost(int rank, const Peer& peer) const;
+  void check_ranks();
+  void check_first_rank();
+  void check_stop();
+  [[noreturn]] void end_job(Status status);
+
+  WatchdogSettings settings_;
+  int rank_, size_;
+  std::uint64_t token_ = 0;
+  double started_ = now();
+  double last_round_ = now();
+  Socket listener_, wake_;
+  std::vector<Channel> strangers_;  // connected, but not known to be a rank
+  std::vector<Peer> peers_;         // on rank 0: by rank, itself included; elsewhere: rank 0
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+Watchdog::Thread::Thread(const Group& world, const WatchdogSettings& settings)
+    : settings_(settings),
+      rank_(world.rank()),
+      size_(world.size()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  peers_.resize(rank_ == 0 ? static_cast<std::size_t>(size_) : 1);
+  for (Peer& peer : peers_) peer.heard = peer.progressed = now();
+  if (rank_ == 0) {
+    invite(world);
+  } else {
+    join(world);
+  }
+  const auto unwatched = static_cast<int>(world.sum(rank_ == 0 || peers_[0].connected ? 0.0 : 1.0));
+  if (unwatched > 0) {
+    log::warning("{} of {} ranks cannot reach rank 0 over TCP: it is not noticed if they hang",
+                 unwatched, size_);
+  }
+}
+
+Watchdog::Thread::~Thread() {
+  ending_ = true;
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+// Rank 0 tells the others where they can reach it: "port token address address ...".
+void Watchdog::Thread::invite(const Group& world) {
+  std::string invitation;
+  if (size_ > 1) {
+    rlimit files = {};  // one connection per rank
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+      files.rlim_cur = files.rlim_max;
+      ::setrlimit(RLIMIT_NOFILE, &files);
+    }
+    std::random_device random;
+    token_ = (std::uint64_t{random()} << 32) | random();
+    listener_ = listen_anywhere();
+    if (listener_) {
+      invitation = fmt::format("{} {} {}", port_of(listener_), token_, host_name());
+      for (const std::string& address : own_addresses()) invitation += " " + address;
+    }
+  }
+  thread_ = std::thread([this] { run(); });  // before others wait for it to accept them
+  world.broadcast(invitation, 0);
+}
+
+void Watchdog::Thread::join(const Group& world) {
+  std::istringstream invitation(world.broadcast({}, 0));
+  std::uint16_t port = 0;
+  std::string host;
+  std::vector<std::string> addresses;
+  invitation >> port >> token_ >> host;
+  for (std::string address; invitation >> address;) addresses.push_back(address);
+  if (host == host_name()) std::ranges::reverse(addresses);  // loopback first
+  Peer& first = peers_[0];
+  for (const std::string& address : addresses) {
+    first.channel = Channel(connect_to(address, port, connect_seconds), sizeof(Beat));
+    if (!first.channel.open()) continue;
+    send(Beat::alive);
+    // Another program may listen at this address: rank 0 answers with the token.
+    pollfd ready{first.channel.descriptor(), POLLIN, 0};
+    Beat answer;
+    if (::poll(&ready, 1, static_cast<int>(1e3 * connect_seconds)) == 1 &&
+        first.channel.receive(&answer) && answer.token == token_) {
+      first.connected = true;
+      first.take(answer);
+      break;
+    }
+    first.channel.close();
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+void Watchdog::Thread::run() {
+  while (!ending_) {
+    sleep();
+    const double gap = now() - last_round_;
+    if (gap > 2) forgive(gap);
+    last_round_ = now();
+    if (settings_.time_limit && now() - started_ >= *settings_.time_limit) {
+      stop::request(stop::time_limit);
+    }
+    if (rank_ == 0) {
+      peers_[0].take(own_beat(token_, 0));
+      accept_ranks();
+    }
+    receive();
+    send(Beat::alive);
+    check_stop();
+    if (rank_ == 0) {
+      check_ranks();
+    } else {
+      check_first_rank();
+    }
+  }
+  send(Beat::goodbye);
+}
+
+// Until the next round is due. A new connection is answered at once, as a rank waits for it; the
+// destructor wakes the thread, too.
+void Watchdog::Thread::sleep() {
+  std::array<pollfd, 2> waiting{{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
+  ::poll(waiting.data(), listener_ ? 2 : 1, static_cast<int>(period.count()));
+}
+
+// This process was suspended, perhaps with the whole job, and heard nobody.
+void Watchdog::Thread::forgive(double seconds) {
+  for (Peer& peer : peers_) {
+    peer.heard += seconds;
+    peer.progressed += seconds;
+    if (peer.died) *peer.died += seconds;
+  }
+}
+
+void Watchdog::Thread::accept_ranks() {
+  constexpr std::size_t max_strangers = 4096;
+  while (listener_) {
+    Socket socket = accept_one(listener_);
+    if (!socket) break;
+    if (strangers_.size() < max_strangers) strangers_.emplace_back(std::move(socket), sizeof(Beat));
+  }
+  for (Channel& stranger : strangers_) {
+    Beat hello;
+    if (!stranger.receive(&hello)) continue;
+    if (hello.token != token_ || hello.rank <= 0 || hello.rank >= size_ ||
+        peers_[static_cast<std::size_t>(hello.rank)].connected) {
+      stranger.close();
+      continue;
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(hello.rank)];
+    peer.channel = std::move(stranger);
+    peer.connected = true;
+    peer.take(hello);
+  }
+  std::erase_if(strangers_, [](const Channel& stranger) { return !stranger.open(); });
+}
+
+void Watchdog::Thread::receive() {
+  for (Peer& peer : peers_) {
+    Beat beat;
+    while (peer.channel.receive(&beat)) {
+      if (beat.token != token_) continue;
+      peer.take(beat);
+      if (beat.stop_cause != stop::none) stop::request(beat.stop_cause);
+      if (beat.kind == Beat::end) _exit(beat.end_status);  // rank 0 has said why
+    }
+    if (peer.connected && !peer.left && !peer.died && !peer.channel.open()) peer.died = now();
+  }
+}
+
+void Watchdog::Thread::send(Beat::Kind kind, Status status) {
+  Beat beat = own_beat(token_, rank_);
+  beat.kind = kind;
+  beat.end_status = static_cast<std::int32_t>(status);
+  for (Peer& peer : peers_) peer.channel.send(&beat);
+}
+
+// Says why the job ends: a rank's process has ended, or gives no sign of life.
+void Watchdog::Thread::report_lost(int rank, const Peer& peer) const {
+  const std::string about = fmt::format("process {} on {}, last seen in {}", peer.last.process,
+                                        text_of(peer.last.host), describe(peer.last));
+  const std::string message =
+      peer.died ? fmt::format("the process has ended without a message ({}); the job ends", about)
+                : fmt::format(
+                      "no sign of life for {} (device.timeout) from {}: the process is "
+                      "stopped, or its host or network is lost; the job ends",
+                      format_seconds(settings_.timeout), about);
+  log::say_here(log::Level::error, message, rank);
+}
+
+bool Watchdog::Thread::lost(const Peer& peer) const {
+  return peer.died ? now() - *peer.died > report_after : now() - peer.heard > settings_.timeout;
+}
+
+void Watchdog::Thread::check_ranks() {
+  bool all_wait = true;
+  for (int r = 0; r < size_; ++r) {
+    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    if (r > 0 && !peer.connected) all_wait = false;
+    if (peer.left || (r > 0 && !peer.connected)) continue;
+    if (lost(peer)) {
+      report_lost(r, peer);
+      end_job(Status::watchdog);
+    }
+    all_wait = all_wait && now() - peer.progressed > settings_.timeout;
+  }
+  if (!all_wait) return;
+  constexpr int max_shown = 8;
+  std::string places;
+  for (int r = 0; r < std::min(size_, max_shown); ++r) {
+    places += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r,
+                          describe(peers_[static_cast<std::size_t>(r)].last));
+  }
+  log::say(
+      log::Level::error,
+      fmt::format("all ranks have waited for each other for {} (device.timeout) without "
+                  "progress; the job ends. {}{}",
+                  format_seconds(settings_.timeout), places, size_ > max_shown ? "; ..." : ""));
+  end_job(Status::watchdog);
+}
+
+void Watchdog::Thread::check_first_rank() {
+  const Peer& first = peers_[0];
+  if (!first.connected || first.left) return;
+  if (!lost(first)) return;
+  // All other ranks notice it at about the same time; the lowest one speaks and leaves first, and a
+  // launcher then ends the others.
+  std::this_thread::sleep_for(std::chrono::seconds(std::min(2 * (rank_ - 1), 8)));
+  report_lost(0, first);
+  _exit(static_cast<int>(Status::watchdog));
+}
+
+// Ends a job that was asked to stop and is in a long computation that need not be saved.
+void Watchdog::Thread::check_stop() {
+  if (rank_ != 0 || stop::seconds_since_request() < settings_.grace) return;
+  for (const Peer& peer : peers_) {
+    const bool own = &peer == peers_.data();
+    if (!own && (!peer.connected || peer.died || peer.last.stop_cause == stop::none)) return;
+    if (!peer.left && peer.last.unsaved != 0) return;
+  }
+  log::say(log::Level::info,
+           fmt::format("stopped on request ({}) in {}; run again with --output.if-exists resume to "
+                       "go on",
+                       stop::describe(stop::cause()), describe(peers_[0].last)));
+  end_job(Status::stopped);
+}
+
+void Watchdog::Thread::end_job(Status status) {
+  send(Beat::end, status);
+  std::this_thread::sleep_for(2 * period);  // they leave with this status, not killed by a launcher
+  _exit(static_cast<int>(status));
+}
+
+Watchdog::Watchdog(const Group& world, const WatchdogSettings& settings)
+    : thread_(std::make_unique<Thread>(world, settings)) {}
+
+Watchdog::~Watchdog() = default;
+
+}  // namespace reelmesh::comm

@@ -1,0 +1,50 @@
+#pragma once
+// Notices ranks that are lost or hang, and passes requests to stop from one rank to all.
+#include <memory>
+#include <optional>
+
+#include "comm/group.hpp"
+
+namespace reelmesh::comm {
+
+struct WatchdogSettings {
+  /// Seconds without a sign of life from a rank, or without progress of all ranks, after which the
+  /// job is ended.
+  double timeout = 600;
+  /// Seconds from now after which a stop is requested (stop::time_limit).
+  std::optional<double> time_limit;
+  /// Seconds after a request to stop, after which the job is ended at once if no rank has unsaved
+  /// work (stop::UnsavedWork). Until then ranks are expected to agree and to end by themselves.
+  double grace = 20;
+};
+
+/// A thread of this rank that exchanges heartbeats with rank 0 over TCP, four times a second,
+/// whatever the pipeline's thread does. It calls no MPI.
+///
+/// Rank 0 ends the job with status 76 and one message if
+/// - a rank has sent nothing for `timeout` (its process is stopped, or its host or network lost);
+/// - a rank's process has ended without saying so, and nobody has ended the job for 5 s;
+/// - all ranks have waited for others for `timeout` without any progress (a deadlock).
+/// The message says what the rank was doing: stage, clip, step, layer, and the call in which it
+/// waits. A rank that hears nothing from rank 0 for `timeout` ends with status 76 by itself.
+/// A rank that computes is never ended, however long it takes. Time in which this process was
+/// itself suspended (by a scheduler) does not count.
+///
+/// Heartbeats carry requests to stop: one on any rank becomes one on all.
+///
+/// Where rank 0 cannot be reached over TCP, a warning says how many ranks are not watched.
+class Watchdog {
+ public:
+  /// Collective over `world`.
+  Watchdog(const Group& world, const WatchdogSettings& settings);
+  /// Says goodbye and ends the thread. Call it on all ranks after their last exchange.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  class Thread;
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace reelmesh::comm

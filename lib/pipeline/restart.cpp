@@ -1,0 +1,121 @@
+#include "pipeline/restart.hpp"
+
+#include <array>
+
+#include "base/log.hpp"
+#include "base/stop.hpp"
+#include "base/trace.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+// Steps longer than this are interruptible between layers, which costs a small message a layer.
+constexpr double long_step_seconds = 2;
+// A clip that is ready for decoding is saved if repeating its last steps would take this long.
+constexpr double worth_saving_seconds = 10;
+
+double now() { return 1e-9 * static_cast<double>(trace::now_ns()); }
+
+Shape embeddings_shape(const Clip& clip, std::int64_t channels) {
+  return {clip.tokens(), std::ssize(clip.texts), channels};
+}
+
+// What a state depends on besides the attributes of its clip.
+std::string inputs_of(const Clip& clip) {
+  std::string text = fmt::format("video {}, texts", to_string(clip.video));
+  for (const auto& ids : clip.texts) text += fmt::format(" [{}]", fmt::join(ids, " "));
+  return text;
+}
+
+std::optional<RestartFile> find_restart(const Job& job, const Clip& clip, std::int64_t channels) {
+  auto file = RestartFile::open(job.output, clip.record, inputs_of(clip), clip.latent_shape(),
+                                embeddings_shape(clip, channels));
+  if (!file || file->record().step > clip.sampling.sampler->calls()) return std::nullopt;
+  try {
+    TorchGenerator::restored(file->record().generator);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return file;
+}
+
+}  // namespace
+
+std::int64_t saved_steps(const Job& job, const Clip& clip, std::int64_t text_channels) {
+  const std::filesystem::path path = restart_path(job.output, clip.index());
+  std::error_code unreadable;
+  if (!std::filesystem::exists(path, unreadable)) return 0;
+  const auto file = find_restart(job, clip, text_channels);
+  if (!file) {
+    log::warning_here("{}: damaged, or not of this clip and model; the clip starts again",
+                      path.string());
+  }
+  return file ? file->record().step : 0;
+}
+
+RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels) {
+  auto file = find_restart(job, clip, text_channels);
+  require(file && file->record().step == clip.saved_step, Status::io,
+          "{}: found other content than at the start of the job",
+          restart_path(job.output, clip.index()).string());
+  return std::move(*file);
+}
+
+SavedState saved_state(const RestartFile& file) {
+  const RestartRecord& record = file.record();
+  return {record.step, record.generator, record.history,
+          [&file](const std::string& name, const Box& box) { return file.read(name, box); }};
+}
+
+Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout& layout,
+                   const Batch& batch, std::span<const Conditioning> conditioning,
+                   std::int64_t text_channels)
+    : job_(job),
+      group_(group),
+      layout_(layout),
+      batch_(batch),
+      conditioning_(conditioning),
+      text_channels_(text_channels),
+      saved_step_(batch.front().saved_step),
+      saved_at_(now()),
+      step_began_(saved_at_) {}
+
+bool Autosave::after_step(const Denoising& denoising) {
+  const RestartSettings& settings = job_.restart;
+  const std::int64_t step = denoising.states().front().step;
+  const double time = now(), since_save = time - saved_at_;
+  bool due = settings.every_steps > 0 && step % settings.every_steps == 0;
+  due = due || (settings.every_seconds > 0 && since_save >= settings.every_seconds);
+  if (denoising.finished()) due = due || (settings.any() && since_save >= worth_saving_seconds);
+  const bool is_long = time - step_began_ > long_step_seconds;
+  std::array<std::int64_t, 3> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
+  group_.max(votes);
+  steps_are_long_ = votes[2] > 0;
+  if (votes[0] > 0 || votes[1] > 0) save(denoising);
+  step_began_ = now();
+  return votes[0] > 0;
+}
+
+void Autosave::save(const Denoising& denoising) {
+  const std::int64_t step = denoising.states().front().step;
+  if (step == saved_step_) return;
+  const trace::Scope scope("save", trace::Level::stages, "file");
+  for (std::size_t i = 0; i < batch_.size(); ++i) {
+    const Clip& clip = batch_[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const DenoiseState& state = denoising.states()[i];
+    std::vector<RestartArray> arrays = denoising.arrays_of(state);
+    const Shape shape = embeddings_shape(clip, text_channels_);
+    arrays.push_back({"embeddings",
+                      {conditioning_[i].text.on({}).to(DType::float32),
+                       layout_.conditioning(shape[0], shape[1], shape[2]), group_}});
+    write_restart(
+        group_, job_.output,
+        {clip.record, inputs_of(clip), step, state.generator.saved(), std::ssize(state.history)},
+        arrays);
+  }
+  saved_step_ = step;
+  saved_at_ = now();
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,51 @@
+#pragma once
+// Saving and continuing clips within their denoising.
+#include "pipeline/denoise.hpp"
+#include "plan/job.hpp"
+
+namespace reelmesh::pipeline {
+
+/// The completed steps in a clip's restart file in the output folder; 0 if there is none, or if it
+/// is damaged or of another clip or model (then a warning says so). Not collective. text_channels:
+/// of a text embedding.
+std::int64_t saved_steps(const Job& job, const Clip& clip, std::int64_t text_channels);
+
+/// The restart file of a clip that has saved steps. Error(io) if it can no longer be read.
+RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels);
+
+/// The state in a restart file, which must outlive it.
+SavedState saved_state(const RestartFile& file);
+
+/// Saves a batch of clips while a group denoises it: as often as restart.every says, and when the
+/// job is to stop. Also after the last step, if repeating the steps since the last save would take
+/// long, so that an end while decoding loses little.
+class Autosave {
+ public:
+  /// conditioning: as that of Denoising, with `text_channels`. All arguments must outlive the
+  /// object.
+  Autosave(const Job& job, const comm::Group& group, const DenoiseLayout& layout,
+           const Batch& batch, std::span<const Conditioning> conditioning,
+           std::int64_t text_channels);
+
+  /// Call it after each step: agrees with the other ranks whether to save, and saves. → whether the
+  /// job is to stop; the states are saved then. Collective over the group.
+  bool after_step(const Denoising& denoising);
+  /// Whether a step is so long that it should be interruptible between layers; the same on all
+  /// ranks.
+  bool steps_are_long() const { return steps_are_long_; }
+  /// Saves the states, unless they are those before the first step or saved already. Collective.
+  void save(const Denoising& denoising);
+
+ private:
+  const Job& job_;
+  const comm::Group& group_;
+  const DenoiseLayout& layout_;
+  const Batch& batch_;
+  std::span<const Conditioning> conditioning_;
+  std::int64_t text_channels_;
+  std::int64_t saved_step_;
+  double saved_at_, step_began_;
+  bool steps_are_long_ = true;  // until one has been timed
+};
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,111 @@
+#include "store/check.hpp"
+
+#include "store/pieces.hpp"
+
+namespace reelmesh::hdf5 {
+namespace {
+
+/// Whether the dataset is stored in chunks, each with a checksum.
+bool has_checksums(hid_t creation) {
+  unsigned flags = 0, number = 0;
+  std::size_t values = 0;
+  return H5Pget_layout(creation) == H5D_CHUNKED &&
+         H5Pget_filter_by_id2(creation, H5Z_FILTER_FLETCHER32, &flags, &values, nullptr, 0, nullptr,
+                              &number) >= 0;
+}
+
+/// Whether all values can be read and are those that were written. HDF5 compares the checksums of
+/// chunks, but its index of chunks has none: a damaged index leads to wrong or undefined values. So
+/// their hash is compared, too.
+bool has_values(hid_t dataset, hid_t type, const Shape& shape) {
+  constexpr std::size_t max_checksum = 64;
+  const auto expected = read_text(dataset, checksum_name, max_checksum);
+  if (!expected) return false;
+  Box box = whole_box(shape);
+  box.extent[0] = 1;
+  std::vector<std::uint64_t> hashes;
+  try {
+    for (; box.offset[0] < shape[0]; ++box.offset[0]) {
+      hashes.push_back(hash_of(read_box(dataset, type, box)));
+    }
+  } catch (const Error&) {
+    return false;
+  }
+  return combined(hashes) == *expected;
+}
+
+bool is_number(hid_t file, const char* name, double expected) {
+  const auto found = read_number(file, name);
+  return found && *found == expected;
+}
+
+}  // namespace
+
+File open_if_valid(const std::filesystem::path& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return {};
+  try {
+    return open_for_reading(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  H5L_info_t link;
+  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return false;
+  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return false;
+  H5O_info_t object;
+  if (H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return false;
+  if (object.type != H5O_TYPE_DATASET) return false;
+
+  const Dataset dataset(H5Dopen2(file, name, H5P_DEFAULT));
+  if (!dataset) return false;
+  const Properties creation(H5Dget_create_plist(dataset.get()));
+  if (!creation) return false;
+  const Datatype stored(H5Dget_type(dataset.get()));
+  if (!stored || H5Tequal(stored.get(), type) <= 0) return false;
+  const Dataspace space(H5Dget_space(dataset.get()));
+  if (!space || H5Sget_simple_extent_ndims(space.get()) != static_cast<int>(shape.size())) {
+    return false;
+  }
+  std::vector<hsize_t> dims(shape.size());
+  if (H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr) < 0) return false;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (dims[axis] != static_cast<hsize_t>(shape[axis])) return false;
+  }
+  return has_checksums(creation.get()) && has_values(dataset.get(), type, shape);
+}
+
+void write_record(hid_t file, const ClipRecord& record) {
+  write_attribute(file, "Conventions", "CF-1.8");
+  write_attribute(file, "prompt", record.prompt);
+  write_attribute(file, "negative_prompt", record.negative_prompt);
+  write_attribute(file, "seed", record.seed);
+  write_attribute(file, "steps", std::int64_t{record.steps});
+  write_attribute(file, "guidance", record.guidance);
+  write_attribute(file, "fps", record.fps);
+  write_attribute(file, "model", record.model);
+  write_attribute(file, "scheduler", record.scheduler);
+  write_attribute(file, "dtype", record.dtype);
+  write_attribute(file, "fingerprint", record.fingerprint);
+  write_attribute(file, "layout", record.layout);
+  write_attribute(file, "wall_seconds", record.wall_seconds);
+}
+
+bool has_text(hid_t object, const char* name, const std::string& expected) {
+  const auto found = read_text(object, name, std::max<std::size_t>(expected.size(), 1));
+  return found && *found == expected;
+}
+
+bool has_record(hid_t file, const ClipRecord& expected) {
+  return has_text(file, "prompt", expected.prompt) &&
+         has_text(file, "negative_prompt", expected.negative_prompt) &&
+         read_unsigned(file, "seed") == expected.seed && is_number(file, "steps", expected.steps) &&
+         is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&
+         has_text(file, "scheduler", expected.scheduler) &&
+         has_text(file, "dtype", expected.dtype) &&
+         has_text(file, "fingerprint", expected.fingerprint);
+}
+
+}  // namespace reelmesh::hdf5

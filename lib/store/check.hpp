@@ -1,0 +1,22 @@
+#pragma once
+// Checks of files that may be damaged or from another program: links are not followed, nothing that
+// a file says is trusted.
+#include "store/clip.hpp"
+#include "store/hdf5.hpp"
+
+namespace reelmesh::hdf5 {
+
+/// Whether the file can be opened for reading; empty if it is missing, damaged or not an HDF5 file.
+File open_if_valid(const std::filesystem::path& path);
+
+/// Whether `name` is an array of this shape and type, all values of which are in the file itself
+/// and have the checksum that was written with them.
+bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);
+
+/// Writes the attributes of a clip.
+void write_record(hid_t file, const ClipRecord& record);
+/// Whether a file's attributes are those of this clip, except model, layout and wall_seconds.
+bool has_record(hid_t file, const ClipRecord& expected);
+bool has_text(hid_t object, const char* name, const std::string& expected);
+
+}  // namespace reelmesh::hdf5

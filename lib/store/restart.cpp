@@ -1,0 +1,107 @@
+#include "store/restart.hpp"
+
+#include <cstring>
+#include <deque>
+
+#include "base/units.hpp"
+#include "comm/together.hpp"
+#include "layout/relayout.hpp"
+#include "store/file.hpp"
+#include "store/pieces.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr std::int64_t max_history = 8;  // samplers keep one array
+
+std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
+
+}  // namespace
+
+std::filesystem::path restart_path(const std::filesystem::path& folder, int clip) {
+  return folder / "restart" / fmt::format("{:06}.h5", clip);
+}
+
+void write_restart(const comm::Group& group, const std::filesystem::path& folder,
+                   const RestartRecord& record, const std::vector<RestartArray>& arrays) {
+  std::deque<Sharded> moved;  // a chunk, one index of the first axis, is written by one rank
+  std::vector<Piece> pieces;
+  std::vector<std::string> checksums;  // on rank 0
+  std::int64_t bytes = std::int64_t{1} << 16;
+  for (const RestartArray& array : arrays) {
+    const Shape& shape = array.values.layout.global();
+    moved.push_back(relayout(array.values, Layout::cut(shape, 0, group.size())));
+    pieces.push_back({array.name, H5T_NATIVE_FLOAT, moved.back().box(), moved.back().local.raw()});
+    checksums.push_back(checksum_of(group, pieces.back()));
+    bytes += checked_product(numel(shape), 4, array.name) + 1024 * shape[0];
+  }
+  const auto structure = [&](hid_t file) {
+    hdf5::write_record(file, record.clip);
+    hdf5::write_attribute(file, "inputs", record.inputs);
+    hdf5::write_attribute(file, "step", record.step);
+    hdf5::write_attribute(file, "generator", record.generator);
+    hdf5::write_attribute(file, "history", record.history);
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      const Shape& shape = arrays[i].values.layout.global();
+      Shape chunk = shape;
+      chunk[0] = 1;
+      const hdf5::Dataset dataset = hdf5::create_dataset(
+          file, arrays[i].name.c_str(), H5T_NATIVE_FLOAT, shape, chunk, hdf5::Compression::none);
+      hdf5::write_attribute(dataset.get(), checksum_name, checksums[i]);
+    }
+  };
+  const std::filesystem::path path = restart_path(folder, record.clip.index);
+  comm::run_collectively(group, [&] {
+    std::error_code error;
+    if (group.rank() == 0) std::filesystem::create_directories(path.parent_path(), error);
+    require(!error, Status::cannot_create, "{}: cannot create it: {}", path.parent_path().string(),
+            error.message());
+  });
+  write_pieces(group, path, structure, bytes, pieces);
+}
+
+std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder,
+                                             const ClipRecord& clip, const std::string& inputs,
+                                             const Shape& latents, const Shape& embeddings) {
+  RestartFile restart;
+  restart.file_ = hdf5::open_if_valid(restart_path(folder, clip.index));
+  if (!restart.file_) return std::nullopt;
+  const hid_t file = restart.file_.get();
+  constexpr std::size_t max_generator = std::size_t{1} << 16;
+  const auto step = hdf5::read_unsigned(file, "step");
+  const auto history = hdf5::read_unsigned(file, "history");
+  const auto generator = hdf5::read_text(file, "generator", max_generator);
+  if (!step || !history || !generator || *history > max_history || *step == 0 ||
+      !hdf5::has_record(file, clip) || !hdf5::has_text(file, "inputs", inputs) ||
+      !hdf5::holds(file, "latents", H5T_NATIVE_FLOAT, latents) ||
+      !hdf5::holds(file, "embeddings", H5T_NATIVE_FLOAT, embeddings)) {
+    return std::nullopt;
+  }
+  restart.record_ = {clip, inputs, static_cast<std::int64_t>(*step), *generator,
+                     static_cast<std::int64_t>(*history)};
+  for (std::int64_t i = 0; i < restart.record_.history; ++i) {
+    if (!hdf5::holds(file, history_name(i).c_str(), H5T_NATIVE_FLOAT, latents)) return std::nullopt;
+  }
+  return restart;
+}
+
+Tensor RestartFile::read(const std::string& name, const Box& box) const {
+  Tensor values = Tensor::empty(box.extent, DType::float32);
+  if (box.empty()) return values;
+  const hdf5::Dataset dataset = hdf5::open_dataset(file_.get(), name.c_str());
+  const std::string bytes = hdf5::read_box(dataset.get(), H5T_NATIVE_FLOAT, box);
+  std::memcpy(values.raw(), bytes.data(), bytes.size());
+  return values;
+}
+
+void remove_restart(const std::filesystem::path& folder, int clip) {
+  std::error_code ignored;
+  std::filesystem::remove(restart_path(folder, clip), ignored);
+}
+
+void remove_restarts(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder / "restart", ignored);
+}
+
+}  // namespace reelmesh

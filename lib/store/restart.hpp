@@ -1,0 +1,59 @@
+#pragma once
+// The state of a clip between two denoising steps, as an HDF5 file OUT/restart/NNNNNN.h5.
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "store/check.hpp"
+
+namespace reelmesh {
+
+/// What a restart file says of its clip; the arrays are in the file.
+struct RestartRecord {
+  ClipRecord clip;           ///< layout and wall_seconds are not used
+  std::string inputs;        ///< what else the state depends on: size, token ids of all texts
+  std::int64_t step = 0;     ///< number of completed steps
+  std::string generator;     ///< TorchGenerator::saved()
+  std::int64_t history = 0;  ///< number of arrays history0, history1, …
+};
+
+/// One array of a state: float32, a partition or replicated.
+struct RestartArray {
+  std::string name;  ///< "latents", "history0", …, "embeddings"
+  Sharded values;
+};
+
+/// folder/restart/000007.h5
+std::filesystem::path restart_path(const std::filesystem::path& folder, int clip);
+
+/// Writes a restart file from all ranks of `group`, which hold the arrays: under a temporary name,
+/// flushed to disk, read back and compared, and then renamed, which replaces an earlier one. Arrays
+/// are stored in chunks with checksums, uncompressed. Collective; errors as write_clip.
+void write_restart(const comm::Group& group, const std::filesystem::path& folder,
+                   const RestartRecord& record, const std::vector<RestartArray>& arrays);
+
+/// A restart file that has been checked.
+class RestartFile {
+ public:
+  /// Reads the file of a clip on this rank alone. Empty unless it exists, all its values can be
+  /// read with correct checksums, `latents` and its history have the shape of the latents, and it
+  /// is of the same clip (as clip_complete compares, and with the same inputs). The file is
+  /// untrusted.
+  static std::optional<RestartFile> open(const std::filesystem::path& folder,
+                                         const ClipRecord& clip, const std::string& inputs,
+                                         const Shape& latents, const Shape& embeddings);
+
+  const RestartRecord& record() const { return record_; }
+  /// The values of a box of an array, on the host. Error(io).
+  Tensor read(const std::string& name, const Box& box) const;
+
+ private:
+  hdf5::File file_;
+  RestartRecord record_;
+};
+
+/// Removes the file of a clip, or the folder with all of them. Called on one rank; ignores errors.
+void remove_restart(const std::filesystem::path& folder, int clip);
+void remove_restarts(const std::filesystem::path& folder);
+
+}  // namespace reelmesh

@@ -1,0 +1,234 @@
+"""Jobs that end early: stopped on request, killed, hanging. Run again, they go on from what was
+saved, on other ranks and layouts, and their clips have the bits of a job that was not disturbed."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+
+from support import (ERROR, WARNING, Reference, Scratch, command_of, execute, finish, main, read_clip,
+                     result_files, run, start)
+
+STOPPED, WATCHDOG = 75, 76
+STEPS = 60
+
+
+class RestartTest(Scratch):
+    """A job of three clips with many short steps."""
+
+    expected = None  # clips of an undisturbed job on one rank
+
+    def setUp(self):
+        super().setUp()
+        self.output = self.folder / "output"
+        if RestartTest.expected is None:
+            self.make(self.options(output__path=self.folder / "expected"))
+            RestartTest.expected = [read_clip(self.folder / "expected", i) for i in range(3)]
+
+    def options(self, **more):
+        more = {"prompt__text": ["one", "two", "three"], "sample__steps": STEPS} | more
+        return Reference("rotary").options(self.output, **more)
+
+    def saved(self):
+        """Clip -> completed steps in its restart file."""
+        steps = {}
+        for path in sorted((self.output / "restart").glob("[0-9]*.h5")):
+            with h5py.File(path) as file:
+                steps[int(path.stem)] = int(file.attrs["step"])
+        return steps
+
+    def check_clips(self, count=3):
+        for index in range(count):
+            clip = read_clip(self.output, index)
+            for name in ("latents", "video"):
+                self.assertEqual(clip[name].tobytes(), self.expected[index][name].tobytes(),
+                                 f"{name} of clip {index}")
+
+    def check_goes_on(self, ranks, **more):
+        """Runs the job again, which must complete it."""
+        outcome = run(self.options(output__if_exists="resume", **more), ranks)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+        self.check_clips()
+        self.assertFalse((self.output / "restart").exists())
+        self.assertEqual(list(self.output.glob("**/.*")), [])
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertEqual(file.attrs["status"], b"complete")
+        return outcome
+
+    def disturb(self, ranks, disturbance, options, when=None, timeout=60):
+        """Starts the job, waits until when() holds, calls disturbance(mpirun, ranks' processes)."""
+        began = time.monotonic()
+        job = start(command_of(options, ranks), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        when = when or (lambda: any(step >= 3 for step in self.saved_quietly().values()))
+        while not when():
+            self.assertIsNone(job.poll(), "the job has ended already")
+            self.assertLess(time.monotonic() - began, timeout)
+            time.sleep(0.02)
+        disturbance(job, programs_of(job.pid, ranks))
+        disturbed = time.monotonic()
+        outcome = finish(job, began, timeout)
+        outcome.seconds = time.monotonic() - disturbed
+        return outcome
+
+    def saved_quietly(self):
+        try:
+            return self.saved()
+        except OSError:  # being replaced
+            return {}
+
+    def check_stopped(self, outcome, cause):
+        self.assertEqual(outcome.status, STOPPED, outcome)
+        self.assertEqual(outcome.lines(ERROR), [], outcome)
+        said = outcome.lines("stopped on request")
+        self.assertEqual(len(said), 1, outcome)
+        self.assertIn(f"({cause})", said[0])
+        self.assertLess(outcome.seconds, 30)
+        self.assertTrue(self.saved() or result_files(self.output), outcome)
+        self.assertEqual(list(self.output.glob("**/.*.partial")), [])
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertEqual(file.attrs["status"], b"stopped")
+
+    def test_stops_on_a_signal_and_goes_on_with_other_ranks_and_modes(self):
+        forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
+        to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM)
+        cases = ((2, {}, forwarded, "SIGUSR1", 3, {"parallel__mode": "split"}),
+                 (4, {"parallel__mode": "split"}, to_one_rank, "SIGTERM", 1, {}),
+                 (4, {"parallel__cfg": 2}, to_one_rank, "SIGTERM", 2, {"sample__batch": 3}),
+                 (1, {"sample__batch": 2}, lambda job, ranks: job.send_signal(signal.SIGTERM),
+                  "SIGTERM", 4, {"parallel__mode": "phased", "parallel__replicas": 2}))
+        for ranks, layout, disturbance, cause, later_ranks, later_layout in cases:
+            with self.subTest(ranks=ranks, layout=layout):
+                shutil.rmtree(self.output, ignore_errors=True)
+                outcome = self.disturb(ranks, disturbance,
+                                       self.options(restart__every=1, **layout))
+                self.check_stopped(outcome, cause)
+                saved = self.saved()
+                again = self.check_goes_on(later_ranks, **later_layout)
+                for clip, step in list(saved.items())[:1]:
+                    self.assertIn(f"clip {clip} goes on after step {step} of {STEPS}",
+                                  again.errors)
+
+    def test_stops_at_a_time_limit(self):
+        options = self.options(restart__every="none", sample__steps=1000) | {"max-time": "2s"}
+        outcome = run(options, 2)
+        self.check_stopped(outcome, "the time limit (--max-time)")
+        self.assertEqual(len(self.saved()), 1, outcome)
+        slurm = {"SLURM_JOB_END_TIME": str(int(time.time()) + 2)}
+        options = self.options(sample__steps=1000, output__if_exists="resume")
+        before = self.saved()
+        outcome = run(options, 3, slurm)
+        self.check_stopped(outcome, "the time limit (--max-time)")
+        self.assertGreaterEqual(sum(self.saved().values()), sum(before.values()))
+
+    def test_goes_on_after_a_kill(self):
+        outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                               self.options(restart__every=2))
+        self.assertNotEqual(outcome.status, 0)
+        self.assertLess(outcome.seconds, 10)
+        self.assertTrue(self.saved())
+        self.check_goes_on(2)
+
+    def test_goes_on_within_decoding(self):
+        """With its last step saved, a clip is only decoded."""
+        options = self.options(restart__every=STEPS)
+        self.disturb(2, lambda job, ranks: [os.kill(rank, signal.SIGKILL) for rank in ranks],
+                     options, when=lambda: STEPS in self.saved_quietly().values())
+        again = self.check_goes_on(3)
+        if "goes on" in again.errors:  # unless the clip was complete before the kill
+            self.assertIn(f"goes on after step {STEPS} of {STEPS}", again.errors)
+
+    def test_a_second_signal_ends_at_once(self):
+        def twice(job, ranks):
+            for rank in ranks:  # all ranks wait for a rank that does not run
+                if rank != ranks[0]:
+                    os.kill(rank, signal.SIGUSR1)
+            time.sleep(1.5)
+            os.kill(ranks[1], signal.SIGUSR1)
+        def stop_first(job, ranks):
+            os.kill(ranks[0], signal.SIGSTOP)
+            twice(job, ranks)
+        outcome = self.disturb(2, stop_first, self.options(restart__every=1))
+        self.assertEqual(outcome.status, STOPPED, outcome)
+        self.assertLess(outcome.seconds, 10)
+        self.check_goes_on(1)
+
+    def test_signals_can_be_left_alone(self):
+        outcome = self.disturb(1, lambda job, ranks: job.send_signal(signal.SIGTERM),
+                               self.options(restart__every=1, restart__on_signal="no"))
+        self.assertEqual(outcome.status, -signal.SIGTERM)
+        self.check_goes_on(1)
+
+    def test_a_rank_that_hangs_is_noticed(self):
+        for place, observer in ((1, 0), (0, 1)):
+            with self.subTest(rank=place):
+                shutil.rmtree(self.output, ignore_errors=True)
+                outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[place], signal.SIGSTOP),
+                                       self.options(restart__every=1, device__timeout="3s"))
+                self.assertEqual(outcome.status, WATCHDOG, outcome)
+                errors = outcome.lines(ERROR)
+                self.assertEqual(len(errors), 1, outcome)
+                for text in (f"rank {place}: no sign of life for 3", "device.timeout", "clip"):
+                    self.assertIn(text, errors[0])
+                self.assertLess(outcome.seconds, 3 + 10)
+                self.check_goes_on(2)
+
+    def test_a_whole_job_may_be_suspended(self):
+        def suspend(job, ranks):
+            for rank in ranks:
+                os.kill(rank, signal.SIGSTOP)
+            time.sleep(5)
+            for rank in ranks:
+                os.kill(rank, signal.SIGCONT)
+        outcome = self.disturb(2, suspend, self.options(restart__every=1, device__timeout="3s"))
+        self.assertEqual(outcome.status, 0, outcome)
+        self.check_clips()
+
+    def test_a_damaged_or_foreign_restart_file_is_not_used(self):
+        def kill(job, ranks):
+            job.kill()
+        self.disturb(1, kill, self.options(restart__every=1))
+        path = next((self.output / "restart").glob("[0-9]*.h5"))
+        with open(path, "r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        outcome = run(self.options(output__if_exists="resume"), 2)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.assertIn(f"{path}: damaged, or not of this clip and model", outcome.lines(WARNING)[0])
+        self.check_clips()
+
+        shutil.rmtree(self.output)
+        self.disturb(1, kill, self.options(restart__every=1, sample__guidance=4))
+        outcome = run(self.options(output__if_exists="resume"), 2)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.check_clips()
+
+
+def programs_of(job, ranks):
+    """Process ids of the ranks of a job in the order of their ranks."""
+    if ranks == 1:
+        return [job]
+    found = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent != job:
+                continue
+            variables = dict(line.split(b"=", 1)
+                             for line in (entry / "environ").read_bytes().split(b"\0") if line)
+            found[int(variables[b"OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+        except (OSError, KeyError):
+            continue  # the process has ended
+    return [found[rank] for rank in sorted(found)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+// Restart files: read as written on any number of ranks, refused if they are damaged or of another
+// clip.
+#include "store/restart.hpp"
+
+#include <cstring>
+#include <fstream>
+
+#include "store_support.hpp"
+#include "support/ranks.hpp"
+
+namespace reelmesh {
+namespace {
+
+const Shape latents{5, 4, 6, 7};
+const Shape embeddings{9, 2, 8};
+const std::string inputs = "video [5, 6, 7], texts [1 2 3]";
+
+ClipRecord clip() {
+  ClipRecord r;
+  r.index = 2;
+  r.prompt = "a fox";
+  r.seed = 11;
+  r.steps = 20;
+  r.guidance = 6;
+  r.fps = 8;
+  r.scheduler = "dpm";
+  r.dtype = "bfloat16";
+  r.fingerprint = "model 1, backend cpu";
+  return r;
+}
+
+class Restart : public testing::Test {
+ protected:
+  Restart() : folder(world) {}
+
+  void write(std::int64_t step) {
+    const Layout rows = Layout::cut(latents, 2, world.size());
+    write_restart(world, folder.path(), {clip(), inputs, step, "state of a generator", 1},
+                  {{"latents", filled(world, rows, DType::float32)},
+                   {"history0", filled(world, rows, DType::float32)},
+                   {"embeddings",
+                    filled(world, Layout::replicated(embeddings, world.size()), DType::float32)}});
+  }
+  std::optional<RestartFile> open(const ClipRecord& record, const std::string& of = inputs,
+                                  const Shape& shape = latents) const {
+    return RestartFile::open(folder.path(), record, of, shape, embeddings);
+  }
+
+  const comm::Group& world = test::world();
+  TestFolder folder;
+};
+
+TEST_F(Restart, ReadsWhatWasWritten) {
+  write(7);
+  EXPECT_EQ(folder.listing(), "restart/000002.h5");
+  const auto file = open(clip());
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->record().step, 7);
+  EXPECT_EQ(file->record().history, 1);
+  EXPECT_EQ(file->record().generator, "state of a generator");
+  const Box box{{1, 0, 2, 3}, {2, 4, 3, 4}};
+  for (const char* name : {"latents", "history0"}) {
+    const Tensor part = file->read(name, box);
+    ASSERT_EQ(part.shape(), box.extent);
+    std::int64_t i = 0;
+    for (std::int64_t f = 1; f < 3; ++f) {
+      for (std::int64_t c = 0; c < 4; ++c) {
+        for (std::int64_t r = 2; r < 5; ++r) {
+          for (std::int64_t x = 3; x < 7; ++x, ++i) {
+            ASSERT_EQ(part.data<float>()[i], value_at(((f * 4 + c) * 6 + r) * 7 + x)) << name;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(file->read("embeddings", whole_box(embeddings)).data<float>()[17], value_at(17));
+  EXPECT_TRUE(file->read("latents", {{0, 0, 0, 0}, {0, 4, 6, 7}}).empty());
+}
+
+TEST_F(Restart, ALaterStepReplacesTheFile) {
+  write(3);
+  write(4);
+  EXPECT_EQ(folder.listing(), "restart/000002.h5");
+  EXPECT_EQ(open(clip())->record().step, 4);
+  world.barrier();
+  if (world.rank() == 0) remove_restart(folder.path(), 2);
+  world.barrier();
+  EXPECT_FALSE(open(clip()));
+}
+
+TEST_F(Restart, RefusesAnotherClip) {
+  write(7);
+  EXPECT_TRUE(open(clip()));
+  const auto other = [&](auto&& change) {
+    ClipRecord record = clip();
+    change(record);
+    return open(record).has_value();
+  };
+  EXPECT_FALSE(other([](ClipRecord& r) { r.prompt += "x"; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.seed = 12; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.steps = 21; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.guidance = 6.5; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.scheduler = "ddim"; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.dtype = "float32"; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.fingerprint = "model 2, backend cpu"; }));
+  EXPECT_TRUE(other([](ClipRecord& r) { r.layout = "another"; }));
+  EXPECT_FALSE(open(clip(), "video [5, 6, 7], texts [1 2 4]"));
+  EXPECT_FALSE(open(clip(), inputs, {5, 4, 7, 6}));
+}
+
+// Every value has a checksum, and so has the metadata: a changed byte anywhere in the file either
+// leaves the content as it was or makes the file unusable.
+TEST_F(Restart, RefusesDamage) {
+  write(7);
+  const std::filesystem::path path = restart_path(folder.path(), 2);
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  world.barrier();
+  const Tensor expected = open(clip())->read("latents", whole_box(latents));
+  world.barrier();
+  if (world.rank() == 0) {
+    int refused = 0;
+    for (std::size_t i = 0; i < bytes.size(); i += 23) {
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+      std::ofstream(path, std::ios::binary) << damaged;
+      const auto file = open(clip());
+      if (!file) {
+        ++refused;
+        continue;
+      }
+      const Tensor found = file->read("latents", whole_box(latents));
+      EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), std::size_t(expected.bytes())), 0) << i;
+      EXPECT_EQ(file->record().step, 7) << i;
+      EXPECT_EQ(file->record().generator, "state of a generator") << i;
+    }
+    EXPECT_GT(refused, 20);
+    for (const std::size_t length : {std::size_t{0}, std::size_t{100}, bytes.size() / 2}) {
+      std::ofstream(path, std::ios::binary) << bytes.substr(0, length);
+      EXPECT_FALSE(open(clip())) << length;
+    }
+  }
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace reelmesh
