@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "failure.hpp"
 #include "options.hpp"
+#include "pipeline/host_memory.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -15,6 +16,7 @@ Status run_command(int argc, const char* const* argv) {
   // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
   std::signal(SIGPIPE, SIG_IGN);
   const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
+  pipeline::require_addresses_to_start();
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
