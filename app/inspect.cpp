@@ -5,11 +5,12 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
+#include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
-#include "models/cogvideox/folder.hpp"
-#include "models/opensora/folder.hpp"
+#include "models/cogvideox/config.hpp"
+#include "models/opensora/config.hpp"
 #include "options.hpp"
-#include "text/tokenizer.hpp"
+#include "pipeline/family.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::app {
@@ -131,8 +132,8 @@ void print_weights(const PartSurvey& part) {
   }
 }
 
-PartSurvey print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
-  PartSurvey part = survey(kind, model / folder_of(kind));
+void print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
+  const PartSurvey part = survey(kind, model / folder_of(kind));
   std::cout << '\n' << folder_of(kind);
   if (!part.class_name.empty()) std::cout << ": " << part.class_name;
   std::cout << '\n';
@@ -149,7 +150,6 @@ PartSurvey print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
                             part.folder.string(), part.missing.size(), part.wrong_shapes.size(),
                             part.wrong_types.size()));
   }
-  return part;
 }
 
 // Calls `print`; if it throws, reports the part as unusable and records the problem.
@@ -163,19 +163,14 @@ void attempt(Verdict& verdict, Print&& print) {
   }
 }
 
-void print_tokenizer(const fs::path& model, const PartSurvey& encoder) {
+void print_tokenizer(const ModelPaths& paths) {
   std::cout << "\ntokenizer: T5Tokenizer\n";
-  const std::int64_t ids = Tokenizer::open(model / "tokenizer").vocabulary_size();
-  line(fmt::format("{} ids", with_separators(ids)));
-  if (encoder.status != Status::ok) return;
-  const std::int64_t rows = T5Config::read(*encoder.config).vocab_size;
-  require(ids <= rows, Status::data, "{}: found {} ids; the embedding in {} has only {} rows",
-          (model / "tokenizer").string(), ids, encoder.folder.string(), rows);
+  line(fmt::format("{} ids", with_separators(Tokenizer::open(paths.tokenizer).vocabulary_size())));
 }
 
-void print_scheduler(const fs::path& model) {
+void print_scheduler(const ModelPaths& paths) {
   std::cout << "\nscheduler";
-  const Config config = Config::read(model / "scheduler" / "scheduler_config.json");
+  const Config config = Config::read(paths.scheduler / "scheduler_config.json");
   const std::string name = config.get_string("_class_name", "");
   std::cout << ": " << printable(name) << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
@@ -183,7 +178,6 @@ void print_scheduler(const fs::path& model) {
                      config.get_double("cfg_scale", 0)));
     return;
   }
-  sampler_kind_of_class(name);
   line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
                    printable(config.get_string("prediction_type", "?")),
                    printable(config.get_string("timestep_spacing", "?")),
@@ -191,36 +185,22 @@ void print_scheduler(const fs::path& model) {
                    config.get_double("snr_shift_scale", 0)));
 }
 
-// Checks that the parts match each other, as `run` does, and prints the default clip.
-void print_whole(const fs::path& model) {
-  const ModelPaths paths{.root = model,
-                         .transformer = model / "transformer",
-                         .vae = model / "vae",
-                         .text_encoder = model / "text_encoder",
-                         .tokenizer = model / "tokenizer",
-                         .scheduler = model / "scheduler"};
-  if (read_model_index(model / "model_index.json").class_name == OpenSoraFolder::pipeline_class) {
-    const OpenSoraFolder folder = OpenSoraFolder::open(paths);
-    const VideoSize size = folder.default_size();
-    std::cout << "\nclip, unless the job says otherwise\n";
-    line(
-        fmt::format("{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
-                    "guidance {}",
-                    size.frames, size.height, size.width, folder.default_fps(),
-                    folder.default_steps(), folder.default_guidance()));
-    return;
-  }
-  const CogVideoXFolder folder = CogVideoXFolder::open(paths);
-  const CogVideoXConfig& c = folder.transformer;
+// Opens the model as `run` does, which checks that its parts match, and prints the default clip.
+void print_whole(const ModelPaths& paths) {
+  const auto family = pipeline::Family::open(paths);
+  family->check_weights();
+  family->open_tokenizer();
+  const pipeline::ClipDefaults clip = family->defaults();
   std::cout << "\nclip, unless the job says otherwise\n";
-  line(
-      fmt::format("{} frames of {} x {} pixels (height, width), {} frames a second (the family's; "
-                  "the checkpoint says none), 50 steps, guidance 6",
-                  c.sample_frames, 8 * c.sample_height, 8 * c.sample_width, folder.default_fps()));
+  line(fmt::format(
+      "{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
+      "guidance {}",
+      clip.size.frames, clip.size.height, clip.size.width, clip.fps, clip.steps, clip.guidance));
 }
 
 void print_index(const fs::path& model, Verdict& verdict) {
-  const ModelIndex index = read_model_index(model / "model_index.json");
+  const fs::path file = model / "model_index.json";
+  const ModelIndex index = read_model_index(file);
   std::string parts;
   for (const auto& [name, part] : index.parts) {
     parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", printable(name),
@@ -228,13 +208,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
   }
   std::cout << model.string() << ": " << printable(index.class_name) << '\n';
   line("parts: " + parts);
-  attempt(verdict, [&] {
-    require(index.class_name == CogVideoXFolder::pipeline_class ||
-                index.class_name == OpenSoraFolder::pipeline_class,
-            Status::data, "{}: found pipeline {}, expected {} or {}",
-            (model / "model_index.json").string(), printable(index.class_name),
-            CogVideoXFolder::pipeline_class, OpenSoraFolder::pipeline_class);
-  });
+  attempt(verdict, [&] { pipeline::Family::find(file); });
 }
 
 }  // namespace
@@ -245,14 +219,17 @@ Status inspect_command(int argc, const char* const* argv) {
   std::error_code ignored;
   require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());
 
+  ModelPaths paths{.root = model};
+  paths.complete();
+  paths.check_links();
   Verdict verdict;
   print_index(model, verdict);
   print_part(ModelPart::transformer, model, verdict);
   print_part(ModelPart::vae, model, verdict);
-  const PartSurvey encoder = print_part(ModelPart::text_encoder, model, verdict);
-  attempt(verdict, [&] { print_tokenizer(model, encoder); });
-  attempt(verdict, [&] { print_scheduler(model); });
-  if (verdict.status == Status::ok) attempt(verdict, [&] { print_whole(model); });
+  print_part(ModelPart::text_encoder, model, verdict);
+  attempt(verdict, [&] { print_tokenizer(paths); });
+  attempt(verdict, [&] { print_scheduler(paths); });
+  if (verdict.status == Status::ok) attempt(verdict, [&] { print_whole(paths); });
   std::cout << std::flush;
   if (verdict.status == Status::ok) return Status::ok;
   const std::size_t more = verdict.problems.size() - 1;

@@ -1,8 +1,10 @@
 // reelmesh SUBCOMMAND …: calls the subcommand, reports a failure once, returns the exit status.
 #include <array>
+#include <chrono>
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/log.hpp"
@@ -107,10 +109,15 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(app::dispatch(argc, argv));
   } catch (...) {
-    // All ranks have this error: one reports it and exits first, before mpirun ends the others.
+    // Usually all ranks have this error: one reports it and exits first, before mpirun ends the
+    // others. An error with a rank may be that of this rank only.
     const app::Failure failure = app::current_failure();
     log::say(log::Level::error, failure.message);
     app::wait_for_lower_ranks(log::rank());
+    if (failure.rank && log::rank() != 0) {
+      std::this_thread::sleep_for(std::chrono::seconds(5));  // a busy mpirun needs some time
+      log::say_here(log::Level::error, failure.message, *failure.rank);
+    }
     return static_cast<int>(failure.status);
   }
 }

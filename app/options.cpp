@@ -113,17 +113,6 @@ Draft set_keys(const ByName& line, const ByName& file) {
   return draft;
 }
 
-void complete_model_paths(ModelPaths& model) {
-  const auto complete = [&](std::filesystem::path& part, const char* folder) {
-    if (part.empty()) part = model.root / folder;
-  };
-  complete(model.transformer, "transformer");
-  complete(model.vae, "vae");
-  complete(model.text_encoder, "text_encoder");
-  complete(model.tokenizer, "tokenizer");
-  complete(model.scheduler, "scheduler");
-}
-
 void add_clips(Draft& draft) {
   std::vector<ClipRequest>& clips = draft.job.clips;
   for (const std::string& text : draft.texts) {
@@ -163,7 +152,7 @@ Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string
   }
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
-  complete_model_paths(draft.job.model);
+  draft.job.model.complete();
   return draft;
 }
 

@@ -2,12 +2,12 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.hpp"
 #include "nearest.hpp"
 #include "text_file.hpp"
 #include "values.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -83,33 +83,12 @@ const Field& find_field(const std::string& name, const std::string& where) {
        nearest(name, names));
 }
 
-// A JSON object whose values are not nested, except for lists. The callback rejects duplicate keys,
-// of which the library would use the last one, and deep nesting, which it does not limit.
 json parse_object(const std::string& line, const std::string& where) {
-  std::set<std::string> seen;
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    const bool opens_list = event == json::parse_event_t::array_start;
-    const bool opens = event == json::parse_event_t::object_start || opens_list;
-    require(!opens || depth == 0 || (opens_list && depth == 1), Status::usage,
-            "{}: found {} in a field, expected text, a number or a list of numbers", where,
-            opens_list ? "lists of lists" : "an object");
-    if (event == json::parse_event_t::key) {
-      const auto name = value.get<std::string>();
-      require(seen.insert(name).second, Status::usage, "{}: field \"{}\" is given twice", where,
-              name);
-    }
-    return true;
-  };
-  try {
-    json object = json::parse(line, check);
-    require(object.is_object(), Status::usage, "{}: found {}, expected a JSON object {{…}}", where,
-            object.type_name());
-    return object;
-  } catch (const json::exception& error) {
-    // Drops the library's error id in brackets, which precedes the reason.
-    const std::string_view reason = error.what();
-    fail(Status::data, "{}: not a JSON object: {}", where, reason.substr(reason.find("] ") + 2));
-  }
+  // Depth 2: an object of values and lists.
+  json object = parse_json(line, where, {.depth = 2});
+  require(object.is_object(), Status::usage, "{}: found {}, expected a JSON object {{…}}", where,
+          object.type_name());
+  return object;
 }
 
 ClipRequest parse_clip(const std::string& line, const std::string& negative,
@@ -127,7 +106,10 @@ ClipRequest parse_clip(const std::string& line, const std::string& negative,
     const Field& field = find_field(name, where);
     const std::string option = where + ": " + name;
     require((value.*field.is_kind)(), Status::usage, "{}: found {}, expected {}", option,
-            value.is_array() ? "a list" : value.dump(), field.kind);
+            value.is_array()    ? "a list"
+            : value.is_object() ? "an object"
+                                : value.dump(),
+            field.kind);
     field.set(clip, value, option);
   }
   return clip;

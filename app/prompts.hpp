@@ -13,9 +13,10 @@ namespace reelmesh::app {
 /// `guidance`; or with `token_ids`, in which case `prompt` is only a name. Clips without a negative
 /// prompt get `negative`.
 ///
-/// Errors name file and line: no_input (no such file), data (not UTF-8, not JSON), usage (an
-/// unknown field, with a suggestion; a field that is missing, duplicated or out of range; another
-/// file extension). option: where the file was given, for messages.
+/// Errors name file and line: no_input (no such file), data (not UTF-8; not JSON, as parse_json:
+/// also a field that is given twice), usage (an unknown field, with a suggestion; a field that is
+/// missing or out of range; another file extension). option: where the file was given, for
+/// messages.
 std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
                                       const std::string& negative, const std::string& option);
 

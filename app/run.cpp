@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "failure.hpp"
 #include "options.hpp"
+#include "pipeline/host_memory.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -37,6 +38,7 @@ Status run_command(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
   const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
   if (job.restart.on_signal) stop::catch_signals();
+  pipeline::require_addresses_to_start();
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/system.hpp"
+#include "base/text.hpp"
 
 namespace reelmesh::log {
 namespace {
@@ -80,11 +81,16 @@ int rank() { return current_rank(); }
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
 void say(Level level, const std::string& message) {
-  if (rank() == 0) logger().log(to_spdlog(level), "{}{}", prefix(level), message);
+  if (rank() != 0) return;
+  if (level < Level::warning) {
+    logger().log(to_spdlog(level), "{}", message);
+  } else {
+    logger().log(to_spdlog(level), "{}{}", prefix(level), one_line(message));
+  }
 }
 
 void say_here(Level level, const std::string& message, int on_rank) {
-  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), on_rank, message);
+  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), on_rank, one_line(message));
 }
 
 }  // namespace reelmesh::log

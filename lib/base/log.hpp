@@ -22,7 +22,8 @@ int rank();
 /// Messages below this level are dropped; by default info.
 void set_level(Level level);
 
-/// Logs a message that is the same on all ranks: only rank 0 prints it.
+/// Logs a message that is the same on all ranks: only rank 0 prints it. Warnings and errors are one
+/// line each: see one_line().
 void say(Level level, const std::string& message);
 /// Logs a message about one rank, with its number: by default this one. The caller prints it.
 void say_here(Level level, const std::string& message, int on_rank = rank());

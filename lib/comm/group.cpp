@@ -70,6 +70,10 @@ std::vector<int> ranks_in(MPI_Comm comm, int size, MPI_Comm other) {
 
 Environment::Environment() {
   setenv("OMPI_MCA_io", "romio321", 0);
+  // Without mpirun, Open MPI would start a daemon for this process, which takes a quarter of a
+  // second, and may survive it and keep its standard output open.
+  const bool launched = std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr;
+  if (!launched) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   expect(provided >= MPI_THREAD_FUNNELED, "MPI offers no MPI_THREAD_FUNNELED");

@@ -9,6 +9,7 @@
 #include "pipeline/families/opensora.hpp"
 #include "weights/config.hpp"
 #include "weights/fingerprint.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -36,23 +37,32 @@ std::string Family::fingerprint() const { return model_fingerprint(paths()); }
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root), Status::no_input,
           "model.path: folder {} not found", paths.root.string());
-  const std::filesystem::path file = paths.root / "model_index.json";
-  const std::string name = read_model_index(file).class_name;
+  paths.check_links();
+  return find(paths.root / "model_index.json")(paths);
+}
+
+Family::Open Family::find(const std::filesystem::path& model_index) {
+  const std::string name = read_model_index(model_index).class_name;
   const auto family = families().find(name);
   if (family == families().end()) {
     std::vector<std::string> known;
     for (const auto& [pipeline_class, open] : families()) known.push_back(pipeline_class);
-    fail(Status::data, "{}: found pipeline {}, expected {}", file.string(), name,
+    fail(Status::data, "{}: found pipeline {}, expected {}", model_index.string(), printable(name),
          fmt::join(known, " or "));
   }
-  return family->second(paths);
+  return family->second;
+}
+
+Tokenizer Family::open_tokenizer() const {
+  Tokenizer tokenizer = Tokenizer::open(paths().tokenizer);
+  require(tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
+          "{}: found {} ids, expected at most {}, the rows of the embedding in {}",
+          paths().tokenizer.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size,
+          paths().text_encoder.string());
+  return tokenizer;
 }
 
 std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer) const {
-  require(
-      tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
-      "{}: the tokenizer has {} ids, expected at most {}, the rows of the text encoder's embedding",
-      paths().root.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size);
   check_options(job);
   const ClipDefaults usual = defaults();
   std::vector<Clip> clips;

@@ -20,6 +20,8 @@ class Family {
   /// model's configs, no weights. Error(no_input) for missing folders and files, Error(data) for an
   /// unknown _class_name and for parts that do not match each other.
   static std::unique_ptr<const Family> open(const ModelPaths& paths);
+  /// How to open a model with this model_index.json. Error(data) for an unknown _class_name.
+  static Open find(const std::filesystem::path& model_index);
   /// Registers a family under the _class_name of its models.
   static void add(const std::string& pipeline_class, Open open);
 
@@ -33,12 +35,15 @@ class Family {
   /// Error(data), and errors as Checkpoint::open.
   virtual void check_weights() const = 0;
   virtual const T5Config& text_encoder() const = 0;
+  /// Error(data) if it has more ids than the text encoder's embedding has rows.
+  Tokenizer open_tokenizer() const;
+  /// Settings of clips unless the job gives them.
+  virtual ClipDefaults defaults() const = 0;
   /// A hash of what the results depend on: model_fingerprint, unless parts have no weight files.
   virtual std::string fingerprint() const;
 
   /// The clips of a job. Warns of prompts that are cut off. Error(usage) for settings that the
-  /// model does not support, naming option, clip, what was found and what is expected. Error(data)
-  /// if the tokenizer has more ids than the text encoder's embedding has rows.
+  /// model does not support, naming option, clip, what was found and what is expected.
   std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer) const;
 
   /// The workload of `together` clips like this one that are denoised together. text_tokens: of the
@@ -53,7 +58,6 @@ class Family {
                                                  const Numerics& numerics) const = 0;
 
  protected:
-  virtual ClipDefaults defaults() const = 0;
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
   /// Sets texts, shapes and sampling of a clip whose format.size and record are set.

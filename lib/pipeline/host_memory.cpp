@@ -1,12 +1,16 @@
 #include "pipeline/host_memory.hpp"
 
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "base/log.hpp"
@@ -18,6 +22,11 @@ namespace reelmesh::pipeline {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Generously more than MPI_Init takes, and than oneDNN, HDF5 and MPI take while the job runs: out
+// of addresses, these libraries end the process with a signal or with status 1.
+constexpr std::int64_t addresses_to_start = std::int64_t{256} << 20;
+constexpr std::int64_t addresses_of_libraries = std::int64_t{128} << 20;
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
@@ -58,7 +67,52 @@ std::int64_t cgroup_limit() {
   return lowest;
 }
 
+// Addresses that this process may use (ulimit -v); nullopt without a limit.
+std::optional<std::int64_t> address_limit() {
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return static_cast<std::int64_t>(std::min<rlim_t>(space.rlim_cur, no_limit));
+}
+
+// Addresses that this process uses: the program, its libraries, MPI, stacks; 0 if unknown.
+std::int64_t used_addresses() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+std::int64_t stack_bytes() {
+  std::size_t bytes = 8 << 20;
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+// Error(unavailable) if the process uses `used` addresses and needs `more`.
+void require_addresses(std::int64_t limit, std::int64_t used, std::int64_t more, int rank,
+                       const std::string& what) {
+  if (more <= limit - used) return;
+  const auto shown = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  throw Error(Status::unavailable,
+              fmt::format("the limit of address space (ulimit -v) is {}, expected at least {}: {} "
+                          "in use and {} for {}",
+                          shown(limit), shown(used + more), shown(used), shown(more), what),
+              rank);
+}
+
 }  // namespace
+
+void require_addresses_to_start() {
+  const auto limit = address_limit();
+  if (!limit) return;
+  // Every arena of malloc, one for each thread, would reserve 64 MiB of addresses.
+  mallopt(M_ARENA_MAX, 1);
+  require_addresses(*limit, used_addresses(), addresses_to_start, log::launch_rank(),
+                    "MPI and other libraries");
+}
 
 HostMemory host_memory() {
   struct sysinfo info {};
@@ -72,18 +126,21 @@ HostMemory host_memory() {
   return {physical, physical + swap};
 }
 
-void require_host_memory(const comm::Group& world, const MemoryPlan& memory) {
+void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads,
+                         std::int64_t mapped) {
   constexpr double tolerance = 1.1;  // predictions may be too high
   const comm::Group host = world.on_this_host();
-  const auto mine = static_cast<double>(memory.peak(world.rank()));
+  const std::int64_t peak = memory.peak(world.rank());
+  const auto mine = static_cast<double>(peak);
   const double all = host.sum(mine);
   const HostMemory there = host_memory();
   comm::run_collectively(world, [&] {
-    rlimit space{};
-    const bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
-    require(!limited || mine <= static_cast<double>(space.rlim_cur), Status::unavailable,
-            "rank {} needs {}, its limit of address space (ulimit -v) is {}", world.rank(),
-            format_bytes(mine), format_bytes(static_cast<double>(space.rlim_cur)));
+    if (const auto limit = address_limit()) {
+      require_addresses(
+          *limit, used_addresses(),
+          peak - memory.program + mapped + (threads - 1) * stack_bytes() + addresses_of_libraries,
+          world.rank(), "the job");
+    }
     const auto text = [&] {
       return fmt::format("{}: {} rank{} need {} together, the host has {}", host_name(),
                          host.size(), host.size() == 1 ? "" : "s", format_bytes(all),

@@ -120,7 +120,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions) {
   JobPlan planned;
   planned.family = Family::open(job.model);
   const Family& family = *planned.family;
-  planned.clips = family.clips(job, Tokenizer::open(family.paths().tokenizer));
+  planned.clips = family.clips(job, family.open_tokenizer());
   planned.formats = formats_of(planned.clips);
   planned.plan = plan_clips(job, family, planned.clips, planned.formats, conditions);
   return planned;

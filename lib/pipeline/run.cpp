@@ -167,7 +167,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                  describe_excess(plan.memory));
   }
   if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
-  if (!device.is_cuda()) require_host_memory(world, plan.memory);
+  if (!device.is_cuda()) {
+    require_host_memory(world, plan.memory, threads, job.model.largest_part_bytes());
+  }
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   FolderLock lock;  // held by the first rank

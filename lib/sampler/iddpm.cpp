@@ -42,8 +42,7 @@ std::vector<std::int64_t> spaced(std::int64_t count, int steps) {
 
 void check(const IddpmConfig& config) {
   const auto within = [](const char* key, double value, bool good, const char* expected) {
-    require(good, Status::data, "scheduler_config.json: {} is {}, expected {}", key, value,
-            expected);
+    require(good, Status::data, "{} is {}, expected {}", key, value, expected);
   };
   const std::int64_t count = config.num_train_timesteps;
   within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,

@@ -22,11 +22,9 @@ float shift_ratio(const VideoSize& size) {
 
 void check(const RectifiedFlowConfig& config) {
   require(config.num_timesteps >= 1 && config.num_timesteps <= 1'000'000, Status::data,
-          "scheduler_config.json: num_timesteps is {}, expected 1 to 1000000",
-          config.num_timesteps);
+          "num_timesteps is {}, expected 1 to 1000000", config.num_timesteps);
   require(config.num_sampling_steps >= 1 && config.num_sampling_steps <= config.num_timesteps,
-          Status::data,
-          "scheduler_config.json: num_sampling_steps is {}, expected 1 to num_timesteps",
+          Status::data, "num_sampling_steps is {}, expected 1 to num_timesteps",
           config.num_sampling_steps);
 }
 

@@ -59,17 +59,15 @@ void check(const SchedulerConfig& config) {
       if (value == name) return;
       names += names.empty() ? name : std::string(", ") + name;
     }
-    fail(Status::data, "scheduler_config.json: {} is \"{}\", expected {}", key, value, names);
+    fail(Status::data, "{} is \"{}\", expected {}", key, value, names);
   };
   const auto within = [](const char* key, double value, bool good, const char* expected) {
-    require(good, Status::data, "scheduler_config.json: {} is {}, expected {}", key, value,
-            expected);
+    require(good, Status::data, "{} is {}, expected {}", key, value, expected);
   };
   one_of("beta_schedule", config.beta_schedule, {"scaled_linear"});
   one_of("prediction_type", config.prediction_type, {"v_prediction"});
   one_of("timestep_spacing", config.timestep_spacing, {"trailing", "leading", "linspace"});
-  require(!config.has_trained_betas, Status::data,
-          "scheduler_config.json: trained_betas is given, expected null");
+  require(!config.has_trained_betas, Status::data, "trained_betas is given, expected null");
   const std::int64_t count = config.num_train_timesteps;
   within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,
          "2 to 1000000");

@@ -124,8 +124,9 @@ FolderLock prepare_output(const std::filesystem::path& folder, Existing existing
     std::filesystem::create_directories(folder / "clips");
     clear(folder, existing == Existing::replace);
   } catch (const std::filesystem::filesystem_error& error) {
-    fail(Status::cannot_create, "output folder {}: {}: {}", folder.string(),
-         error.path1().empty() ? folder.string() : error.path1().string(), error.code().message());
+    const std::filesystem::path& path = error.path1();
+    fail(Status::cannot_create, "output folder {} cannot be used: {}{}", folder.string(),
+         path.empty() || path == folder ? "" : path.string() + ": ", error.code().message());
   }
   // Fail now rather than after hours of work if files cannot be created here.
   for (const std::filesystem::path& path : {folder / "job.h5", clip_path(folder, 0)}) {

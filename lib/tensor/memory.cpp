@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,14 +44,22 @@ void* plain_block(std::int64_t bytes) {
 // the peak of the memory in use.
 class Range {
  public:
+  // Without a range, all blocks come from malloc. So it is if the address space is limited to less
+  // than twice the range, which would leave too little for everything else.
   Range() {
     const auto memory = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
     size_ = rounded(2 * memory, huge_page);
+    rlimit space{};
+    if (::getrlimit(RLIMIT_AS, &space) == 0 &&
+        space.rlim_cur / 2 < static_cast<rlim_t>(size_)) {  // RLIM_INFINITY is the largest value
+      size_ = 0;
+      return;
+    }
     void* addresses =
         ::mmap(nullptr, static_cast<std::size_t>(size_ + huge_page), PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (addresses == MAP_FAILED) {  // a limit of the address space: only malloc is used
+    if (addresses == MAP_FAILED) {
       size_ = 0;
       return;
     }

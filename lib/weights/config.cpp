@@ -1,5 +1,8 @@
 #include "weights/config.hpp"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -43,7 +46,8 @@ Config Config::parse(std::string_view text, const std::filesystem::path& file) {
   out.file_ = file;
   out.root_ = std::make_shared<const json>(parse_json(text, file.string()));
   if (!out.root_->is_object()) {
-    fail(Status::data, "{}: {}, expected a JSON object", file.string(), out.root_->type_name());
+    fail(Status::data, "{}: found {}, expected a JSON object", file.string(),
+         out.root_->type_name());
   }
   return out;
 }
@@ -158,6 +162,20 @@ std::vector<std::string> Config::get_strings(const std::string& key,
     out.push_back(element.get<std::string>());
   }
   return out;
+}
+
+std::string class_named_in(const Config& config) {
+  if (const auto name = config.find_string("_class_name")) return *name;
+  const std::vector<std::string> architectures = config.get_strings("architectures", {});
+  return architectures.empty() ? config.get_string("model_type", "") : architectures.front();
+}
+
+std::string require_class(const Config& config, const std::vector<std::string>& expected) {
+  const std::string name = class_named_in(config);
+  require(name.empty() || std::ranges::find(expected, name) != expected.end(), Status::data,
+          "{}: the class is {}, expected {}", config.file().string(), printable(name),
+          fmt::join(expected, " or "));
+  return name;
 }
 
 ModelIndex read_model_index(const std::filesystem::path& file) {

@@ -68,6 +68,13 @@ class Config {
   std::shared_ptr<const nlohmann::json> root_;
 };
 
+/// The class that the config.json of a part names: "_class_name" (diffusers), otherwise the first
+/// of "architectures" or "model_type" (transformers); empty if there is none.
+std::string class_named_in(const Config& config);
+/// Error(data) if the config names a class that is not one of these. Returns that class; empty if
+/// the config names none.
+std::string require_class(const Config& config, const std::vector<std::string>& expected);
+
 /// For a setting with a single supported value: Error(data) for any other.
 template <class T>
 void only_supported(const Config& config, const std::string& key, const T& found,

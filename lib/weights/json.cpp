@@ -35,7 +35,9 @@ class Guard final : public nlohmann::json_sax<json> {
   }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const json::exception& error) override {
-    fail(Status::data, "{}: not valid JSON: {}", source_, printable(error.what()));
+    const std::string_view reason = error.what();  // after the library's error id in brackets
+    fail(Status::data, "{}: not valid JSON: {}", source_,
+         printable(reason.substr(reason.find("] ") + 2)));
   }
 
  private:
@@ -48,7 +50,8 @@ class Guard final : public nlohmann::json_sax<json> {
   bool open() {
     count();
     if (keys_.size() >= limits_.depth) {
-      fail(Status::data, "{}: JSON nested deeper than {} levels", source_, limits_.depth);
+      fail(Status::data, "{}: found JSON nested deeper than {} levels, expected at most that",
+           source_, limits_.depth);
     }
     keys_.emplace_back();
     return true;

@@ -42,7 +42,9 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   const auto bytes = static_cast<std::size_t>(file.size_);
   void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor_.get(), 0);
   if (memory == MAP_FAILED) {
-    fail(Status::io, "{}: cannot be mapped: {}", path.string(), std::strerror(errno));
+    const int error = errno;
+    fail(error == ENOMEM ? Status::unavailable : Status::io, "{}: {} bytes cannot be mapped: {}",
+         path.string(), bytes, std::strerror(error));
   }
   file.memory_ = {static_cast<std::byte*>(memory), detail::Unmap{bytes}};
   return file;

@@ -21,7 +21,8 @@ struct Unmap {
 class MappedFile {
  public:
   /// Throws Error(no_input) if the file is missing, Error(io) if it cannot be read, Error(data) if
-  /// it is not a regular file (a folder or a device, for instance).
+  /// it is not a regular file (a folder or a device, for instance), Error(unavailable) if there are
+  /// too few addresses left to map it (ulimit -v).
   static MappedFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }

@@ -1,9 +1,75 @@
 #include "weights/model_paths.hpp"
 
+#include <algorithm>
+#include <system_error>
+
 #include "base/error.hpp"
 #include "weights/checkpoint.hpp"
 
 namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  return std::ranges::mismatch(folder, path).in1 == folder.end();
+}
+
+/// models--ORG--NAME/blobs for a folder in models--ORG--NAME/snapshots; empty for other folders.
+fs::path blobs_of_hub(const fs::path& folder) {
+  for (fs::path path = folder; path.has_relative_path(); path = path.parent_path()) {
+    const fs::path model = path.parent_path().parent_path();
+    if (path.parent_path().filename() != "snapshots") continue;
+    if (model.filename().string().starts_with("models--")) return model / "blobs";
+  }
+  return {};
+}
+
+/// Checks a path of the checkpoint in the folder `root`, which may be a link itself.
+void check_link(const fs::path& path, const fs::path& root, const std::string& hint) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return;
+  const fs::path target = fs::canonical(path, error);
+  if (error) return;  // it leads nowhere
+  const fs::path folder = fs::canonical(root, error);
+  if (error || is_inside(target, folder)) return;
+  const fs::path blobs = blobs_of_hub(folder);
+  if (!blobs.empty() && is_inside(target, blobs)) return;
+  fail(Status::data, "{}: is a link to {}, expected a path within {} ({})", path.string(),
+       fs::read_symlink(path, error).string(), root.string(), hint);
+}
+
+}  // namespace
+
+void ModelPaths::complete() {
+  const auto set = [&](fs::path& part, const char* folder) {
+    if (part.empty()) part = root / folder;
+  };
+  set(transformer, "transformer");
+  set(vae, "vae");
+  set(text_encoder, "text_encoder");
+  set(tokenizer, "tokenizer");
+  set(scheduler, "scheduler");
+}
+
+void ModelPaths::check_links() const {
+  check_link(root / "model_index.json", root, "copy the file");
+  const auto check_part = [&](const fs::path& part, const char* option) {
+    const bool own =
+        part.lexically_normal().parent_path() != (root / "part").lexically_normal().parent_path();
+    const fs::path& checkpoint = own ? part : root;
+    if (!own) check_link(part, root, fmt::format("{} takes a folder elsewhere", option));
+    std::error_code error;
+    for (fs::directory_iterator it(part, error), end; !error && it != end; it.increment(error)) {
+      check_link(it->path(), checkpoint, "copy the file");
+    }
+  };
+  check_part(transformer, "model.transformer");
+  check_part(vae, "model.vae");
+  check_part(text_encoder, "model.text-encoder");
+  check_part(tokenizer, "model.tokenizer");
+  check_part(scheduler, "model.scheduler");
+}
 
 void ModelPaths::check() const {
   const auto need = [](const std::filesystem::path& folder, const char* option) {
@@ -16,6 +82,21 @@ void ModelPaths::check() const {
   need(text_encoder, "model.text-encoder");
   need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
+}
+
+std::int64_t ModelPaths::largest_part_bytes() const {
+  std::int64_t largest = 0;
+  for (const fs::path& part : {transformer, vae, text_encoder}) {
+    std::int64_t bytes = 0;
+    std::error_code error, ignored;
+    for (fs::directory_iterator it(part, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() != ".safetensors") continue;
+      const std::uintmax_t size = it->file_size(ignored);  // -1 for a broken link
+      if (!ignored) bytes += static_cast<std::int64_t>(size);
+    }
+    largest = std::max(largest, bytes);
+  }
+  return largest;
 }
 
 Checkpoint ModelPaths::open_transformer() const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 
 namespace reelmesh {
@@ -11,8 +12,19 @@ struct ModelPaths {
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
 
+  /// Sets the folders of parts that are empty to root/<part>.
+  void complete();
   /// Error(no_input) if a folder is missing, naming the option that sets it.
   void check() const;
+  /// Error(data) if a symbolic link leads out of the checkpoint: model_index.json, the folder of a
+  /// part, or an entry of one. A checkpoint is `root` with its parts; a part's folder outside it,
+  /// which the user gives, is a checkpoint of its own. The folder of a checkpoint may itself be a
+  /// link. In the cache of the Hugging Face hub, links may lead to the blobs/ of the same model.
+  /// Links that lead nowhere are left to the functions that open files.
+  void check_links() const;
+
+  /// Bytes of the weight files of one part, the largest; 0 for folders that cannot be read.
+  std::int64_t largest_part_bytes() const;
 
   // The weights of the parts. Errors as Checkpoint::open.
   Checkpoint open_transformer() const;

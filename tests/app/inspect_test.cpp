@@ -194,5 +194,40 @@ TEST_F(Inspect, PartsThatDoNotFitAre65) {
   EXPECT_EQ(inspect().status, 0);
 }
 
+TEST_F(Inspect, AndRunRefuseTheSameClasses) {
+  const auto both = [](int status, const std::string& told) {
+    for (const std::string& command :
+         {program + " inspect model",
+          program + " plan --ranks 1 --prompt.text one --model.path model"}) {
+      const Outcome seen = shell(command);
+      EXPECT_EQ(seen.status, status) << command << "\n" << seen.text;
+      EXPECT_THAT(seen.text, HasSubstr(told));
+    }
+  };
+  const auto change = [&](const std::string& file, const char* key, const nlohmann::json& other,
+                          int status, const std::string& told) {
+    const std::string before = test::read_file("model/" + file);
+    change_json("model/" + file, key, other);
+    both(status, told);
+    test::write_file("model/" + file, before);
+  };
+  change("transformer/config.json", "_class_name", "HunyuanVideoTransformer3DModel", 65,
+         "transformer/config.json: the class is HunyuanVideoTransformer3DModel, expected "
+         "CogVideoXTransformer3DModel");
+  change("transformer/config.json", "_class_name", "STDiT3", 65, "STDiT3");
+  change("vae/config.json", "_class_name", "AutoencoderKLWan", 65,
+         "vae/config.json: the class is AutoencoderKLWan, expected AutoencoderKLCogVideoX");
+  change("text_encoder/config.json", "architectures", nlohmann::json::array({"UMT5EncoderModel"}),
+         65, "text_encoder/config.json: the class is UMT5EncoderModel, expected T5EncoderModel");
+  change("scheduler/scheduler_config.json", "_class_name", "EulerDiscreteScheduler", 65,
+         "scheduler_config.json: _class_name is \"EulerDiscreteScheduler\", expected ");
+  change("tokenizer/tokenizer_config.json", "extra_ids", 40000, 65, "41000 ids");
+  // The encoder of a whole T5 is the same. A config may name no class.
+  change("text_encoder/config.json", "architectures",
+         nlohmann::json::array({"T5ForConditionalGeneration"}), 0, "");
+  change("text_encoder/config.json", "architectures", nullptr, 0, "");
+  change("transformer/config.json", "_class_name", nullptr, 0, "");
+}
+
 }  // namespace
 }  // namespace reelmesh::app

@@ -58,7 +58,7 @@ TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error(R"({"seed": 1})"),
             "64: p.jsonl:1: found neither \"prompt\" nor \"token_ids\", expected one of them");
   EXPECT_EQ(json_error(R"({"prompt": "a", "prompt": "b"})"),
-            "64: p.jsonl:1: field \"prompt\" is given twice");
+            "65: p.jsonl:1: key 'prompt' appears twice");
   EXPECT_EQ(json_error(R"({"prompt": 5})"), "64: p.jsonl:1: prompt: found 5, expected a text");
   EXPECT_EQ(json_error(R"({"prompt": null})"),
             "64: p.jsonl:1: prompt: found null, expected a text");
@@ -80,9 +80,9 @@ TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error(R"({"prompt": ["a"]})"),
             "64: p.jsonl:1: prompt: found a list, expected a text");
   EXPECT_THAT(json_error(R"({"prompt": {"a": 1}})"),
-              StartsWith("64: p.jsonl:1: found an object in a field"));
+              StartsWith("64: p.jsonl:1: prompt: found an object, expected a text"));
   EXPECT_THAT(json_error(std::string(3000000, '[')),
-              StartsWith("64: p.jsonl:1: found lists of lists in a field"));
+              StartsWith("65: p.jsonl:1: found JSON nested deeper than 2 levels"));
   EXPECT_THAT(json_error("{\"prompt\": \"" + std::string(65537, 'x') + "\"}"),
               StartsWith("64: p.jsonl:1: prompt: found a prompt of 65537 bytes"));
   EXPECT_THAT(json_error("[]"), HasSubstr("64: p.jsonl:1: found array, expected a JSON object"));
@@ -120,7 +120,7 @@ TEST_F(Prompts, RefusesListsThatAreNoTokenIds) {
                 StartsWith("64: p.jsonl:1: token_ids[0]: "));
   }
   EXPECT_THAT(json_error(R"({"token_ids": [[1]]})"),
-              StartsWith("64: p.jsonl:1: found lists of lists in a field"));
+              StartsWith("65: p.jsonl:1: found JSON nested deeper than 2 levels"));
   EXPECT_THAT(json_error(R"({"token_ids": [1], "clean": true})"),
               StartsWith("64: p.jsonl:1: found both \"clean\" and"));
   EXPECT_EQ(json_error(R"({"prompt": "a", "clean": "no"})"),
@@ -129,11 +129,11 @@ TEST_F(Prompts, RefusesListsThatAreNoTokenIds) {
 
 TEST_F(Prompts, RefusesWhatIsNoJson) {
   EXPECT_THAT(json_error("{\"prompt\": \"a\"}\n{\"prompt\": "),
-              StartsWith("65: p.jsonl:2: not a JSON object: parse error"));
-  EXPECT_THAT(json_error("A cat"), StartsWith("65: p.jsonl:1: not a JSON object: "));
-  EXPECT_THAT(json_error(R"({"prompt": "a"} x)"), StartsWith("65: p.jsonl:1: not a JSON object: "));
+              StartsWith("65: p.jsonl:2: not valid JSON: parse error"));
+  EXPECT_THAT(json_error("A cat"), StartsWith("65: p.jsonl:1: not valid JSON: "));
+  EXPECT_THAT(json_error(R"({"prompt": "a"} x)"), StartsWith("65: p.jsonl:1: not valid JSON: "));
   EXPECT_THAT(json_error(R"({"prompt": "a", "fps": 1e999})"),
-              StartsWith("65: p.jsonl:1: not a JSON object: "));
+              StartsWith("65: p.jsonl:1: not valid JSON: "));
   EXPECT_THAT(json_error("{\"prompt\": \"\xff\"}"), HasSubstr("(0xff), expected UTF-8 text"));
   EXPECT_EQ(json_error("{\"prompt\": \"a\\u0000b\"}"),
             "65: p.jsonl:1: prompt: found byte 1 (0x00), expected UTF-8 text");

@@ -47,6 +47,19 @@ TEST_F(Log, RankZeroSpeaksAndOthersOnlyForThemselves) {
             "reelmesh: warning: rank 3: slow\n");
 }
 
+TEST_F(Log, WarningsAndErrorsAreOneLine) {
+  testing::internal::CaptureStderr();
+  log::info("a table\nof two lines");
+  log::warning("time = Mon\n, \x1b[2Jfile");
+  log::say(log::Level::error, "caf\xc3\xa9\r\n\tfull");
+  log::say_here(log::Level::error, "no\x7fspace", 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "a table\nof two lines\n"
+            "reelmesh: warning: time = Mon ,  [2Jfile\n"
+            "reelmesh: error: caf\xc3\xa9   full\n"
+            "reelmesh: error: rank 2: no space\n");
+}
+
 TEST_F(Log, DropsWhatIsBelowItsLevel) {
   testing::internal::CaptureStderr();
   log::debug("not asked for");

@@ -61,7 +61,7 @@ class TokenIds(Scratch):
         (tokenizer / "tokenizer_config.json").write_text(json.dumps(config | {"extra_ids": 103}))
         outcome = run(options)
         self.assertEqual(outcome.status, 65, outcome)
-        self.assertIn("the tokenizer has 353 ids, expected at most 352, the rows of the text encoder's",
+        self.assertIn("found 353 ids, expected at most 352, the rows of the embedding",
                       outcome.lines(ERROR)[0])
 
     def test_a_line_is_cleaned_or_not(self):

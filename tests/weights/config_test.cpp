@@ -131,5 +131,20 @@ TEST(ModelIndex, NamesThePipelineAndItsParts) {
   expect_error(Status::no_input, [&] { read_model_index(folder / "none.json"); });
 }
 
+TEST(Config, NamesItsClass) {
+  EXPECT_EQ(class_named_in(parse(R"({"_class_name":"A","architectures":["B"]})")), "A");
+  EXPECT_EQ(class_named_in(parse(R"({"architectures":["B","C"],"model_type":"d"})")), "B");
+  EXPECT_EQ(class_named_in(parse(R"({"architectures":[],"model_type":"d"})")), "d");
+  EXPECT_EQ(class_named_in(parse("{}")), "");
+  EXPECT_EQ(require_class(parse(R"({"_class_name":"A"})"), {"B", "A"}), "A");
+  EXPECT_EQ(require_class(parse("{}"), {"A"}), "");
+  expect_error(
+      Status::data,
+      [] {
+        require_class(parse(R"({"_class_name":"A\n"})"), {"B", "C"});
+      },
+      "config.json: the class is A?, expected B or C");
+}
+
 }  // namespace
 }  // namespace reelmesh

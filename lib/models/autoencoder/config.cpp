@@ -78,15 +78,14 @@ TemporalAutoencoderConfig TemporalAutoencoderConfig::read(const Config& config) 
 
 OpenSoraVaeConfig OpenSoraVaeConfig::read(const Config& config) {
   const std::string name =
-      config.get_string("_class_name", config.get_string("model_type", "(none)"));
+      require_class(config, {"AutoencoderKL", "OpenSoraVAE_V1_2", "VideoAutoencoderPipeline"});
+  require(!name.empty(), Status::data,
+          "{}: no _class_name, expected AutoencoderKL or OpenSoraVAE_V1_2", config.file().string());
   OpenSoraVaeConfig c;
   if (name == "AutoencoderKL") {
     c.image = ImageAutoencoderConfig::read(config);
     return c;
   }
-  require(name == "OpenSoraVAE_V1_2" || name == "VideoAutoencoderPipeline", Status::data,
-          "{}: _class_name is {}, expected AutoencoderKL or OpenSoraVAE_V1_2",
-          config.file().string(), name);
   c.image = ImageAutoencoderConfig::read(config.get_object("vae_2d"));
   c.image.prefix = "spatial_vae.module.";
   c.temporal = TemporalAutoencoderConfig::read(config.get_object("vae_temporal"));

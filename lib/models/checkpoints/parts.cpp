@@ -51,25 +51,22 @@ const std::vector<Kind>& kinds() {
        [](const Config& c) { return cogvideox_decoder_tensors(CogVideoXVaeConfig::read(c)); }},
       {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
       {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
+      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_decoder},
       {ModelPart::text_encoder, "T5EncoderModel", t5, t5}};
   return all;
 }
 
 const Kind& kind_of(ModelPart part, const Config& config) {
-  std::string name;
-  if (part == ModelPart::text_encoder) {
-    const std::vector<std::string> classes = config.get_strings("architectures", {});
-    if (!classes.empty()) name = classes.front();
-  } else {
-    name = config.get_string("_class_name", "");
-  }
-  std::string known;
+  std::vector<std::string> names;
   for (const Kind& kind : kinds()) {
-    if (kind.part != part) continue;
-    if (name.empty() || name == kind.class_name) return kind;
-    known += (known.empty() ? "" : " or ") + std::string(kind.class_name);
+    if (kind.part == part) names.emplace_back(kind.class_name);
   }
-  fail(Status::data, "{}: the class is {}, expected {}", config.file().string(), name, known);
+  // T5 is the only text encoder; T5Config::read knows the names of its classes.
+  const std::string name =
+      part == ModelPart::text_encoder ? names.front() : require_class(config, names);
+  return *std::ranges::find_if(kinds(), [&](const Kind& kind) {
+    return kind.part == part && (name.empty() || name == kind.class_name);
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ namespace reelmesh {
 CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   constexpr std::int64_t max_value = 1 << 20;
   constexpr std::int64_t max_latents = 2048;  // 16384 pixels, the limit of sample.height
+  require_class(config, {"CogVideoXTransformer3DModel"});
   CogVideoXConfig c;
   c.heads = config.get_int("num_attention_heads", c.heads, 1, 4096);
   c.head_channels = config.get_int("attention_head_dim", c.head_channels, 2, 4096);
@@ -47,6 +48,7 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
 }
 
 CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
+  require_class(config, {"AutoencoderKLCogVideoX"});
   CogVideoXVaeConfig c;
   c.block_channels = config.get_ints("block_out_channels", c.block_channels, 1, 65536);
   c.layers_per_block = config.get_int("layers_per_block", c.layers_per_block, 1, 64);

@@ -3,7 +3,12 @@
 namespace reelmesh {
 namespace {
 
-SchedulerConfig read_scheduler(const Config& config) {
+struct Scheduler {
+  SchedulerConfig config;
+  SamplerKind sampler;
+};
+
+Scheduler read_scheduler(const Config& config) {
   SchedulerConfig s;
   s.beta_start = config.get_double("beta_start", s.beta_start);
   s.beta_end = config.get_double("beta_end", s.beta_end);
@@ -18,10 +23,10 @@ SchedulerConfig read_scheduler(const Config& config) {
   s.timestep_spacing = config.get_string("timestep_spacing", s.timestep_spacing);
   try {
     check(s);
+    return {s, sampler_kind_of_class(config.get_string("_class_name", "(none)"))};
   } catch (const Error& error) {
     throw Error(error.status(), config.file().string() + ": " + error.what());
   }
-  return s;
 }
 
 }  // namespace
@@ -33,9 +38,10 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = CogVideoXVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
-  const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
-  f.scheduler = read_scheduler(scheduler);
-  f.sampler = sampler_kind_of_class(scheduler.get_string("_class_name", "(none)"));
+  const Scheduler scheduler =
+      read_scheduler(Config::read(paths.scheduler / "scheduler_config.json"));
+  f.scheduler = scheduler.config;
+  f.sampler = scheduler.sampler;
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,

@@ -11,9 +11,8 @@ constexpr std::int64_t max_value = 1 << 20;
 
 STDiTConfig STDiTConfig::read(const Config& config) {
   const std::string file = config.file().string();
-  const std::string name = config.get_string("_class_name", "(none)");
-  require(name == "STDiT" || name == "STDiT3", Status::data,
-          "{}: _class_name is {}, expected STDiT or STDiT3", file, name);
+  const std::string name = require_class(config, {"STDiT", "STDiT3"});
+  require(!name.empty(), Status::data, "{}: no _class_name, expected STDiT or STDiT3", file);
   STDiTConfig c;
   c.kind = name == "STDiT" ? Kind::v1 : Kind::v3;
   c.hidden = config.get_int("hidden_size", c.hidden, 8, max_value);

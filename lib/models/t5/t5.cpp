@@ -21,6 +21,8 @@ const std::string position_table =
 
 T5Config T5Config::read(const Config& config) {
   constexpr std::int64_t max_value = 1 << 20;
+  // The encoder of a whole T5 is the same; its decoder is never read.
+  require_class(config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5"});
   T5Config c;
   c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
   c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
