@@ -47,18 +47,27 @@ std::int32_t sentinels_of(const std::filesystem::path& folder) {
       Config::read(path).get_int("extra_ids", usual_sentinels, 0, max_sentinels));
 }
 
+void load(sentencepiece::SentencePieceProcessor& model, const std::string& bytes,
+          const std::filesystem::path& path) {
+  std::string damage(damage_of_model(bytes));
+  try {
+    if (damage.empty()) {
+      const auto loaded = model.LoadFromSerializedProto(bytes);
+      if (!loaded.ok()) damage = loaded.ToString();
+    }
+  } catch (const std::exception& error) {  // of the library's trie, for a piece such as "\0"
+    damage = error.what();
+  }
+  require(damage.empty(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
+          path.string(), damage);
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "spiece.model";
   auto model = std::make_shared<sentencepiece::SentencePieceProcessor>();
-  const std::string bytes = read_model(path);
-  const std::string_view damage = damage_of_model(bytes);
-  require(damage.empty(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
-          path.string(), damage);
-  const auto loaded = model->LoadFromSerializedProto(bytes);
-  require(loaded.ok(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
-          path.string(), loaded.ToString());
+  load(*model, read_model(path), path);
 
   Tokenizer tokenizer;
   for (const auto& [id, name] :
