@@ -73,6 +73,7 @@ class Trie {
  public:
   Trie(std::string_view bytes, std::size_t text_bytes)
       : units_(bytes.size() / sizeof(std::uint32_t)), text_bytes_(text_bytes) {
+    if (units_.empty()) return;  // no memory, whose address memcpy must not be given
     std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(std::uint32_t));
   }
 
