@@ -30,7 +30,9 @@
 #undef TARGET
 
 #if defined(__SANITIZE_ADDRESS__)
-extern "C" const char* __asan_default_options() { return "max_allocation_size_mb=1024"; }
+extern "C" const char* __asan_default_options() {
+  return "max_allocation_size_mb=1024:abort_on_error=1";
+}
 #endif
 
 namespace reelmesh::fuzz {
@@ -45,7 +47,7 @@ constexpr std::size_t max_bytes = std::size_t{1} << 20;  // of a mutated input
 struct Target {
   const char* name;
   int (*run)(const std::uint8_t*, std::size_t);
-  bool is_mutated;  // false: other libraries parse the files
+  bool is_mutated;  // false: only the corpus is run
 };
 
 #define TARGET(name, mutable) {#name, fuzz_##name, mutable},
