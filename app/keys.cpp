@@ -1,7 +1,7 @@
 #include "keys.hpp"
 
+#include <algorithm>
 #include <array>
-#include <regex>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -35,14 +35,34 @@ std::string parse_prompt(Text text, Option option) {
   return std::string(text);
 }
 
+// Removes a number at the start of the text; false if there is none.
+bool skip_number(Text& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(digits);
+  return digits > 0;
+}
+
+bool skip(Text& text, char c) {
+  if (!text.starts_with(c)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+// "0-11:0,12:1". The text is parsed by hand: std::regex recurses for each character.
+bool is_device_map(Text text) {
+  do {
+    if (!skip_number(text) || (skip(text, '-') && !skip_number(text))) return false;
+    if (!skip(text, ':') || !skip_number(text)) return false;
+  } while (skip(text, ','));
+  return text.empty();
+}
+
 std::string parse_device_map(Text text, Option option) {
-  static const std::regex ranges("\\d+(-\\d+)?:\\d+(,\\d+(-\\d+)?:\\d+)*");
-  const std::string map(text);
   require(
-      map == "auto" || map.ends_with(".json") || std::regex_match(map, ranges), Status::usage,
+      text == "auto" || text.ends_with(".json") || is_device_map(text), Status::usage,
       "{}: found '{}', expected auto, ranges (layers:rank) such as 0-11:0,12-23:1, or a .json file",
-      option, map);
-  return map;
+      option, text);
+  return std::string(text);
 }
 
 std::optional<int> parse_cfg(Text text, Option option) {

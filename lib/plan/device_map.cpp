@@ -143,19 +143,17 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
   const nlohmann::json json = parse_json(text, source);
   require(json.is_object(), Status::data, "{}: expected a JSON object of module -> rank", source);
   const auto rank_of = [&](const std::string& module) {
-    std::string best;
-    const nlohmann::json* value = nullptr;
-    for (const auto& [name, rank] : json.items()) {
-      const bool holds = name.empty() || module == name ||
-                         (module.starts_with(name) && module[name.size()] == '.');
-      if (holds && (value == nullptr || name.size() >= best.size())) {
-        best = name;
-        value = &rank;
-      }
+    // The module itself, or the innermost one around it; the whole model is "".
+    std::string name = module;
+    auto value = json.find(name);
+    while (value == json.end() && !name.empty()) {
+      const std::size_t dot = name.rfind('.');
+      name.resize(dot == std::string::npos ? 0 : dot);
+      value = json.find(name);
     }
-    require(value != nullptr, Status::data, "{}: no entry for {}", source, module);
+    require(value != json.end(), Status::data, "{}: no entry for {}", source, module);
     require(value->is_number_unsigned(), Status::data, "{}: '{}' is {}, expected a rank", source,
-            best, value->dump());
+            name, printable(value->dump()));
     const auto rank = value->get<std::uint64_t>();
     check_rank(rank > 1000000 ? -1 : static_cast<std::int64_t>(rank), ranks);
     return static_cast<int>(rank);

@@ -1,6 +1,7 @@
 #include "text/clean.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <locale>
 #include <optional>
@@ -112,7 +113,37 @@ const std::vector<Rule>& first_rules() {
       {LR"(#\d{1,3}\b)", L""},
       {LR"(#\d{5,}\b)", L""},
       {LR"(\b\d{6,}\b)", L""},
-      {LR"(\S+\.(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4))", L""},
+  };
+  return rules;
+}
+
+/// Removes names of files: \S+\.(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4). In each word, they
+/// extend to the last such ending, with which the word must not begin. As a rule it would take
+/// quadratic time for long words.
+std::wstring without_file_names(const std::wstring& text) {
+  constexpr std::array<std::wstring_view, 9> endings{L".png", L".jpg", L".jpeg", L".bmp", L".webp",
+                                                     L".eps", L".pdf", L".apk",  L".mp4"};
+  std::wstring kept;
+  for (auto begin = text.begin(); begin != text.end();) {
+    const auto end = std::find_if(begin + 1, text.end(), is_space);
+    const std::wstring_view word(begin, end);
+    std::size_t removed = 0;
+    for (const std::wstring_view ending : endings) {
+      const std::size_t at = word.rfind(ending);
+      // A space stands alone or before the word.
+      const std::size_t first = is_space(word.front()) ? 1 : 0;
+      if (at != word.npos && at > first) removed = std::max(removed, at + ending.size());
+    }
+    if (removed > 0 && is_space(word.front())) kept += word.front();
+    kept += word.substr(removed);
+    begin = end;
+  }
+  return kept;
+}
+
+// Applied after the names of files have been removed.
+const std::vector<Rule>& middle_rules() {
+  static const std::vector<Rule> rules{
       {LR"(["']{2,})", L"\""},
       {LR"(\.{2,})", L" "},
       {L"[#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~)(\\]\\[}{|\\\\/"
@@ -196,6 +227,8 @@ std::wstring without_escapes(const std::wstring& text) {
 std::wstring cleaned_once(const std::wstring& caption) {
   std::wstring text = lower_case(stripped(without_escapes(caption)));
   for (const Rule& rule : first_rules()) apply(rule, text);
+  text = without_file_names(text);
+  for (const Rule& rule : middle_rules()) apply(rule, text);
   // a-long-name or file_name is kept as a word, but a-caption-made-of-such-words is split.
   const auto separators =
       std::count_if(text.begin(), text.end(), [](wchar_t c) { return c == L'-' || c == L'_'; });

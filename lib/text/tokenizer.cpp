@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "text/model_check.hpp"
 #include "text/spaces.hpp"
 #include "weights/config.hpp"
 
@@ -46,14 +47,27 @@ std::int32_t sentinels_of(const std::filesystem::path& folder) {
       Config::read(path).get_int("extra_ids", usual_sentinels, 0, max_sentinels));
 }
 
+void load(sentencepiece::SentencePieceProcessor& model, const std::string& bytes,
+          const std::filesystem::path& path) {
+  std::string damage(damage_of_model(bytes));
+  try {
+    if (damage.empty()) {
+      const auto loaded = model.LoadFromSerializedProto(bytes);
+      if (!loaded.ok()) damage = loaded.ToString();
+    }
+  } catch (const std::exception& error) {  // of the library's trie, for a piece such as "\0"
+    damage = error.what();
+  }
+  require(damage.empty(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
+          path.string(), damage);
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "spiece.model";
   auto model = std::make_shared<sentencepiece::SentencePieceProcessor>();
-  const auto loaded = model->LoadFromSerializedProto(read_model(path));
-  require(loaded.ok(), Status::data, "{}: damaged, expected a sentencepiece model ({})",
-          path.string(), loaded.ToString());
+  load(*model, read_model(path), path);
 
   Tokenizer tokenizer;
   for (const auto& [id, name] :
@@ -68,19 +82,25 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
     tokenizer.specials_.push_back({fmt::format("<extra_id_{}>", i),
                                    model->GetPieceSize() + tokenizer.sentinels_ - 1 - i, true});
   }
+  for (std::size_t i = 0; i < tokenizer.specials_.size(); ++i) {
+    tokenizer.by_name_.emplace(tokenizer.specials_[i].name, i);
+  }
   tokenizer.model_ = std::move(model);
   return tokenizer;
 }
 
 std::int64_t Tokenizer::vocabulary_size() const { return model_->GetPieceSize() + sentinels_; }
 
-/// The special token whose name starts at text[at], or null. At most one matches, since no name is
-/// a prefix of another.
+const Tokenizer::Special* Tokenizer::special(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &specials_[found->second];
+}
+
+/// The special token whose name starts at text[at], or null. All names end at their first '>'.
 const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size_t at) const {
-  const auto found = std::find_if(specials_.begin(), specials_.end(), [&](const Special& special) {
-    return text.compare(at, special.name.size(), special.name) == 0;
-  });
-  return found == specials_.end() ? nullptr : &*found;
+  constexpr std::size_t max_name = std::string_view("<extra_id_65535>").size();
+  const std::string_view name = text.substr(at, max_name);
+  return special(name.substr(0, name.find('>') + 1));  // npos + 1 is 0: no name
 }
 
 /// Pieces are looked up by their text, as in the reference. So unknown text whose normalised form
@@ -90,9 +110,8 @@ void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& 
   const auto status = model_->Encode({text.data(), text.size()}, &pieces);
   expect(status.ok(), "sentencepiece: {}", status.ToString());
   for (const std::string& piece : pieces) {
-    const auto special = std::find_if(specials_.begin(), specials_.end(),
-                                      [&](const Special& s) { return s.name == piece; });
-    const std::int32_t id = special != specials_.end() ? special->id : model_->PieceToId(piece);
+    const Special* known = special(piece);
+    const std::int32_t id = known != nullptr ? known->id : model_->PieceToId(piece);
     expect(id >= 0 && id < vocabulary_size(), "piece \"{}\" has id {} of {}", piece, id,
            vocabulary_size());
     ids.push_back(id);

@@ -2,6 +2,8 @@
 // Prompts → token ids, equal to those of T5Tokenizer in transformers.
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,11 +59,13 @@ class Tokenizer {
   Tokenizer() = default;
   std::vector<std::int32_t> ids_of(std::string_view text) const;
   void append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const;
+  const Special* special(std::string_view name) const;  ///< null if there is none
   const Special* special_at(std::string_view text, std::size_t at) const;
   std::string decode(const std::vector<std::int32_t>& ids) const;
 
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> model_;
   std::vector<Special> specials_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;  ///< indices of specials_
   std::int32_t sentinels_ = 0;
 };
 

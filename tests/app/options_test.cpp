@@ -159,6 +159,9 @@ TEST_F(Options, EachChoiceIsItsOwn) {
   EXPECT_EQ(parse_more({"--trace.level", "off"}).trace_level, 0);
   EXPECT_EQ(parse_more({"--parallel.device-map", "map.json"}).parallel.device_map, "map.json");
   EXPECT_EQ(parse_more({"--parallel.device-map", "0:0,1-3:1"}).parallel.device_map, "0:0,1-3:1");
+  std::string long_map = "0:0";  // a recursive parser would overflow the stack
+  while (long_map.size() < 1000000) long_map += ",1-3:1";
+  EXPECT_EQ(parse_more({"--parallel.device-map", long_map}).parallel.device_map, long_map);
   EXPECT_EQ(parse_more({"--device.threads", "auto"}).threads, std::nullopt);
   EXPECT_FALSE(parse_more({"--prompt.clean", "no"}).clean_prompts);
   EXPECT_EQ(parse_more({}).parallel.order, Order::node);

@@ -8,7 +8,7 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   CogVideoXConfig c;
   c.heads = config.get_int("num_attention_heads", c.heads, 1, 4096);
   c.head_channels = config.get_int("attention_head_dim", c.head_channels, 2, 4096);
-  c.layers = config.get_int("num_layers", c.layers, 1, 10000);
+  c.layers = config.get_int("num_layers", c.layers, 1, 1000);
   c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
   c.out_channels = config.get_int("out_channels", 16, 1, 4096);
   c.text_channels = config.get_int("text_embed_dim", c.text_channels, 1, max_value);

@@ -16,7 +16,7 @@ STDiTConfig STDiTConfig::read(const Config& config) {
   STDiTConfig c;
   c.kind = name == "STDiT" ? Kind::v1 : Kind::v3;
   c.hidden = config.get_int("hidden_size", c.hidden, 8, max_value);
-  c.layers = config.get_int("depth", c.layers, 1, 10000);
+  c.layers = config.get_int("depth", c.layers, 1, 1000);
   c.heads = config.get_int("num_heads", c.heads, 1, 4096);
   c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
   c.text_channels = config.get_int("caption_channels", c.text_channels, 1, max_value);
@@ -28,6 +28,9 @@ STDiTConfig STDiTConfig::read(const Config& config) {
   c.patch = {1, patch[1], patch[2]};
   const double ratio = config.get_double("mlp_ratio", 4, 1e-3, 64);
   c.mlp_hidden = static_cast<std::int64_t>(static_cast<double>(c.hidden) * ratio);
+  require(c.mlp_hidden >= 1, Status::data,
+          "{}: hidden_size is {} and mlp_ratio {}, expected at least 1 channel in the MLP", file,
+          c.hidden, ratio);
   only_supported(config, "pred_sigma", config.get_bool("pred_sigma", true), true);
   if (c.kind == Kind::v1) {
     c.space_scale = config.get_double("space_scale", 1, 1e-3, 1e3);

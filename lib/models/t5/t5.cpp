@@ -8,72 +8,6 @@
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
-namespace {
-
-std::string layer_name(std::int64_t i, const char* rest) {
-  return fmt::format("encoder.block.{}.layer.{}", i, rest);
-}
-
-const std::string position_table =
-    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-
-}  // namespace
-
-T5Config T5Config::read(const Config& config) {
-  constexpr std::int64_t max_value = 1 << 20;
-  // The encoder of a whole T5 is the same; its decoder is never read.
-  require_class(config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5"});
-  T5Config c;
-  c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
-  c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
-  c.d_kv = config.get_int("d_kv", c.d_kv, 1, max_value);
-  c.d_ff = config.get_int("d_ff", c.d_ff, 1, max_value);
-  c.num_layers = config.get_int("num_layers", c.num_layers, 1, 10000);
-  c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
-  c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
-  c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
-  c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
-  const std::string projection = config.get_string("feed_forward_proj", "relu");
-  require(projection == "gated-gelu", Status::data,
-          "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
-          projection);
-  return c;
-}
-
-ExpectedShapes t5_tensors(const T5Config& c, const T5Part& part) {
-  const std::int64_t inner = c.num_heads * c.d_kv;
-  ExpectedShapes shapes;
-  if (part.embedding) shapes["shared.weight"] = {c.vocab_size, c.d_model};
-  if (part.first < part.last) shapes[position_table] = {c.num_buckets, c.num_heads};
-  for (std::int64_t i = part.first; i < part.last; ++i) {
-    shapes[layer_name(i, "0.layer_norm.weight")] = {c.d_model};
-    for (const char* name : {"q", "k", "v"}) {
-      shapes[layer_name(i, "0.SelfAttention.") + name + ".weight"] = {inner, c.d_model};
-    }
-    shapes[layer_name(i, "0.SelfAttention.o.weight")] = {c.d_model, inner};
-    shapes[layer_name(i, "1.layer_norm.weight")] = {c.d_model};
-    shapes[layer_name(i, "1.DenseReluDense.wi_0.weight")] = {c.d_ff, c.d_model};
-    shapes[layer_name(i, "1.DenseReluDense.wi_1.weight")] = {c.d_ff, c.d_model};
-    shapes[layer_name(i, "1.DenseReluDense.wo.weight")] = {c.d_model, c.d_ff};
-  }
-  if (part.final_norm) shapes["encoder.final_layer_norm.weight"] = {c.d_model};
-  return shapes;
-}
-
-ExpectedShapes t5_tensors(const T5Config& config) {
-  return t5_tensors(config, {0, config.num_layers, true, true});
-}
-
-std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance) {
-  const std::int64_t half = buckets / 2, exact = half / 2;
-  const std::int64_t base = relative > 0 ? half : 0, distance = std::abs(relative);
-  if (distance < exact) return base + distance;
-  const float ratio =
-      std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
-      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
-  const auto further = static_cast<std::int64_t>(ratio * static_cast<float>(half - exact));
-  return base + std::min(half - 1, exact + further);
-}
 
 DType t5_stream(DType dtype) { return dtype == DType::float16 ? DType::float32 : dtype; }
 
@@ -88,18 +22,19 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
     embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
   }
   if (part.first < part.last) {
-    position_table_ =
-        weights.load(position_table, {c.num_buckets, c.num_heads}, dtype).on({}).to(DType::float32);
+    position_table_ = weights.load(t5_position_table, {c.num_buckets, c.num_heads}, dtype)
+                          .on({})
+                          .to(DType::float32);
   }
   for (std::int64_t i = part.first; i < part.last; ++i) {
-    const std::string attention = layer_name(i, "0.SelfAttention.");
-    const std::string feed_forward = layer_name(i, "1.DenseReluDense.");
+    const std::string attention = t5_layer_name(i, "0.SelfAttention.");
+    const std::string feed_forward = t5_layer_name(i, "1.DenseReluDense.");
     Layer layer;
-    layer.attention_norm = norm(layer_name(i, "0.layer_norm.weight"));
+    layer.attention_norm = norm(t5_layer_name(i, "0.layer_norm.weight"));
     layer.qkv = load_linears(weights, {attention + "q", attention + "k", attention + "v"},
                              c.d_model, inner, dtype, false);
     layer.out = load_linear(weights, attention + "o", inner, c.d_model, dtype, false);
-    layer.feed_forward_norm = norm(layer_name(i, "1.layer_norm.weight"));
+    layer.feed_forward_norm = norm(t5_layer_name(i, "1.layer_norm.weight"));
     layer.gate = load_linear(weights, feed_forward + "wi_0", c.d_model, c.d_ff, dtype, false);
     layer.up = load_linear(weights, feed_forward + "wi_1", c.d_model, c.d_ff, dtype, false);
     layer.down = load_linear(weights, feed_forward + "wo", c.d_ff, c.d_model, stream, false);

@@ -1,0 +1,73 @@
+#include "models/t5/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace reelmesh {
+
+std::string t5_layer_name(std::int64_t layer, const char* rest) {
+  return fmt::format("encoder.block.{}.layer.{}", layer, rest);
+}
+
+T5Config T5Config::read(const Config& config) {
+  constexpr std::int64_t max_value = 1 << 20;
+  // The encoder of a whole T5 is the same; its decoder is never read.
+  require_class(config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5"});
+  T5Config c;
+  c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
+  c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
+  c.d_kv = config.get_int("d_kv", c.d_kv, 1, max_value);
+  c.d_ff = config.get_int("d_ff", c.d_ff, 1, max_value);
+  c.num_layers = config.get_int("num_layers", c.num_layers, 1, 1000);
+  c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
+  c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
+  c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
+  c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
+  const std::string projection = config.get_string("feed_forward_proj", "relu");
+  require(projection == "gated-gelu", Status::data,
+          "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
+          projection);
+  // Otherwise t5_bucket would divide by the logarithm of 1 or of less.
+  require(c.max_distance > c.num_buckets / 4, Status::data,
+          "{}: relative_attention_max_distance is {}, expected more than a quarter of the {} "
+          "relative_attention_num_buckets",
+          config.file().string(), c.max_distance, c.num_buckets);
+  return c;
+}
+
+ExpectedShapes t5_tensors(const T5Config& c, const T5Part& part) {
+  const std::int64_t inner = c.num_heads * c.d_kv;
+  ExpectedShapes shapes;
+  if (part.embedding) shapes["shared.weight"] = {c.vocab_size, c.d_model};
+  if (part.first < part.last) shapes[t5_position_table] = {c.num_buckets, c.num_heads};
+  for (std::int64_t i = part.first; i < part.last; ++i) {
+    shapes[t5_layer_name(i, "0.layer_norm.weight")] = {c.d_model};
+    for (const char* name : {"q", "k", "v"}) {
+      shapes[t5_layer_name(i, "0.SelfAttention.") + name + ".weight"] = {inner, c.d_model};
+    }
+    shapes[t5_layer_name(i, "0.SelfAttention.o.weight")] = {c.d_model, inner};
+    shapes[t5_layer_name(i, "1.layer_norm.weight")] = {c.d_model};
+    shapes[t5_layer_name(i, "1.DenseReluDense.wi_0.weight")] = {c.d_ff, c.d_model};
+    shapes[t5_layer_name(i, "1.DenseReluDense.wi_1.weight")] = {c.d_ff, c.d_model};
+    shapes[t5_layer_name(i, "1.DenseReluDense.wo.weight")] = {c.d_model, c.d_ff};
+  }
+  if (part.final_norm) shapes["encoder.final_layer_norm.weight"] = {c.d_model};
+  return shapes;
+}
+
+ExpectedShapes t5_tensors(const T5Config& config) {
+  return t5_tensors(config, {0, config.num_layers, true, true});
+}
+
+std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance) {
+  const std::int64_t half = buckets / 2, exact = half / 2;
+  const std::int64_t base = relative > 0 ? half : 0, distance = std::abs(relative);
+  if (distance < exact) return base + distance;
+  const float ratio =
+      std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
+  const auto further = static_cast<std::int64_t>(ratio * static_cast<float>(half - exact));
+  return base + std::min(half - 1, exact + further);
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,81 @@
+// The JSON configs of a model: model_index.json, config.json of each part, scheduler_config.json.
+// Each input is given to all readers.
+#include "fuzz/fuzz.hpp"
+#include "models/checkpoints/parts.hpp"
+#include "models/cogvideox/folder.hpp"
+#include "models/opensora/folder.hpp"
+#include "weights/model_paths.hpp"
+
+using namespace reelmesh;
+
+namespace {
+
+const std::filesystem::path& own_folder() {
+  static const std::filesystem::path folder = fuzz::make_folder();
+  return folder;
+}
+
+ModelPaths paths_with_own_scheduler(const char* model) {
+  const std::filesystem::path root = std::filesystem::path(REELMESH_TEST_DATA) / model;
+  return {.root = root,
+          .transformer = root / "transformer",
+          .vae = root / "vae",
+          .text_encoder = root / "text_encoder",
+          .tokenizer = root / "tokenizer",
+          .scheduler = own_folder()};
+}
+
+void read_parts(const Config& config) {
+  for (const ModelPart part : model_parts) {
+    fuzz::refusals_allowed([&] {
+      class_of(part, config);
+      tensors_of(part, config);
+      needed_tensors_of(part, config);
+    });
+  }
+  fuzz::refusals_allowed([&] {
+    const auto c = T5Config::read(config);
+    for (const std::int64_t distance : {std::int64_t{0}, c.num_buckets / 4, std::int64_t{65536}}) {
+      for (const std::int64_t relative : {distance, -distance}) {
+        const std::int64_t bucket = t5_bucket(relative, c.num_buckets, c.max_distance);
+        expect(bucket >= 0 && bucket < c.num_buckets, "bucket {} of {}", bucket, c.num_buckets);
+      }
+    }
+  });
+  fuzz::refusals_allowed([&] { CogVideoXConfig::read(config).patch_features(); });
+  fuzz::refusals_allowed([&] { CogVideoXVaeConfig::read(config); });
+  fuzz::refusals_allowed([&] { STDiTConfig::read(config).head_channels(); });
+  fuzz::refusals_allowed([&] { OpenSoraVaeConfig::read(config).latent_frames(51); });
+}
+
+void read_schedulers() {
+  static const ModelPaths cogvideox = paths_with_own_scheduler("cogvideox/rotary");
+  static const ModelPaths opensora = paths_with_own_scheduler("opensora/v1_0");
+  constexpr int steps = 5;
+  fuzz::refusals_allowed([&] {
+    const auto folder = CogVideoXFolder::open(cogvideox);
+    make_sampler(folder.sampler, Schedule(folder.scheduler, steps));
+  });
+  fuzz::refusals_allowed([&] {
+    const auto folder = OpenSoraFolder::open(opensora);
+    folder.default_size();
+    folder.default_guidance();
+    if (const auto* config = std::get_if<IddpmConfig>(&folder.scheduler)) {
+      Iddpm(*config, static_cast<int>(folder.default_steps()));
+    } else {
+      RectifiedFlow(std::get<RectifiedFlowConfig>(folder.scheduler),
+                    static_cast<int>(folder.default_steps()), folder.default_size());
+    }
+  });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text = fuzz::text_of(data, size);
+  fuzz::refusals_allowed([&] { read_parts(Config::parse(text, "config.json")); });
+  fuzz::write_file(own_folder() / "scheduler_config.json", text);
+  fuzz::refusals_allowed([&] { read_model_index(own_folder() / "scheduler_config.json"); });
+  read_schedulers();
+  return 0;
+}

@@ -1,0 +1,13 @@
+// Device maps of accelerate (.json) and ranges on the command line.
+#include "plan/device_map.hpp"
+
+#include "fuzz/fuzz.hpp"
+
+using namespace reelmesh;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(fuzz::text_of(data, size));
+  fuzz::refusals_allowed([&] { device_map_from_json(text, "map.json", 24, 4).stages(); });
+  fuzz::refusals_allowed([&] { parse_device_map(text, 24, 4).stages(); });
+  return 0;
+}

@@ -1,0 +1,17 @@
+// A safetensors file: its header, and the values of its tensors.
+#include "weights/safetensors.hpp"
+#include "fuzz/fuzz.hpp"
+
+using namespace reelmesh;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::filesystem::path path = fuzz::make_folder() / "model.safetensors";
+  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::refusals_allowed([&] {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const auto& tensor : file.tensors()) {
+      fuzz::refusals_allowed([&] { file.load(tensor.first, DType::float32); });
+    }
+  });
+  return 0;
+}

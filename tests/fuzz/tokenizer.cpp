@@ -1,0 +1,17 @@
+// A sentencepiece model (spiece.model), which then encodes a text.
+#include "text/tokenizer.hpp"
+#include "fuzz/fuzz.hpp"
+
+using namespace reelmesh;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::filesystem::path folder = fuzz::make_folder();
+  fuzz::write_file(folder / "spiece.model", fuzz::text_of(data, size));
+  fuzz::refusals_allowed([&] {
+    const Tokenizer tokenizer = Tokenizer::open(folder);
+    for (const char* text : {"a red circle falls", "ﬁ <extra_id_5> Å\xff</s>", "  \t０"}) {
+      fuzz::refusals_allowed([&] { tokenizer.encode(text, 12); });
+    }
+  });
+  return 0;
+}
