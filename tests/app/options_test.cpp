@@ -56,7 +56,18 @@ TEST_F(Options, DefaultsAreThoseOfJob) {
   EXPECT_EQ(job.keep_latents, plain.keep_latents);
   EXPECT_EQ(job.keep_embeddings, plain.keep_embeddings);
   EXPECT_EQ(job.if_exists, plain.if_exists);
+  EXPECT_EQ(job.restart.every_steps, plain.restart.every_steps);
+  EXPECT_EQ(job.restart.every_seconds, plain.restart.every_seconds);
+  EXPECT_EQ(job.restart.on_signal, plain.restart.on_signal);
+  EXPECT_EQ(job.max_time, std::nullopt);
   EXPECT_EQ(job.trace_level, plain.trace_level);
+}
+
+TEST_F(Options, RestartEveryIsANumberOfStepsATimeOrNone) {
+  EXPECT_EQ(parse_more({"--restart.every", "90s"}).restart.every_seconds, 90);
+  EXPECT_EQ(parse_more({"--restart.every", "90s"}).restart.every_steps, 0);
+  EXPECT_FALSE(parse_more({"--restart.every", "none"}).restart.any());
+  EXPECT_EQ(parse_more({"--max-time", "none"}).max_time, std::numeric_limits<double>::infinity());
 }
 
 TEST_F(Options, TakesFloat16ForGpus) {
@@ -107,6 +118,9 @@ TEST_F(Options, ReadsEveryKey) {
                          "--output.latents=false",
                          "--output.embeddings=yes",
                          "--output.if-exists=resume",
+                         "--restart.every=20",
+                         "--restart.on-signal=no",
+                         "--max-time=90min",
                          "--trace.level=ops"});
   EXPECT_EQ(job.model.transformer, "t");
   EXPECT_EQ(job.model.vae, "v");
@@ -147,6 +161,10 @@ TEST_F(Options, ReadsEveryKey) {
   EXPECT_FALSE(job.keep_latents);
   EXPECT_TRUE(job.keep_embeddings);
   EXPECT_EQ(job.if_exists, IfExists::resume);
+  EXPECT_EQ(job.restart.every_steps, 20);
+  EXPECT_EQ(job.restart.every_seconds, 0);
+  EXPECT_FALSE(job.restart.on_signal);
+  EXPECT_EQ(job.max_time, 5400);
   EXPECT_EQ(job.trace_level, 3);
 }
 
@@ -305,6 +323,10 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: --device.backend: found 'tpu', expected one of auto, cpu, cuda"},
       {{"--device.transport", "tcp"},
        "64: --device.transport: found 'tcp', expected one of auto, nccl, mpi"},
+      {{"--restart.every", "0"}, "64: --restart.every: found '0', expected a whole number from 1"},
+      {{"--restart.every", "often"}, "64: --restart.every: found 'often', expected a time such as"},
+      {{"--max-time", "0s"}, "64: --max-time: found '0s', expected a time above 0"},
+      {{"--max-time", "1h", "--max-time", "2h"}, "64: --max-time: given twice"},
       {{"--device.timeout", "soon"},
        "64: --device.timeout: found 'soon', expected a time such as 90s"},
       {{"--device.timeout", "0s"}, "64: --device.timeout: found '0s', expected a time above 0"},
