@@ -7,8 +7,8 @@
 
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
+#include "pipeline/fingerprint.hpp"
 #include "weights/config.hpp"
-#include "weights/fingerprint.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -31,7 +31,9 @@ void Family::add(const std::string& pipeline_class, Open open) {
   families()[pipeline_class] = open;
 }
 
-std::string Family::fingerprint() const { return model_fingerprint(paths()); }
+std::string Family::fingerprint(const comm::Group& world) const {
+  return model_fingerprint(world, paths(), HashCache::of_user());
+}
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root), Status::no_input,
