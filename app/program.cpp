@@ -3,6 +3,7 @@
 #include <dnnl.h>
 #include <hdf5.h>
 #include <spdlog/version.h>
+#include <xxhash.h>
 
 #include <boost/version.hpp>
 #include <nlohmann/json.hpp>
@@ -51,6 +52,8 @@ std::string version_text() {
   row("MPI", mpi_version());
   row("HDF5", hdf5_version());
   row("oneDNN", dnnl_version_text());
+  const unsigned xxhash = XXH_versionNumber();
+  row("xxHash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100));
   row("Boost", fmt::format("{}.{}.{}", BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000,
                            BOOST_VERSION % 100));
   row("nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,

@@ -7,8 +7,8 @@
 
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
+#include "pipeline/fingerprint.hpp"
 #include "weights/config.hpp"
-#include "weights/fingerprint.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::pipeline {
@@ -32,7 +32,9 @@ void Family::add(const std::string& pipeline_class, Open open) {
   families()[pipeline_class] = open;
 }
 
-std::string Family::fingerprint() const { return model_fingerprint(paths()); }
+std::string Family::fingerprint(const comm::Group& world) const {
+  return model_fingerprint(world, paths(), HashCache::of_user());
+}
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root), Status::no_input,

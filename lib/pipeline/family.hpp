@@ -3,6 +3,7 @@
 // the model's parts. Everything else is shared by all families.
 #include <memory>
 
+#include "comm/group.hpp"
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/memory.hpp"
@@ -40,7 +41,8 @@ class Family {
   /// Settings of clips unless the job gives them.
   virtual ClipDefaults defaults() const = 0;
   /// A hash of what the results depend on: model_fingerprint, unless parts have no weight files.
-  virtual std::string fingerprint() const;
+  /// Collective.
+  virtual std::string fingerprint(const comm::Group& world) const;
 
   /// The clips of a job. Warns of prompts that are cut off. Error(usage) for settings that the
   /// model does not support, naming option, clip, what was found and what is expected.

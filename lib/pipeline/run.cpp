@@ -53,25 +53,23 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   return conditions;
 }
 
-// Records with what a clip depends on beside its other attributes: a hash of the model, and the
-// options that change its bits.
-JobPlan with_fingerprint(JobPlan planned, const Job& job, Device device, const comm::Group& world) {
-  std::string model;
-  on_first_rank(world, [&] { model = planned.family->fingerprint(); });
+// All clips of the job. Each record says what the clip depends on beside its other attributes: a
+// hash of the model, and the options that change its bits.
+std::vector<Clip> with_fingerprint(std::vector<Clip> clips, const std::string& model,
+                                   const Job& job, Device device) {
   const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
   const std::string fingerprint = fmt::format(
-      "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}",
-      world.broadcast(model, 0), device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance),
-      yes_no(job.numerics.tf32), yes_no(job.numerics.reproducible),
-      job.numerics.own_attention ? "own" : "auto");
-  for (Clip& clip : planned.clips) clip.record.fingerprint = fingerprint;
-  return planned;
+      "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}", model,
+      device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance), yes_no(job.numerics.tf32),
+      yes_no(job.numerics.reproducible), job.numerics.own_attention ? "own" : "auto");
+  for (Clip& clip : clips) clip.record.fingerprint = fingerprint;
+  return clips;
 }
 
 // The clips that are still to be made, with the steps that are saved of them. The ranks share the
 // work of reading the files that are there.
-std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, const comm::Group& world) {
-  std::vector<Clip> clips = planned.clips;
+std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vector<Clip> clips,
+                                const comm::Group& world) {
   if (job.if_exists != IfExists::resume) return clips;
   constexpr std::int64_t complete = -1;
   std::vector<std::int64_t> steps(clips.size(), 0);
@@ -157,7 +155,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
-  const JobPlan planned = with_fingerprint(plan_job(job, conditions), job, device, world);
+  const JobPlan planned = plan_job(job, conditions);
   const Plan& plan = planned.plan;
   // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {
@@ -175,7 +173,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   FolderLock lock;  // held by the first rank
   on_first_rank(world, [&] { lock = prepare_output(job.output, existing(job.if_exists)); });
   const std::string layout = describe(planned);
-  std::vector<Clip> clips = pending_clips(job, planned, world);
+  const std::string model = planned.family->fingerprint(world);
+  std::vector<Clip> clips =
+      pending_clips(job, planned, with_fingerprint(planned.clips, model, job, device), world);
   const auto count = static_cast<int>(clips.size());
   if (count > 0) {
     log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}", program.name, program.version,

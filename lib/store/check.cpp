@@ -1,5 +1,6 @@
 #include "store/check.hpp"
 
+#include "base/hash.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh::hdf5 {

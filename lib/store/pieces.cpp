@@ -42,12 +42,6 @@ void check_values(const std::filesystem::path& path, const std::vector<Piece>& p
 
 }  // namespace
 
-std::uint64_t hash_of(std::string_view bytes) {
-  Hash hash;
-  hash.add_bytes(bytes);
-  return hash.value();
-}
-
 std::string combined(std::span<const std::uint64_t> hashes) {
   return fmt::format("{:016x}",
                      hash_of({reinterpret_cast<const char*>(hashes.data()), hashes.size_bytes()}));

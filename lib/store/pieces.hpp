@@ -24,8 +24,7 @@ struct Piece {
 std::string checksum_of(const comm::Group& group, const Piece& piece);
 /// The attribute of a dataset that has it.
 inline constexpr const char* checksum_name = "checksum";
-/// A 64-bit hash of bytes, and the hash of several hashes.
-std::uint64_t hash_of(std::string_view bytes);
+/// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 
 /// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which writes

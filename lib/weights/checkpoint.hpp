@@ -46,6 +46,8 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   /// All tensors, by the names in the files.
   const TensorInfos& tensors() const { return tensors_; }
+  /// The files that hold the tensors, by their paths.
+  const std::map<std::filesystem::path, SafetensorsFile>& files() const { return files_; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
   /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data) if

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
-#include "base/hash.hpp"
-#include "weights/checkpoint.hpp"
 #include "weights/json.hpp"
-#include "weights/mapped_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -20,37 +19,75 @@ void add_file(Hash& hash, const fs::path& file) {
   if (fs::is_regular_file(file, error)) hash.add(read_text(file, max_bytes));
 }
 
-void add_weights(Hash& hash, const Checkpoint& weights) {
-  constexpr std::int64_t sample = 4096;
-  std::map<fs::path, MappedFile> files;
-  for (const auto& [name, info] : weights.tensors()) {
-    hash.add(name);
-    hash.add(info.dtype);
-    for (const std::int64_t extent : info.shape) hash.add(extent);
-    auto file = files.find(info.file);
-    if (file == files.end()) file = files.emplace(info.file, MappedFile::open(info.file)).first;
-    const std::int64_t count = std::min(sample, info.bytes);
-    for (const std::int64_t begin : {std::int64_t{0}, (info.bytes - count) / 2}) {
-      hash.add(file->second.copy(info.begin + begin, count));
-    }
-  }
-}
-
 }  // namespace
 
-std::string model_fingerprint(const ModelPaths& paths) {
-  Hash hash;
+ModelContents::ModelContents(const ModelPaths& paths) {
+  Hash outline;
   for (const fs::path& file :
        {paths.transformer / "config.json", paths.vae / "config.json",
         paths.text_encoder / "config.json", paths.scheduler / "scheduler_config.json",
         paths.tokenizer / "spiece.model", paths.tokenizer / "tokenizer_config.json",
         paths.tokenizer / "added_tokens.json"}) {
-    add_file(hash, file);
+    add_file(outline, file);
   }
-  add_weights(hash, paths.open_transformer());
-  add_weights(hash, paths.open_vae());
-  add_weights(hash, paths.open_text_encoder());
+  parts_.push_back(paths.open_text_encoder());
+  parts_.push_back(paths.open_transformer());
+  parts_.push_back(paths.open_vae());
+  const std::vector<std::string> names{"text_encoder/", "transformer/", "vae/"};  // sorted
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    std::map<fs::path, std::size_t> places;
+    for (const auto& [path, file] : parts_[part].files()) {
+      places.emplace(path, files_.size());
+      files_.push_back({&file.bytes(), file.bytes().state()});
+    }
+    for (const auto& [name, info] : parts_[part].tensors()) {
+      tensors_.push_back({names[part] + name, &info, places.at(info.file)});
+      outline.add(tensors_.back().name);
+      outline.add(info.dtype);
+      outline.add(std::ssize(info.shape));
+      for (const std::int64_t extent : info.shape) outline.add(extent);
+    }
+  }
+  outline_ = outline.hex();
+}
+
+std::string ModelContents::hash_of(const TensorBytes& tensor) const {
+  constexpr std::int64_t chunk = std::int64_t{4} << 20;
+  const MappedFile& file = *files_[tensor.file].bytes;
+  Hash hash;
+  for (std::int64_t done = 0; done < tensor.info->bytes; done += chunk) {
+    const std::int64_t begin = tensor.info->begin + done;
+    const std::int64_t count = std::min(chunk, tensor.info->bytes - done);
+    const std::byte* bytes = file.view(begin, count);
+    hash.add_bytes({reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count)});
+    file.release_pages(begin, count);
+  }
   return hash.hex();
+}
+
+std::string ModelContents::fingerprint(const TensorHashes& hashes) const {
+  expect(hashes.size() == tensors_.size(), "{} hashes of {} tensors", hashes.size(),
+         tensors_.size());
+  Hash all;
+  all.add(outline_);
+  for (const std::string& hash : hashes) {
+    expect(hash.size() == Hash::digits, "a tensor without a hash");
+    all.add(hash);
+  }
+  return all.hex();
+}
+
+std::vector<int> divide_by_bytes(const std::vector<std::int64_t>& bytes, int ranks) {
+  // By the middle of each item, in floating point: sizes may add up to almost 2^63.
+  const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  std::vector<int> owner;
+  double before = 0;
+  for (const std::int64_t count : bytes) {
+    const double middle = before + static_cast<double>(count) / 2;
+    owner.push_back(total > 0 ? std::min(ranks - 1, static_cast<int>(middle / total * ranks)) : 0);
+    before += static_cast<double>(count);
+  }
+  return owner;
 }
 
 }  // namespace reelmesh

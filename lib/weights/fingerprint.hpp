@@ -1,15 +1,61 @@
 #pragma once
+// A hash of all that a model's results depend on. Hashing the tensors is divided over the ranks
+// (lib/pipeline/fingerprint.cpp), and earlier results are remembered (hash_cache.hpp).
+#include <chrono>
 #include <string>
+#include <vector>
 
+#include "base/hash.hpp"
+#include "weights/checkpoint.hpp"
 #include "weights/model_paths.hpp"
 
 namespace reelmesh {
 
-/// A hash, as 16 hexadecimal digits, of what a model's results depend on: its configs and tokenizer
-/// files; names, types and shapes of all tensors; and the first and the middle 4 KiB of each
-/// tensor's data. It does not depend on the folder or on how tensors are distributed over files.
-/// Changes of a few values elsewhere in a large tensor are not noticed. Reads about 8 KiB per
-/// tensor. Errors as Checkpoint::open.
-std::string model_fingerprint(const ModelPaths& paths);
+/// Hashes of the bytes of tensors, Hash::digits characters each; empty where unknown.
+using TensorHashes = std::vector<std::string>;
+
+/// The weight files of a model, opened.
+class ModelContents {
+ public:
+  struct File {
+    const MappedFile* bytes;
+    FileState state;  ///< after it was opened
+  };
+  struct TensorBytes {
+    std::string name;  ///< with its part: "vae/decoder.conv_in.conv.weight"
+    const TensorInfo* info;
+    std::size_t file;  ///< in files()
+  };
+
+  /// Reads configs, tokenizer files and the headers of the weight files. Errors as
+  /// Checkpoint::open; Error(data) for a config or a tokenizer file above 256 MiB.
+  explicit ModelContents(const ModelPaths& paths);
+
+  const std::vector<File>& files() const { return files_; }
+  /// All tensors, in the order of their names.
+  const std::vector<TensorBytes>& tensors() const { return tensors_; }
+  /// When the first file was opened.
+  std::chrono::system_clock::time_point opened() const { return opened_; }
+
+  /// A hash of everything but the tensors' bytes: configs, tokenizer files, and names, types and
+  /// shapes of the tensors.
+  const std::string& outline() const { return outline_; }
+  /// The hash of all bytes of a tensor. Reads them with MappedFile::view; errors as it has.
+  std::string hash_of(const TensorBytes& tensor) const;
+  /// The hash of the outline and of all tensors. It does not depend on the folder or on how tensors
+  /// are distributed over files.
+  std::string fingerprint(const TensorHashes& hashes) const;
+
+ private:
+  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
+  std::vector<Checkpoint> parts_;
+  std::vector<File> files_;
+  std::vector<TensorBytes> tensors_;
+  std::string outline_;
+};
+
+/// Divides consecutive items of these sizes over `ranks`, with about the same number of bytes each:
+/// the rank of each item. The largest share exceeds the mean by less than the largest item.
+std::vector<int> divide_by_bytes(const std::vector<std::int64_t>& bytes, int ranks);
 
 }  // namespace reelmesh

@@ -50,16 +50,24 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   return file;
 }
 
-void MappedFile::check_size(std::int64_t begin, std::int64_t count) const {
-  expect(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin,
-         "{}: {} bytes at {} of {}", path_.string(), count, begin, size_);
+FileState MappedFile::state() const {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0) {
     fail(Status::io, "{}: {}", path_.string(), std::strerror(errno));
   }
-  if (status.st_size < begin + count) {
+  return {.inode = status.st_ino,
+          .size = status.st_size,
+          .modified = {status.st_mtim.tv_sec, status.st_mtim.tv_nsec},
+          .changed = {status.st_ctim.tv_sec, status.st_ctim.tv_nsec}};
+}
+
+void MappedFile::check_size(std::int64_t begin, std::int64_t count) const {
+  expect(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin,
+         "{}: {} bytes at {} of {}", path_.string(), count, begin, size_);
+  const std::int64_t size = state().size;
+  if (size < begin + count) {
     fail(Status::data, "{}: the file has shrunk from {} to {} bytes while it was in use",
-         path_.string(), size_, status.st_size);
+         path_.string(), size_, size);
   }
 }
 

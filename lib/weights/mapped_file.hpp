@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +18,21 @@ struct Unmap {
 };
 }  // namespace detail
 
+/// What of a file changes if it is written, or replaced by another one. Device numbers are left
+/// out: those of network file systems differ between hosts.
+struct FileState {
+  /// Seconds since 1970, and nanoseconds.
+  struct Time {
+    std::int64_t seconds = 0, nanoseconds = 0;
+    auto operator<=>(const Time&) const = default;
+  };
+  std::uint64_t inode = 0;
+  std::int64_t size = 0;
+  Time modified;  ///< when its data changed; programs can set it (mtime)
+  Time changed;   ///< when its data or attributes changed; set by the system only (ctime)
+  bool operator==(const FileState&) const = default;
+};
+
 /// A regular file, memory-mapped read-only. Symbolic links are followed.
 class MappedFile {
  public:
@@ -27,6 +43,8 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return size_; }
+  /// The state of the opened file now. Throws Error(io).
+  FileState state() const;
 
   /// Bytes [begin, begin + count) of the mapping. Reading mapped bytes beyond the end of a file
   /// that has shrunk ends the process (SIGBUS). So the file's size is checked first: Error(data) if

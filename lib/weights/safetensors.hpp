@@ -20,6 +20,7 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return file_.path(); }
   /// All tensors, by the names in the file.
   const TensorInfos& tensors() const { return tensors_; }
+  const MappedFile& bytes() const { return file_; }
 
   /// A copy of the whole tensor, converted to `dtype` (rounding to nearest even). Throws
   /// Error(data) if it is missing, its type is not F32, F16 or BF16, or the file has shrunk.

@@ -94,7 +94,7 @@ class FilesTest(Output):
         with h5py.File(clip_file(self.output, 1), "r") as clip:
             facts = read_attributes(clip)
             self.assertGreater(facts.pop("wall_seconds"), 0)
-            self.assertRegex(facts.pop("fingerprint"), "^model [0-9a-f]{16}, backend [a-z]+, ")
+            self.assertRegex(facts.pop("fingerprint"), "^model [0-9a-f]{32}, backend [a-z]+, ")
             self.assertIn("1 rank", facts.pop("layout"))
             self.assertEqual(facts, {
                 "Conventions": "CF-1.8", "prompt": "two", "negative_prompt": "dark", "seed": 43,
@@ -308,6 +308,41 @@ class IfExistsTest(Output):
                     file.write(b"\x42")
         self.make(self.options(**options | dict(sample__dynamic_guidance="no")))
         self.assertNotEqual(self.state(), guided)
+
+    def test_resume_notices_one_changed_byte(self):
+        model = self.folder / "model"
+        shutil.copytree(self.reference.model, model)
+        options = self.options(model__path=model, prompt__text=["one"], output__if_exists="resume")
+        cache = self.folder / "cache"
+        environment = {"XDG_CACHE_HOME": str(cache)}
+        time.sleep(2.1)  # hashes of younger files are not remembered
+        self.make(options, environment=environment)
+        before = self.state()
+        entries = {path: path.read_text() for path in (cache / "reelmesh/hashes").iterdir()}
+        files = sorted(model.glob("*/*.safetensors"))
+        self.assertEqual(len(entries), len(files))
+        self.make(options, 3 if LONG else 1, environment)
+        self.assertEqual(self.state(), before)
+        # One bit in the middle of the largest tensor; size and time of modification stay.
+        path = max((model / "transformer").glob("*.safetensors"), key=lambda p: p.stat().st_size)
+        header, data = read_header(path)
+        header.pop("__metadata__", None)
+        begin, end = max((entry["data_offsets"] for entry in header.values()),
+                         key=lambda offsets: offsets[1] - offsets[0])
+        middle = (begin + end) // 2
+        times = path.stat()
+        with open(path, "r+b") as file:
+            file.seek(path.stat().st_size - len(data) + middle)
+            file.write(bytes([data[middle] ^ 1]))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.make(options, 2, environment)
+        after = self.state()
+        self.assertNotEqual(after, before)
+        # Without a folder for them nothing is remembered, and the result is the same.
+        (cache / "reelmesh/hashes").rename(self.folder / "away")
+        (cache / "reelmesh/hashes").write_text("in the way")
+        self.make(options, environment=environment)
+        self.assertEqual(self.state(), after)
 
     def test_two_jobs_on_one_folder(self):
         """The second one is refused, and the first one is not harmed."""

@@ -7,6 +7,7 @@ only the most common ones, as every mpirun takes time to start. Needs only the s
 numpy and h5py.
 """
 
+import atexit
 import dataclasses
 import json
 import math
@@ -29,6 +30,10 @@ BACKEND = os.environ.get("REELMESH_BACKEND")  # not set: the CPU, even on machin
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")
 
+# Hashes of weights are remembered here, not in the user's folder.
+CACHE = tempfile.mkdtemp(prefix="reelmesh_cache_")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+
 # Allows more ranks than cores, which yield while they wait; and root, as in a container.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -38,6 +43,7 @@ ENVIRONMENT = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
+    "XDG_CACHE_HOME": CACHE,
 }
 
 ERROR = "reelmesh: error: "

@@ -40,6 +40,7 @@ PLACES = {
     r"(hdf5|H5).*": ["lib/store", "app/program.cpp"],
     r"(dnnl|oneapi).*": ["lib/ops", "app/program.cpp"],
     r"sentencepiece.*": ["lib/text"],
+    r"(xxhash|xxh3|xxh_).*": ["lib/base", "app/program.cpp"],
     r"boost/.*": ["app"],
     r"nccl.*|cuda.*|cudnn.*|cublas.*": ["lib/ops", "lib/comm", "lib/tensor"],
 }

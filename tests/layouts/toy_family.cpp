@@ -134,7 +134,8 @@ class Toy final : public pipeline::Family {
       : paths_(paths), t5_(T5Config::read(Config::read(paths.text_encoder / "config.json"))) {}
 
   const ModelPaths& paths() const override { return paths_; }
-  std::string fingerprint() const override { return "toy"; }  // only the text encoder has files
+  // Only the text encoder has files.
+  std::string fingerprint(const comm::Group&) const override { return "toy"; }
   void check_weights() const override { paths_.open_text_encoder().check(t5_tensors(t5_)); }
   const T5Config& text_encoder() const override { return t5_; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t,

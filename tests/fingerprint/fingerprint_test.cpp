@@ -1,0 +1,118 @@
+// The fingerprint of a model, computed by several ranks.
+#include "pipeline/fingerprint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <optional>
+
+#include "support/expect_error.hpp"
+#include "support/ranks.hpp"
+#include "support/temp_folder.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+namespace fs = std::filesystem;
+using test::world;
+
+const fs::path data = fs::path(REELMESH_TEST_DATA) / "cogvideox";
+
+ModelPaths paths_of(const fs::path& root) {
+  return {root,
+          root / "transformer",
+          root / "vae",
+          root / "text_encoder",
+          root / "tokenizer",
+          root / "scheduler"};
+}
+
+// The same, by one rank alone and without a cache.
+std::string expected(const fs::path& root) {
+  const ModelContents model(paths_of(root));
+  TensorHashes hashes;
+  for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
+  return model.fingerprint(hashes);
+}
+
+// A copy of a model and a cache, in a temporary folder that all ranks share.
+class FingerprintOnRanks : public testing::Test {
+ protected:
+  FingerprintOnRanks() {
+    if (world().rank() == 0) {
+      created_.emplace();
+      fs::copy(data / "sincos", created_->path() / "model", fs::copy_options::recursive);
+    }
+    folder_ = world().broadcast(created_ ? created_->path().string() : "", 0);
+  }
+  ~FingerprintOnRanks() override { world().barrier(); }  // before the folder is removed
+
+  std::string fingerprint() const {
+    return model_fingerprint(world(), paths_of(folder_ / "model"), cache());
+  }
+  // Remembers files however young they are.
+  HashCache cache() const { return HashCache(folder_ / "cache", std::chrono::hours(-1)); }
+
+  std::optional<test::TempFolder> created_;
+  fs::path folder_;
+};
+
+TEST_F(FingerprintOnRanks, IsThatOfOneRank) {
+  const std::string alone = expected(folder_ / "model");
+  EXPECT_EQ(fingerprint(), alone);
+  EXPECT_EQ(fingerprint(), alone);  // remembered
+  EXPECT_EQ(model_fingerprint(world(), paths_of(folder_ / "model"), HashCache({})), alone);
+  EXPECT_NE(model_fingerprint(world(), paths_of(data / "rotary"), cache()), alone);
+}
+
+// What is remembered is not read again: an exchanged entry would change the result.
+TEST_F(FingerprintOnRanks, IsTakenFromTheCache) {
+  const std::string alone = fingerprint();
+  if (world().rank() == 0) {
+    const ModelContents model(paths_of(folder_ / "model"));
+    TensorHashes hashes = cache().find(model);
+    hashes.front() = std::string(Hash::digits, '0');
+    EXPECT_EQ(cache().store(model, hashes), "");
+  }
+  world().barrier();
+  EXPECT_NE(fingerprint(), alone);
+}
+
+TEST_F(FingerprintOnRanks, OnlyChangedFilesAreHashedAgain) {
+  const std::string before = fingerprint();
+  world().barrier();
+  if (world().rank() == 0) {
+    for (const auto& entry : fs::directory_iterator(folder_ / "model" / "vae")) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(-100, std::ios::end);
+      file.write("\x01\x02\x03\x04", 4);
+    }
+  }
+  world().barrier();
+  const std::string after = fingerprint();
+  EXPECT_NE(after, before);
+  EXPECT_EQ(after, expected(folder_ / "model"));
+}
+
+TEST_F(FingerprintOnRanks, ErrorsAreThoseOfAllRanks) {
+  const int last = world().size() - 1;
+  const bool is_last = world().rank() == last;
+  test::expect_error(
+      Status::no_input,
+      [&] {
+        model_fingerprint(world(), paths_of(folder_ / (is_last ? "none" : "model")), cache());
+      },
+      "none");
+  if (world().size() == 1) return;
+  test::expect_error(
+      Status::data,
+      [&] {
+        const fs::path other = data / "rotary";
+        model_fingerprint(world(), paths_of(is_last ? other : folder_ / "model"), cache());
+      },
+      fmt::format("rank {}", last), "differ");
+}
+
+}  // namespace
+}  // namespace reelmesh::pipeline
