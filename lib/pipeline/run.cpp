@@ -103,18 +103,14 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
   return pending;
 }
 
-// Tells how far a stopped job has come. Called on rank 0.
-void report_stop(const Job& job, const std::vector<Clip>& clips, int cause) {
-  const auto existing = [&](const auto& path_of) {
-    return std::ranges::count_if(clips, [&](const Clip& clip) {
-      std::error_code error;
-      return std::filesystem::exists(path_of(job.output, clip.index()), error);
-    });
-  };
-  log::info(
-      "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
-      "with --output.if-exists resume to go on",
-      stop::describe(cause), existing(clip_path), clips.size(), existing(restart_path));
+// The number of these clips that have a file; 0 on ranks other than rank 0.
+int count_files(const std::vector<Clip>& clips, const Job& job, const comm::Group& world,
+                std::filesystem::path (*path_of)(const std::filesystem::path& folder, int clip)) {
+  if (world.rank() != 0) return 0;
+  return static_cast<int>(std::ranges::count_if(clips, [&](const Clip& clip) {
+    std::error_code error;
+    return std::filesystem::exists(path_of(job.output, clip.index()), error);
+  }));
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
@@ -210,7 +206,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   });
 
   Totals totals;
-  totals.clips = complete ? count : 0;
+  const int made = count_files(planned.clips, job, world, clip_path);  // in this job or before
+  totals.clips = made - (static_cast<int>(planned.clips.size()) - count);
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(device).peak;
@@ -218,7 +215,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   log::info("{}results: {}", report, (job.output / "job.h5").string());
   if (complete) return Status::ok;
   const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
-  if (world.rank() == 0) report_stop(job, planned.clips, cause);
+  log::info(
+      "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
+      "with --output.if-exists resume to go on",
+      stop::describe(cause), made, planned.clips.size(),
+      count_files(planned.clips, job, world, restart_path));
   return Status::stopped;
 }
 
