@@ -51,7 +51,7 @@ TEST_F(ConfigFile, NamesTheLineAndTheNearestKey) {
   EXPECT_EQ(error("[model]\nsteps = 5\n"),
             "64: job.cfg:2: unknown key model.steps; did you mean sample.steps?");
   EXPECT_EQ(error("steps = 5\n"), "64: job.cfg:1: unknown key steps; did you mean sample.steps?");
-  EXPECT_THAT(error("[restart]\n"), testing::HasSubstr("64: job.cfg:1: unknown section [restart]"));
+  EXPECT_THAT(error("[train]\n"), testing::HasSubstr("64: job.cfg:1: unknown section [train]"));
   EXPECT_THAT(error("[device]\npower-limit = 1kW\n"),
               testing::HasSubstr("64: job.cfg:2: unknown key device.power-limit"));
   EXPECT_THAT(error("config = other.cfg\n"), testing::HasSubstr("unknown key config"));
