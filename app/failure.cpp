@@ -42,4 +42,12 @@ void wait_for_lower_ranks(int rank) {
   std::this_thread::sleep_for(std::chrono::milliseconds(std::min(500 + 50 * rank, 3000)));
 }
 
+void wait_for_other_reports(const Failure& failure, int rank) {
+  if (!failure.rank) {
+    wait_for_lower_ranks(rank);
+  } else if (*failure.rank != rank) {
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  }
+}
+
 }  // namespace reelmesh::app

@@ -20,4 +20,8 @@ Failure current_failure();
 /// report it and end the job first. Returns at once on rank 0.
 void wait_for_lower_ranks(int rank);
 
+/// The same for a failure within a job. If all ranks know on which rank it happened, that rank does
+/// not wait, and the others wait until it has ended the job, but for at most 10 s.
+void wait_for_other_reports(const Failure& failure, int rank);
+
 }  // namespace reelmesh::app

@@ -50,7 +50,7 @@ Status run_command(int argc, const char* const* argv) {
     if (world.size() == 1) throw;
     // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
-    wait_for_lower_ranks(world.rank());
+    wait_for_other_reports(failure, world.rank());
     log::say_here(log::Level::error, failure.message, failure.rank.value_or(world.rank()));
     comm::abort_all(failure.status);
   }

@@ -17,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expected.scheduler = "CogVideoXDDIMScheduler";
     expected.dtype = "float32";
     expected.fingerprint =
-        "model 7e5c94025d13ea1e, backend cpu, dynamic-guidance no, tf32 no, reproducible yes, "
-        "attention auto";
+        "model 53b024244899defde2c94fab03c2bd52, backend cpu, dynamic-guidance no, tf32 no, "
+        "reproducible yes, attention auto";
     expected.token_ids = {4, 428, 1};
     expected.token_ids.resize(32);
     return expected;
