@@ -359,7 +359,8 @@ void Watchdog::Thread::check_stop() {
   for (const Peer& peer : peers_) {
     const bool own = &peer == peers_.data();
     if (!own && (!peer.connected || peer.died || peer.last.stop_cause == stop::none)) return;
-    if (!peer.left && peer.last.unsaved != 0) return;
+    const bool at_work = peer.last.stage[0] != '\0' || peer.last.waiting[0] != '\0';
+    if (!peer.left && (peer.last.unsaved != 0 || !at_work)) return;
   }
   log::say(log::Level::info,
            fmt::format("stopped on request ({}) in {}; run again with --output.if-exists resume to "

@@ -12,8 +12,8 @@
 namespace reelmesh::pipeline {
 namespace {
 
-constexpr std::array<const char*, 6> stages{"load",   "encode",   "denoise_step",
-                                            "decode", "handover", "write"};
+constexpr std::array<const char*, 8> stages{"hash", "load",   "encode",   "denoise_step",
+                                            "save", "decode", "handover", "write"};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};
