@@ -108,7 +108,8 @@ const Tokenizer::Special* Tokenizer::special_at(std::string_view text, std::size
 void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const {
   std::vector<std::string> pieces;
   const auto status = model_->Encode({text.data(), text.size()}, &pieces);
-  expect(status.ok(), "sentencepiece: {}", status.ToString());
+  require(status.ok(), Status::data, "spiece.model cannot encode a text: sentencepiece: {}",
+          status.ToString());
   for (const std::string& piece : pieces) {
     const Special* known = special(piece);
     const std::int32_t id = known != nullptr ? known->id : model_->PieceToId(piece);
@@ -153,7 +154,8 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
   const auto end_plain = [&] {
     std::string words;
     const auto status = model_->Decode(plain, &words);
-    expect(status.ok(), "sentencepiece: {}", status.ToString());
+    require(status.ok(), Status::data, "spiece.model cannot decode tokens: sentencepiece: {}",
+            status.ToString());
     stretch += words;
     plain.clear();
   };
