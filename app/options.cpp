@@ -237,12 +237,13 @@ std::string plan_help() {
 }
 
 std::string run_help() {
+  const char* const max_time =
+      "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a Slurm "
+      "job "
+      "stops a minute before its end";
   std::vector<HelpSection> sections{{"Options",
                                      {{"--config FILE", "job file"},
-                                      {"--max-time TIME|none",
-                                       "stop after this time, such as 11h, as on a signal "
-                                       "(restart.on-signal) [default: what Slurm "
-                                       "leaves the job, less a tenth and at most a minute]"},
+                                      {"--max-time TIME|none", max_time},
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = sections_of_keys();
   sections.insert(sections.end(), of_job.begin(), of_job.end());
