@@ -241,7 +241,7 @@ std::string run_help() {
                                      {{"--config FILE", "job file"},
                                       {"--max-time TIME|none",
                                        "stop after this time, such as 11h, as on a signal "
-                                       "(restart.on-signal) [default: what Slurm "
+                                       "(restart.on-signal) [default: what Slurm 23.02 or newer "
                                        "leaves the job, less a tenth and at most a minute]"},
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = sections_of_keys();
