@@ -238,9 +238,8 @@ std::string plan_help() {
 
 std::string run_help() {
   const char* const max_time =
-      "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a Slurm "
-      "job "
-      "stops a minute before its end";
+      "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a job of "
+      "Slurm 23.02 or later stops a minute before its end";
   std::vector<HelpSection> sections{{"Options",
                                      {{"--config FILE", "job file"},
                                       {"--max-time TIME|none", max_time},
