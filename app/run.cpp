@@ -39,11 +39,12 @@ Status run_command(int argc, const char* const* argv) {
   const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
   if (job.restart.on_signal) stop::catch_signals();
   pipeline::require_addresses_to_start();
+  std::optional<comm::Watchdog> watchdog;  // watches MPI_Finalize, too
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
-  const comm::Watchdog watchdog(world,
-                                {.timeout = job.device_timeout, .time_limit = time_limit(job)});
+  watchdog.emplace(
+      world, comm::WatchdogSettings{.timeout = job.device_timeout, .time_limit = time_limit(job)});
   try {
     return pipeline::run(world, job, program_info());
   } catch (...) {

@@ -116,6 +116,7 @@ class Watchdog::Thread {
   void invite(const Group& world);
   void join(const Group& world);
   void run();
+  bool done() const;
   void sleep();
   void forgive(double seconds);
   void accept_ranks();
@@ -214,8 +215,16 @@ void Watchdog::Thread::join(const Group& world) {
   thread_ = std::thread([this] { run(); });
 }
 
+// Ranks that end still watch each other, until rank 0 has heard from all that they end, and has
+// told them so.
+bool Watchdog::Thread::done() const {
+  if (!ending_) return false;
+  const auto has_left = [](const Peer& peer) { return !peer.connected || peer.left; };
+  return std::all_of(peers_.begin() + (rank_ == 0 ? 1 : 0), peers_.end(), has_left);
+}
+
 void Watchdog::Thread::run() {
-  while (!ending_) {
+  while (!done()) {
     sleep();
     const double gap = now() - last_round_;
     if (gap > 2) forgive(gap);
@@ -228,7 +237,7 @@ void Watchdog::Thread::run() {
       accept_ranks();
     }
     receive();
-    send(Beat::alive);
+    send(ending_ && rank_ > 0 ? Beat::goodbye : Beat::alive);
     check_stop();
     if (rank_ == 0) {
       check_ranks();
@@ -240,10 +249,12 @@ void Watchdog::Thread::run() {
 }
 
 // Until the next round is due. A new connection is answered at once, as a rank waits for it; the
-// destructor wakes the thread, too.
+// destructor wakes the thread, too, and waits for its end.
 void Watchdog::Thread::sleep() {
-  std::array<pollfd, 2> waiting{{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
-  ::poll(waiting.data(), listener_ ? 2 : 1, static_cast<int>(period.count()));
+  constexpr std::chrono::milliseconds short_period{10};
+  std::array<pollfd, 2> waiting{{{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
+  const auto milliseconds = static_cast<int>((ending_ ? short_period : period).count());
+  ::poll(waiting.data(), ending_ ? 1 : 2, milliseconds);  // ignores a listener that is not there
 }
 
 // This process was suspended, perhaps with the whole job, and heard nobody.

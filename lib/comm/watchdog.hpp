@@ -37,7 +37,7 @@ class Watchdog {
  public:
   /// Collective over `world`.
   Watchdog(const Group& world, const WatchdogSettings& settings);
-  /// Says goodbye and ends the thread. Call it on all ranks after their last exchange.
+  /// Ends the thread, after all ranks have called it: until then they watch each other.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
