@@ -39,7 +39,7 @@ Failure current_failure() {
 
 void wait_for_lower_ranks(int rank) {
   if (rank <= 0) return;
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(500 + 50 * rank, 3000)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(2000 + 50 * rank, 5000)));
 }
 
 void wait_for_other_reports(const Failure& failure, int rank) {

@@ -16,7 +16,7 @@ struct Failure {
 /// Status and message for the exception being handled. Call within a catch block.
 Failure current_failure();
 
-/// Waits 0.5 to 3 s, increasing with the rank, so that a lower rank with the same failure can
+/// Waits 2 to 5 s, increasing with the rank, so that a lower rank with the same failure can
 /// report it and end the job first. Returns at once on rank 0.
 void wait_for_lower_ranks(int rank);
 

@@ -83,6 +83,7 @@ Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout
 bool Autosave::after_step(const Denoising& denoising) {
   const RestartSettings& settings = job_.restart;
   const std::int64_t step = denoising.states().front().step;
+  if (!unsaved_) unsaved_.emplace();
   const double time = now(), since_save = time - saved_at_;
   bool due = settings.every_steps > 0 && step % settings.every_steps == 0;
   due = due || (settings.every_seconds > 0 && since_save >= settings.every_seconds);
@@ -99,6 +100,7 @@ bool Autosave::after_step(const Denoising& denoising) {
 void Autosave::save(const Denoising& denoising) {
   const std::int64_t step = denoising.states().front().step;
   if (step == saved_step_) return;
+  if (!unsaved_) unsaved_.emplace();
   const trace::Scope scope("save", trace::Level::stages, "file");
   for (std::size_t i = 0; i < batch_.size(); ++i) {
     const Clip& clip = batch_[i];
@@ -116,6 +118,7 @@ void Autosave::save(const Denoising& denoising) {
   }
   saved_step_ = step;
   saved_at_ = now();
+  unsaved_.reset();
 }
 
 }  // namespace reelmesh::pipeline

@@ -1,5 +1,8 @@
 #pragma once
 // Saving and continuing clips within their denoising.
+#include <optional>
+
+#include "base/stop.hpp"
 #include "pipeline/denoise.hpp"
 #include "plan/job.hpp"
 
@@ -46,6 +49,7 @@ class Autosave {
   std::int64_t saved_step_;
   double saved_at_, step_began_;
   bool steps_are_long_ = true;  // until one has been timed
+  std::optional<stop::UnsavedWork> unsaved_;
 };
 
 }  // namespace reelmesh::pipeline

@@ -1,6 +1,5 @@
 #include "pipeline/stages.hpp"
 
-#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
 #include "pipeline/hand_overs.hpp"
@@ -122,7 +121,6 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
     result.latents.resize(batch.size());
     return result;
   }
-  const stop::UnsavedWork unsaved;
   const Clip& first = batch.front();
   const DenoiseLayout& layout = planned_.plan_of(first).denoise[replica];
   const std::int64_t text_channels = planned_.family->text_encoder().d_model;

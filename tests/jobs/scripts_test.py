@@ -23,8 +23,11 @@ eval "${SRUN_DOES:-}"
 exit "${SRUN_STATUS:-0}"
 """
 SCONTROL = """#!/bin/bash
+if [ "$2 $3" = 'show job' ]; then
+  echo "JobId=7 JobName=reelmesh ${JOB_STATE:-JobState=RUNNING Reason=None} Dependency=(null)"
+  exit
+fi
 echo "$*" >>"$STAND_IN/scontrol.args"
-echo 'Job is pending execution' >&2
 exit "${SCONTROL_STATUS:-0}"
 """
 
@@ -92,11 +95,20 @@ class Scripts(unittest.TestCase):
             self.assertEqual((status, calls), (75, f"requeue {job}\n"), script)
             self.assertIn("is queued again", said)
 
-    def test_slurm_may_have_queued_the_job_again(self):
+    def test_a_cancelled_job_stays_so(self):
+        for script in SCRIPTS:
+            for state, queued in (("JobState=RUNNING Reason=None", True),
+                                  ("JobState=COMPLETING Reason=TimeLimit", True),
+                                  ("JobState=COMPLETING Reason=None", False),
+                                  ("JobState=PENDING Reason=BeginTime", False)):
+                status, said, calls = self.run_script(script, SRUN_STATUS="75", JOB_STATE=state)
+                self.assertEqual((status, bool(calls)), (75, queued), said)
+
+    def test_scontrol_may_refuse(self):
         for script in SCRIPTS:
             status, said, _ = self.run_script(script, SRUN_STATUS="75", SCONTROL_STATUS="1")
             self.assertEqual(status, 75)
-            self.assertIn("Job is pending execution", said)
+            self.assertIn("submit it again", said)
 
     def test_number_of_restarts_is_limited(self):
         for script in SCRIPTS:

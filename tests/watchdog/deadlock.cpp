@@ -1,5 +1,5 @@
-// Two ranks that wait for a message from each other: the watchdog ends them, with a message that says
-// where they wait (the test watchdog_deadlock looks for it).
+// Two ranks that wait for a message from each other: the watchdog ends them, with a message that
+// says where they wait (the test watchdog_deadlock looks for it).
 #include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/watchdog.hpp"
