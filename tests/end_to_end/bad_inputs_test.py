@@ -222,6 +222,10 @@ NUMBERS = [
     ("`--device.memory-limit 0`", "device.memory-limit", "0", "a size above 0"),
     ("`--device.memory-limit 12parsecs`", "device.memory-limit", "12parsecs", "16GiB"),
     ("`--device.timeout 1e300`", "device.timeout", "1e300", ""),
+    ("`--restart.every 0`", "restart.every", "0", "a whole number from 1 to 1000"),
+    ("`--restart.every sometimes`", "restart.every", "sometimes", "a time such as"),
+    ("`--restart.on-signal TERM`", "restart.on-signal", "TERM", "yes or no"),
+    ("`--max-time 0s`", "max-time", "0s", "a time above 0"),
     ("`--numerics.dtype float64`", "numerics.dtype", "float64", "one of float32, bfloat16"),
     ("`--output.video maybe`", "output.video", "maybe", "yes or no"),
 ]
