@@ -71,9 +71,14 @@ std::vector<int> ranks_in(MPI_Comm comm, int size, MPI_Comm other) {
 Environment::Environment() {
   setenv("OMPI_MCA_io", "romio321", 0);
   // Without mpirun, Open MPI would start a daemon for this process, which takes a quarter of a
-  // second, and may survive it and keep its standard output open.
+  // second, and may survive it and keep its standard output open. Without the daemon, all such
+  // processes of a user would share one folder for temporary files, and each removes it at its end,
+  // while another one starts; a single rank needs no such folder.
   const bool launched = std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr;
-  if (!launched) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  if (!launched) {
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
+  }
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   expect(provided >= MPI_THREAD_FUNNELED, "MPI offers no MPI_THREAD_FUNNELED");

@@ -357,9 +357,9 @@ void Watchdog::Thread::check_first_rank() {
   const Peer& first = peers_[0];
   if (!first.connected || first.left) return;
   if (!lost(first)) return;
-  // All other ranks notice it at about the same time; the lowest one speaks and leaves first, and a
-  // launcher then ends the others.
-  std::this_thread::sleep_for(std::chrono::seconds(std::min(2 * (rank_ - 1), 8)));
+  // All other ranks notice it at about the same time; the lowest one reports it and leaves first,
+  // and a launcher then ends the others, for which mpirun takes some seconds.
+  std::this_thread::sleep_for(std::chrono::seconds(std::min(5 * (rank_ - 1), 15)));
   report_lost(0, first);
   _exit(static_cast<int>(Status::watchdog));
 }

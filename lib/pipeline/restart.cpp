@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "tensor/device.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -81,6 +82,9 @@ Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout
       step_began_(saved_at_) {}
 
 bool Autosave::after_step(const Denoising& denoising) {
+  // GPUs must have completed the step whose duration is measured here. A failure of a GPU or of
+  // NCCL is thrown here: in the reduction, this rank would wait for ranks that wait for it.
+  synchronize(denoising.states().front().latents.device());
   const RestartSettings& settings = job_.restart;
   const std::int64_t step = denoising.states().front().step;
   if (!unsaved_) unsaved_.emplace();
