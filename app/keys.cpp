@@ -211,6 +211,9 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
      }},
+    {"output.strict", "YES|NO",
+     "end the job at the first clip that fails; otherwise other clips go on", "no",
+     [](Draft& d, Text text, Option option) { d.job.strict = parse_switch(text, option); }},
 
     {"restart.every", "N|TIME|none",
      "save the clips in work every N denoising steps, or after a time such as 10min; a job that "

@@ -1,6 +1,7 @@
 #pragma once
 // Leaving a long computation before its end. Models call interruption_point() between their layers,
-// the same number of times on all ranks that compute together.
+// and attention between parts of many keys, the same number of times on all ranks that compute
+// together.
 #include <functional>
 
 namespace reelmesh {

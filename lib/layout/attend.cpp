@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/interruption.hpp"
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "ops/attention.hpp"
@@ -327,6 +328,8 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
     const Tensor part = receive_part(std::move(next), part_at(first));
     if (first + part_tokens < all) next = send_part(mine, part_at(first + part_tokens));
     if (mesh_.attends(group_.rank())) attention.add(part);
+    constexpr std::int64_t parts_between_points = 8;
+    if ((first / part_tokens + 1) % parts_between_points == 0) interruption_point();
   }
   return return_results(attention.finish(), q);
 }

@@ -13,6 +13,12 @@
 
 namespace reelmesh::ops {
 
+/// Neither NaN nor infinite, whatever the compiler assumes of such values.
+REELMESH_INLINE bool is_finite(float x) {
+  constexpr std::uint32_t exponent = 0x7F800000;
+  return (std::bit_cast<std::uint32_t>(x) & exponent) != exponent;
+}
+
 /// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
 /// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiply-adds.
 REELMESH_INLINE float exp_approx(float x) {

@@ -1,6 +1,7 @@
 #include "ops/pointwise.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -275,6 +276,22 @@ Tensor to_pixels(const Tensor& x) {
     });
   });
   return out;
+}
+
+void flag_non_finite(const Tensor& x, Tensor& flag) {
+  if (x.empty()) return;
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) return gpu::flag_non_finite(x, flag);
+  }
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      const T* values = x.data<T>() + first;
+      bool found = false;
+      for (std::int64_t i = 0; i < count; ++i) found |= !is_finite(static_cast<float>(values[i]));
+      if (found) std::atomic_ref(*flag.data<std::int32_t>()) = 1;
+    });
+  });
 }
 
 }  // namespace reelmesh::ops

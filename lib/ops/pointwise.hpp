@@ -52,4 +52,20 @@ Tensor channels_to_frames(const Tensor& x);
 /// half to even.
 Tensor to_pixels(const Tensor& x);
 
+/// Sets `flag`, int32 [1] on the device of x, to 1 if x, of a floating type, has a value that is
+/// not finite; otherwise leaves it.
+void flag_non_finite(const Tensor& x, Tensor& flag);
+
+/// Looks for NaN and infinite values in several tensors on one device, and reads the answer once.
+class FiniteCheck {
+ public:
+  explicit FiniteCheck(Device device) : flag_(Tensor::zeros({1}, DType::int32, device)) {}
+  void add(const Tensor& x) { flag_non_finite(x, flag_); }
+  /// Whether all values were finite. Waits for the device.
+  bool finite() const { return flag_.on({}).data<std::int32_t>()[0] == 0; }
+
+ private:
+  Tensor flag_;
+};
+
 }  // namespace reelmesh::ops

@@ -7,6 +7,7 @@
 #include "base/progress.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "ops/pointwise.hpp"
 #include "pipeline/hand_overs.hpp"
 #include "pipeline/restart.hpp"
 #include "pipeline/stages.hpp"
@@ -30,13 +31,24 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
 struct BatchState {
   Batch clips;
   std::size_t replica = 0;
-  bool stopped = false;  // its remaining stages are left out; agreed by the ranks of each stage
+  // Agreed by the ranks of two stages when the batch passes from one to the other: its remaining
+  // stages are left out.
+  bool stopped = false;
+  std::vector<bool> failed;        // likewise, per clip
   std::vector<Tensor> embeddings;  // after encoding
   std::vector<Conditioning> conditioning;
   std::vector<Tensor> latents;  // after denoising
 
   /// Whether the text encoder is needed; otherwise restart files have the embeddings.
   bool needs_text() const { return clips.front().saved_step == 0; }
+  /// The clips that have not failed, by their places in `clips`.
+  std::vector<std::size_t> in_work() const {
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < clips.size(); ++i) {
+      if (!failed[i]) places.push_back(i);
+    }
+    return places;
+  }
 };
 
 // Consecutive parts of `size` elements; the last one may be shorter.
@@ -92,6 +104,7 @@ class ClipMaker {
         world_(world),
         device_(device),
         channels_(planned.family->text_encoder().d_model),
+        failures_(job.strict),
         stages_(world, job, planned, device),
         text_vote_(stages_.encode.group()) {
     const Roles& roles = planned.plan.roles;
@@ -101,7 +114,7 @@ class ClipMaker {
     }
   }
 
-  bool run(std::vector<BatchState>& batches);
+  MadeClips run(std::vector<BatchState>& batches);
 
  private:
   bool stop_all();
@@ -119,6 +132,7 @@ class ClipMaker {
   comm::Group world_;
   Device device_;
   std::int64_t channels_;  // of embeddings
+  Failures failures_;
   Stages stages_;
   PacedVote text_vote_;
   std::vector<comm::Group> text_and_denoise_, denoise_and_decode_;  // per replica
@@ -135,17 +149,22 @@ bool ClipMaker::stop_all() {
   return false;
 }
 
-// Before a batch is handed over between the ranks of two stages: whether it goes on.
+// Before a batch is handed over between the ranks of two stages: whether it goes on, and which of
+// its clips.
 void ClipMaker::agree(const comm::Group& ranks, BatchState& batch) const {
   if (!ranks.member()) return;
-  batch.stopped = ranks.max(std::int64_t{batch.stopped || stop::requested() ? 1 : 0}) > 0;
+  std::vector<std::int64_t> votes{batch.stopped || stop::requested() ? 1 : 0};
+  votes.insert(votes.end(), batch.failed.begin(), batch.failed.end());
+  ranks.max(votes);
+  batch.stopped = votes.front() > 0;
+  std::copy(votes.begin() + 1, votes.end(), batch.failed.begin());
 }
 
 // prompts → embeddings → latents → video → files, the same code on every rank. In split mode a
 // round is one batch, so that clips stream through the stages; in phased mode it is all batches,
 // encoded before any is denoised. Replicas denoise batches side by side; then their clips are
 // decoded one after the other.
-bool ClipMaker::run(std::vector<BatchState>& batches) {
+MadeClips ClipMaker::run(std::vector<BatchState>& batches) {
   const Roles& roles = planned_.plan.roles;
   const std::size_t replicas = roles.denoise.size();
   std::int64_t steps = 0;  // of the first replica, whose first rank shows the progress
@@ -179,12 +198,13 @@ bool ClipMaker::run(std::vector<BatchState>& batches) {
   }
   stopped_ = world_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
   if (!stopped_) progress.finish();
-  return !stopped_;
+  return {!stopped_, failures_.of_all(world_)};
 }
 
 void ClipMaker::encode(BatchState& batch) {
   if (!batch.needs_text()) return;
-  for (const Clip& clip : batch.clips) {
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     if (stages_.encode.group().member() && text_vote_.stop()) {
       batch.stopped = true;
@@ -192,6 +212,13 @@ void ClipMaker::encode(BatchState& batch) {
     }
     // They wait on the host: a job may have thousands of prompts.
     batch.embeddings.push_back(stages_.encode(clip).on({}));
+    const Tensor& embeddings = batch.embeddings.back();
+    if (embeddings.empty()) continue;  // on another rank
+    ops::FiniteCheck check(embeddings.device());
+    check.add(embeddings);
+    if (check.finite()) continue;
+    failures_.add(clip.index(), "the text embeddings");
+    batch.failed[i] = true;
   }
 }
 
@@ -204,7 +231,8 @@ void ClipMaker::condition(BatchState& batch) {
   agree(text_and_denoise_[batch.replica], batch);
   if (batch.stopped) return;
   const comm::Group& group = stages_.denoise_batch.group(batch.replica);
-  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+  batch.conditioning.resize(batch.clips.size());
+  for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Move from_text = embeddings_to_denoising(planned_.plan, planned_.plan_of(clip),
@@ -213,27 +241,39 @@ void ClipMaker::condition(BatchState& batch) {
       const Box box = group.member() ? own_box(from_text.to, group) : Box{{0, 0, 0}, {0, 0, 0}};
       Tensor text = Tensor::empty(box.extent, job_.dtype);
       if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
-      batch.conditioning.push_back({text.to(job_.dtype)});
+      batch.conditioning[i] = {text.to(job_.dtype)};
       continue;
     }
     const Tensor encoded = std::exchange(batch.embeddings[i], {});
-    batch.conditioning.push_back({move(encoded, from_text, job_.dtype, {})});
+    batch.conditioning[i] = {move(encoded, from_text, job_.dtype, {})};
   }
 }
 
 void ClipMaker::denoise(BatchState& batch, Progress& progress) {
   if (batch.stopped) return;
-  const trace::Mark mark(&trace::Recorder::clip, batch.clips.front().index());
-  Denoised denoised = stages_.denoise_batch(batch.clips, batch.replica, batch.conditioning,
-                                            [&] { progress.advance(std::ssize(batch.clips)); });
-  batch.latents = std::move(denoised.latents);
+  const std::vector<std::size_t> places = batch.in_work();
+  batch.latents.resize(batch.clips.size());
+  if (places.empty()) return;
+  Batch clips;
+  std::vector<Conditioning> conditioning;
+  for (const std::size_t i : places) {
+    clips.push_back(batch.clips[i]);
+    conditioning.push_back(batch.conditioning[i]);
+  }
+  const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
+  Denoised denoised = stages_.denoise_batch(
+      clips, batch.replica, conditioning, [&] { progress.advance(std::ssize(clips)); }, failures_);
   batch.stopped = denoised.stopped;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    batch.failed[places[i]] = denoised.failed[i];
+    if (!denoised.stopped) batch.latents[places[i]] = denoised.latents[i];
+  }
 }
 
 void ClipMaker::decode(BatchState& batch) {
   agree(denoise_and_decode_[batch.replica], batch);
   if (batch.stopped) return;
-  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+  for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = planned_.plan_of(clip);
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
@@ -247,8 +287,9 @@ void ClipMaker::decode(BatchState& batch) {
                         job_.dtype, {});
     }
     if (!stages_.decode_clip.group().member()) continue;
-    write(clip, latents, job_.keep_video ? stages_.decode_clip(clip, latents.local) : Sharded{},
-          embeddings);
+    std::optional<Sharded> video = Sharded{};
+    if (job_.keep_video) video = stages_.decode_clip(clip, latents.local, failures_);
+    if (video) write(clip, latents, *video, embeddings);
   }
 }
 
@@ -279,13 +320,15 @@ void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& v
 
 }  // namespace
 
-bool make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                std::vector<Clip> clips, Device device) {
-  if (clips.empty()) return true;
+MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
+                     std::vector<Clip> clips, Device device) {
+  if (clips.empty()) return {};
   std::vector<BatchState> batches;
   const std::size_t replicas = planned.plan.roles.denoise.size();
   for (Batch& batch : batches_of(std::move(clips), job.batch)) {
-    batches.push_back({.clips = std::move(batch), .replica = batches.size() % replicas});
+    const std::vector<bool> failed(batch.size());
+    batches.push_back(
+        {.clips = std::move(batch), .replica = batches.size() % replicas, .failed = failed});
   }
   return ClipMaker(job, planned, world, device).run(batches);
 }

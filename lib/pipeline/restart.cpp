@@ -1,10 +1,9 @@
 #include "pipeline/restart.hpp"
 
-#include <array>
-
 #include "base/log.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "ops/pointwise.hpp"
 #include "tensor/device.hpp"
 
 namespace reelmesh::pipeline {
@@ -77,6 +76,7 @@ Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout
       batch_(batch),
       conditioning_(conditioning),
       text_channels_(text_channels),
+      failed_on_(batch.size(), -1),
       saved_step_(batch.front().saved_step),
       saved_at_(now()),
       step_began_(saved_at_) {}
@@ -93,9 +93,19 @@ bool Autosave::after_step(const Denoising& denoising) {
   due = due || (settings.every_seconds > 0 && since_save >= settings.every_seconds);
   if (denoising.finished()) due = due || (settings.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
-  std::array<std::int64_t, 3> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
+  std::vector<std::int64_t> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
+  const std::int64_t own_vote = group_.size() - group_.rank();  // the lowest rank's is the largest
+  for (const DenoiseState& state : denoising.states()) {
+    ops::FiniteCheck check(state.latents.device());
+    check.add(state.latents);
+    votes.push_back(check.finite() ? 0 : own_vote);
+  }
   group_.max(votes);
   steps_are_long_ = votes[2] > 0;
+  for (std::size_t i = 0; i < failed_on_.size(); ++i) {
+    const std::int64_t vote = votes[3 + i];
+    if (failed_on_[i] < 0 && vote > 0) failed_on_[i] = group_.size() - static_cast<int>(vote);
+  }
   if (votes[0] > 0 || votes[1] > 0) save(denoising);
   step_began_ = now();
   return votes[0] > 0;
@@ -107,6 +117,7 @@ void Autosave::save(const Denoising& denoising) {
   if (!unsaved_) unsaved_.emplace();
   const trace::Scope scope("save", trace::Level::stages, "file");
   for (std::size_t i = 0; i < batch_.size(); ++i) {
+    if (failed_on_[i] >= 0) continue;
     const Clip& clip = batch_[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const DenoiseState& state = denoising.states()[i];

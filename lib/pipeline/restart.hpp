@@ -30,9 +30,13 @@ class Autosave {
            const Batch& batch, std::span<const Conditioning> conditioning,
            std::int64_t text_channels);
 
-  /// Call it after each step: agrees with the other ranks whether to save, and saves. → whether the
-  /// job is to stop; the states are saved then. Collective over the group.
+  /// Call it after each step: agrees with the other ranks which clips have failed and whether to
+  /// save, and saves. → whether the job is to stop; the states are saved then. Collective over the
+  /// group.
   bool after_step(const Denoising& denoising);
+  /// Per clip the lowest rank of the group that has found values that are not finite; -1 if none
+  /// has. The same on all ranks. Such clips are no longer saved.
+  const std::vector<int>& failed_on() const { return failed_on_; }
   /// Whether a step is so long that it should be interruptible between layers; the same on all
   /// ranks.
   bool steps_are_long() const { return steps_are_long_; }
@@ -46,6 +50,7 @@ class Autosave {
   const Batch& batch_;
   std::span<const Conditioning> conditioning_;
   std::int64_t text_channels_;
+  std::vector<int> failed_on_;
   std::int64_t saved_step_;
   double saved_at_, step_began_;
   bool steps_are_long_ = true;  // until one has been timed

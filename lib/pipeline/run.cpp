@@ -103,14 +103,26 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
   return pending;
 }
 
-// The number of these clips that have a file; 0 on ranks other than rank 0.
-int count_files(const std::vector<Clip>& clips, const Job& job, const comm::Group& world,
-                std::filesystem::path (*path_of)(const std::filesystem::path& folder, int clip)) {
-  if (world.rank() != 0) return 0;
-  return static_cast<int>(std::ranges::count_if(clips, [&](const Clip& clip) {
-    std::error_code error;
-    return std::filesystem::exists(path_of(job.output, clip.index()), error);
-  }));
+// The state of each of these clips after the job; none on ranks other than rank 0.
+std::vector<ClipState> states_of(const std::vector<Clip>& clips, const Job& job,
+                                 const comm::Group& world,
+                                 const std::vector<ClipFailure>& failures) {
+  std::vector<ClipState> states;
+  if (world.rank() != 0) return states;
+  for (const Clip& clip : clips) {
+    const auto has = [&](std::filesystem::path (*path_of)(const std::filesystem::path&, int)) {
+      std::error_code error;
+      return std::filesystem::exists(path_of(job.output, clip.index()), error);
+    };
+    states.push_back({has(clip_path)      ? ClipState::complete
+                      : has(restart_path) ? ClipState::saved
+                                          : ClipState::missing,
+                      {}});
+  }
+  for (const ClipFailure& failure : failures) {
+    states.at(static_cast<std::size_t>(failure.clip)) = {ClipState::failed, failure.reason};
+  }
+  return states;
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
@@ -179,7 +191,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
               describe_ranks(plan, threads, device), summary(planned));
   }
 
-  const bool complete = make_clips(job, planned, world, std::move(clips), device);
+  const MadeClips made = make_clips(job, planned, world, std::move(clips), device);
 
   const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;
@@ -197,29 +209,38 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
                    world.gather(machine.host, 0),
                    started,
                    iso8601_now(),
-                   complete ? "complete" : "stopped",
-                   static_cast<int>(planned.clips.size()),
+                   !made.complete          ? "stopped"
+                   : made.failures.empty() ? "complete"
+                                           : "failed",
+                   states_of(planned.clips, job, world, made.failures),
                    traced};
   on_first_rank(world, [&] {
     write_job(job.output, record);
-    if (complete) remove_restarts(job.output);
+    if (made.complete && made.failures.empty()) remove_restarts(job.output);
   });
 
+  const auto number = [&](ClipState::State state) {
+    return std::ranges::count(record.clips, state, &ClipState::state);
+  };
   Totals totals;
-  const int made = count_files(planned.clips, job, world, clip_path);  // in this job or before
-  totals.clips = made - (static_cast<int>(planned.clips.size()) - count);
+  const std::int64_t complete = number(ClipState::complete);  // in this job or before
+  totals.clips = static_cast<int>(complete) - (static_cast<int>(planned.clips.size()) - count);
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(device).peak;
   const std::string report = closing_report(world, trace::recorder(), totals);
   log::info("{}results: {}", report, (job.output / "job.h5").string());
-  if (complete) return Status::ok;
+  if (!made.failures.empty()) {
+    log::info("{} of {} clips have failed, {} are complete; their reasons are in {}",
+              made.failures.size(), planned.clips.size(), complete,
+              (job.output / "job.h5").string());
+  }
+  if (made.complete) return made.failures.empty() ? Status::ok : Status::data;
   const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
   log::info(
       "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
       "with --output.if-exists resume to go on",
-      stop::describe(cause), made, planned.clips.size(),
-      count_files(planned.clips, job, world, restart_path));
+      stop::describe(cause), complete, planned.clips.size(), number(ClipState::saved));
   return Status::stopped;
 }
 

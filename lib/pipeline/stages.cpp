@@ -1,5 +1,7 @@
 #include "pipeline/stages.hpp"
 
+#include <algorithm>
+
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
 #include "pipeline/hand_overs.hpp"
@@ -114,9 +116,10 @@ void DenoiseStage::load() {
 
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
-                                  const std::function<void()>& on_step) const {
+                                  const std::function<void()>& on_step, Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
+  result.failed.resize(batch.size());
   if (!group.member()) {
     result.latents.resize(batch.size());
     return result;
@@ -133,11 +136,23 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
 
   Denoising denoising(group, layout, batch, conditioning, *model_, saved);
   Autosave autosave(job_, group, layout, batch, conditioning, text_channels);
-  while (!denoising.finished() && !result.stopped) {
+  const auto all_failed = [&] {
+    return std::ranges::all_of(result.failed, [](bool failed) { return failed; });
+  };
+  while (!denoising.finished() && !result.stopped && !all_failed()) {
     try {
       denoising.step(autosave.steps_are_long());
       on_step();
       result.stopped = autosave.after_step(denoising);
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        const int failed_on = autosave.failed_on()[i];
+        if (!result.failed[i] && failed_on == group.rank()) {
+          failures.add(batch[i].index(),
+                       fmt::format("the latents after step {} of {}", denoising.states()[i].step,
+                                   batch[i].sampling.sampler->calls()));
+        }
+        result.failed[i] = failed_on >= 0;
+      }
     } catch (const Interrupted&) {
       autosave.save(denoising);
       result.stopped = true;
@@ -164,12 +179,18 @@ void DecodeStage::load() {
           [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
 }
 
-Sharded DecodeStage::operator()(const Clip& clip, const Tensor& latents) const {
-  if (!group_.member()) return {};
+std::optional<Sharded> DecodeStage::operator()(const Clip& clip, const Tensor& latents,
+                                               Failures& failures) const {
+  if (!group_.member()) return std::nullopt;
   const trace::Scope scope("decode");
   const DecodeLayout& layout = planned_.plan_of(clip).decode;
-  return decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group_},
-                          layout);
+  const DecodedVideo video = decoder_->pixels(
+      {latents, layout.latents.with_axis(1, clip.latent_channels), group_}, layout);
+  const std::int64_t own_vote = group_.size() - group_.rank();  // the lowest rank's is the largest
+  const std::int64_t found = group_.max(video.finite ? 0 : own_vote);
+  if (found > 0 && found == own_vote) failures.add(clip.index(), "the decoded video");
+  if (found > 0) return std::nullopt;
+  return video.pixels;
 }
 
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "pipeline/denoise.hpp"
+#include "pipeline/failures.hpp"
 #include "pipeline/job_plan.hpp"
 
 namespace reelmesh::pipeline {
@@ -41,7 +42,8 @@ struct Denoised {
   /// For each clip float32 latents [frame, channel, row, column] on the host, without dropped
   /// frames: this rank's box latents_to_decoding().from. None if `stopped`.
   std::vector<Tensor> latents;
-  bool stopped = false;  ///< on request; the clips are saved
+  std::vector<bool> failed;  ///< per clip
+  bool stopped = false;      ///< on request; the clips are saved
 };
 
 /// Transformer and sampler on the denoising groups; each rank holds all weights of the transformer.
@@ -52,10 +54,11 @@ class DenoiseStage {
   void load();
   void release() { model_.reset(); }
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
-  /// saves it on the way. on_step: called after each step on the ranks of the group.
+  /// saves it on the way. on_step: called after each step on the ranks of the group. Ends early if
+  /// all clips have failed.
   Denoised operator()(const Batch& batch, std::size_t replica,
                       std::span<const Conditioning> conditioning,
-                      const std::function<void()>& on_step) const;
+                      const std::function<void()>& on_step, Failures& failures) const;
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:
@@ -74,9 +77,10 @@ class DecodeStage {
   void load();
   void release() { decoder_.reset(); }
   const comm::Group& group() const { return group_; }
-  /// latents: this rank's box latents_to_decoding().taken, on the host. → uint8 [frame, row,
-  /// column, 3], sharded over the group.
-  Sharded operator()(const Clip& clip, const Tensor& latents) const;
+  /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
+  /// the group; nullopt on all its ranks if the clip has failed.
+  std::optional<Sharded> operator()(const Clip& clip, const Tensor& latents,
+                                    Failures& failures) const;
 
  private:
   const Job& job_;

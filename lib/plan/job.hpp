@@ -83,6 +83,7 @@ struct Job {
   bool keep_latents = true;
   bool keep_embeddings = false;
   IfExists if_exists = IfExists::fail;
+  bool strict = false;  ///< a clip that fails ends the job
 
   RestartSettings restart;
   /// Seconds after which the job stops early, saved; infinite for none. Default: the time that the

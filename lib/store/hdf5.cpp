@@ -135,6 +135,18 @@ Datatype string_type(std::size_t bytes) {
   return type;
 }
 
+Datatype compound(std::size_t size, const std::vector<Field>& fields) {
+  Datatype type(H5Tcreate(H5T_COMPOUND, size));
+  bool made = static_cast<bool>(type);
+  for (const Field& field : fields) {
+    const Datatype text = field.letters > 0 ? string_type(field.letters) : Datatype();
+    const hid_t member = text ? text.get() : field.number;
+    made = made && H5Tinsert(type.get(), field.name, field.offset, member) >= 0;
+  }
+  expect(made, "HDF5 refuses a table row: {}", innermost_error());
+  return type;
+}
+
 void write_attribute(hid_t object, const char* name, std::string_view value) {
   const std::string text = value.empty() ? std::string(1, '\0') : std::string(value);
   write_scalar(object, name, string_type(text.size()).get(), text.data());

@@ -4,7 +4,9 @@
 // no plugins and takes no file locks (a lock would block a second reader).
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -90,6 +92,25 @@ File open_together(const comm::Group& group, const std::filesystem::path& path);
 File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
 Datatype string_type(std::size_t bytes);
+
+/// A member of a table row.
+struct Field {
+  const char* name;
+  std::size_t offset;
+  hid_t number;             ///< HDF5 type of a number
+  std::size_t letters = 0;  ///< for a text its length in bytes; 0: a number
+};
+/// Type of table rows of `size` bytes, with the same layout in memory and in the file.
+Datatype compound(std::size_t size, const std::vector<Field>& fields);
+/// Sets a text of a row: UTF-8, padded with zeros; longer ones are truncated.
+template <std::size_t n>
+void put(char (&field)[n], std::string_view text) {
+  std::size_t length = std::min(text.size(), n);
+  // Do not cut within a character: continuation bytes are 10xxxxxx.
+  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
+  std::memset(field, 0, n);
+  std::memcpy(field, text.data(), length);
+}
 
 // Writes an attribute. Texts may have any length: files use the HDF5 1.8 format, which stores
 // attributes above 64 KiB outside the object header. Error(io).

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <cstddef>
 #include <ctime>
 
 #include "store/clip.hpp"
@@ -24,6 +25,42 @@ std::string as_input_file(const std::vector<std::pair<std::string, std::string>>
   return text;
 }
 
+// A row of /states.
+struct StateRow {
+  std::int32_t clip;
+  char state[12];
+  char reason[112];
+};
+
+const char* name_of(ClipState::State state) {
+  switch (state) {
+    case ClipState::saved:
+      return "saved";
+    case ClipState::failed:
+      return "failed";
+    case ClipState::complete:
+      return "complete";
+    default:
+      return "missing";
+  }
+}
+
+void write_states(hid_t file, const std::vector<ClipState>& clips) {
+  std::vector<StateRow> rows(clips.size());
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    rows[i].clip = static_cast<std::int32_t>(i);
+    hdf5::put(rows[i].state, name_of(clips[i].state));
+    hdf5::put(rows[i].reason, clips[i].reason);
+  }
+  const hdf5::Datatype type = hdf5::compound(
+      sizeof(StateRow),
+      {{"clip", offsetof(StateRow, clip), H5T_NATIVE_INT32},
+       {"state", offsetof(StateRow, state), hdf5::no_id, sizeof StateRow::state},
+       {"reason", offsetof(StateRow, reason), hdf5::no_id, sizeof StateRow::reason}});
+  const hdf5::Dataset table = hdf5::create_dataset(file, "states", type.get(), {std::ssize(rows)});
+  if (!rows.empty()) hdf5::write_all(table.get(), type.get(), rows.data());
+}
+
 void fill(hid_t file, const JobRecord& record) {
   hdf5::write_attribute(file, "program", record.program);
   hdf5::write_attribute(file, "version", record.version);
@@ -36,8 +73,9 @@ void fill(hid_t file, const JobRecord& record) {
   hdf5::write_attribute(file, "status", record.status);
   const hdf5::Group clips(hdf5::check_in(
       file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
-  for (int i = 0; i < record.clips; ++i) {
-    const std::filesystem::path clip = clip_path("", i);
+  write_states(file, record.clips);
+  for (std::size_t i = 0; i < record.clips.size(); ++i) {
+    const std::filesystem::path clip = clip_path("", static_cast<int>(i));
     link(clips.get(), clip.stem().string(), clip.string());
   }
   if (record.trace) link(file, "trace", "trace.h5");

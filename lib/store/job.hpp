@@ -9,6 +9,13 @@
 
 namespace reelmesh {
 
+/// How far a clip of a job has come.
+struct ClipState {
+  enum State { missing, saved, failed, complete };
+  State state = missing;
+  std::string reason;  ///< why it failed
+};
+
 /// The contents of job.h5. The attributes are program, version, git_revision, options (one
 /// "section.key = value" per line; usable as an input file), plan, hosts (one string per rank),
 /// start, end, status.
@@ -18,16 +25,17 @@ struct JobRecord {
   std::string plan;
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
-  std::string status;              ///< "complete" or "stopped"
-  int clips = 0;                   ///< number of links /clips/NNNNNN
+  std::string status;              ///< "complete", "stopped", or "failed": some clips have failed
+  std::vector<ClipState> clips;    ///< each has a link /clips/NNNNNN and a row of the table /states
   bool trace = false;              ///< whether to link /trace
 };
 
 /// "2026-01-31T12:34:56Z"
 std::string iso8601_now();
 
-/// Writes folder/job.h5 from this rank only, replacing an existing one: attributes, and external
-/// links /clips/000000 … and, with `trace`, /trace to the other files of the folder. The links are
+/// Writes folder/job.h5 from this rank only, replacing an existing one: attributes, the table
+/// /states (clip, state, reason), and external links /clips/000000 … and, with `trace`, /trace to
+/// the other files of the folder. The links are
 /// relative, so the folder can be moved, and their targets need not exist yet. Under a temporary
 /// name until complete. Error(cannot_create), Error(io).
 void write_job(const std::filesystem::path& folder, const JobRecord& record);

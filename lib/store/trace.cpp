@@ -10,8 +10,7 @@
 namespace reelmesh {
 namespace {
 
-// Table rows, with the same layout in memory and in the file. Texts are UTF-8, padded with zeros;
-// longer ones are truncated.
+// Table rows, with the same layout in memory and in the file.
 struct SpanRow {
   std::int32_t rank;
   char lane[16];
@@ -32,51 +31,22 @@ struct RankRow {
 // No padding between members, since rows are compared as bytes after writing.
 static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192);
 
-template <std::size_t n>
-void put(char (&field)[n], std::string_view text) {
-  std::size_t length = std::min(text.size(), n);
-  // Do not cut within a character: continuation bytes are 10xxxxxx.
-  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
-  std::memset(field, 0, n);
-  std::memcpy(field, text.data(), length);
-}
-
-struct Field {
-  const char* name;
-  std::size_t offset;
-  hid_t number;             ///< HDF5 type of a number
-  std::size_t letters = 0;  ///< for a text its length in bytes; 0: a number
-};
-
-hdf5::Datatype compound(std::size_t size, const std::vector<Field>& fields) {
-  hdf5::Datatype type(H5Tcreate(H5T_COMPOUND, size));
-  bool made = static_cast<bool>(type);
-  for (const Field& field : fields) {
-    const hdf5::Datatype text =
-        field.letters > 0 ? hdf5::string_type(field.letters) : hdf5::Datatype();
-    const hid_t member = text ? text.get() : field.number;
-    made = made && H5Tinsert(type.get(), field.name, field.offset, member) >= 0;
-  }
-  expect(made, "HDF5 refuses a table row: {}", hdf5::innermost_error());
-  return type;
-}
-
 hdf5::Datatype span_type() {
-  return compound(sizeof(SpanRow),
-                  {{"rank", offsetof(SpanRow, rank), H5T_NATIVE_INT32},
-                   {"lane", offsetof(SpanRow, lane), hdf5::no_id, sizeof SpanRow::lane},
-                   {"name", offsetof(SpanRow, name), hdf5::no_id, sizeof SpanRow::name},
-                   {"clip", offsetof(SpanRow, clip), H5T_NATIVE_INT32},
-                   {"step", offsetof(SpanRow, step), H5T_NATIVE_INT32},
-                   {"layer", offsetof(SpanRow, layer), H5T_NATIVE_INT32},
-                   {"start_ns", offsetof(SpanRow, start_ns), H5T_NATIVE_INT64},
-                   {"duration_ns", offsetof(SpanRow, duration_ns), H5T_NATIVE_INT64},
-                   {"bytes", offsetof(SpanRow, bytes), H5T_NATIVE_INT64},
-                   {"flops", offsetof(SpanRow, flops), H5T_NATIVE_INT64}});
+  return hdf5::compound(sizeof(SpanRow),
+                        {{"rank", offsetof(SpanRow, rank), H5T_NATIVE_INT32},
+                         {"lane", offsetof(SpanRow, lane), hdf5::no_id, sizeof SpanRow::lane},
+                         {"name", offsetof(SpanRow, name), hdf5::no_id, sizeof SpanRow::name},
+                         {"clip", offsetof(SpanRow, clip), H5T_NATIVE_INT32},
+                         {"step", offsetof(SpanRow, step), H5T_NATIVE_INT32},
+                         {"layer", offsetof(SpanRow, layer), H5T_NATIVE_INT32},
+                         {"start_ns", offsetof(SpanRow, start_ns), H5T_NATIVE_INT64},
+                         {"duration_ns", offsetof(SpanRow, duration_ns), H5T_NATIVE_INT64},
+                         {"bytes", offsetof(SpanRow, bytes), H5T_NATIVE_INT64},
+                         {"flops", offsetof(SpanRow, flops), H5T_NATIVE_INT64}});
 }
 
 hdf5::Datatype rank_type() {
-  return compound(
+  return hdf5::compound(
       sizeof(RankRow),
       {{"rank", offsetof(RankRow, rank), H5T_NATIVE_INT32},
        {"host", offsetof(RankRow, host), hdf5::no_id, sizeof RankRow::host},
@@ -95,8 +65,8 @@ std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, st
     const trace::Span& span = spans[i];
     SpanRow& row = rows[i];
     row.rank = rank;
-    put(row.lane, span.lane);
-    put(row.name, span.name);
+    hdf5::put(row.lane, span.lane);
+    hdf5::put(row.name, span.name);
     row.clip = span.clip;
     row.step = span.step;
     row.layer = span.layer;
@@ -116,9 +86,9 @@ std::vector<SpanRow> rows_of(const std::vector<trace::Span>& spans, int rank, st
 RankRow row_of(const RankRecord& record, int rank, std::int64_t offset) {
   RankRow row{};
   row.rank = rank;
-  put(row.host, record.host);
-  put(row.role, record.role);
-  put(row.device, record.device);
+  hdf5::put(row.host, record.host);
+  hdf5::put(row.role, record.role);
+  hdf5::put(row.device, record.device);
   row.threads = record.threads;
   row.peak_memory_bytes = record.peak_memory_bytes;
   row.peak_device_memory_bytes = record.peak_device_memory_bytes;

@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     const std::int64_t start = trace::now_ns();
     const double processor = processor_seconds();
     waited = 0;
-    const Sharded video = decoder.pixels(latents, layout);
+    const Sharded video = decoder.pixels(latents, layout).pixels;
     const double busy = processor_seconds() - processor - waited;
     world.barrier();
     const double seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;

@@ -21,8 +21,9 @@ Tensor decoded(const CogVideoXDecoder& decoder, const Tensor& latents, const Lay
   const Layout all = Layout::replicated(latents.shape(), group.size());
   const Layout frames = pixels.with_axis(0, decoded_frames(latents.shape(0)));
   const DecodeLayout layout{pixels.with_axis(0, latents.shape(0)), frames, frames};
-  const Sharded video = decoder.pixels(
-      relayout({latents, all, group}, layout.latents.with_axis(1, latents.shape(1))), layout);
+  const Sharded part =
+      relayout({latents, all, group}, layout.latents.with_axis(1, latents.shape(1)));
+  const Sharded video = decoder.pixels(part, layout).pixels;
   return relayout(video, Layout::replicated(video.layout.global(), group.size())).local;
 }
 

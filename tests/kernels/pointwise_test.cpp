@@ -118,5 +118,18 @@ TEST_P(Pointwise, ToPixels) {
   EXPECT_TRUE(same_bits(back(gpu::to_pixels(there(x))), ops::to_pixels(x)));
 }
 
+TEST_P(Pointwise, FlagNonFinite) {
+  for (const std::int64_t n : widths()) {
+    ops::FiniteCheck check(there(random({1}, 1)).device());
+    check.add(there(random({5, n}, 1)));
+    EXPECT_TRUE(check.finite());
+    Tensor x = random_tensor({5, n}, 1);
+    x.data<float>()[5 * n - 1] = NAN;
+    check.add(there(x.to(GetParam())));
+    check.add(there(random({5, n}, 2)));
+    EXPECT_FALSE(check.finite());
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh::test

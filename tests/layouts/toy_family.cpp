@@ -105,12 +105,12 @@ class ToyDecoder final : public Decoder {
  public:
   explicit ToyDecoder(DType dtype) : dtype_(dtype), colours_(product("rgb", channels, 3, dtype)) {}
 
-  Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override {
+  DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override {
     const Layout cut =
         layout.images.scaled(1, test::pixels).scaled(2, test::pixels).with_axis(3, 3);
     Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
                   latents.group};
-    if (video.local.empty()) return video;
+    if (video.local.empty()) return {video};
     const Tensor rgb =
         ops::to_pixels(colours_(channels_last(latents.local, 1.0F, dtype_)));  // one per latent
     const Shape& shape = video.local.shape();
@@ -120,7 +120,7 @@ class ToyDecoder final : public Decoder {
       video.local.data<std::uint8_t>()[i] =
           rgb.data<std::uint8_t>()[(from * rgb.shape(2) + column / test::pixels) * 3 + colour];
     }
-    return video;
+    return {video};
   }
 
  private:

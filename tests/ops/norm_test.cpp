@@ -232,6 +232,24 @@ TEST(Pixels, RoundHalfToEvenAndClamp) {
               ::testing::ElementsAre(0, 0, 128, 255, 255, 0, 128));
 }
 
+TEST(FiniteCheck, FindsOneValueAnywhere) {
+  for (const DType type : {DType::float32, DType::bfloat16, DType::float16}) {
+    for (const float value : {NAN, INFINITY, -INFINITY}) {
+      for (const std::int64_t at : {0, 16383, 16384, 39999}) {
+        FiniteCheck check(Device{});
+        Tensor x = random_tensor({2, 20000}, 1);
+        check.add(x.to(type));
+        check.add(Tensor::empty({0, 3}, type));
+        EXPECT_TRUE(check.finite());
+        x.data<float>()[at] = value;
+        check.add(x.to(type));
+        check.add(Tensor::zeros({4}, type));
+        EXPECT_FALSE(check.finite()) << value << " at " << at;
+      }
+    }
+  }
+}
+
 TEST(TakeRows, RefusesIdsOutsideTheTable) {
   const Tensor table = random_tensor({4, 3}, 1);
   const std::vector<std::int32_t> good{3, 0}, bad{4}, negative{-1};

@@ -47,7 +47,7 @@ JobRecord record() {
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";
   r.status = "complete";
-  r.clips = 2;
+  r.clips = {{ClipState::complete, {}}, {ClipState::failed, "NaN in größe"}};
   r.trace = true;
   return r;
 }

@@ -29,6 +29,9 @@ with h5py.File(PATH, "r") as file:
     assert set(file.attrs) == {*EXPECTED, "hosts"}, set(file.attrs)
     assert list(file["clips"]) == ["000000", "000001"], list(file["clips"])
     assert file["clips/000001/video"].shape == (3, 4, 6, 3)
+    states = [tuple(row) for row in file["states"][()]]
+    assert file["states"].dtype.names == ("clip", "state", "reason"), file["states"].dtype
+    assert states == [(0, b"complete", b""), (1, b"failed", "NaN in größe".encode())], states
     link = file.get("trace", getlink=True)
     assert (link.filename, link.path) == ("trace.h5", "/"), (link.filename, link.path)
 

@@ -83,8 +83,13 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, const DecodeLayout& layo
   return out;
 }
 
-Sharded OpenSoraDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
-  return decode(latents, layout, DType::uint8, ops::to_pixels);
+DecodedVideo OpenSoraDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
+  ops::FiniteCheck check(device_);
+  const Sharded pixels = decode(latents, layout, DType::uint8, [&](const Tensor& image) {
+    check.add(image);
+    return ops::to_pixels(image);
+  });
+  return {pixels, check.finite()};
 }
 
 Sharded OpenSoraDecoder::video(const Sharded& latents, const DecodeLayout& layout) const {

@@ -14,7 +14,7 @@ class OpenSoraDecoder final : public Decoder {
   OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeConfig& config, DType dtype);
 
   /// With a temporal decoder, boxes of layout.latents have whole groups of micro_latents() frames.
-  Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override;
+  DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
   /// The same before conversion to bytes: float32, nominally in −1…1 (not clamped).
   Sharded video(const Sharded& latents, const DecodeLayout& layout) const;

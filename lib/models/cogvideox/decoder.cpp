@@ -209,14 +209,16 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   }
 }
 
-Sharded CogVideoXDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
+DecodedVideo CogVideoXDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
   const Layout cut = layout.images.scaled(1, 8).scaled(2, 8).with_axis(3, 3);
   Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
                 latents.group};
+  ops::FiniteCheck check(device_);
   decode(latents, [&](std::int64_t first, const Tensor& frames) {
+    check.add(frames);
     video.local.rows(first, frames.shape(0)).copy_from(ops::to_pixels(frames));
   });
-  return video;
+  return {video, check.finite()};
 }
 
 std::int64_t CogVideoXDecoder::bytes() const {

@@ -34,7 +34,7 @@ class CogVideoXDecoder final : public Decoder {
   /// group; `consume` is not called on ranks without pixels.
   void decode(const Sharded& latents, const Consume& consume) const;
 
-  Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const override;
+  DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
   std::int64_t bytes() const;  ///< of the weights as packed, without group norms
 

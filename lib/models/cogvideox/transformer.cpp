@@ -127,6 +127,7 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
               [&] { return heads_of(block.key_value, 2, block.key_norm); }, scale)
           .reshape({tokens, batch, d});
   add_gated(z, block.out(attended), table, placement);
+  interruption_point();
 
   table = block.modulation2(time);
   const Tensor hidden =

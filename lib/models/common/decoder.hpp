@@ -5,6 +5,11 @@
 
 namespace reelmesh {
 
+struct DecodedVideo {
+  Sharded pixels;      ///< uint8 [frame, row, column, 3] on the host
+  bool finite = true;  ///< whether all values of this rank's box were finite before the rounding
+};
+
 /// The decoder of an autoencoder with its weights, on one device.
 class Decoder {
  public:
@@ -15,9 +20,9 @@ class Decoder {
 
   /// latents: the sampler's output, float32 [frame, channel, row, column], on the host or the
   /// decoder's device, distributed over the group as layout.latents says (all channels on each
-  /// rank). → uint8 [frame, row, column, 3] on the host, distributed as layout.images says.
-  /// Collective over the group; ranks may have empty boxes.
-  virtual Sharded pixels(const Sharded& latents, const DecodeLayout& layout) const = 0;
+  /// rank). → the video, distributed as layout.images says. Collective over the group; ranks may
+  /// have empty boxes.
+  virtual DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const = 0;
 };
 
 }  // namespace reelmesh

@@ -31,6 +31,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
                   const Shape& extents);
 Tensor channels_to_frames(const Tensor& x);
 Tensor to_pixels(const Tensor& x);
+void flag_non_finite(const Tensor& x, Tensor& flag);
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);

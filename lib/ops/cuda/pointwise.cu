@@ -108,6 +108,21 @@ struct ToPixels {
   }
 };
 
+// Threads that find a value store the same number, in any order.
+template <class T>
+struct FlagNonFinite {
+  const T* x;
+  std::int32_t* flag;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float v[W];
+    load<W>(x + at, v);
+    for (int i = 0; i < W; ++i) {
+      if (!ops::is_finite(v[i])) *flag = 1;
+    }
+  }
+};
+
 template <class F, class... In>
 Tensor mapped(const char* name, const F& f, const Tensor& x, const In&... more) {
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -248,6 +263,15 @@ Tensor to_pixels(const Tensor& x) {
                  ToPixels<T>{from, address<std::uint8_t>(out, x.device())});
   });
   return out;
+}
+
+void flag_non_finite(const Tensor& x, Tensor& flag) {
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, x.device());
+    for_packs<T>("flag_non_finite", x.device(), x.numel(), x.numel(), {from},
+                 FlagNonFinite<T>{from, address<std::int32_t>(flag, x.device())});
+  });
 }
 
 }  // namespace reelmesh::gpu

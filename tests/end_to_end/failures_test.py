@@ -1,0 +1,137 @@
+"""Clips whose numbers are not finite: they fail alone, and the others keep their bits."""
+
+import shutil
+
+import h5py
+import numpy
+
+from support import (ERROR, Reference, Scratch, clip_file, main, read_clip, read_header, run,
+                     write_header)
+
+FAILED = 65
+PROMPTS = ["a fox", "two boats", "an old man", "quartz of jazz", "rain", "light", "a lake at noon",
+           "snow", "a tree", "birds"]
+POISONED = 3  # its place in PROMPTS; a token of it is in no other prompt
+STEPS = 4
+
+
+class FailuresTest(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "model"
+        shutil.copytree(Reference("rotary").model, self.model)
+
+    def options(self, output, **more):
+        return Reference("rotary").options(self.folder / output, **{
+            "sample__steps": STEPS, "prompt__text": PROMPTS} | more)
+
+    def poison(self, part, tensor, where):
+        """Sets values of a bfloat16 tensor in a part of the model to NaN; where: a slice of them."""
+        for path in (self.model / part).glob("*.safetensors"):
+            header, data = read_header(path)
+            if tensor not in header:
+                continue
+            begin, end = header[tensor]["data_offsets"]
+            self.assertEqual(header[tensor]["dtype"], "BF16")
+            values = numpy.frombuffer(data[begin:end], numpy.uint16).copy()
+            values.reshape(header[tensor]["shape"])[where] = 0x7FC0
+            write_header(path, header, data[:begin] + values.tobytes() + data[end:])
+            return
+        self.fail(f"{part} has no {tensor}")
+
+    def states(self, output):
+        with h5py.File(self.folder / output / "job.h5") as file:
+            self.assertEqual(file["states"].dtype.names, ("clip", "state", "reason"))
+            rows = file["states"][()]
+            self.assertEqual(list(rows["clip"]), list(range(len(rows))))
+            return (file.attrs["status"].decode(), [state.decode() for state in rows["state"]],
+                    [reason.decode() for reason in rows["reason"]])
+
+    def test_a_poisoned_prompt_leaves_the_others_their_bits(self):
+        self.make(self.options("expected"))
+        expected = [read_clip(self.folder / "expected", i) for i in range(len(PROMPTS))]
+        ids = [set(clip["token_ids"]) for clip in expected]
+        own = ids[POISONED].difference(*(ids[:POISONED] + ids[POISONED + 1:]))
+        self.assertTrue(own, "every token of the prompt is in another one, too")
+        self.poison("text_encoder", "shared.weight", own.pop())
+        reason = "NaN or infinite values in the text embeddings"
+        layouts = ((1, {}), (1, {"sample__batch": 4}), (3, {"parallel__mode": "split"}),
+                   (4, {"parallel__replicas": 2, "parallel__mode": "phased"}))
+        for ranks, layout in layouts:
+            with self.subTest(ranks=ranks, layout=layout):
+                shutil.rmtree(self.folder / "output", ignore_errors=True)
+                outcome = run(self.options("output", model__path=self.model, **layout), ranks)
+                self.assertEqual(outcome.status, FAILED, outcome)
+                errors = outcome.lines(ERROR)
+                self.assertEqual(len(errors), 1, outcome)
+                self.assertIn(f"clip {POISONED}: {reason}", errors[0])
+                self.assertIn(f"1 of {len(PROMPTS)} clips have failed, 9 are complete",
+                              outcome.errors)
+                status, states, reasons = self.states("output")
+                self.assertEqual(status, "failed")
+                for index, clip in enumerate(expected):
+                    if index == POISONED:
+                        self.assertEqual(states[index], "failed")
+                        self.assertIn(reason, reasons[index])
+                        self.assertFalse(clip_file(self.folder / "output", index).exists())
+                        continue
+                    self.assertEqual((states[index], reasons[index]), ("complete", ""))
+                    made = read_clip(self.folder / "output", index)
+                    for name in ("latents", "video"):
+                        self.assertEqual(made[name].tobytes(), clip[name].tobytes(),
+                                         f"{name} of clip {index}")
+
+        # Run again, only the clip that failed is made, and fails again.
+        outcome = run(self.options("output", model__path=self.model, output__if_exists="resume"), 2)
+        self.assertEqual(outcome.status, FAILED, outcome)
+        self.assertIn("9 of 10 clips are complete already", outcome.errors)
+
+    def test_strict_ends_the_job_at_once(self):
+        self.poison("text_encoder", "shared.weight", slice(None))
+        for ranks in (1, 3):
+            shutil.rmtree(self.folder / "output", ignore_errors=True)
+            outcome = run(self.options("output", model__path=self.model, output__strict="yes"),
+                          ranks)
+            self.assertEqual(outcome.status, FAILED, outcome)
+            self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+            self.assertIn("clip 0: NaN or infinite values in the text embeddings (output.strict",
+                          outcome.errors)
+            self.assertFalse((self.folder / "output" / "job.h5").exists())
+
+    def test_weights_that_poison_the_latents(self):
+        self.poison("transformer", "patch_embed.proj.bias", 0)
+        for ranks, layout in ((1, {"sample__batch": 2}), (3, {}), (4, {"parallel__mode": "split"})):
+            with self.subTest(ranks=ranks, layout=layout):
+                shutil.rmtree(self.folder / "output", ignore_errors=True)
+                options = self.options("output", model__path=self.model, restart__every=1,
+                                       prompt__text=PROMPTS[:3], **layout)
+                outcome = run(options, ranks)
+                self.assertEqual(outcome.status, FAILED, outcome)
+                reason = f"NaN or infinite values in the latents after step 1 of {STEPS}"
+                self.assertEqual(len(outcome.lines(ERROR)), 3, outcome)
+                for index, line in enumerate(sorted(outcome.lines(ERROR))):
+                    self.assertIn(f"clip {index}: {reason}", line)
+                status, states, reasons = self.states("output")
+                self.assertEqual((status, states), ("failed", 3 * ["failed"]))
+                for text in reasons:
+                    self.assertRegex(text, f"{reason} on rank [0-{ranks - 1}]")
+                self.assertEqual(list((self.folder / "output").glob("*/0*.h5")), [])
+
+    def test_weights_that_poison_the_video(self):
+        self.poison("vae", "decoder.conv_out.conv.bias", 1)
+        for ranks in (1, 3):
+            shutil.rmtree(self.folder / "output", ignore_errors=True)
+            options = self.options("output", model__path=self.model, prompt__text=PROMPTS[:2])
+            outcome = run(options, ranks)
+            self.assertEqual(outcome.status, FAILED, outcome)
+            self.assertEqual(len(outcome.lines(ERROR)), 2, outcome)
+            status, states, reasons = self.states("output")
+            self.assertEqual((status, states), ("failed", 2 * ["failed"]))
+            for text in reasons:
+                self.assertRegex(text, "NaN or infinite values in the decoded video on rank 0")
+        outcome = run(options | {"output.if-exists": "replace", "output.video": "no"}, 2)
+        self.assertEqual(outcome.status, 0, outcome)
+
+
+if __name__ == "__main__":
+    main()
