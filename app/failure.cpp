@@ -42,12 +42,12 @@ void wait_for_lower_ranks(int rank) {
   std::this_thread::sleep_for(std::chrono::milliseconds(std::min(2000 + 50 * rank, 5000)));
 }
 
-void wait_for_other_reports(const Failure& failure, int rank) {
-  if (!failure.rank) {
-    wait_for_lower_ranks(rank);
-  } else if (*failure.rank != rank) {
-    std::this_thread::sleep_for(std::chrono::seconds(10));
-  }
+void wait_for_other_reports(const Failure& failure, int rank, comm::Watchdog& watchdog) {
+  if (!failure.rank) return wait_for_lower_ranks(rank);
+  // Several ranks may fail at the same time, such as replicas whose disk is full.
+  const bool first = *failure.rank == rank && (!watchdog.has_counter() ||
+                                               watchdog.take_number(comm::Watchdog::reports) == 0);
+  if (!first) std::this_thread::sleep_for(std::chrono::seconds(10));
 }
 
 }  // namespace reelmesh::app

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "comm/watchdog.hpp"
 
 namespace reelmesh::app {
 
@@ -20,8 +21,9 @@ Failure current_failure();
 /// report it and end the job first. Returns at once on rank 0.
 void wait_for_lower_ranks(int rank);
 
-/// The same for a failure within a job. If all ranks know on which rank it happened, that rank does
-/// not wait, and the others wait until it has ended the job, but for at most 10 s.
-void wait_for_other_reports(const Failure& failure, int rank);
+/// The same for a failure within a job. If it is known on which rank it happened, that rank does
+/// not wait, and the others wait until it has ended the job, but for at most 10 s. If it happened
+/// on several ranks at once, the first of them that asks the watchdog does not wait.
+void wait_for_other_reports(const Failure& failure, int rank, comm::Watchdog& watchdog);
 
 }  // namespace reelmesh::app

@@ -238,8 +238,8 @@ const Key table[] = {
     {"parallel.text", "N|auto", "ranks for the text encoder", "auto",
      [](Draft& d, Text text, Option option) { d.job.parallel.text = parse_ranks(text, option); }},
     {"parallel.replicas", "N|auto",
-     "denoising groups that make different clips at the same time. A group has cfg x ring x "
-     "ulysses ranks",
+     "groups of ranks that make different clips at the same time; auto: as many as make all clips "
+     "soonest. A group has cfg x ring x ulysses ranks",
      "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.replicas = parse_ranks(text, option);

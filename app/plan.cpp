@@ -55,7 +55,7 @@ std::string shown(const std::vector<std::int64_t>& layers) {
 
 std::string shown(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-void print(const JobPlan& planned) {
+void print(const JobPlan& planned, int batch) {
   double busiest = 0, all = 0;
   std::int64_t sent = 0;
   Table table({"rank", "node", "role", "text layers", "tokens", "decodes", "memory", "sent/step",
@@ -73,8 +73,9 @@ void print(const JobPlan& planned) {
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
                fmt::format("{:.4g}", step.flops * 1e-9)});
   }
-  std::cout << fmt::format("{}\n\n{}\n{}", describe_clips(planned.clips), summary(planned),
-                           describe(planned))
+  const std::vector<pipeline::Batch> batches = pipeline::batches_of(planned.clips, batch);
+  std::cout << fmt::format("{}\n\n{}\n{}{}", describe_clips(planned.clips), summary(planned),
+                           describe(planned), describe_schedule(planned, batches))
             << fmt::format(
                    "a step of one clip: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all "
                    "ranks together\n\n",
@@ -125,12 +126,14 @@ json as_json(const JobPlan& planned) {
   };
   json denoise = json::array();
   for (const RankRange& replica : plan.roles.denoise) denoise.push_back(range(replica));
+  json decode = json::array();
+  for (const RankRange& group : plan.roles.decode) decode.push_back(range(group));
   const pipeline::Clip& clip = planned.clips.front();
   return {{"ranks", plan.ranks},
           {"mode", plan.roles.mode == Mode::split ? "split" : "phased"},
           {"text", range(plan.roles.text)},
           {"denoise", denoise},
-          {"decode", range(plan.roles.decode)},
+          {"decode", decode},
           {"device_map", to_string(plan.device_map)},
           {"offloads", memory.offloads},
           {"clips", planned.clips.size()},
@@ -162,7 +165,7 @@ Status plan_command(int argc, const char* const* argv) {
   if (options.json) {
     std::cout << as_json(planned).dump(2) << std::endl;
   } else {
-    print(planned);
+    print(planned, job.batch);
   }
   return Status::ok;
 }

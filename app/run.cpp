@@ -46,12 +46,12 @@ Status run_command(int argc, const char* const* argv) {
   watchdog.emplace(
       world, comm::WatchdogSettings{.timeout = job.device_timeout, .time_limit = time_limit(job)});
   try {
-    return pipeline::run(world, job, program_info());
+    return pipeline::run(world, job, program_info(), &*watchdog);
   } catch (...) {
     if (world.size() == 1) throw;
     // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
-    wait_for_other_reports(failure, world.rank());
+    wait_for_other_reports(failure, world.rank(), *watchdog);
     log::say_here(log::Level::error, failure.message, failure.rank.value_or(world.rank()));
     comm::abort_all(failure.status);
   }

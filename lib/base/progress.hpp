@@ -1,5 +1,6 @@
 #pragma once
 // Progress of a long stage: units done, their rate and the estimated time left.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,6 +26,8 @@ class Progress {
   /// `unit` in the singular: "step". `total` units are expected, at least 1.
   Progress(std::string task, std::int64_t total, std::string unit, Output output);
   void advance(std::int64_t units = 1);
+  /// At least `units` more are to follow.
+  void expect(std::int64_t units) { total_ = std::max(total_, done_ + units); }
   /// The clock is stopped between pause() and resume(), so rates and times exclude pauses.
   void pause();
   void resume();

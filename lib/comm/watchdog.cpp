@@ -21,6 +21,7 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "comm/sockets.hpp"
+#include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -39,6 +40,10 @@ struct Beat {
   std::int32_t stop_cause = 0, end_status = 0, unsaved = 0;
   std::int32_t clip = -1, step = -1, layer = -1;
   std::int64_t waits = 0;
+  // A rank's request for a number, from 1, which it repeats until it has the answer; rank 0's
+  // answer has the same request and the number.
+  std::int64_t request = 0, number = -1;
+  std::int32_t counter = 0;
   std::array<char, 24> stage{}, waiting{};
   std::array<char, 64> host{};
 };
@@ -92,8 +97,9 @@ struct Peer {
   double heard = 0;       // when
   double progressed = 0;  // when it last computed, or ended a call in which it waited
   bool connected = false;
-  bool left = false;           // said goodbye
-  std::optional<double> died;  // when its connection ended without a goodbye
+  std::int64_t request = 0, number = -1;  // the last one, and its answer
+  bool left = false;                      // said goodbye
+  std::optional<double> died;             // when its connection ended without a goodbye
 
   void take(const Beat& beat) {
     heard = now();
@@ -112,16 +118,22 @@ class Watchdog::Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
+  bool has_counter() const { return has_counter_; }
+  std::int64_t take_number(Counter counter);
+
  private:
+  void wake();
+  void serve_until_next_round();
   void invite(const Group& world);
   void join(const Group& world);
   void run();
   bool done() const;
-  void sleep();
   void forgive(double seconds);
   void accept_ranks();
   void receive();
   void send(Beat::Kind kind, Status status = Status::ok);
+  void send(Peer& peer, Beat beat);
+  void receive(Peer& peer);
   bool lost(const Peer& peer) const;
   void report_lost(int rank, const Peer& peer) const;
   void check_ranks();
@@ -138,6 +150,11 @@ class Watchdog::Thread {
   std::vector<Channel> strangers_;  // connected, but not known to be a rank
   std::vector<Peer> peers_;         // on rank 0: by rank, itself included; elsewhere: rank 0
   std::atomic<bool> ending_{false};
+  bool has_counter_ = false;
+  std::array<std::atomic<std::int64_t>, 2> next_numbers_{};  // on rank 0, of each counter
+  // Elsewhere: the last request, and the last one that is answered, with what.
+  std::atomic<std::int64_t> request_{0}, answered_{0}, number_{-1};
+  std::atomic<std::int32_t> counter_{0};
   std::thread thread_;
 };
 
@@ -158,13 +175,29 @@ Watchdog::Thread::Thread(const Group& world, const WatchdogSettings& settings)
     log::warning("{} of {} ranks cannot reach rank 0 over TCP: it is not noticed if they hang",
                  unwatched, size_);
   }
+  has_counter_ = unwatched == 0;
 }
 
 Watchdog::Thread::~Thread() {
   ending_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::Thread::wake() {
   const std::uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof one);
-  if (thread_.joinable()) thread_.join();
+}
+
+std::int64_t Watchdog::Thread::take_number(Counter counter) {
+  expect(has_counter_, "a rank that cannot reach rank 0 takes a number");
+  if (rank_ == 0) return next_numbers_[counter]++;
+  counter_ = counter;
+  const Waiting waiting("take_number");
+  const std::int64_t request = ++request_;
+  wake();
+  answered_.wait(request - 1);
+  return number_;
 }
 
 // Rank 0 tells the others where they can reach it: "port token address address ...".
@@ -225,7 +258,7 @@ bool Watchdog::Thread::done() const {
 
 void Watchdog::Thread::run() {
   while (!done()) {
-    sleep();
+    serve_until_next_round();
     const double gap = now() - last_round_;
     if (gap > 2) forgive(gap);
     last_round_ = now();
@@ -248,13 +281,35 @@ void Watchdog::Thread::run() {
   send(Beat::goodbye);
 }
 
-// Until the next round is due. A new connection is answered at once, as a rank waits for it; the
-// destructor wakes the thread, too, and waits for its end.
-void Watchdog::Thread::sleep() {
+// Waits until the next round is due, and meanwhile answers requests for numbers. A new connection
+// begins a round at once, as a rank waits for it; so does the destructor, which waits for the end.
+void Watchdog::Thread::serve_until_next_round() {
   constexpr std::chrono::milliseconds short_period{10};
-  std::array<pollfd, 2> waiting{{{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
-  const auto milliseconds = static_cast<int>((ending_ ? short_period : period).count());
-  ::poll(waiting.data(), ending_ ? 1 : 2, milliseconds);  // ignores a listener that is not there
+  const bool ended = ending_;
+  const double end = now() + 1e-3 * static_cast<double>((ended ? short_period : period).count());
+  std::vector<pollfd> awaited{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<Peer*> peers;
+  for (Peer& peer : peers_) {
+    if (!peer.channel.open()) continue;
+    peers.push_back(&peer);
+    awaited.push_back({peer.channel.descriptor(), POLLIN, 0});
+  }
+  while (true) {
+    const auto left = static_cast<int>(1e3 * std::max(end - now(), 0.0));
+    // Ignores a listener that is not there.
+    if (::poll(awaited.data(), awaited.size(), left) <= 0) return;
+    if (awaited[0].revents != 0) {
+      std::uint64_t count = 0;
+      (void)!::read(wake_.get(), &count, sizeof count);
+      if (rank_ > 0) send(Beat::alive);
+    }
+    if (awaited[1].revents != 0 || ending_ != ended) return;
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      if (awaited[2 + i].revents == 0) continue;
+      receive(*peers[i]);
+      if (!peers[i]->channel.open()) return;
+    }
+  }
 }
 
 // This process was suspended, perhaps with the whole job, and heard nobody.
@@ -290,23 +345,46 @@ void Watchdog::Thread::accept_ranks() {
 }
 
 void Watchdog::Thread::receive() {
-  for (Peer& peer : peers_) {
-    Beat beat;
-    while (peer.channel.receive(&beat)) {
-      if (beat.token != token_) continue;
-      peer.take(beat);
-      if (beat.stop_cause != stop::none) stop::request(beat.stop_cause);
-      if (beat.kind == Beat::end) _exit(beat.end_status);  // rank 0 has said why
+  for (Peer& peer : peers_) receive(peer);
+}
+
+void Watchdog::Thread::receive(Peer& peer) {
+  Beat beat;
+  while (peer.channel.receive(&beat)) {
+    if (beat.token != token_) continue;
+    peer.take(beat);
+    if (beat.stop_cause != stop::none) stop::request(beat.stop_cause);
+    if (beat.kind == Beat::end) _exit(beat.end_status);  // rank 0 has said why
+    if (rank_ == 0 && beat.request > 0) {
+      const auto counter = static_cast<std::size_t>(beat.counter);
+      if (beat.request != peer.request) peer.number = next_numbers_.at(counter)++;
+      peer.request = beat.request;
+      send(peer, own_beat(token_, rank_));
+    } else if (rank_ > 0 && beat.request > answered_) {
+      number_ = beat.number;
+      answered_ = beat.request;
+      answered_.notify_all();
     }
-    if (peer.connected && !peer.left && !peer.died && !peer.channel.open()) peer.died = now();
   }
+  if (peer.connected && !peer.left && !peer.died && !peer.channel.open()) peer.died = now();
 }
 
 void Watchdog::Thread::send(Beat::Kind kind, Status status) {
   Beat beat = own_beat(token_, rank_);
   beat.kind = kind;
   beat.end_status = static_cast<std::int32_t>(status);
-  for (Peer& peer : peers_) peer.channel.send(&beat);
+  for (Peer& peer : peers_) send(peer, beat);
+}
+
+void Watchdog::Thread::send(Peer& peer, Beat beat) {
+  if (rank_ == 0) {
+    beat.request = peer.request;
+    beat.number = peer.number;
+  } else if (request_ > answered_) {
+    beat.request = request_;
+    beat.counter = counter_;
+  }
+  peer.channel.send(&beat);
 }
 
 // Says why the job ends: a rank's process has ended, or gives no sign of life.
@@ -390,5 +468,8 @@ Watchdog::Watchdog(const Group& world, const WatchdogSettings& settings)
     : thread_(std::make_unique<Thread>(world, settings)) {}
 
 Watchdog::~Watchdog() = default;
+
+bool Watchdog::has_counter() const { return thread_->has_counter(); }
+std::int64_t Watchdog::take_number(Counter counter) { return thread_->take_number(counter); }
 
 }  // namespace reelmesh::comm

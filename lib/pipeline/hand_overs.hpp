@@ -19,11 +19,12 @@ inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std:
 /// dropped frames. With cfg 2 both halves have the same latents, and the first half sends them.
 inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                 const Clip& clip) {
+  const std::size_t decoder = plan.roles.decoder_of(replica);
   return {size.denoise.at(replica)
               .latents.cropped(0, clip.dropped_frames, clip.latents[0])
               .with_axis(1, clip.latent_channels),
-          size.decode.latents.with_axis(1, clip.latent_channels),
-          plan.roles.denoise.at(replica).first, plan.roles.decode.first};
+          size.decode.at(decoder).latents.with_axis(1, clip.latent_channels),
+          plan.roles.denoise.at(replica).first, plan.roles.decode.at(decoder).first};
 }
 
 /// Embeddings [token, text, channel], from a denoising group to the decoding group, which writes
@@ -31,9 +32,10 @@ inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::siz
 inline Move embeddings_to_writing(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                   const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);
+  const RankRange& decoders = plan.roles.decode.at(plan.roles.decoder_of(replica));
   return {size.denoise.at(replica).conditioning(clip.tokens(), texts, channels),
-          Layout::cut({clip.tokens(), texts, channels}, 0, plan.roles.decode.count),
-          plan.roles.denoise.at(replica).first, plan.roles.decode.first};
+          Layout::cut({clip.tokens(), texts, channels}, 0, decoders.count),
+          plan.roles.denoise.at(replica).first, decoders.first};
 }
 
 }  // namespace reelmesh::pipeline

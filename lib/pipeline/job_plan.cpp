@@ -1,6 +1,8 @@
 #include "pipeline/job_plan.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "base/units.hpp"
 #include "models/t5/memory.hpp"
@@ -62,12 +64,72 @@ Workload workload_of(const Job& job, const Family& family, const std::vector<Cli
   return workload;
 }
 
-Plan plan_clips(const Job& job, const Family& family, const std::vector<Clip>& clips,
-                const std::vector<ClipFormat>& formats, const Conditions& conditions) {
-  const std::string& map = job.parallel.device_map;
+Plan plan_clips(const ParallelRequest& request, const Workload& workload,
+                const Conditions& conditions) {
+  const std::string& map = request.device_map;
   const std::string file = map.ends_with(".json") ? read_text(map, 1 << 24) : std::string();
-  return make_plan(workload_of(job, family, clips, formats, precision_of(job, conditions)),
-                   conditions.machine, job.parallel, file);
+  return make_plan(workload, conditions.machine, request, file);
+}
+
+// Whether the ranks of each node fit its memory together, where it is known, and their limits.
+bool fits(const Plan& plan, const Conditions& conditions) {
+  if (!plan.memory.fits()) return false;
+  if (conditions.node_bytes <= 0) return true;
+  std::map<int, std::int64_t> needed;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    needed[plan.node[static_cast<std::size_t>(rank)]] += plan.memory.peak(rank);
+  }
+  return std::ranges::all_of(
+      needed, [&](const auto& node) { return node.second <= conditions.node_bytes; });
+}
+
+TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& formats,
+                         const std::vector<Batch>& batches) {
+  const std::size_t replicas = plan.roles.denoise.size();
+  // Costs of a step of one clip of each size on each replica.
+  std::vector<std::vector<double>> costs;
+  for (const ClipPlan& size : plan.sizes) {
+    std::vector<double>& row = costs.emplace_back(replicas, 0.0);
+    for (std::size_t replica = 0; replica < replicas; ++replica) {
+      const RankRange& range = plan.roles.denoise[replica];
+      for (int r = range.first; r < range.first + range.count; ++r) {
+        const auto rank = static_cast<std::size_t>(r);
+        const StepCost& step = size.ranks[rank].step;
+        const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
+        row[replica] =
+            std::max(row[replica], step.flops / speed + flops_per_byte * double(step.sent_bytes));
+      }
+    }
+  }
+  return longest_first(batches.size(), replicas, [&](std::size_t batch, std::size_t replica) {
+    const std::size_t size = index_of(formats, batches[batch].front().format);
+    return costs.at(size)[replica] * static_cast<double>(steps_of(batches[batch]));
+  });
+}
+
+// The plan with the number of replicas after which the last of `batches` ends first. Only where
+// that is left open: in phased mode with nothing asked of the denoising groups.
+Plan plan_with_replicas(const Job& job, const Workload& workload,
+                        const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
+                        const Conditions& conditions) {
+  Plan best = plan_clips(job.parallel, workload, conditions);
+  const ParallelRequest& asked = job.parallel;
+  const bool open = !asked.replicas && !asked.cfg && !asked.ulysses && !asked.ring;
+  if (!open || best.roles.mode != Mode::phased || batches.size() < 2) return best;
+  constexpr double worth = 0.95;  // of the time with fewer replicas, which need less memory
+  double end = schedule_of(best, formats, batches).end;
+  const int most = static_cast<int>(std::min<std::size_t>(batches.size(), 65536));
+  for (int replicas = 2; replicas <= std::min(best.ranks, most); ++replicas) {
+    if (best.ranks % replicas != 0) continue;
+    ParallelRequest request = asked;
+    request.replicas = replicas;
+    Plan plan = plan_clips(request, workload, conditions);
+    const double its_end = schedule_of(plan, formats, batches).end;
+    if (its_end >= worth * end || !fits(plan, conditions)) continue;
+    best = std::move(plan);
+    end = its_end;
+  }
+  return best;
 }
 
 }  // namespace
@@ -119,11 +181,32 @@ std::size_t JobPlan::size_of(const Clip& clip) const {
 JobPlan plan_job(const Job& job, const Conditions& conditions) {
   JobPlan planned;
   planned.family = Family::open(job.model);
-  const Family& family = *planned.family;
-  planned.clips = family.clips(job, family.open_tokenizer());
+  planned.clips = planned.family->clips(job, planned.family->open_tokenizer());
   planned.formats = formats_of(planned.clips);
-  planned.plan = plan_clips(job, family, planned.clips, planned.formats, conditions);
+  plan_again(planned, job, conditions, planned.clips);
   return planned;
+}
+
+void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
+                const std::vector<Clip>& clips) {
+  const Workload workload = workload_of(job, *planned.family, planned.clips, planned.formats,
+                                        precision_of(job, conditions));
+  planned.plan =
+      plan_with_replicas(job, workload, planned.formats, batches_of(clips, job.batch), conditions);
+}
+
+TaskSchedule schedule_of(const JobPlan& planned, const std::vector<Batch>& batches) {
+  return schedule_of(planned.plan, planned.formats, batches);
+}
+
+std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches) {
+  std::vector<std::size_t> order(batches.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const Roles& roles = planned.plan.roles;
+  if (roles.mode == Mode::split || roles.denoise.size() == 1) return order;
+  const TaskSchedule schedule = schedule_of(planned, batches);
+  std::ranges::transform(schedule.turns, order.begin(), &TaskSchedule::Turn::task);
+  return order;
 }
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {
@@ -132,8 +215,9 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {
-      return plan_clips(other, *planned.family, planned.clips, planned.formats, there)
-          .memory.fits();
+      const Workload workload = workload_of(other, *planned.family, planned.clips, planned.formats,
+                                            precision_of(other, there));
+      return plan_clips(other.parallel, workload, there).memory.fits();
     } catch (const Error&) {
       return false;
     }
@@ -174,6 +258,18 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 std::string describe(const JobPlan& planned) {
   return reelmesh::describe(planned.plan, planned.size_of(planned.clips.front())) +
          reelmesh::describe(planned.plan.memory);
+}
+
+std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches) {
+  const std::size_t replicas = planned.plan.roles.denoise.size();
+  if (replicas == 1) return {};
+  const TaskSchedule schedule = schedule_of(planned, batches);
+  return fmt::format(
+      "{} batch{} on {} replicas, {}; predicted: a replica has nothing to do for {:.1f} % of the "
+      "time\n",
+      batches.size(), batches.size() == 1 ? "" : "es", replicas,
+      planned.plan.roles.mode == Mode::split ? "in their order" : "the longest first",
+      100 * schedule.idle);
 }
 
 }  // namespace reelmesh::pipeline

@@ -3,6 +3,7 @@
 // rank computes the same plan.
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -14,6 +15,7 @@ struct Conditions {
   PlanMachine machine;
   DType products = DType::float32;  ///< ops::compute_dtype; the widest if ranks differ
   bool on_gpu = false;              ///< planned memory is that of GPUs
+  std::int64_t node_bytes = 0;      ///< host memory of the smallest node, on CPUs; 0: unknown
   /// How weights are packed on CPUs: this_processor only if all ranks pack in the same way.
   ops::PackedFor packed_for = ops::PackedFor::this_processor;
 };
@@ -35,9 +37,21 @@ struct JobPlan {
   const ClipPlan& plan_of(const Clip& clip) const { return plan.sizes[size_of(clip)]; }
 };
 
+/// The predicted times of batches on the replicas of a plan, longest first.
+TaskSchedule schedule_of(const JobPlan& planned, const std::vector<Batch>& batches);
+
+/// The order in which the batches are made: that of schedule_of() on several replicas in phased
+/// mode, otherwise the given one.
+std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches);
+
 /// Makes the clips and the plan; reads the model's configs. Errors as Family::open, Family::clips
 /// and make_plan; also Error(no_input) if the file that parallel.device-map names is missing.
 JobPlan plan_job(const Job& job, const Conditions& conditions);
+
+/// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
+/// be made sooner by fewer, larger replicas.
+void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
+                const std::vector<Clip>& clips);
 
 /// Error(unavailable) if the plan exceeds a memory limit: names the rank, the bytes needed, the
 /// limit, and what would help. It makes further plans to find out what helps.
@@ -45,5 +59,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 
 /// Several lines of text: roles, layouts of the first clip, memory.
 std::string describe(const JobPlan& planned);
+/// One line about schedule_of(); empty with one replica.
+std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches);
 
 }  // namespace reelmesh::pipeline

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/progress.hpp"
@@ -30,14 +32,13 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
 // A batch between the stages, with this rank's part of the tensors of each of its clips.
 struct BatchState {
   Batch clips;
-  std::size_t replica = 0;
   // Agreed by the ranks of two stages when the batch passes from one to the other: its remaining
   // stages are left out.
   bool stopped = false;
-  std::vector<bool> failed;        // likewise, per clip
-  std::vector<Tensor> embeddings;  // after encoding
-  std::vector<Conditioning> conditioning;
-  std::vector<Tensor> latents;  // after denoising
+  std::vector<bool> failed;                // likewise, per clip
+  std::vector<Tensor> embeddings;          // after encoding
+  std::vector<Conditioning> conditioning;  // after the hand-over to the denoising groups
+  std::vector<Tensor> latents;             // after denoising
 
   /// Whether the text encoder is needed; otherwise restart files have the embeddings.
   bool needs_text() const { return clips.front().saved_step == 0; }
@@ -50,16 +51,6 @@ struct BatchState {
     return places;
   }
 };
-
-// Consecutive parts of `size` elements; the last one may be shorter.
-template <class T>
-std::vector<std::span<T>> in_parts(std::span<T> all, std::size_t size) {
-  std::vector<std::span<T>> parts;
-  for (; !all.empty(); all = all.subspan(parts.back().size())) {
-    parts.push_back(all.first(std::min(size, all.size())));
-  }
-  return parts;
-}
 
 // Whether a job is to stop, agreed by the ranks of a group. Asked before each piece of a long
 // series of work, it exchanges messages only about every 5 s, so that ranks that pass work on to
@@ -88,7 +79,7 @@ class PacedVote {
   std::int64_t last_ = trace::now_ns();
 };
 
-// The ranks of two stages; `world` if these are all.
+// The ranks of two stages.
 comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const RankRange& b) {
   const auto in = [&](const RankRange& range) {
     return world.rank() >= range.first && world.rank() < range.first + range.count;
@@ -98,55 +89,66 @@ comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const Ra
 
 class ClipMaker {
  public:
-  ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device)
+  ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
+            comm::Watchdog* counter)
       : job_(job),
         planned_(planned),
         world_(world),
         device_(device),
+        counter_(counter),
         channels_(planned.family->text_encoder().d_model),
         failures_(job.strict),
         stages_(world, job, planned, device),
         text_vote_(stages_.encode.group()) {
     const Roles& roles = planned.plan.roles;
-    for (const RankRange& denoise : roles.denoise) {
-      text_and_denoise_.push_back(ranks_of_both(world, roles.text, denoise));
-      denoise_and_decode_.push_back(ranks_of_both(world, denoise, roles.decode));
+    const bool own_decoders = roles.decode.size() > 1;  // within the replica's ranks
+    for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
+      const RankRange& denoise = roles.denoise[replica];
+      crews_.push_back(own_decoders ? stages_.denoise_batch.group(replica)
+                                    : ranks_of_both(world, denoise, roles.decode[0]));
+      if (roles.mode == Mode::split) {
+        text_and_denoise_.push_back(ranks_of_both(world, roles.text, denoise));
+      }
     }
   }
 
   MadeClips run(std::vector<BatchState>& batches);
 
  private:
+  void run_phased(std::vector<BatchState>& batches);
+  void run_split(std::vector<BatchState>& batches);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
+  std::size_t next_batch(std::size_t replica, std::size_t turn);
   void encode(BatchState& batch);
-  void condition(BatchState& batch);
-  void denoise(BatchState& batch, Progress& progress);
-  void decode(BatchState& batch);
+  void condition(BatchState& batch, std::size_t replica);
+  void read_conditioning(BatchState& batch, std::size_t replica) const;
+  void denoise(BatchState& batch, std::size_t replica);
+  void decode(BatchState& batch, std::size_t replica);
   Tensor move(const Tensor& x, const Move& move, DType dtype, Device device) const;
-  void write(const Clip& clip, const Sharded& latents, const Sharded& video,
+  void write(const Clip& clip, std::size_t replica, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
 
   const Job& job_;
   const JobPlan& planned_;
   comm::Group world_;
   Device device_;
+  comm::Watchdog* counter_;
   std::int64_t channels_;  // of embeddings
   Failures failures_;
   Stages stages_;
   PacedVote text_vote_;
-  std::vector<comm::Group> text_and_denoise_, denoise_and_decode_;  // per replica
+  std::vector<comm::Group> crews_;             // per replica: the ranks that denoise and decode
+  std::vector<comm::Group> text_and_denoise_;  // per replica, in split mode
+  std::optional<Progress> progress_;
   bool stopped_ = false;
   std::int64_t last_written_ = trace::now_ns();
 };
 
-// In phased mode, where all ranks do one stage after the other: whether all of them leave now.
+// Where all ranks do one stage after the other: whether all of them leave now.
 bool ClipMaker::stop_all() {
-  if (planned_.plan.roles.mode == Mode::phased) {
-    stopped_ = world_.max(std::int64_t{stopped_ || stop::requested() ? 1 : 0}) > 0;
-    return stopped_;
-  }
-  return false;
+  stopped_ = world_.max(std::int64_t{stopped_ || stop::requested() ? 1 : 0}) > 0;
+  return stopped_;
 }
 
 // Before a batch is handed over between the ranks of two stages: whether it goes on, and which of
@@ -160,45 +162,86 @@ void ClipMaker::agree(const comm::Group& ranks, BatchState& batch) const {
   std::copy(votes.begin() + 1, votes.end(), batch.failed.begin());
 }
 
-// prompts → embeddings → latents → video → files, the same code on every rank. In split mode a
-// round is one batch, so that clips stream through the stages; in phased mode it is all batches,
-// encoded before any is denoised. Replicas denoise batches side by side; then their clips are
-// decoded one after the other.
+// prompts → embeddings → latents → video → files, the same code on every rank.
 MadeClips ClipMaker::run(std::vector<BatchState>& batches) {
   const Roles& roles = planned_.plan.roles;
-  const std::size_t replicas = roles.denoise.size();
-  std::int64_t steps = 0;  // of the first replica, whose first rank shows the progress
-  for (std::size_t i = 0; i < batches.size(); i += replicas) steps += steps_of(batches[i].clips);
-  Progress progress("denoising", steps, "step",
+  std::int64_t steps = 0;
+  for (const BatchState& batch : batches) steps += steps_of(batch.clips);
+  // The first rank of the first replica shows its progress, and expects an even share of the steps.
+  const auto replicas = std::ssize(roles.denoise);
+  progress_.emplace("denoising", (steps + replicas - 1) / replicas, "step",
                     Progress::standard_error(world_.rank() == roles.denoise.front().first));
-  progress.pause();
-
-  const std::size_t round_size = roles.mode == Mode::split ? 1 : batches.size();
-  for (const auto round : in_parts(std::span(batches), round_size)) {
-    if (stop_all()) break;
-    if (std::ranges::any_of(round, &BatchState::needs_text)) stages_.enter(Stages::text);
-    for (BatchState& batch : round) encode(batch);
-    if (stop_all()) break;
-    stages_.enter(Stages::denoise);
-    for (BatchState& batch : round) condition(batch);
-    for (const auto wave : in_parts(round, replicas)) {
-      if (stop_all()) break;
-      stages_.enter(Stages::denoise);
-      progress.resume();
-      for (BatchState& batch : wave) denoise(batch, progress);
-      progress.pause();
-      if (stop_all()) break;
-      stages_.enter(Stages::decode);
-      for (BatchState& batch : wave) {
-        decode(batch);
-        stopped_ = stopped_ || batch.stopped;
-        batch = {};
-      }
-    }
+  progress_->pause();
+  if (roles.mode == Mode::split) {
+    run_split(batches);
+  } else {
+    run_phased(batches);
   }
   stopped_ = world_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
-  if (!stopped_) progress.finish();
+  if (!stopped_) progress_->finish();
   return {!stopped_, failures_.of_all(world_)};
+}
+
+// All prompts are encoded before the first clip is denoised, since the text encoder then leaves the
+// memory. Then each replica takes one batch after the other and makes its clips by itself.
+void ClipMaker::run_phased(std::vector<BatchState>& batches) {
+  if (stop_all()) return;
+  if (std::ranges::any_of(batches, &BatchState::needs_text)) stages_.enter(Stages::text);
+  for (BatchState& batch : batches) encode(batch);
+  if (stop_all()) return;
+  stages_.enter(Stages::denoise);
+  for (BatchState& batch : batches) {
+    agree(world_, batch);
+    for (std::size_t replica = 0; replica < crews_.size(); ++replica) condition(batch, replica);
+    batch.embeddings.clear();
+  }
+  const auto mine = std::ranges::find_if(crews_, &comm::Group::member);
+  if (mine == crews_.end()) return;
+  const auto replica = static_cast<std::size_t>(mine - crews_.begin());
+  for (std::size_t turn = 0, before = 0; !stopped_; ++turn) {
+    const std::size_t taken = next_batch(replica, turn);
+    // Other replicas have taken those between.
+    for (; before < std::min(taken, batches.size()); ++before) batches[before] = {};
+    if (taken >= batches.size()) break;
+    BatchState& batch = batches[taken];
+    progress_->expect(steps_of(batch.clips));
+    stages_.enter(Stages::denoise);
+    denoise(batch, replica);
+    stages_.enter(Stages::decode);
+    decode(batch, replica);
+    stopped_ = batch.stopped;
+  }
+}
+
+// Clips stream through the stages, each of which has ranks of its own.
+void ClipMaker::run_split(std::vector<BatchState>& batches) {
+  stages_.enter(Stages::denoise);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    BatchState& batch = batches[i];
+    const std::size_t replica = i % crews_.size();
+    encode(batch);
+    agree(text_and_denoise_[replica], batch);
+    condition(batch, replica);
+    denoise(batch, replica);
+    decode(batch, replica);
+    stopped_ = stopped_ || batch.stopped;
+    batch = {};
+  }
+}
+
+// The batch that a replica makes next, the same on all its ranks; the number of batches or more if
+// there is none, or if the job is to stop. turn: how many it has taken.
+std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn) {
+  const comm::Group& crew = crews_[replica];
+  const std::size_t replicas = crews_.size();
+  auto next = static_cast<std::int64_t>(replica + turn * replicas);
+  if (replicas > 1 && counter_ != nullptr && counter_->has_counter()) {
+    next = crew.rank() == 0 ? counter_->take_number(comm::Watchdog::tasks) : 0;
+  }
+  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, next};
+  crew.max(votes);
+  stopped_ = votes[0] > 0;
+  return stopped_ ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(votes[1]);
 }
 
 void ClipMaker::encode(BatchState& batch) {
@@ -227,30 +270,38 @@ Tensor ClipMaker::move(const Tensor& x, const Move& move, DType dtype, Device de
   return hand_over(world_, x, move, dtype, device);
 }
 
-void ClipMaker::condition(BatchState& batch) {
-  agree(text_and_denoise_[batch.replica], batch);
-  if (batch.stopped) return;
-  const comm::Group& group = stages_.denoise_batch.group(batch.replica);
+void ClipMaker::condition(BatchState& batch, std::size_t replica) {
+  if (batch.stopped || !batch.needs_text()) return;
+  const comm::Group& group = stages_.denoise_batch.group(replica);
   batch.conditioning.resize(batch.clips.size());
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Move from_text = embeddings_to_denoising(planned_.plan, planned_.plan_of(clip),
-                                                   batch.replica, clip, channels_);
-    if (!batch.needs_text()) {  // its restart file has the embeddings
-      const Box box = group.member() ? own_box(from_text.to, group) : Box{{0, 0, 0}, {0, 0, 0}};
-      Tensor text = Tensor::empty(box.extent, job_.dtype);
-      if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
-      batch.conditioning[i] = {text.to(job_.dtype)};
-      continue;
-    }
-    const Tensor encoded = std::exchange(batch.embeddings[i], {});
-    batch.conditioning[i] = {move(encoded, from_text, job_.dtype, {})};
+    const Move from_text =
+        embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), replica, clip, channels_);
+    const Tensor text = move(batch.embeddings[i], from_text, job_.dtype, {});
+    if (group.member()) batch.conditioning[i] = {text};
   }
 }
 
-void ClipMaker::denoise(BatchState& batch, Progress& progress) {
+// Restart files have the embeddings of their clips.
+void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const {
+  const comm::Group& group = stages_.denoise_batch.group(replica);
+  batch.conditioning.resize(batch.clips.size());
+  for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
+    const Move from_text =
+        embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), replica, clip, channels_);
+    const Box& box = own_box(from_text.to, group);
+    Tensor text = Tensor::empty(box.extent, job_.dtype);
+    if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
+    batch.conditioning[i] = {text.to(job_.dtype)};
+  }
+}
+
+void ClipMaker::denoise(BatchState& batch, std::size_t replica) {
   if (batch.stopped) return;
+  if (!batch.needs_text()) read_conditioning(batch, replica);
   const std::vector<std::size_t> places = batch.in_work();
   batch.latents.resize(batch.clips.size());
   if (places.empty()) return;
@@ -261,8 +312,10 @@ void ClipMaker::denoise(BatchState& batch, Progress& progress) {
     conditioning.push_back(batch.conditioning[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
+  progress_->resume();
   Denoised denoised = stages_.denoise_batch(
-      clips, batch.replica, conditioning, [&] { progress.advance(std::ssize(clips)); }, failures_);
+      clips, replica, conditioning, [&] { progress_->advance(std::ssize(clips)); }, failures_);
+  progress_->pause();
   batch.stopped = denoised.stopped;
   for (std::size_t i = 0; i < places.size(); ++i) {
     batch.failed[places[i]] = denoised.failed[i];
@@ -270,36 +323,38 @@ void ClipMaker::denoise(BatchState& batch, Progress& progress) {
   }
 }
 
-void ClipMaker::decode(BatchState& batch) {
-  agree(denoise_and_decode_[batch.replica], batch);
+void ClipMaker::decode(BatchState& batch, std::size_t replica) {
+  agree(crews_[replica], batch);
   if (batch.stopped) return;
+  const comm::Group& group = stages_.decode_clip.group(replica);
+  batch.conditioning.resize(batch.clips.size());
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = planned_.plan_of(clip);
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Move from_denoising = latents_to_decoding(planned_.plan, size, batch.replica, clip);
+    const Move from_denoising = latents_to_decoding(planned_.plan, size, replica, clip);
     const Sharded latents{move(batch.latents[i], from_denoising, DType::float32, {}),
-                          from_denoising.to, stages_.decode_clip.group()};
+                          from_denoising.to, group};
     Tensor embeddings;
     if (job_.keep_embeddings) {
       embeddings = move(batch.conditioning[i].text,
-                        embeddings_to_writing(planned_.plan, size, batch.replica, clip, channels_),
+                        embeddings_to_writing(planned_.plan, size, replica, clip, channels_),
                         job_.dtype, {});
     }
-    if (!stages_.decode_clip.group().member()) continue;
+    if (!group.member()) continue;
     std::optional<Sharded> video = Sharded{};
-    if (job_.keep_video) video = stages_.decode_clip(clip, latents.local, failures_);
-    if (video) write(clip, latents, *video, embeddings);
+    if (job_.keep_video) video = stages_.decode_clip(clip, replica, latents.local, failures_);
+    if (video) write(clip, replica, latents, *video, embeddings);
   }
 }
 
 // Called on the ranks of the decoding group. wall_seconds of a clip: since the previous clip was
 // written (or the start).
-void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& video,
-                      const Tensor& embeddings) {
+void ClipMaker::write(const Clip& clip, std::size_t replica, const Sharded& latents,
+                      const Sharded& video, const Tensor& embeddings) {
   const trace::Scope scope("write", trace::Level::stages, "file");
   const stop::UnsavedWork unsaved;
-  const comm::Group& group = stages_.decode_clip.group();
+  const comm::Group& group = stages_.decode_clip.group(replica);
   ClipRecord record = clip.record;
   record.layout = describe(planned_.plan, planned_.size_of(clip));
   const std::int64_t now = trace::now_ns();
@@ -321,16 +376,15 @@ void ClipMaker::write(const Clip& clip, const Sharded& latents, const Sharded& v
 }  // namespace
 
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device) {
+                     std::vector<Clip> clips, Device device, comm::Watchdog* counter) {
   if (clips.empty()) return {};
-  std::vector<BatchState> batches;
-  const std::size_t replicas = planned.plan.roles.denoise.size();
-  for (Batch& batch : batches_of(std::move(clips), job.batch)) {
-    const std::vector<bool> failed(batch.size());
-    batches.push_back(
-        {.clips = std::move(batch), .replica = batches.size() % replicas, .failed = failed});
+  std::vector<Batch> batches = batches_of(std::move(clips), job.batch);
+  std::vector<BatchState> states;
+  for (const std::size_t i : order_of(planned, batches)) {
+    const std::vector<bool> failed(batches[i].size());
+    states.push_back({.clips = std::move(batches[i]), .failed = failed});
   }
-  return ClipMaker(job, planned, world, device).run(batches);
+  return ClipMaker(job, planned, world, device, counter).run(states);
 }
 
 }  // namespace reelmesh::pipeline

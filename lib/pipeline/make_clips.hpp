@@ -1,5 +1,5 @@
 #pragma once
-#include "comm/group.hpp"
+#include "comm/watchdog.hpp"
 #include "pipeline/failures.hpp"
 #include "pipeline/job_plan.hpp"
 
@@ -11,9 +11,10 @@ struct MadeClips {
   std::vector<ClipFailure> failures;  ///< by clip
 };
 
-/// Makes clips of a planned job and writes their files. world: ranks in plan order. Collective; the
-/// same result on all ranks.
+/// Makes clips of a planned job and writes their files. world: ranks in plan order. counter: from
+/// which replicas take batches as they become free; without one, or if it has no counter, each
+/// takes every n-th. Collective; the same result on all ranks.
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device);
+                     std::vector<Clip> clips, Device device, comm::Watchdog* counter);
 
 }  // namespace reelmesh::pipeline

@@ -43,6 +43,10 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
     conditions.packed_for = ops::PackedFor::any_processor;
   }
+  if (!device.is_cuda()) {
+    conditions.node_bytes =
+        static_cast<std::int64_t>(world.min(static_cast<double>(host_memory().physical)));
+  }
   if (job.measure_speeds) {
     conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device, job.numerics),
                                        false};
@@ -143,7 +147,8 @@ Existing existing(IfExists choice) {
 
 }  // namespace
 
-Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program) {
+Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+           comm::Watchdog* counter) {
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   trace::recorder() = {};
@@ -154,7 +159,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   const Machine machine = find_machine(ranks);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(ranks, job.backend);
-  comm::Group world = ranks.use_device(device, job.transport, job.device_timeout);
+  const comm::Group launched = ranks.use_device(device, job.transport, job.device_timeout);
+  comm::Group world = launched;
   if (device.is_cuda() && world.size() > 1) {
     log::info("messages between GPUs use {}", name_of(world.transport()));
   }
@@ -163,35 +169,43 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
   // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
-  const JobPlan planned = plan_job(job, conditions);
+  JobPlan planned = plan_job(job, conditions);
   const Plan& plan = planned.plan;
-  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
-  if (!job.memory_limits.empty()) {
-    require_fit(job, planned, conditions);
-  } else if (!plan.memory.fits()) {
-    log::warning("{} (the GPU's free memory); the job is tried all the same",
-                 describe_excess(plan.memory));
-  }
-  if (!std::ranges::is_sorted(plan.launched)) world = world.in_order(plan.launched);
-  if (!device.is_cuda()) {
-    require_host_memory(world, plan.memory, threads, job.model.largest_part_bytes());
-  }
-  const std::string idle = describe_idle(plan.roles, world.size());
-  if (!idle.empty()) log::warning("{}", idle);
+  const auto check_and_order = [&] {
+    // Without a limit from the user, a predicted excess of GPU memory is only a warning.
+    if (!job.memory_limits.empty()) {
+      require_fit(job, planned, conditions);
+    } else if (!plan.memory.fits()) {
+      log::warning("{} (the GPU's free memory); the job is tried all the same",
+                   describe_excess(plan.memory));
+    }
+    world = std::ranges::is_sorted(plan.launched) ? launched : launched.in_order(plan.launched);
+    if (!device.is_cuda()) {
+      require_host_memory(world, plan.memory, threads, job.model.largest_part_bytes());
+    }
+    const std::string idle = describe_idle(plan.roles, world.size());
+    if (!idle.empty()) log::warning("{}", idle);
+  };
+  check_and_order();
   FolderLock lock;  // held by the first rank
   on_first_rank(world, [&] { lock = prepare_output(job.output, existing(job.if_exists)); });
-  const std::string layout = describe(planned);
   const std::string model = planned.family->fingerprint(world);
   std::vector<Clip> clips =
       pending_clips(job, planned, with_fingerprint(planned.clips, model, job, device), world);
   const auto count = static_cast<int>(clips.size());
+  if (count > 0 && clips.size() < planned.clips.size()) {
+    const std::vector<RankRange> replicas = plan.roles.denoise;
+    plan_again(planned, job, conditions, clips);
+    if (plan.roles.denoise != replicas) check_and_order();
+  }
+  const std::string layout = describe(planned);
   if (count > 0) {
     log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}", program.name, program.version,
               program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
               describe_ranks(plan, threads, device), summary(planned));
   }
 
-  const MadeClips made = make_clips(job, planned, world, std::move(clips), device);
+  const MadeClips made = make_clips(job, planned, world, std::move(clips), device, counter);
 
   const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;

@@ -1,6 +1,6 @@
 #pragma once
 #include "base/error.hpp"
-#include "comm/group.hpp"
+#include "comm/watchdog.hpp"
 #include "plan/job.hpp"
 
 namespace reelmesh::pipeline {
@@ -11,8 +11,10 @@ struct ProgramInfo {
 };
 
 /// Makes the clips of a job on the ranks of a group. All ranks make the same call and return the
-/// same status: ok, or stopped if stop::requested() on any rank before all clips were made; the
-/// clips in work are saved then. Errors are thrown, on one rank or on all. Collective.
-Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program);
+/// same status: ok; data if some clips have failed; or stopped if stop::requested() on any rank
+/// before all clips were made; the clips in work are saved then. Errors are thrown, on one rank or
+/// on all. counter: as in make_clips. Collective.
+Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+           comm::Watchdog* counter);
 
 }  // namespace reelmesh::pipeline

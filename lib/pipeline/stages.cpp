@@ -15,6 +15,17 @@ comm::Group group_of(const comm::Group& world, const RankRange& range) {
   return world.range(range.first, range.count);
 }
 
+// A group for each of some ranges without common ranks.
+std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<RankRange>& ranges) {
+  const auto mine = std::ranges::find_if(
+      ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
+  const auto place = static_cast<std::size_t>(mine - ranges.begin());
+  std::vector<comm::Group> groups(ranges.size());
+  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(place));
+  if (mine != ranges.end()) groups[place] = own;
+  return groups;
+}
+
 // Ends with a barrier on GPUs: loading takes unequal time on the ranks, but exchanges on a device
 // wait for at most device.timeout.
 template <class Read>
@@ -101,11 +112,10 @@ Tensor TextStage::operator()(const Clip& clip) {
 
 DenoiseStage::DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned,
                            Device device)
-    : job_(job), planned_(planned), device_(device) {
-  for (const RankRange& range : planned.plan.roles.denoise) {
-    groups_.push_back(group_of(world, range));
-  }
-}
+    : job_(job),
+      planned_(planned),
+      device_(device),
+      groups_(groups_of(world, planned.plan.roles.denoise)) {}
 
 void DenoiseStage::load() {
   for (const comm::Group& group : groups_) {
@@ -172,22 +182,26 @@ DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan
     : job_(job),
       planned_(planned),
       device_(device),
-      group_(group_of(world, planned.plan.roles.decode)) {}
+      groups_(groups_of(world, planned.plan.roles.decode)) {}
 
 void DecodeStage::load() {
-  load_on(group_, device_,
-          [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
+  for (const comm::Group& group : groups_) {
+    load_on(group, device_,
+            [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
+  }
 }
 
-std::optional<Sharded> DecodeStage::operator()(const Clip& clip, const Tensor& latents,
-                                               Failures& failures) const {
-  if (!group_.member()) return std::nullopt;
+std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t replica,
+                                               const Tensor& latents, Failures& failures) const {
+  const comm::Group& group = this->group(replica);
+  if (!group.member()) return std::nullopt;
   const trace::Scope scope("decode");
-  const DecodeLayout& layout = planned_.plan_of(clip).decode;
-  const DecodedVideo video = decoder_->pixels(
-      {latents, layout.latents.with_axis(1, clip.latent_channels), group_}, layout);
-  const std::int64_t own_vote = group_.size() - group_.rank();  // the lowest rank's is the largest
-  const std::int64_t found = group_.max(video.finite ? 0 : own_vote);
+  const std::size_t decoder = planned_.plan.roles.decoder_of(replica);
+  const DecodeLayout& layout = planned_.plan_of(clip).decode[decoder];
+  const DecodedVideo video =
+      decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
+  const std::int64_t own_vote = group.size() - group.rank();  // the lowest rank's is the largest
+  const std::int64_t found = group.max(video.finite ? 0 : own_vote);
   if (found > 0 && found == own_vote) failures.add(clip.index(), "the decoded video");
   if (found > 0) return std::nullopt;
   return video.pixels;

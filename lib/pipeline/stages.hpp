@@ -69,24 +69,27 @@ class DenoiseStage {
   std::unique_ptr<const Denoiser> model_;
 };
 
-/// The decoder of the autoencoder on the decoding group.
+/// The decoder of the autoencoder on the decoding groups.
 class DecodeStage {
  public:
   DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   void load();
   void release() { decoder_.reset(); }
-  const comm::Group& group() const { return group_; }
+  /// The group that decodes the clips of a replica.
+  const comm::Group& group(std::size_t replica) const {
+    return groups_[planned_.plan.roles.decoder_of(replica)];
+  }
   /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
   /// the group; nullopt on all its ranks if the clip has failed.
-  std::optional<Sharded> operator()(const Clip& clip, const Tensor& latents,
+  std::optional<Sharded> operator()(const Clip& clip, std::size_t replica, const Tensor& latents,
                                     Failures& failures) const;
 
  private:
   const Job& job_;
   const JobPlan& planned_;
   Device device_;
-  comm::Group group_;
+  std::vector<comm::Group> groups_;
   std::unique_ptr<const Decoder> decoder_;
 };
 
@@ -100,7 +103,7 @@ class Stages {
   Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   /// Loads the weights of this stage and of those that are resident together with it, after
-  /// releasing the others. Every rank calls it, in the order of the stages.
+  /// releasing the others. The ranks of a stage's group call it together.
   void enter(Stage stage);
 
   TextStage encode;

@@ -147,12 +147,12 @@ void add_denoise(Rows& rows, std::size_t size) {
 
 void add_decode(Rows& rows, std::size_t size) {
   const Plan& plan = rows.planned.plan;
-  const Layout& frames = plan.sizes[size].decode.frames;
+  const Layout& frames = plan.sizes[size].decode.front().frames;
   rows.add("decode", shown(rows.planned.formats[size].size), shown(plan.roles.decode),
            shown_cut(frames, {"frames", "rows", "columns"}),
            fmt::format("{:.3g} % of the pixels", 100.0 * static_cast<double>(largest_box(frames)) /
                                                      static_cast<double>(numel(frames.global()))),
-           stage_bytes(plan.memory, plan.roles.decode, &RankMemory::decode,
+           stage_bytes(plan.memory, ranks_of(plan.roles.decode), &RankMemory::decode,
                        [&](int r) { return plan.memory.decode(r); }));
 }
 

@@ -35,7 +35,11 @@ std::string describe(const Plan& plan) {
     text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
                         roles.denoise.front().count, to_string(roles.denoise.front()));
   }
-  text += fmt::format("decode: {}\n", to_string(roles.decode));
+  if (roles.decode.size() == 1) {
+    text += fmt::format("decode: {}\n", to_string(roles.decode.front()));
+  } else {
+    text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
+  }
   return text;
 }
 

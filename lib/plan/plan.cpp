@@ -44,9 +44,17 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
       mine.step = step_cost(workload.denoise, clip.denoise.back(), r);
     }
   }
-  clip.decode = decode_layout(workload.decode, roles.decode.count, of_range(weights, roles.decode));
-  for (int r = 0; r < roles.decode.count; ++r) {
-    clip.ranks[index(roles.decode.first + r)].decode = workload.decode.memory(clip.decode, r);
+  for (const RankRange& range : roles.decode) {
+    const RankWeights own = of_range(weights, range);
+    if (clip.decode.empty() || own != searched) {
+      clip.decode.push_back(decode_layout(workload.decode, range.count, own));
+      searched = own;
+    } else {
+      clip.decode.push_back(clip.decode.back());
+    }
+    for (int r = 0; r < range.count; ++r) {
+      clip.ranks[index(range.first + r)].decode = workload.decode.memory(clip.decode.back(), r);
+    }
   }
   return clip;
 }
@@ -175,7 +183,8 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
   if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
   // Gives the stage that does not fit more ranks, as long as some are left for denoising.
   ParallelRequest request = asked;
-  for (Plan wider = plan; wider.roles.text.count + wider.roles.decode.count < machine.ranks;) {
+  const auto decoders = [](const Plan& some) { return some.roles.decode.front(); };
+  for (Plan wider = plan; wider.roles.text.count + decoders(wider).count < machine.ranks;) {
     const auto over = [&](const RankRange& range) {
       for (int r = range.first; r < range.first + range.count; ++r) {
         if (!wider.memory.fits(r)) return true;
@@ -185,8 +194,8 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
     const auto more = [](const RankRange& range) { return range.count + 1 + range.count / 8; };
     if (over(wider.roles.text) && !asked.text) {
       request.text = more(wider.roles.text);
-    } else if (over(wider.roles.decode) && !asked.decode) {
-      request.decode = more(wider.roles.decode);
+    } else if (over(decoders(wider)) && !asked.decode) {
+      request.decode = more(decoders(wider));
     } else {
       break;
     }
@@ -215,8 +224,11 @@ Box Plan::text_tokens(std::size_t size, int rank) const {
 }
 
 Box Plan::decoded_latents(std::size_t size, int rank) const {
-  const int own = rank - roles.decode.first;
-  return roles.decode.contains(rank) ? sizes.at(size).decode.latents.box(own) : empty_box;
+  const auto found = std::ranges::find_if(
+      roles.decode, [&](const RankRange& range) { return range.contains(rank); });
+  if (found == roles.decode.end()) return empty_box;
+  const auto group = static_cast<std::size_t>(found - roles.decode.begin());
+  return sizes.at(size).decode.at(group).latents.box(rank - found->first);
 }
 
 }  // namespace reelmesh

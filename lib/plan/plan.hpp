@@ -14,8 +14,8 @@ struct ClipPlan {
     StageMemory denoise, decode;
     StepCost step;
   };
-  std::vector<DenoiseLayout> denoise;  ///< per replica
-  DecodeLayout decode;
+  std::vector<DenoiseLayout> denoise;   ///< per replica
+  std::vector<DecodeLayout> decode;     ///< per group of Roles::decode
   std::vector<OfRank> ranks;            ///< by place
   std::string why;                      ///< why the first replica has its mesh; may be empty
   std::vector<StepExchange> exchanges;  ///< of the first replica

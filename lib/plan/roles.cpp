@@ -33,20 +33,25 @@ Roles split(const ParallelRequest& request, int ranks) {
           "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {} ranks, "
           "expected {}, the ranks of the job",
           text, replicas, size, decode, all, ranks);
-  return {Mode::split, {0, text}, replicas_of(text, replicas, size), {ranks - decode, decode}};
+  return {Mode::split, {0, text}, replicas_of(text, replicas, size), {{ranks - decode, decode}}};
 }
 
 Roles phased(const ParallelRequest& request, int ranks) {
   const int replicas = at_least_one(request.replicas);
-  const int text = request.text.value_or(ranks), decode = request.decode.value_or(ranks);
   const std::int64_t size =
       group_size({request.cfg, request.ulysses, request.ring}, std::max(1, ranks / replicas));
+  const int text = request.text.value_or(ranks);
+  const int decode = request.decode.value_or(replicas == 1 ? ranks : static_cast<int>(size));
   const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});
   require(needed <= ranks, Status::unavailable,
           "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks need {} ranks, the "
           "job has {}",
           text, replicas, size, decode, needed, ranks);
-  return {Mode::phased, {0, text}, replicas_of(0, replicas, size), {0, decode}};
+  std::vector<RankRange> denoise = replicas_of(0, replicas, size), decoders = denoise;
+  for (RankRange& range : decoders) {
+    range.count = replicas == 1 ? decode : std::min(decode, range.count);
+  }
+  return {Mode::phased, {0, text}, std::move(denoise), std::move(decoders)};
 }
 
 }  // namespace
@@ -68,13 +73,14 @@ std::int64_t group_size(const MeshRequest& request, int available) {
 
 std::string Roles::of(int rank) const {
   std::string role;
-  const auto add = [&](bool has, const char* name) {
-    if (has) role += fmt::format("{}{}", role.empty() ? "" : "+", name);
+  const auto add = [&](const std::vector<RankRange>& groups, const char* name) {
+    if (std::ranges::any_of(groups, [&](const RankRange& r) { return r.contains(rank); })) {
+      role += fmt::format("{}{}", role.empty() ? "" : "+", name);
+    }
   };
-  add(text.contains(rank), "text");
-  add(std::ranges::any_of(denoise, [&](const RankRange& range) { return range.contains(rank); }),
-      "denoise");
-  add(decode.contains(rank), "decode");
+  add({text}, "text");
+  add(denoise, "denoise");
+  add(decode, "decode");
   return role.empty() ? "idle" : role;
 }
 

@@ -32,7 +32,10 @@ struct Roles {
   Mode mode = Mode::phased;  ///< split or phased
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
-  RankRange decode;
+  std::vector<RankRange> decode;   ///< per replica, within its ranks; or one group for all replicas
+
+  /// The place in `decode` of the group that decodes the clips of a replica.
+  std::size_t decoder_of(std::size_t replica) const { return decode.size() > 1 ? replica : 0; }
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
   std::string of(int rank) const;
@@ -42,8 +45,10 @@ struct Roles {
 /// "ranks 3-5 and 7 have nothing to do in this layout"; otherwise empty.
 std::string describe_idle(const Roles& roles, int ranks);
 
-/// Assigns ranks to stages. Error(unavailable) if the requested numbers do not add up to `ranks`
-/// (split) or exceed them (phased); it names the request and the number of ranks.
+/// Assigns ranks to stages. With several replicas in phased mode each decodes its own clips, on all
+/// of its ranks or on the first request.decode of them, if that is fewer. Error(unavailable) if the
+/// requested numbers do not add up to `ranks` (split) or exceed them (phased); it names the request
+/// and the number of ranks.
 Roles assign_roles(const ParallelRequest& request, int ranks);
 
 }  // namespace reelmesh

@@ -178,7 +178,8 @@ class RestartTest(Scratch):
             with self.subTest(rank=place):
                 shutil.rmtree(self.output, ignore_errors=True)
                 outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[place], signal.SIGSTOP),
-                                       self.options(restart__every=1, device__timeout="3s"), later)
+                                       self.options(restart__every=1, device__timeout="3s",
+                                                    parallel__replicas=1), later)
                 self.assertEqual(outcome.status, WATCHDOG, outcome)
                 errors = outcome.lines(ERROR)
                 self.assertEqual(len(errors), 1, outcome)

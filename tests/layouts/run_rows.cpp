@@ -26,7 +26,7 @@ void run_job(const comm::Group& group, const std::string& words) {
   for (const std::string& word : all) argv.push_back(word.c_str());
   try {
     const Job job = app::parse_run(static_cast<int>(argv.size()), argv.data());
-    pipeline::run(group, job, {"test_layouts", "0", "none"});
+    pipeline::run(group, job, {"test_layouts", "0", "none"}, nullptr);
   } catch (const std::exception& error) {
     std::cerr << "rank " << group.rank() << " of " << group.size() << ": " << error.what() << "\n  "
               << words << std::endl;
@@ -99,7 +99,10 @@ void expect_same_clips(const comm::Group& launch, const std::filesystem::path& f
     }
     const comm::Group group = launch.split(mine < rows.size() ? static_cast<int>(mine) : -1);
     if (group.member()) {
-      run_job(group, job + " " + rows[mine].options + " --output.path " + output(mine).string());
+      std::string words =
+          job + " " + rows[mine].options + " --output.path " + output(mine).string();
+      if (words.find("--parallel.replicas") == words.npos) words += " --parallel.replicas 1";
+      run_job(group, words);
     }
     wait_asleep(launch);
   }

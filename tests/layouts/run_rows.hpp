@@ -9,7 +9,8 @@
 namespace reelmesh::test {
 
 /// A layout to test: number of ranks, options of `reelmesh run` that select it (separated by
-/// blanks), and a text that the clip file's attribute "layout" must contain.
+/// blanks; one replica unless they say otherwise), and a text that the clip file's attribute
+/// "layout" must contain.
 struct LayoutRow {
   int ranks = 1;
   std::string options, expected_text;

@@ -36,7 +36,7 @@ TEST(Roles, AnyRankCountFrom1To64) {
     const Roles apart = assign_roles(request, ranks);
     EXPECT_EQ(apart.text, (RankRange{0, 1}));
     EXPECT_EQ(apart.denoise, (std::vector<RankRange>{{1, ranks - 2}}));
-    EXPECT_EQ(apart.decode, (RankRange{ranks - 1, 1}));
+    EXPECT_EQ(apart.decode, (std::vector<RankRange>{{ranks - 1, 1}}));
     for (int r = 0; r < ranks; ++r) {
       EXPECT_EQ(apart.of(r), r == 0 ? "text" : r == ranks - 1 ? "decode" : "denoise");
     }
@@ -59,6 +59,21 @@ TEST(Roles, NumbersMustAddUp) {
       Status::unavailable, [&] { assign_roles(request, 8); }, "replicas");
 }
 
+TEST(Roles, ReplicasDecodeTheirOwnClips) {
+  ParallelRequest request;
+  request.mode = Mode::phased;
+  request.replicas = 2;
+  EXPECT_EQ(assign_roles(request, 6).decode, (std::vector<RankRange>{{0, 3}, {3, 3}}));
+  request.decode = 2;
+  EXPECT_EQ(assign_roles(request, 6).decode, (std::vector<RankRange>{{0, 2}, {3, 2}}));
+  request.decode = 5;
+  EXPECT_EQ(assign_roles(request, 6).decode, (std::vector<RankRange>{{0, 3}, {3, 3}}));
+  request.mode = Mode::split;
+  request.decode = 2;
+  EXPECT_EQ(assign_roles(request, 7).decode, (std::vector<RankRange>{{5, 2}}));
+  EXPECT_EQ(assign_roles(request, 7).decoder_of(1), 0U);
+}
+
 TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   ParallelRequest request;
   request.mode = Mode::phased;
@@ -78,7 +93,7 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
 
 TEST(Roles, IdleRanksAreNamedInOneSentence) {
   const auto idle = [](const std::vector<RankRange>& denoise, int ranks) {
-    return describe_idle({Mode::phased, {0, 1}, denoise, {0, 2}}, ranks);
+    return describe_idle({Mode::phased, {0, 1}, denoise, {{0, 2}}}, ranks);
   };
   EXPECT_EQ(idle({{0, 3}}, 3), "");
   EXPECT_EQ(idle({{0, 3}}, 4), "rank 3 has nothing to do in this layout");
@@ -274,7 +289,9 @@ TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
   EXPECT_EQ(plan.sizes[0].denoise[0].mesh, (Mesh{2, 1, 2}));
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, plan.sizes[0].denoise[0].tokens);
   EXPECT_EQ(plan.sizes[1].denoise[1].attention_kind, AttentionKind::space_time);
-  EXPECT_EQ(plan.sizes[0].decode.latents.ranks(), 8);
+  ASSERT_EQ(plan.roles.decode, (std::vector<RankRange>{{0, 4}, {4, 4}}));
+  EXPECT_EQ(plan.sizes[0].decode[1].latents.ranks(), 4);
+  EXPECT_EQ(plan.decoded_latents(0, 6), plan.sizes[0].decode[1].latents.box(2));
   // Rank 5 is rank 1 of the second replica (ranks 4-7), in its first CFG half (ranks 4-5).
   EXPECT_EQ(plan.tokens(0, 5), plan.sizes[0].denoise[1].tokens.box(1));
   EXPECT_EQ(plan.tokens(0, 7), plan.tokens(0, 5)) << "the other half has the same boxes";
@@ -376,7 +393,7 @@ TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   const Plan plan = make_plan(workload, machine, request);
   EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
   EXPECT_GE(plan.roles.text.count, 2);
-  EXPECT_GE(plan.roles.decode.count, 4);
+  EXPECT_GE(plan.roles.decode.front().count, 4);
   request.decode = 1;  // as asked, though it does not fit
   EXPECT_FALSE(make_plan(workload, machine, request).memory.fits());
 }
@@ -410,7 +427,7 @@ TEST(Plan, OfThousandsOfRanksAndManySizes) {
   EXPECT_EQ(plan.roles.denoise.size(), 16U);
   for (const ClipPlan& size : plan.sizes) {
     EXPECT_TRUE(size.denoise[15].tokens.is_partition());
-    EXPECT_TRUE(size.decode.latents.is_partition());
+    EXPECT_TRUE(size.decode.front().latents.is_partition());
   }
   const std::string text = describe(plan, 0);
   EXPECT_LT(text.size(), 3000U) << "a person can read it";

@@ -1,0 +1,29 @@
+#pragma once
+// Which group of ranks makes which clips, and when.
+#include <functional>
+#include <vector>
+
+namespace reelmesh {
+
+/// Tasks on groups that work side by side; a group that is free takes the next task.
+struct TaskSchedule {
+  struct Turn {
+    std::size_t task = 0, group = 0;
+    double start = 0, end = 0;
+  };
+  std::vector<Turn> turns;  ///< in the order in which tasks are taken
+  double end = 0;           ///< when the last task ends
+  double idle = 0;          ///< mean share of that time in which a group has nothing to do
+
+  /// The tasks of a group, in their order.
+  std::vector<std::size_t> tasks_of(std::size_t group) const;
+};
+
+/// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is
+/// at most 4/3 of the earliest possible one on equal groups. Tasks of equal length keep their
+/// order. cost(task, group): predicted time, in any unit. Costs that turn out otherwise change who
+/// takes which task, but not the order in which they are taken.
+TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
+                           const std::function<double(std::size_t task, std::size_t group)>& cost);
+
+}  // namespace reelmesh

@@ -1,0 +1,97 @@
+"""Many clips on several ranks: replicas take batches as they become free, and their number suits
+the clips that are to be made. No bit depends on who makes which clip."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import h5py
+
+from restart_test import programs_of
+from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
+                     read_clip, run, start)
+
+SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
+
+
+class QueueTest(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.output = self.folder / "output"
+
+    def options(self, clips, **more):
+        path = self.folder / "prompts.jsonl"
+        path.write_text("".join(json.dumps({"prompt": f"clip {i}", **SIZES[i % len(SIZES)]}) + "\n"
+                                for i in range(clips)))
+        return Reference("rotary").options(self.output, **{"prompt__file": path} | more)
+
+    def check_bits(self, expected):
+        for index, clip in enumerate(expected):
+            made = read_clip(self.output, index)
+            for name in ("latents", "video"):
+                self.assertEqual(made[name].tobytes(), clip[name].tobytes(),
+                                 f"{name} of clip {index}")
+
+    def expected(self, clips):
+        folder = self.folder / "expected"
+        self.make(self.options(clips, output__path=folder))
+        return [read_clip(folder, i) for i in range(clips)]
+
+    def clips_by_rank(self):
+        """Rank -> clips whose steps it has computed, in the order of time."""
+        with h5py.File(self.output / "trace.h5") as file:
+            spans = file["spans"][()]
+        made = {}
+        for span in spans[spans["name"] == b"denoise_step"]:  # sorted by rank and start
+            clips = made.setdefault(int(span["rank"]), [])
+            if int(span["clip"]) not in clips:
+                clips.append(int(span["clip"]))
+        return made
+
+    def test_a_slow_replica_makes_fewer_clips(self):
+        clips = 12
+        expected = self.expected(clips)
+        began = time.monotonic()
+        job = start(command_of(self.options(clips, parallel__replicas=3), 3),
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while not list(self.output.glob("clips/0*.h5")):
+            self.assertIsNone(job.poll())
+            time.sleep(0.01)
+        slow = programs_of(job.pid, 3)[1]
+        os.kill(slow, signal.SIGSTOP)
+        others = lambda: len(list(self.output.glob("clips/0*.h5")))
+        while others() < clips - 1 and job.poll() is None:
+            self.assertLess(time.monotonic() - began, 60, "the others wait for the slow replica")
+            time.sleep(0.02)
+        os.kill(slow, signal.SIGCONT)
+        outcome = finish(job, began, 60)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.check_bits(expected)
+        made = self.clips_by_rank()
+        self.assertEqual(sorted(sum(made.values(), [])), list(range(clips)))
+        self.assertLess(len(made[1]), min(len(made[0]), len(made[2])), made)
+        for order in made.values():  # the longest first
+            sizes = [SIZES[clip % len(SIZES)]["steps"] for clip in order]
+            self.assertEqual(sizes, sorted(sizes, reverse=True), made)
+
+    def test_the_number_of_replicas_suits_the_clips(self):
+        expected = self.expected(8)
+        outcome = run(self.options(8), 4)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn("0-3 (4 groups)", outcome.errors)
+        self.check_bits(expected)
+
+        clip_file(self.output, 5).unlink()
+        outcome = run(self.options(8, output__if_exists="resume"), 4)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+        self.assertNotIn("groups)", outcome.errors, "one clip, so all ranks make it together")
+        self.assertEqual({rank: clips for rank, clips in self.clips_by_rank().items()},
+                         {rank: [5] for rank in range(4)})
+        self.check_bits(expected)
+
+
+if __name__ == "__main__":
+    main()

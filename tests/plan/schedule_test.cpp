@@ -1,0 +1,68 @@
+#include "plan/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace reelmesh {
+namespace {
+
+using ::testing::ElementsAre;
+
+TaskSchedule of(const std::vector<double>& costs, std::size_t groups) {
+  return longest_first(costs.size(), groups,
+                       [&](std::size_t task, std::size_t) { return costs[task]; });
+}
+
+TEST(Schedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
+  const TaskSchedule schedule = of({1, 5, 1, 3, 3, 1}, 2);
+  std::vector<std::size_t> order;
+  for (const TaskSchedule::Turn& turn : schedule.turns) order.push_back(turn.task);
+  EXPECT_THAT(order, ElementsAre(1, 3, 4, 0, 2, 5));
+  EXPECT_THAT(schedule.tasks_of(0), ElementsAre(1, 0, 2));
+  EXPECT_THAT(schedule.tasks_of(1), ElementsAre(3, 4, 5));
+  EXPECT_EQ(schedule.end, 7);
+  EXPECT_EQ(schedule.turns.back().start, 6);
+  EXPECT_EQ(schedule.idle, 0);
+}
+
+TEST(Schedule, OfFewerTasksThanGroupsLeavesGroupsIdle) {
+  const TaskSchedule schedule = of({2, 2}, 4);
+  EXPECT_EQ(schedule.end, 2);
+  EXPECT_EQ(schedule.idle, 0.5);
+  EXPECT_TRUE(schedule.tasks_of(3).empty());
+  EXPECT_EQ(of({}, 3).end, 0);
+}
+
+TEST(Schedule, GivesFasterGroupsMore) {
+  const TaskSchedule schedule =
+      longest_first(9, 2, [](std::size_t, std::size_t group) { return group == 0 ? 1.0 : 2.0; });
+  EXPECT_EQ(schedule.tasks_of(0).size(), 6U);
+  EXPECT_EQ(schedule.end, 6);
+}
+
+// Graham's bound for any list: when the last task starts, no group is free.
+TEST(Schedule, EndsWithinTheBoundOfListScheduling) {
+  std::mt19937 dice(3);
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t tasks = 1 + dice() % 20, groups = 1 + dice() % 6;
+    std::vector<double> costs;
+    for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % 100));
+    const double sum = std::accumulate(costs.begin(), costs.end(), 0.0);
+    const double longest = std::ranges::max(costs), m = static_cast<double>(groups);
+    const TaskSchedule schedule = of(costs, groups);
+    EXPECT_GE(schedule.end, std::max(sum / m, longest) - 1e-9);
+    EXPECT_LE(schedule.end, sum / m + longest * (1 - 1 / m) + 1e-9);
+    for (std::size_t group = 0; group < groups; ++group) {
+      double end = 0;
+      for (const std::size_t task : schedule.tasks_of(group)) end += costs[task];
+      EXPECT_LE(end, schedule.end);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh
