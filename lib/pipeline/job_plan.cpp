@@ -107,8 +107,9 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
   });
 }
 
-// The plan with the number of replicas after which the last of `batches` ends first. Only where
-// that is left open: in phased mode with nothing asked of the denoising groups.
+// The plan with the number of replicas after which the last of `batches` ends first; of equal ones,
+// the most replicas. Only where that is left open: in phased mode with nothing asked of the
+// denoising groups.
 Plan plan_with_replicas(const Job& job, const Workload& workload,
                         const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
                         const Conditions& conditions) {
@@ -116,7 +117,9 @@ Plan plan_with_replicas(const Job& job, const Workload& workload,
   const ParallelRequest& asked = job.parallel;
   const bool open = !asked.replicas && !asked.cfg && !asked.ulysses && !asked.ring;
   if (!open || best.roles.mode != Mode::phased || batches.size() < 2) return best;
-  constexpr double worth = 0.95;  // of the time with fewer replicas, which need less memory
+  // Predictions leave out decoding, in which smaller groups compute fewer halos twice and send
+  // less.
+  constexpr double tolerance = 1.02;
   double end = schedule_of(best, formats, batches).end;
   const int most = static_cast<int>(std::min<std::size_t>(batches.size(), 65536));
   for (int replicas = 2; replicas <= std::min(best.ranks, most); ++replicas) {
@@ -125,9 +128,9 @@ Plan plan_with_replicas(const Job& job, const Workload& workload,
     request.replicas = replicas;
     Plan plan = plan_clips(request, workload, conditions);
     const double its_end = schedule_of(plan, formats, batches).end;
-    if (its_end >= worth * end || !fits(plan, conditions)) continue;
+    if (its_end > tolerance * end || !fits(plan, conditions)) continue;
     best = std::move(plan);
-    end = its_end;
+    end = std::min(end, its_end);
   }
   return best;
 }
