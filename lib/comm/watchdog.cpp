@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -120,6 +121,7 @@ class Watchdog::Thread {
 
   bool has_counter() const { return has_counter_; }
   std::int64_t take_number(Counter counter);
+  std::vector<Activity> activities() const;
 
  private:
   void wake();
@@ -136,6 +138,7 @@ class Watchdog::Thread {
   void receive(Peer& peer);
   bool lost(const Peer& peer) const;
   void report_lost(int rank, const Peer& peer) const;
+  void publish_activities();
   void check_ranks();
   void check_first_rank();
   void check_stop();
@@ -149,6 +152,8 @@ class Watchdog::Thread {
   Socket listener_, wake_;
   std::vector<Channel> strangers_;  // connected, but not known to be a rank
   std::vector<Peer> peers_;         // on rank 0: by rank, itself included; elsewhere: rank 0
+  mutable std::mutex activities_mutex_;
+  std::vector<Activity> activities_;
   std::atomic<bool> ending_{false};
   bool has_counter_ = false;
   std::array<std::atomic<std::int64_t>, 2> next_numbers_{};  // on rank 0, of each counter
@@ -273,6 +278,7 @@ void Watchdog::Thread::run() {
     send(ending_ && rank_ > 0 ? Beat::goodbye : Beat::alive);
     check_stop();
     if (rank_ == 0) {
+      publish_activities();
       check_ranks();
     } else {
       check_first_rank();
@@ -400,6 +406,25 @@ void Watchdog::Thread::report_lost(int rank, const Peer& peer) const {
   log::say_here(log::Level::error, message, rank);
 }
 
+void Watchdog::Thread::publish_activities() {
+  std::vector<Activity> activities;
+  for (const Peer& peer : peers_) {
+    const Beat& beat = peer.last;
+    const bool own = &peer == peers_.data();
+    if (!own && !peer.connected) continue;
+    activities.push_back({static_cast<int>(&peer - peers_.data()), beat.process, text_of(beat.host),
+                          text_of(beat.stage), text_of(beat.waiting), beat.clip, beat.step,
+                          beat.layer, own ? 0 : now() - peer.heard});
+  }
+  const std::lock_guard lock(activities_mutex_);
+  activities_ = std::move(activities);
+}
+
+std::vector<Activity> Watchdog::Thread::activities() const {
+  const std::lock_guard lock(activities_mutex_);
+  return activities_;
+}
+
 bool Watchdog::Thread::lost(const Peer& peer) const {
   return peer.died ? now() - *peer.died > report_after : now() - peer.heard > settings_.timeout;
 }
@@ -471,5 +496,7 @@ Watchdog::~Watchdog() = default;
 
 bool Watchdog::has_counter() const { return thread_->has_counter(); }
 std::int64_t Watchdog::take_number(Counter counter) { return thread_->take_number(counter); }
+
+std::vector<Activity> Watchdog::activities() const { return thread_->activities(); }
 
 }  // namespace reelmesh::comm

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/group.hpp"
 
@@ -18,6 +20,14 @@ struct WatchdogSettings {
   /// Seconds after a request to stop, after which the job is ended at once if no rank has unsaved
   /// work (stop::UnsavedWork). Until then ranks are expected to agree and to end by themselves.
   double grace = 20;
+};
+
+/// What a rank did when rank 0 last heard from it.
+struct Activity {
+  int rank = 0, process = 0;
+  std::string host, stage, waiting;  ///< waiting: the call in which it waits for others, or empty
+  int clip = -1, step = -1, layer = -1;  ///< −1: none
+  double heard_ago = 0;                  ///< seconds
 };
 
 /// A thread of this rank that exchanges heartbeats with rank 0 over TCP, four times a second,
@@ -57,6 +67,9 @@ class Watchdog {
   /// has_counter(). Called by the pipeline's thread; returns in about a millisecond, whatever rank
   /// 0 does.
   std::int64_t take_number(Counter counter);
+
+  /// On rank 0: what each rank does that can reach it. Elsewhere empty. Any thread.
+  std::vector<Activity> activities() const;
 
  private:
   class Thread;

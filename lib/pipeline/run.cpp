@@ -16,6 +16,7 @@
 #include "pipeline/make_clips.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/restart.hpp"
+#include "pipeline/status_file.hpp"
 #include "pipeline/summary.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
@@ -205,6 +206,25 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
               describe_ranks(plan, threads, device), summary(planned));
   }
 
+  JobRecord record{program.name,
+                   program.version,
+                   program.revision,
+                   job.options,
+                   layout,
+                   world.gather(machine.host, 0),
+                   started,
+                   "",
+                   "unfinished",
+                   states_of(planned.clips, job, world, {}),
+                   false};
+  std::optional<StatusFile> status_file;
+  if (count > 0) {
+    on_first_rank(world, [&] { write_job(job.output, record); });
+    if (counter != nullptr && ranks.rank() == 0) {
+      status_file.emplace(job, planned.clips, *counter);
+    }
+  }
+
   const MadeClips made = make_clips(job, planned, world, std::move(clips), device, counter);
 
   const stop::UnsavedWork unsaved;  // the files that follow
@@ -215,23 +235,15 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
                  peak_memory_bytes(), device_memory(device).peak},
                 trace::recorder().spans);
   }
-  JobRecord record{program.name,
-                   program.version,
-                   program.revision,
-                   job.options,
-                   layout,
-                   world.gather(machine.host, 0),
-                   started,
-                   iso8601_now(),
-                   !made.complete          ? "stopped"
-                   : made.failures.empty() ? "complete"
-                                           : "failed",
-                   states_of(planned.clips, job, world, made.failures),
-                   traced};
+  record.end = iso8601_now();
+  record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
+  record.clips = states_of(planned.clips, job, world, made.failures);
+  record.trace = traced;
   on_first_rank(world, [&] {
     write_job(job.output, record);
     if (made.complete && made.failures.empty()) remove_restarts(job.output);
   });
+  if (status_file) status_file->remove();
 
   const auto number = [&](ClipState::State state) {
     return std::ranges::count(record.clips, state, &ClipState::state);

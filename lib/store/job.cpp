@@ -94,7 +94,9 @@ std::string published_name(const std::string& name) {
   return name.substr(1, name.size() - 1 - end.size());
 }
 
-bool is_index(const std::string& name) { return name == "job.h5" || name == "trace.h5"; }
+bool is_index(const std::string& name) {
+  return name == "job.h5" || name == "trace.h5" || name == "status.json";
+}
 
 /// Whether the folder contains anything except a lock and an empty clips/, which a job that failed
 /// early leaves behind. True if it is not a folder.

@@ -25,9 +25,11 @@ struct JobRecord {
   std::string plan;
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
-  std::string status;              ///< "complete", "stopped", or "failed": some clips have failed
-  std::vector<ClipState> clips;    ///< each has a link /clips/NNNNNN and a row of the table /states
-  bool trace = false;              ///< whether to link /trace
+  /// "unfinished" while the job runs, and after an error; "complete"; "stopped"; "failed": some
+  /// clips have failed.
+  std::string status;
+  std::vector<ClipState> clips;  ///< each has a link /clips/NNNNNN and a row of the table /states
+  bool trace = false;            ///< whether to link /trace
 };
 
 /// "2026-01-31T12:34:56Z"
@@ -44,10 +46,10 @@ void write_job(const std::filesystem::path& folder, const JobRecord& record);
 enum class Existing { fail, resume, replace };
 
 /// Creates folder and folder/clips; called on one rank. `fail`: Error(cannot_create) if the folder
-/// is not empty. `replace`: removes the files of an earlier job (job.h5, trace.h5, clips/NNNNNN.h5,
-/// restart/) and no others. `resume`: keeps them. Left-over temporary files of jobs are removed in
-/// any case. Error(cannot_create) also if the folder cannot be created or written, or if another
-/// job works on it. → the lock of the folder, for the time of the job.
+/// is not empty. `replace`: removes the files of an earlier job (job.h5, trace.h5, status.json,
+/// clips/NNNNNN.h5, restart/) and no others. `resume`: keeps them. Left-over temporary files of
+/// jobs are removed in any case. Error(cannot_create) also if the folder cannot be created or
+/// written, or if another job works on it. → the lock of the folder, for the time of the job.
 FolderLock prepare_output(const std::filesystem::path& folder, Existing existing);
 
 }  // namespace reelmesh

@@ -10,8 +10,8 @@ import time
 import h5py
 
 from restart_test import programs_of
-from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
-                     read_clip, run, start)
+from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
+                     main, read_clip, run, start)
 
 SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
 
@@ -75,6 +75,49 @@ class QueueTest(Scratch):
         for order in made.values():  # the longest first
             sizes = [SIZES[clip % len(SIZES)]["steps"] for clip in order]
             self.assertEqual(sizes, sorted(sizes, reverse=True), made)
+
+    def test_a_running_job_tells_what_it_does(self):
+        clips = 15
+        began = time.monotonic()
+        job = start(command_of(self.options(clips, parallel__replicas=3, restart__every=4), 3),
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+        def status():
+            path = self.output / "status.json"
+            return json.loads(path.read_text()) if path.exists() else None
+
+        def at_work():
+            found = status()
+            return found and found["complete"] > 0 and any(
+                "clip" in rank for rank in found["ranks"])
+        while not at_work():
+            self.assertIsNone(job.poll(), "ended before status.json said what it does")
+            time.sleep(0.05)
+        self.assertEqual(job_status(self.output), "unfinished")
+        for rank in programs_of(job.pid, 3):
+            os.kill(rank, signal.SIGKILL)
+        finish(job, began, 60)
+        found = status()  # what a job that was killed did last
+        self.assertTrue(any("clip" in rank for rank in found["ranks"]), found)
+        self.assertEqual(found["clips"], clips)
+        self.assertEqual([rank["rank"] for rank in found["ranks"]], [0, 1, 2])
+        for rank in found["ranks"]:
+            self.assertLess(rank["heard_seconds_ago"], 5)
+            self.assertGreater(rank["process"], 0)
+            if rank["stage"] == "denoise_step":
+                self.assertEqual(rank["steps"], SIZES[rank["clip"] % len(SIZES)]["steps"])
+                self.assertLess(rank["step"], rank["steps"])
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertEqual(list(file["states"]["state"]), clips * [b"missing"])
+            done = [name for name in file["clips"] if name in file["clips"]]
+            self.assertGreaterEqual(len(done), found["complete"])
+            self.assertEqual(file["clips"][min(done)].attrs["prompt"],
+                             f"clip {int(min(done))}".encode())
+
+        outcome = run(self.options(clips, output__if_exists="resume"), 2)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIsNone(status())
+        self.assertEqual(job_status(self.output), "complete")
 
     def test_the_number_of_replicas_suits_the_clips(self):
         expected = self.expected(8)

@@ -212,10 +212,18 @@ def read_attributes(item):
             for name, value in item.attrs.items()}
 
 
+def job_status(output):
+    """The attribute `status` of job.h5."""
+    with h5py.File(pathlib.Path(output) / "job.h5") as file:
+        return file.attrs["status"].decode()
+
+
 def result_files(output):
-    """Files under their final names: index, trace and clips."""
+    """Files under their final names: index (unless it says that the job is not finished), trace and
+    clips."""
     output = pathlib.Path(output)
-    found = [path for name in ("job.h5", "trace.h5") for path in output.glob(name)]
+    found = [path for name in ("job.h5", "trace.h5") for path in output.glob(name)
+             if name != "job.h5" or job_status(output) != "unfinished"]
     return found + sorted((output / "clips").glob("[0-9]*"))
 
 

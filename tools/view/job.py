@@ -30,14 +30,17 @@ def find(out, wanted):
 
 
 def _report_missing(folder, found):
-    """Reports clips that are missing according to job.h5, which is written when the job ends."""
+    """Reports clips that are missing according to job.h5."""
     index = folder / "job.h5"
+    so_far = f"the job is not finished; complete so far: {_ranges(sorted(found))}"
     if not index.exists():
-        print(f"reelmesh-view: {folder} has no job.h5: the job is not finished; "
-              f"complete so far: {_ranges(sorted(found))}")
+        print(f"reelmesh-view: {folder} has no job.h5: {so_far}")
         return
     try:
         with h5py.File(index, "r") as file:
+            if file.attrs.get("status") == b"unfinished":
+                print(f"reelmesh-view: {folder}: {so_far}")
+                return
             missing = sorted({int(name) for name in file["clips"]} - set(found))
     except (OSError, KeyError, ValueError) as error:
         say(f"{index}: not the index of a job ({error}); going by the files in clips")

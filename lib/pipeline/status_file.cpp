@@ -1,0 +1,86 @@
+#include "pipeline/status_file.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "store/clip.hpp"
+#include "store/file.hpp"
+#include "store/job.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+constexpr std::chrono::seconds period{2};
+
+nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, int>& steps) {
+  nlohmann::ordered_json json{{"rank", rank.rank}, {"host", rank.host}, {"process", rank.process}};
+  json["stage"] =
+      rank.stage.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.stage);
+  const auto add = [&](const char* name, int number) {
+    if (number >= 0) json[name] = number;
+  };
+  add("clip", rank.clip);
+  add("step", rank.step);
+  const auto found = steps.find(rank.clip);
+  if (rank.step >= 0 && found != steps.end()) json["steps"] = found->second;
+  add("layer", rank.layer);
+  if (!rank.waiting.empty()) json["waiting_in"] = rank.waiting;
+  json["heard_seconds_ago"] = rank.heard_ago;
+  return json;
+}
+
+}  // namespace
+
+StatusFile::StatusFile(const Job& job, const std::vector<Clip>& clips,
+                       const comm::Watchdog& watchdog)
+    : folder_(job.output), clips_(clips.size()), watchdog_(watchdog) {
+  for (const Clip& clip : clips) {
+    steps_[clip.index()] = static_cast<int>(clip.sampling.sampler->calls());
+  }
+  thread_ = std::thread([this] {
+    std::unique_lock lock(mutex_);
+    do {
+      write();
+    } while (!changed_.wait_for(lock, period, [this] { return ending_; }));
+  });
+}
+
+StatusFile::~StatusFile() { end(); }
+
+void StatusFile::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StatusFile::remove() {
+  end();
+  std::error_code ignored;
+  std::filesystem::remove(folder_ / "status.json", ignored);
+}
+
+void StatusFile::write() const {
+  std::error_code ignored;
+  std::size_t complete = 0;
+  for (auto entry = std::filesystem::directory_iterator(folder_ / "clips", ignored);
+       !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    if (entry->path().filename().string().front() != '.') ++complete;
+  }
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (const comm::Activity& rank : watchdog_.activities()) ranks.push_back(as_json(rank, steps_));
+  const nlohmann::ordered_json status{
+      {"updated", iso8601_now()}, {"clips", clips_}, {"complete", complete}, {"ranks", ranks}};
+  const std::filesystem::path path = folder_ / "status.json", partial = partial_path(path);
+  std::ofstream file(partial);
+  file << status.dump(1) << '\n';
+  file.close();
+  if (file) std::filesystem::rename(partial, path, ignored);
+  if (!file || ignored) std::filesystem::remove(partial, ignored);
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,45 @@
+#pragma once
+// OUT/status.json: what a running job does at the moment.
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "comm/watchdog.hpp"
+#include "pipeline/clip.hpp"
+
+namespace reelmesh::pipeline {
+
+/// A thread that replaces OUT/status.json every two seconds: the numbers of all and of complete
+/// clips, and for each rank its stage, clip, step and layer, as the watchdog last heard. A plain
+/// file that is replaced by rename, since readers of HDF5's SWMR mode need a file system that keeps
+/// the order of writes, which NFS does not, and parallel HDF5 does not offer it. Errors are
+/// ignored: the results do not depend on it.
+class StatusFile {
+ public:
+  /// clips: all clips of the job. watchdog: must outlive the object.
+  StatusFile(const Job& job, const std::vector<Clip>& clips, const comm::Watchdog& watchdog);
+  /// Ends the thread; the file stays, and tells what a job that fails did last.
+  ~StatusFile();
+  StatusFile(const StatusFile&) = delete;
+  StatusFile& operator=(const StatusFile&) = delete;
+
+  /// Ends the thread and removes the file: job.h5 says what became of the job.
+  void remove();
+
+ private:
+  void end();
+  void write() const;
+
+  std::filesystem::path folder_;
+  std::size_t clips_;
+  std::map<int, int> steps_;  ///< clip → its number of steps
+  const comm::Watchdog& watchdog_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace reelmesh::pipeline
