@@ -156,7 +156,7 @@ class Watchdog::Thread {
   std::vector<Activity> activities_;
   std::atomic<bool> ending_{false};
   bool has_counter_ = false;
-  std::array<std::atomic<std::int64_t>, 2> next_numbers_{};  // on rank 0, of each counter
+  std::array<std::atomic<std::int64_t>, 3> next_numbers_{};  // on rank 0, of each counter
   // Elsewhere: the last request, and the last one that is answered, with what.
   std::atomic<std::int64_t> request_{0}, answered_{0}, number_{-1};
   std::atomic<std::int32_t> counter_{0};

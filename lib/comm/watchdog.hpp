@@ -62,7 +62,7 @@ class Watchdog {
 
   /// Whether all ranks reach rank 0, so that they can take numbers; the same on all ranks.
   bool has_counter() const;
-  enum Counter { tasks, reports };
+  enum Counter { tasks, tail_tasks, reports };
   /// 0, 1, 2, … of a counter: each number goes to one caller, whichever rank it is on. Only with
   /// has_counter(). Called by the pipeline's thread; returns in about a millisecond, whatever rank
   /// 0 does.

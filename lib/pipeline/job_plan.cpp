@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "models/t5/memory.hpp"
 #include "ops/onednn.hpp"
+#include "plan/schedule.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::pipeline {
@@ -107,32 +108,79 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
   });
 }
 
-// The plan with the number of replicas after which the last of `batches` ends first; of equal ones,
-// the most replicas. Only where that is left open: in phased mode with nothing asked of the
-// denoising groups.
-Plan plan_with_replicas(const Job& job, const Workload& workload,
-                        const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
-                        const Conditions& conditions) {
-  Plan best = plan_clips(job.parallel, workload, conditions);
+// Some batches in the order in which replicas take them.
+std::vector<Batch> in_order(const std::vector<Batch>& batches, const TaskSchedule& schedule) {
+  std::vector<Batch> ordered;
+  for (const TaskSchedule::Turn& turn : schedule.turns) ordered.push_back(batches[turn.task]);
+  return ordered;
+}
+
+// The plan as asked, and, for phased jobs in which nothing is asked of the denoising groups, plans
+// with more replicas, in increasing number.
+std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload, std::size_t batches,
+                                      const Conditions& conditions) {
   const ParallelRequest& asked = job.parallel;
+  std::vector<Plan> plans{plan_clips(asked, workload, conditions)};
   const bool open = !asked.replicas && !asked.cfg && !asked.ulysses && !asked.ring;
-  if (!open || best.roles.mode != Mode::phased || batches.size() < 2) return best;
+  if (!open || plans.front().roles.mode != Mode::phased) return plans;
+  const int ranks = plans.front().ranks;
+  const int most = static_cast<int>(std::min(batches, static_cast<std::size_t>(ranks)));
+  for (int replicas = 2; replicas <= most; ++replicas) {
+    if (ranks % replicas != 0) continue;
+    ParallelRequest request = asked;
+    request.replicas = replicas;
+    Plan more = plan_clips(request, workload, conditions);
+    if (fits(more, conditions)) plans.push_back(std::move(more));
+  }
+  return plans;
+}
+
+// Chooses among these plans the one with which the batches are predicted to be complete first; of
+// equal ones, the one with the most replicas. Then a tail, if there are fewer batches left for the
+// last round than replicas, and larger groups make them sooner.
+void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vector<Batch>& batches) {
+  const auto end_of = [&](const Plan& plan, const std::vector<Batch>& some) {
+    return schedule_of(plan, planned.formats, some).end;
+  };
   // Predictions leave out decoding, in which smaller groups compute fewer halos twice and send
   // less.
   constexpr double tolerance = 1.02;
-  double end = schedule_of(best, formats, batches).end;
-  const int most = static_cast<int>(std::min<std::size_t>(batches.size(), 65536));
-  for (int replicas = 2; replicas <= std::min(best.ranks, most); ++replicas) {
-    if (best.ranks % replicas != 0) continue;
-    ParallelRequest request = asked;
-    request.replicas = replicas;
-    Plan plan = plan_clips(request, workload, conditions);
-    const double its_end = schedule_of(plan, formats, batches).end;
-    if (its_end > tolerance * end || !fits(plan, conditions)) continue;
-    best = std::move(plan);
+  std::size_t best = 0;
+  double end = end_of(plans[0], batches);
+  for (std::size_t i = 1; i < plans.size(); ++i) {
+    const double its_end = end_of(plans[i], batches);
+    if (its_end > tolerance * end) continue;
+    best = i;
     end = std::min(end, its_end);
   }
-  return best;
+  // A tail saves less than the time of one batch, which is little in a job of many rounds.
+  constexpr std::size_t max_rounds = 20;
+  constexpr double worth = 0.99;
+  end *= worth;
+  std::optional<std::size_t> tail;
+  planned.tail_batches = 0;
+  for (std::size_t first = plans.size() - 1; first > 0; --first) {
+    const std::size_t replicas = plans[first].roles.denoise.size();
+    const std::size_t rest = batches.size() % replicas;
+    if (rest == 0 || batches.size() > max_rounds * replicas) continue;
+    const std::vector<Batch> ordered =
+        in_order(batches, schedule_of(plans[first], planned.formats, batches));
+    const auto border = ordered.end() - static_cast<std::ptrdiff_t>(rest);
+    const double before = end_of(plans[first], {ordered.begin(), border});
+    for (std::size_t then = first; then-- > 0;) {
+      const Plan& larger = plans[then];
+      if (larger.roles.denoise.size() > rest || larger.launched != plans[first].launched) continue;
+      const double its_end = before + end_of(larger, {border, ordered.end()});
+      if (its_end >= end) continue;
+      end = its_end;
+      best = first;
+      tail = then;
+      planned.tail_batches = rest;
+    }
+  }
+  planned.tail.reset();
+  if (tail) planned.tail = std::move(plans[*tail]);
+  planned.plan = std::move(plans[best]);
 }
 
 }  // namespace
@@ -194,12 +242,8 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<Clip>& clips) {
   const Workload workload = workload_of(job, *planned.family, planned.clips, planned.formats,
                                         precision_of(job, conditions));
-  planned.plan =
-      plan_with_replicas(job, workload, planned.formats, batches_of(clips, job.batch), conditions);
-}
-
-TaskSchedule schedule_of(const JobPlan& planned, const std::vector<Batch>& batches) {
-  return schedule_of(planned.plan, planned.formats, batches);
+  const std::vector<Batch> batches = batches_of(clips, job.batch);
+  choose_replicas(planned, plans_with_replicas(job, workload, batches.size(), conditions), batches);
 }
 
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches) {
@@ -207,7 +251,7 @@ std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batc
   std::iota(order.begin(), order.end(), std::size_t{0});
   const Roles& roles = planned.plan.roles;
   if (roles.mode == Mode::split || roles.denoise.size() == 1) return order;
-  const TaskSchedule schedule = schedule_of(planned, batches);
+  const TaskSchedule schedule = schedule_of(planned.plan, planned.formats, batches);
   std::ranges::transform(schedule.turns, order.begin(), &TaskSchedule::Turn::task);
   return order;
 }
@@ -259,20 +303,30 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 }
 
 std::string describe(const JobPlan& planned) {
-  return reelmesh::describe(planned.plan, planned.size_of(planned.clips.front())) +
-         reelmesh::describe(planned.plan.memory);
+  const std::size_t first = planned.size_of(planned.clips.front());
+  std::string text = reelmesh::describe(planned.plan, first);
+  if (planned.tail) {
+    text += fmt::format("the last {} batches:\n{}", planned.tail_batches,
+                        reelmesh::describe(*planned.tail, first));
+  }
+  return text + reelmesh::describe(planned.plan.memory);
 }
 
 std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches) {
   const std::size_t replicas = planned.plan.roles.denoise.size();
   if (replicas == 1) return {};
-  const TaskSchedule schedule = schedule_of(planned, batches);
-  return fmt::format(
-      "{} batch{} on {} replicas, {}; predicted: a replica has nothing to do for {:.1f} % of the "
-      "time\n",
-      batches.size(), batches.size() == 1 ? "" : "es", replicas,
-      planned.plan.roles.mode == Mode::split ? "in their order" : "the longest first",
-      100 * schedule.idle);
+  const bool split = planned.plan.roles.mode == Mode::split;
+  std::string text =
+      fmt::format("batches: {} on {} replicas, {}", batches.size() - planned.tail_batches, replicas,
+                  split ? "in their order" : "the longest first");
+  if (planned.tail) {
+    const std::size_t larger = planned.tail->roles.denoise.size();
+    return text + fmt::format("; then {} on {} replica{} of {} ranks\n", planned.tail_batches,
+                              larger, larger == 1 ? "" : "s",
+                              planned.tail->roles.denoise.front().count);
+  }
+  return text + fmt::format("; predicted: a replica has nothing to do for {:.1f} % of the time\n",
+                            100 * schedule_of(planned.plan, planned.formats, batches).idle);
 }
 
 }  // namespace reelmesh::pipeline

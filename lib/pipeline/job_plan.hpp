@@ -3,7 +3,6 @@
 // rank computes the same plan.
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
-#include "plan/schedule.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -31,17 +30,18 @@ struct JobPlan {
   std::vector<Clip> clips;
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   Plan plan;
+  /// Fewer, larger replicas for the last `tail_batches` batches, if all clips are complete sooner
+  /// then; with the same sizes and order of ranks.
+  std::optional<Plan> tail;
+  std::size_t tail_batches = 0;
 
   /// The index in plan.sizes of clips like this one.
   std::size_t size_of(const Clip& clip) const;
   const ClipPlan& plan_of(const Clip& clip) const { return plan.sizes[size_of(clip)]; }
 };
 
-/// The predicted times of batches on the replicas of a plan, longest first.
-TaskSchedule schedule_of(const JobPlan& planned, const std::vector<Batch>& batches);
-
-/// The order in which the batches are made: that of schedule_of() on several replicas in phased
-/// mode, otherwise the given one.
+/// The order in which the batches are made: the longest first on several replicas in phased mode,
+/// otherwise the given one.
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches);
 
 /// Makes the clips and the plan; reads the model's configs. Errors as Family::open, Family::clips
@@ -59,7 +59,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 
 /// Several lines of text: roles, layouts of the first clip, memory.
 std::string describe(const JobPlan& planned);
-/// One line about schedule_of(); empty with one replica.
+/// How the batches are divided over replicas, in one line; empty with one replica.
 std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches);
 
 }  // namespace reelmesh::pipeline

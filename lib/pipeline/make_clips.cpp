@@ -93,6 +93,7 @@ class ClipMaker {
             comm::Watchdog* counter)
       : job_(job),
         planned_(planned),
+        plan_(&planned.plan),
         world_(world),
         device_(device),
         counter_(counter),
@@ -100,26 +101,25 @@ class ClipMaker {
         failures_(job.strict),
         stages_(world, job, planned, device),
         text_vote_(stages_.encode.group()) {
+    form_crews();
     const Roles& roles = planned.plan.roles;
-    const bool own_decoders = roles.decode.size() > 1;  // within the replica's ranks
-    for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
-      const RankRange& denoise = roles.denoise[replica];
-      crews_.push_back(own_decoders ? stages_.denoise_batch.group(replica)
-                                    : ranks_of_both(world, denoise, roles.decode[0]));
-      if (roles.mode == Mode::split) {
-        text_and_denoise_.push_back(ranks_of_both(world, roles.text, denoise));
-      }
+    if (roles.mode != Mode::split) return;
+    for (const RankRange& denoise : roles.denoise) {
+      text_and_denoise_.push_back(ranks_of_both(world, roles.text, denoise));
     }
   }
 
   MadeClips run(std::vector<BatchState>& batches);
 
  private:
-  void run_phased(std::vector<BatchState>& batches);
-  void run_split(std::vector<BatchState>& batches);
+  void form_crews();
+  const ClipPlan& plan_of(const Clip& clip) const { return plan_->sizes[planned_.size_of(clip)]; }
+  void run_phased(std::span<BatchState> batches);
+  void run_split(std::span<BatchState> batches);
+  void make(std::span<BatchState> batches, comm::Watchdog::Counter numbers);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
-  std::size_t next_batch(std::size_t replica, std::size_t turn);
+  std::size_t next_batch(std::size_t replica, std::size_t turn, comm::Watchdog::Counter numbers);
   void encode(BatchState& batch);
   void condition(BatchState& batch, std::size_t replica);
   void read_conditioning(BatchState& batch, std::size_t replica) const;
@@ -131,6 +131,7 @@ class ClipMaker {
 
   const Job& job_;
   const JobPlan& planned_;
+  const Plan* plan_;  // planned_.plan, and for the last clips planned_.tail
   comm::Group world_;
   Device device_;
   comm::Watchdog* counter_;
@@ -182,13 +183,37 @@ MadeClips ClipMaker::run(std::vector<BatchState>& batches) {
   return {!stopped_, failures_.of_all(world_)};
 }
 
+void ClipMaker::form_crews() {
+  const Roles& roles = plan_->roles;
+  crews_.clear();
+  for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
+    const bool own_decoder = roles.decode.size() > 1;  // within the replica's ranks
+    crews_.push_back(own_decoder
+                         ? stages_.denoise_batch.group(replica)
+                         : ranks_of_both(world_, roles.denoise[replica], roles.decode.front()));
+  }
+}
+
 // All prompts are encoded before the first clip is denoised, since the text encoder then leaves the
-// memory. Then each replica takes one batch after the other and makes its clips by itself.
-void ClipMaker::run_phased(std::vector<BatchState>& batches) {
+// memory.
+void ClipMaker::run_phased(std::span<BatchState> batches) {
   if (stop_all()) return;
   if (std::ranges::any_of(batches, &BatchState::needs_text)) stages_.enter(Stages::text);
   for (BatchState& batch : batches) encode(batch);
   if (stop_all()) return;
+  const std::size_t before_tail = batches.size() - planned_.tail_batches;
+  make(batches.first(before_tail), comm::Watchdog::tasks);
+  if (!planned_.tail || stop_all()) return;
+  plan_ = &*planned_.tail;
+  stages_.denoise_batch.regroup(world_, *plan_);
+  stages_.decode_clip.regroup(world_, *plan_);
+  form_crews();
+  make(batches.subspan(before_tail), comm::Watchdog::tail_tasks);
+}
+
+// Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
+// there are no more; other replicas may still be at work.
+void ClipMaker::make(std::span<BatchState> batches, comm::Watchdog::Counter numbers) {
   stages_.enter(Stages::denoise);
   for (BatchState& batch : batches) {
     agree(world_, batch);
@@ -199,7 +224,7 @@ void ClipMaker::run_phased(std::vector<BatchState>& batches) {
   if (mine == crews_.end()) return;
   const auto replica = static_cast<std::size_t>(mine - crews_.begin());
   for (std::size_t turn = 0, before = 0; !stopped_; ++turn) {
-    const std::size_t taken = next_batch(replica, turn);
+    const std::size_t taken = next_batch(replica, turn, numbers);
     // Other replicas have taken those between.
     for (; before < std::min(taken, batches.size()); ++before) batches[before] = {};
     if (taken >= batches.size()) break;
@@ -214,7 +239,7 @@ void ClipMaker::run_phased(std::vector<BatchState>& batches) {
 }
 
 // Clips stream through the stages, each of which has ranks of its own.
-void ClipMaker::run_split(std::vector<BatchState>& batches) {
+void ClipMaker::run_split(std::span<BatchState> batches) {
   stages_.enter(Stages::denoise);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     BatchState& batch = batches[i];
@@ -231,12 +256,13 @@ void ClipMaker::run_split(std::vector<BatchState>& batches) {
 
 // The batch that a replica makes next, the same on all its ranks; the number of batches or more if
 // there is none, or if the job is to stop. turn: how many it has taken.
-std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn) {
+std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn,
+                                  comm::Watchdog::Counter numbers) {
   const comm::Group& crew = crews_[replica];
   const std::size_t replicas = crews_.size();
   auto next = static_cast<std::int64_t>(replica + turn * replicas);
   if (replicas > 1 && counter_ != nullptr && counter_->has_counter()) {
-    next = crew.rank() == 0 ? counter_->take_number(comm::Watchdog::tasks) : 0;
+    next = crew.rank() == 0 ? counter_->take_number(numbers) : 0;
   }
   std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, next};
   crew.max(votes);
@@ -277,8 +303,7 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) {
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Move from_text =
-        embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), replica, clip, channels_);
+    const Move from_text = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
     const Tensor text = move(batch.embeddings[i], from_text, job_.dtype, {});
     if (group.member()) batch.conditioning[i] = {text};
   }
@@ -290,8 +315,7 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
   batch.conditioning.resize(batch.clips.size());
   for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
-    const Move from_text =
-        embeddings_to_denoising(planned_.plan, planned_.plan_of(clip), replica, clip, channels_);
+    const Move from_text = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
     if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
@@ -330,16 +354,16 @@ void ClipMaker::decode(BatchState& batch, std::size_t replica) {
   batch.conditioning.resize(batch.clips.size());
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
-    const ClipPlan& size = planned_.plan_of(clip);
+    const ClipPlan& size = plan_of(clip);
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Move from_denoising = latents_to_decoding(planned_.plan, size, replica, clip);
+    const Move from_denoising = latents_to_decoding(*plan_, size, replica, clip);
     const Sharded latents{move(batch.latents[i], from_denoising, DType::float32, {}),
                           from_denoising.to, group};
     Tensor embeddings;
     if (job_.keep_embeddings) {
-      embeddings = move(batch.conditioning[i].text,
-                        embeddings_to_writing(planned_.plan, size, replica, clip, channels_),
-                        job_.dtype, {});
+      embeddings =
+          move(batch.conditioning[i].text,
+               embeddings_to_writing(*plan_, size, replica, clip, channels_), job_.dtype, {});
     }
     if (!group.member()) continue;
     std::optional<Sharded> video = Sharded{};
@@ -356,7 +380,7 @@ void ClipMaker::write(const Clip& clip, std::size_t replica, const Sharded& late
   const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group(replica);
   ClipRecord record = clip.record;
-  record.layout = describe(planned_.plan, planned_.size_of(clip));
+  record.layout = describe(*plan_, planned_.size_of(clip));
   const std::int64_t now = trace::now_ns();
   record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
   last_written_ = now;

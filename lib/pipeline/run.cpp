@@ -194,16 +194,17 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   std::vector<Clip> clips =
       pending_clips(job, planned, with_fingerprint(planned.clips, model, job, device), world);
   const auto count = static_cast<int>(clips.size());
-  if (count > 0 && clips.size() < planned.clips.size()) {
+  if (count > 0 && job.if_exists == IfExists::resume) {
     const std::vector<RankRange> replicas = plan.roles.denoise;
     plan_again(planned, job, conditions, clips);
     if (plan.roles.denoise != replicas) check_and_order();
   }
   const std::string layout = describe(planned);
   if (count > 0) {
-    log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}", program.name, program.version,
+    log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.version,
               program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
-              describe_ranks(plan, threads, device), summary(planned));
+              describe_ranks(plan, threads, device), summary(planned),
+              describe_schedule(planned, batches_of(clips, job.batch)));
   }
 
   JobRecord record{program.name,

@@ -114,8 +114,14 @@ DenoiseStage::DenoiseStage(const comm::Group& world, const Job& job, const JobPl
                            Device device)
     : job_(job),
       planned_(planned),
+      plan_(&planned.plan),
       device_(device),
       groups_(groups_of(world, planned.plan.roles.denoise)) {}
+
+void DenoiseStage::regroup(const comm::Group& world, const Plan& plan) {
+  plan_ = &plan;
+  groups_ = groups_of(world, plan.roles.denoise);
+}
 
 void DenoiseStage::load() {
   for (const comm::Group& group : groups_) {
@@ -135,7 +141,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
     return result;
   }
   const Clip& first = batch.front();
-  const DenoiseLayout& layout = planned_.plan_of(first).denoise[replica];
+  const DenoiseLayout& layout = plan_->sizes[planned_.size_of(first)].denoise[replica];
   const std::int64_t text_channels = planned_.family->text_encoder().d_model;
   std::vector<RestartFile> files;
   std::vector<SavedState> saved;
@@ -181,8 +187,14 @@ DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan
                          Device device)
     : job_(job),
       planned_(planned),
+      plan_(&planned.plan),
       device_(device),
       groups_(groups_of(world, planned.plan.roles.decode)) {}
+
+void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
+  plan_ = &plan;
+  groups_ = groups_of(world, plan.roles.decode);
+}
 
 void DecodeStage::load() {
   for (const comm::Group& group : groups_) {
@@ -196,8 +208,8 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t rep
   const comm::Group& group = this->group(replica);
   if (!group.member()) return std::nullopt;
   const trace::Scope scope("decode");
-  const std::size_t decoder = planned_.plan.roles.decoder_of(replica);
-  const DecodeLayout& layout = planned_.plan_of(clip).decode[decoder];
+  const DecodeLayout& layout =
+      plan_->sizes[planned_.size_of(clip)].decode[plan_->roles.decoder_of(replica)];
   const DecodedVideo video =
       decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
   const std::int64_t own_vote = group.size() - group.rank();  // the lowest rank's is the largest

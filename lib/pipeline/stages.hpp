@@ -53,6 +53,8 @@ class DenoiseStage {
 
   void load();
   void release() { model_.reset(); }
+  /// From now on the groups are those of this plan of the same job. Collective over the world.
+  void regroup(const comm::Group& world, const Plan& plan);
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
   /// saves it on the way. on_step: called after each step on the ranks of the group. Ends early if
   /// all clips have failed.
@@ -64,6 +66,7 @@ class DenoiseStage {
  private:
   const Job& job_;
   const JobPlan& planned_;
+  const Plan* plan_;
   Device device_;
   std::vector<comm::Group> groups_;  ///< per replica
   std::unique_ptr<const Denoiser> model_;
@@ -76,9 +79,10 @@ class DecodeStage {
 
   void load();
   void release() { decoder_.reset(); }
+  void regroup(const comm::Group& world, const Plan& plan);  ///< as DenoiseStage::regroup
   /// The group that decodes the clips of a replica.
   const comm::Group& group(std::size_t replica) const {
-    return groups_[planned_.plan.roles.decoder_of(replica)];
+    return groups_[plan_->roles.decoder_of(replica)];
   }
   /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
   /// the group; nullopt on all its ranks if the clip has failed.
@@ -88,6 +92,7 @@ class DecodeStage {
  private:
   const Job& job_;
   const JobPlan& planned_;
+  const Plan* plan_;
   Device device_;
   std::vector<comm::Group> groups_;
   std::unique_ptr<const Decoder> decoder_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace reelmesh {
 
@@ -15,27 +17,23 @@ std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
 
 TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
                            const std::function<double(std::size_t task, std::size_t group)>& cost) {
-  std::vector<double> longest(tasks, 0);  // over the groups
-  for (std::size_t task = 0; task < tasks; ++task) {
-    for (std::size_t group = 0; group < groups; ++group) {
-      longest[task] = std::max(longest[task], cost(task, group));
-    }
-  }
   std::vector<std::size_t> order(tasks);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater(),
-                           [&](std::size_t task) { return longest[task]; });
+                           [&](std::size_t task) { return cost(task, 0); });
   TaskSchedule schedule;
-  std::vector<double> free(groups, 0);  // when each group is free
+  using Free = std::pair<double, std::size_t>;  // when a group is free, and which
+  std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
+  for (std::size_t group = 0; group < groups; ++group) free.emplace(0.0, group);
   double busy = 0;
   for (const std::size_t task : order) {
-    const auto first = std::ranges::min_element(free);
-    const auto group = static_cast<std::size_t>(first - free.begin());
-    const double start = *first;
-    *first += cost(task, group);
-    busy += *first - start;
-    schedule.turns.push_back({task, group, start, *first});
-    schedule.end = std::max(schedule.end, *first);
+    const auto [start, group] = free.top();
+    const double end = start + cost(task, group);
+    free.pop();
+    free.emplace(end, group);
+    busy += end - start;
+    schedule.turns.push_back({task, group, start, end});
+    schedule.end = std::max(schedule.end, end);
   }
   if (schedule.end > 0) {
     schedule.idle = 1 - busy / (schedule.end * static_cast<double>(groups));

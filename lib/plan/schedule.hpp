@@ -20,9 +20,9 @@ struct TaskSchedule {
 };
 
 /// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is
-/// at most 4/3 of the earliest possible one on equal groups. Tasks of equal length keep their
-/// order. cost(task, group): predicted time, in any unit. Costs that turn out otherwise change who
-/// takes which task, but not the order in which they are taken.
+/// at most 4/3 of the earliest possible one on equal groups. "Longest" is on group 0;
+/// tasks of equal length keep their order. cost(task, group): predicted time, in any unit. Costs
+/// that turn out otherwise change who takes which task, but not the order in which they are taken.
 TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
                            const std::function<double(std::size_t task, std::size_t group)>& cost);
 

@@ -21,9 +21,9 @@ class QueueTest(Scratch):
         super().setUp()
         self.output = self.folder / "output"
 
-    def options(self, clips, **more):
+    def options(self, clips, sizes=SIZES, **more):
         path = self.folder / "prompts.jsonl"
-        path.write_text("".join(json.dumps({"prompt": f"clip {i}", **SIZES[i % len(SIZES)]}) + "\n"
+        path.write_text("".join(json.dumps({"prompt": f"clip {i}", **sizes[i % len(sizes)]}) + "\n"
                                 for i in range(clips)))
         return Reference("rotary").options(self.output, **{"prompt__file": path} | more)
 
@@ -34,9 +34,9 @@ class QueueTest(Scratch):
                 self.assertEqual(made[name].tobytes(), clip[name].tobytes(),
                                  f"{name} of clip {index}")
 
-    def expected(self, clips):
+    def expected(self, clips, **more):
         folder = self.folder / "expected"
-        self.make(self.options(clips, output__path=folder))
+        self.make(self.options(clips, output__path=folder, **more))
         return [read_clip(folder, i) for i in range(clips)]
 
     def clips_by_rank(self):
@@ -118,6 +118,21 @@ class QueueTest(Scratch):
         self.assertEqual(outcome.status, 0, outcome)
         self.assertIsNone(status())
         self.assertEqual(job_status(self.output), "complete")
+
+    def test_replicas_join_for_the_last_clips(self):
+        """Of six equal clips four are made side by side on 4 ranks, then two on two ranks each."""
+        expected = self.expected(6, sizes=SIZES[:1])
+        outcome = run(self.options(6, sizes=SIZES[:1]), 4)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn("batches: 4 on 4 replicas, the longest first; then 2 on 2 replicas of 2 ranks",
+                      outcome.errors)
+        self.check_bits(expected)
+        made = self.clips_by_rank()
+        self.assertEqual(sorted(clips[0] for clips in made.values()), [0, 1, 2, 3], made)
+        self.assertEqual({made[0][1], made[2][1]}, {4, 5}, made)
+        self.assertEqual((made[1][1:], made[3][1:]), (made[0][1:], made[2][1:]), made)
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertIn(b"the last 2 batches", file.attrs["plan"])
 
     def test_the_number_of_replicas_suits_the_clips(self):
         expected = self.expected(8)
