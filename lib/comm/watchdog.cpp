@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -120,10 +121,11 @@ class Watchdog::Thread {
   Thread& operator=(const Thread&) = delete;
 
   bool has_counter() const { return has_counter_; }
-  std::int64_t take_number(Counter counter);
+  std::int64_t take_number(int counter);
   std::vector<Activity> activities() const;
 
  private:
+  std::int64_t next_number(int counter);
   void wake();
   void serve_until_next_round();
   void invite(const Group& world);
@@ -156,7 +158,8 @@ class Watchdog::Thread {
   std::vector<Activity> activities_;
   std::atomic<bool> ending_{false};
   bool has_counter_ = false;
-  std::array<std::atomic<std::int64_t>, 3> next_numbers_{};  // on rank 0, of each counter
+  std::mutex next_mutex_;
+  std::map<int, std::int64_t> next_;  // on rank 0: the next number of each counter
   // Elsewhere: the last request, and the last one that is answered, with what.
   std::atomic<std::int64_t> request_{0}, answered_{0}, number_{-1};
   std::atomic<std::int32_t> counter_{0};
@@ -194,9 +197,14 @@ void Watchdog::Thread::wake() {
   (void)!::write(wake_.get(), &one, sizeof one);
 }
 
-std::int64_t Watchdog::Thread::take_number(Counter counter) {
+std::int64_t Watchdog::Thread::next_number(int counter) {
+  const std::lock_guard lock(next_mutex_);
+  return next_[counter]++;
+}
+
+std::int64_t Watchdog::Thread::take_number(int counter) {
   expect(has_counter_, "a rank that cannot reach rank 0 takes a number");
-  if (rank_ == 0) return next_numbers_[counter]++;
+  if (rank_ == 0) return next_number(counter);
   counter_ = counter;
   const Waiting waiting("take_number");
   const std::int64_t request = ++request_;
@@ -362,8 +370,7 @@ void Watchdog::Thread::receive(Peer& peer) {
     if (beat.stop_cause != stop::none) stop::request(beat.stop_cause);
     if (beat.kind == Beat::end) _exit(beat.end_status);  // rank 0 has said why
     if (rank_ == 0 && beat.request > 0) {
-      const auto counter = static_cast<std::size_t>(beat.counter);
-      if (beat.request != peer.request) peer.number = next_numbers_.at(counter)++;
+      if (beat.request != peer.request) peer.number = next_number(beat.counter);
       peer.request = beat.request;
       send(peer, own_beat(token_, rank_));
     } else if (rank_ > 0 && beat.request > answered_) {
@@ -495,7 +502,7 @@ Watchdog::Watchdog(const Group& world, const WatchdogSettings& settings)
 Watchdog::~Watchdog() = default;
 
 bool Watchdog::has_counter() const { return thread_->has_counter(); }
-std::int64_t Watchdog::take_number(Counter counter) { return thread_->take_number(counter); }
+std::int64_t Watchdog::take_number(int counter) { return thread_->take_number(counter); }
 
 std::vector<Activity> Watchdog::activities() const { return thread_->activities(); }
 

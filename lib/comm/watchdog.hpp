@@ -62,11 +62,11 @@ class Watchdog {
 
   /// Whether all ranks reach rank 0, so that they can take numbers; the same on all ranks.
   bool has_counter() const;
-  enum Counter { tasks, tail_tasks, reports };
-  /// 0, 1, 2, … of a counter: each number goes to one caller, whichever rank it is on. Only with
-  /// has_counter(). Called by the pipeline's thread; returns in about a millisecond, whatever rank
-  /// 0 does.
-  std::int64_t take_number(Counter counter);
+  /// 0, 1, 2, … of one of many counters: each number goes to one caller, whichever rank it is on.
+  /// Only with has_counter(). Called by the pipeline's thread; returns in about a millisecond,
+  /// whatever rank 0 does.
+  std::int64_t take_number(int counter);
+  static constexpr int reports = -1;  ///< the counter of failures that are reported
 
   /// On rank 0: what each rank does that can reach it. Elsewhere empty. Any thread.
   std::vector<Activity> activities() const;

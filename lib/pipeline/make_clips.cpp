@@ -13,6 +13,7 @@
 #include "pipeline/hand_overs.hpp"
 #include "pipeline/restart.hpp"
 #include "pipeline/stages.hpp"
+#include "plan/schedule.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -116,10 +117,10 @@ class ClipMaker {
   const ClipPlan& plan_of(const Clip& clip) const { return plan_->sizes[planned_.size_of(clip)]; }
   void run_phased(std::span<BatchState> batches);
   void run_split(std::span<BatchState> batches);
-  void make(std::span<BatchState> batches, comm::Watchdog::Counter numbers);
+  void make(std::span<BatchState> batches, bool tail);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
-  std::size_t next_batch(std::size_t replica, std::size_t turn, comm::Watchdog::Counter numbers);
+  std::size_t next_batch(std::size_t replica, std::size_t turn, bool tail);
   void encode(BatchState& batch);
   void condition(BatchState& batch, std::size_t replica);
   void read_conditioning(BatchState& batch, std::size_t replica) const;
@@ -202,29 +203,30 @@ void ClipMaker::run_phased(std::span<BatchState> batches) {
   for (BatchState& batch : batches) encode(batch);
   if (stop_all()) return;
   const std::size_t before_tail = batches.size() - planned_.tail_batches;
-  make(batches.first(before_tail), comm::Watchdog::tasks);
+  make(batches.first(before_tail), false);
   if (!planned_.tail || stop_all()) return;
   plan_ = &*planned_.tail;
   stages_.denoise_batch.regroup(world_, *plan_);
   stages_.decode_clip.regroup(world_, *plan_);
   form_crews();
-  make(batches.subspan(before_tail), comm::Watchdog::tail_tasks);
+  make(batches.subspan(before_tail), true);
 }
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
 // there are no more; other replicas may still be at work.
-void ClipMaker::make(std::span<BatchState> batches, comm::Watchdog::Counter numbers) {
+void ClipMaker::make(std::span<BatchState> batches, bool tail) {
   stages_.enter(Stages::denoise);
-  for (BatchState& batch : batches) {
-    agree(world_, batch);
-    for (std::size_t replica = 0; replica < crews_.size(); ++replica) condition(batch, replica);
-    batch.embeddings.clear();
+  const Queues queues(crews_.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    agree(world_, batches[i]);
+    for (const std::size_t replica : queues.groups_of_task(i)) condition(batches[i], replica);
+    batches[i].embeddings.clear();
   }
   const auto mine = std::ranges::find_if(crews_, &comm::Group::member);
   if (mine == crews_.end()) return;
   const auto replica = static_cast<std::size_t>(mine - crews_.begin());
   for (std::size_t turn = 0, before = 0; !stopped_; ++turn) {
-    const std::size_t taken = next_batch(replica, turn, numbers);
+    const std::size_t taken = next_batch(replica, turn, tail);
     // Other replicas have taken those between.
     for (; before < std::min(taken, batches.size()); ++before) batches[before] = {};
     if (taken >= batches.size()) break;
@@ -256,18 +258,20 @@ void ClipMaker::run_split(std::span<BatchState> batches) {
 
 // The batch that a replica makes next, the same on all its ranks; the number of batches or more if
 // there is none, or if the job is to stop. turn: how many it has taken.
-std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn,
-                                  comm::Watchdog::Counter numbers) {
+std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn, bool tail) {
   const comm::Group& crew = crews_[replica];
-  const std::size_t replicas = crews_.size();
-  auto next = static_cast<std::int64_t>(replica + turn * replicas);
-  if (replicas > 1 && counter_ != nullptr && counter_->has_counter()) {
-    next = crew.rank() == 0 ? counter_->take_number(numbers) : 0;
+  const Queues queues(crews_.size());
+  const std::size_t queue = queues.of_group(replica);
+  auto place = static_cast<std::int64_t>(queues.place_by_turns(replica, turn));
+  if (crews_.size() > 1 && counter_ != nullptr && counter_->has_counter()) {
+    const auto counter = static_cast<int>(2 * queue + (tail ? 1 : 0));
+    place = crew.rank() == 0 ? counter_->take_number(counter) : 0;
   }
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, next};
+  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, place};
   crew.max(votes);
   stopped_ = votes[0] > 0;
-  return stopped_ ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(votes[1]);
+  return stopped_ ? std::numeric_limits<std::size_t>::max()
+                  : queues.task(queue, static_cast<std::size_t>(votes[1]));
 }
 
 void ClipMaker::encode(BatchState& batch) {

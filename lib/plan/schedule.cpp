@@ -41,4 +41,14 @@ TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
   return schedule;
 }
 
+std::vector<std::size_t> Queues::groups_of_task(std::size_t task) const {
+  std::vector<std::size_t> groups;
+  for (std::size_t group = task % count_; group < groups_; group += count_) groups.push_back(group);
+  return groups;
+}
+
+std::size_t Queues::place_by_turns(std::size_t group, std::size_t turn) const {
+  return group / count_ + turn * groups_of_task(group).size();
+}
+
 }  // namespace reelmesh

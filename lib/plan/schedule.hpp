@@ -26,4 +26,27 @@ struct TaskSchedule {
 TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
                            const std::function<double(std::size_t task, std::size_t group)>& cost);
 
+/// Groups that take tasks from common queues. With few queues every group may take nearly every
+/// task, so what a task needs (text embeddings) has to be sent to all of them; with many, groups
+/// cannot relieve each other. Queue q has the tasks and the groups whose numbers are q modulo the
+/// number of queues.
+class Queues {
+ public:
+  static constexpr std::size_t max_groups = 16;  ///< per queue
+  explicit Queues(std::size_t groups)
+      : groups_(groups), count_((groups + max_groups - 1) / max_groups) {}
+
+  std::size_t count() const { return count_; }
+  std::size_t of_group(std::size_t group) const { return group % count_; }
+  std::vector<std::size_t> groups_of_task(std::size_t task) const;
+  /// The task with this place in a queue.
+  std::size_t task(std::size_t queue, std::size_t place) const { return queue + place * count_; }
+  /// The place in its queue of a group's next task, if groups take turns instead of taking a task
+  /// when they are free. turn: how many it has taken.
+  std::size_t place_by_turns(std::size_t group, std::size_t turn) const;
+
+ private:
+  std::size_t groups_, count_;
+};
+
 }  // namespace reelmesh

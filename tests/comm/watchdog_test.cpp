@@ -18,10 +18,10 @@ TEST(Watchdog, HandsOutEachNumberOnceWhileRank0CallsNoMpi) {
   const std::int64_t others = each * (world.size() - 1);
   std::vector<std::int64_t> mine;
   if (world.rank() > 0) {
-    for (std::int64_t i = 0; i < each; ++i) mine.push_back(watchdog.take_number(Watchdog::tasks));
+    for (std::int64_t i = 0; i < each; ++i) mine.push_back(watchdog.take_number(7));
   } else {  // until the others have theirs
     do {
-      mine.push_back(watchdog.take_number(Watchdog::tasks));
+      mine.push_back(watchdog.take_number(7));
     } while (mine.back() - (std::ssize(mine) - 1) < others);
   }
   EXPECT_TRUE(std::ranges::is_sorted(mine));

@@ -118,12 +118,13 @@ class RestartTest(Scratch):
     def test_stops_at_a_time_limit(self):
         began = time.monotonic()
         self.make(self.options())
-        seconds = 2 * (time.monotonic() - began) + 1  # enough for some steps on a loaded machine
+        # Enough for some steps on a loaded machine, and less than 1000 steps take.
+        seconds = time.monotonic() - began + 0.5
         shutil.rmtree(self.output)
         options = self.options(restart__every="none", sample__steps=1000)
         outcome = run(options | {"max-time": f"{seconds}s"}, 2)
         self.check_stopped(outcome, "the time limit (--max-time)")
-        self.assertEqual(len(self.saved()), 1, outcome)
+        self.assertGreaterEqual(len(self.saved()), 1, outcome)
         slurm = {"SLURM_JOB_END_TIME": str(int(time.time() + seconds) + 1)}
         options = self.options(sample__steps=1000, output__if_exists="resume")
         done = lambda: sum(self.saved().values()) + 1000 * sum(

@@ -64,5 +64,26 @@ TEST(Schedule, EndsWithinTheBoundOfListScheduling) {
   }
 }
 
+TEST(Queues, GiveEachTaskToOneOfItsGroups) {
+  for (const std::size_t groups : {1, 2, 16, 17, 31, 33, 64, 100}) {
+    const Queues queues(groups);
+    EXPECT_EQ(queues.count(), (groups + 15) / 16);
+    std::vector<int> taken(500, 0);
+    for (std::size_t group = 0; group < groups; ++group) {
+      for (std::size_t turn = 0;; ++turn) {
+        const std::size_t task =
+            queues.task(queues.of_group(group), queues.place_by_turns(group, turn));
+        if (task >= taken.size()) break;
+        ++taken[task];
+        EXPECT_THAT(queues.groups_of_task(task), ::testing::Contains(group));
+      }
+    }
+    EXPECT_THAT(taken, ::testing::Each(1)) << groups;
+    for (const std::size_t task : {0, 7, 499}) {
+      EXPECT_LE(queues.groups_of_task(task).size(), Queues::max_groups);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh
