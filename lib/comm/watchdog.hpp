@@ -47,10 +47,7 @@ struct Activity {
 /// Where rank 0 cannot be reached over TCP, a warning says how many ranks are not watched.
 ///
 /// Rank 0's thread also hands out numbers, so that ranks which are free can take the next task
-/// while the pipeline's thread of rank 0 computes. Measured with Open MPI 4.1: MPI_Fetch_and_op
-/// takes 10 to 20 us within a host, but over TCP it waits until its target calls MPI (3.0 s of 3 s
-/// of computing); a thread that answers messages needs MPI_THREAD_MULTIPLE and 12 to 16 ms if it
-/// polls every 5 ms.
+/// while the pipeline's thread of rank 0 computes (README.md: alternatives, measured).
 class Watchdog {
  public:
   /// Collective over `world`.

@@ -68,4 +68,11 @@ class FiniteCheck {
   Tensor flag_;
 };
 
+/// Whether x, of a floating type, has only finite values. Waits for the device.
+inline bool all_finite(const Tensor& x) {
+  FiniteCheck check(x.device());
+  check.add(x);
+  return check.finite();
+}
+
 }  // namespace reelmesh::ops

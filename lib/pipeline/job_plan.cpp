@@ -108,13 +108,6 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
   });
 }
 
-// Some batches in the order in which replicas take them.
-std::vector<Batch> in_order(const std::vector<Batch>& batches, const TaskSchedule& schedule) {
-  std::vector<Batch> ordered;
-  for (const TaskSchedule::Turn& turn : schedule.turns) ordered.push_back(batches[turn.task]);
-  return ordered;
-}
-
 // The plan as asked, and, for phased jobs in which nothing is asked of the denoising groups, plans
 // with more replicas, in increasing number.
 std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload, std::size_t batches,
@@ -142,8 +135,7 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
   const auto end_of = [&](const Plan& plan, const std::vector<Batch>& some) {
     return schedule_of(plan, planned.formats, some).end;
   };
-  // Predictions leave out decoding, in which smaller groups compute fewer halos twice and send
-  // less.
+  // The costs leave out decoding, which is cheaper on smaller groups: they exchange fewer halos.
   constexpr double tolerance = 1.02;
   std::size_t best = 0;
   double end = end_of(plans[0], batches);
@@ -155,16 +147,18 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
   }
   // A tail saves less than the time of one batch, which is little in a job of many rounds.
   constexpr std::size_t max_rounds = 20;
-  constexpr double worth = 0.99;
-  end *= worth;
+  constexpr double least_saving = 0.01;
+  end *= 1 - least_saving;
   std::optional<std::size_t> tail;
   planned.tail_batches = 0;
   for (std::size_t first = plans.size() - 1; first > 0; --first) {
     const std::size_t replicas = plans[first].roles.denoise.size();
     const std::size_t rest = batches.size() % replicas;
     if (rest == 0 || batches.size() > max_rounds * replicas) continue;
-    const std::vector<Batch> ordered =
-        in_order(batches, schedule_of(plans[first], planned.formats, batches));
+    std::vector<Batch> ordered;
+    for (const std::size_t i : schedule_of(plans[first], planned.formats, batches).order()) {
+      ordered.push_back(batches[i]);
+    }
     const auto border = ordered.end() - static_cast<std::ptrdiff_t>(rest);
     const double before = end_of(plans[first], {ordered.begin(), border});
     for (std::size_t then = first; then-- > 0;) {
@@ -247,13 +241,13 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
 }
 
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches) {
-  std::vector<std::size_t> order(batches.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
   const Roles& roles = planned.plan.roles;
-  if (roles.mode == Mode::split || roles.denoise.size() == 1) return order;
-  const TaskSchedule schedule = schedule_of(planned.plan, planned.formats, batches);
-  std::ranges::transform(schedule.turns, order.begin(), &TaskSchedule::Turn::task);
-  return order;
+  if (roles.mode == Mode::phased && roles.denoise.size() > 1) {
+    return schedule_of(planned.plan, planned.formats, batches).order();
+  }
+  std::vector<std::size_t> given(batches.size());
+  std::iota(given.begin(), given.end(), std::size_t{0});
+  return given;
 }
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {

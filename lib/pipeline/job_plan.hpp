@@ -37,7 +37,10 @@ struct JobPlan {
 
   /// The index in plan.sizes of clips like this one.
   std::size_t size_of(const Clip& clip) const;
-  const ClipPlan& plan_of(const Clip& clip) const { return plan.sizes[size_of(clip)]; }
+  /// In one of the two plans.
+  const ClipPlan& plan_of(const Clip& clip, const Plan& of) const {
+    return of.sizes[size_of(clip)];
+  }
 };
 
 /// The order in which the batches are made: the longest first on several replicas in phased mode,

@@ -82,27 +82,24 @@ class PacedVote {
 
 // The ranks of two stages.
 comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const RankRange& b) {
-  const auto in = [&](const RankRange& range) {
-    return world.rank() >= range.first && world.rank() < range.first + range.count;
-  };
-  return world.split(in(a) || in(b) ? 0 : -1);
+  return world.split(a.contains(world.rank()) || b.contains(world.rank()) ? 0 : -1);
 }
 
 class ClipMaker {
  public:
   ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
-            comm::Watchdog* counter)
+            comm::Watchdog* watchdog)
       : job_(job),
         planned_(planned),
         plan_(&planned.plan),
         world_(world),
         device_(device),
-        counter_(counter),
+        watchdog_(watchdog),
         channels_(planned.family->text_encoder().d_model),
         failures_(job.strict),
         stages_(world, job, planned, device),
         text_vote_(stages_.encode.group()) {
-    form_crews();
+    make_replica_groups();
     const Roles& roles = planned.plan.roles;
     if (roles.mode != Mode::split) return;
     for (const RankRange& denoise : roles.denoise) {
@@ -113,8 +110,8 @@ class ClipMaker {
   MadeClips run(std::vector<BatchState>& batches);
 
  private:
-  void form_crews();
-  const ClipPlan& plan_of(const Clip& clip) const { return plan_->sizes[planned_.size_of(clip)]; }
+  void make_replica_groups();
+  const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
   void run_phased(std::span<BatchState> batches);
   void run_split(std::span<BatchState> batches);
   void make(std::span<BatchState> batches, bool tail);
@@ -135,12 +132,12 @@ class ClipMaker {
   const Plan* plan_;  // planned_.plan, and for the last clips planned_.tail
   comm::Group world_;
   Device device_;
-  comm::Watchdog* counter_;
+  comm::Watchdog* watchdog_;
   std::int64_t channels_;  // of embeddings
   Failures failures_;
   Stages stages_;
   PacedVote text_vote_;
-  std::vector<comm::Group> crews_;             // per replica: the ranks that denoise and decode
+  std::vector<comm::Group> replica_groups_;    // per replica: the ranks that denoise and decode
   std::vector<comm::Group> text_and_denoise_;  // per replica, in split mode
   std::optional<Progress> progress_;
   bool stopped_ = false;
@@ -184,14 +181,14 @@ MadeClips ClipMaker::run(std::vector<BatchState>& batches) {
   return {!stopped_, failures_.of_all(world_)};
 }
 
-void ClipMaker::form_crews() {
+void ClipMaker::make_replica_groups() {
   const Roles& roles = plan_->roles;
-  crews_.clear();
+  replica_groups_.clear();
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const bool own_decoder = roles.decode.size() > 1;  // within the replica's ranks
-    crews_.push_back(own_decoder
-                         ? stages_.denoise_batch.group(replica)
-                         : ranks_of_both(world_, roles.denoise[replica], roles.decode.front()));
+    replica_groups_.push_back(
+        own_decoder ? stages_.denoise_batch.group(replica)
+                    : ranks_of_both(world_, roles.denoise[replica], roles.decode.front()));
   }
 }
 
@@ -208,7 +205,7 @@ void ClipMaker::run_phased(std::span<BatchState> batches) {
   plan_ = &*planned_.tail;
   stages_.denoise_batch.regroup(world_, *plan_);
   stages_.decode_clip.regroup(world_, *plan_);
-  form_crews();
+  make_replica_groups();
   make(batches.subspan(before_tail), true);
 }
 
@@ -216,15 +213,15 @@ void ClipMaker::run_phased(std::span<BatchState> batches) {
 // there are no more; other replicas may still be at work.
 void ClipMaker::make(std::span<BatchState> batches, bool tail) {
   stages_.enter(Stages::denoise);
-  const Queues queues(crews_.size());
+  const Queues queues(replica_groups_.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
     agree(world_, batches[i]);
     for (const std::size_t replica : queues.groups_of_task(i)) condition(batches[i], replica);
     batches[i].embeddings.clear();
   }
-  const auto mine = std::ranges::find_if(crews_, &comm::Group::member);
-  if (mine == crews_.end()) return;
-  const auto replica = static_cast<std::size_t>(mine - crews_.begin());
+  const auto mine = std::ranges::find_if(replica_groups_, &comm::Group::member);
+  if (mine == replica_groups_.end()) return;
+  const auto replica = static_cast<std::size_t>(mine - replica_groups_.begin());
   for (std::size_t turn = 0, before = 0; !stopped_; ++turn) {
     const std::size_t taken = next_batch(replica, turn, tail);
     // Other replicas have taken those between.
@@ -245,7 +242,7 @@ void ClipMaker::run_split(std::span<BatchState> batches) {
   stages_.enter(Stages::denoise);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     BatchState& batch = batches[i];
-    const std::size_t replica = i % crews_.size();
+    const std::size_t replica = i % replica_groups_.size();
     encode(batch);
     agree(text_and_denoise_[replica], batch);
     condition(batch, replica);
@@ -259,16 +256,16 @@ void ClipMaker::run_split(std::span<BatchState> batches) {
 // The batch that a replica makes next, the same on all its ranks; the number of batches or more if
 // there is none, or if the job is to stop. turn: how many it has taken.
 std::size_t ClipMaker::next_batch(std::size_t replica, std::size_t turn, bool tail) {
-  const comm::Group& crew = crews_[replica];
-  const Queues queues(crews_.size());
+  const comm::Group& group = replica_groups_[replica];
+  const Queues queues(replica_groups_.size());
   const std::size_t queue = queues.of_group(replica);
   auto place = static_cast<std::int64_t>(queues.place_by_turns(replica, turn));
-  if (crews_.size() > 1 && counter_ != nullptr && counter_->has_counter()) {
+  if (replica_groups_.size() > 1 && watchdog_ != nullptr && watchdog_->has_counter()) {
     const auto counter = static_cast<int>(2 * queue + (tail ? 1 : 0));
-    place = crew.rank() == 0 ? counter_->take_number(counter) : 0;
+    place = group.rank() == 0 ? watchdog_->take_number(counter) : 0;
   }
   std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, place};
-  crew.max(votes);
+  group.max(votes);
   stopped_ = votes[0] > 0;
   return stopped_ ? std::numeric_limits<std::size_t>::max()
                   : queues.task(queue, static_cast<std::size_t>(votes[1]));
@@ -286,10 +283,7 @@ void ClipMaker::encode(BatchState& batch) {
     // They wait on the host: a job may have thousands of prompts.
     batch.embeddings.push_back(stages_.encode(clip).on({}));
     const Tensor& embeddings = batch.embeddings.back();
-    if (embeddings.empty()) continue;  // on another rank
-    ops::FiniteCheck check(embeddings.device());
-    check.add(embeddings);
-    if (check.finite()) continue;
+    if (ops::all_finite(embeddings)) continue;  // also where they are on another rank
     failures_.add(clip.index(), "the text embeddings");
     batch.failed[i] = true;
   }
@@ -303,7 +297,6 @@ Tensor ClipMaker::move(const Tensor& x, const Move& move, DType dtype, Device de
 void ClipMaker::condition(BatchState& batch, std::size_t replica) {
   if (batch.stopped || !batch.needs_text()) return;
   const comm::Group& group = stages_.denoise_batch.group(replica);
-  batch.conditioning.resize(batch.clips.size());
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
@@ -316,7 +309,6 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) {
 // Restart files have the embeddings of their clips.
 void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const {
   const comm::Group& group = stages_.denoise_batch.group(replica);
-  batch.conditioning.resize(batch.clips.size());
   for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const Move from_text = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
@@ -331,7 +323,6 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica) {
   if (batch.stopped) return;
   if (!batch.needs_text()) read_conditioning(batch, replica);
   const std::vector<std::size_t> places = batch.in_work();
-  batch.latents.resize(batch.clips.size());
   if (places.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
@@ -352,10 +343,9 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica) {
 }
 
 void ClipMaker::decode(BatchState& batch, std::size_t replica) {
-  agree(crews_[replica], batch);
+  agree(replica_groups_[replica], batch);
   if (batch.stopped) return;
   const comm::Group& group = stages_.decode_clip.group(replica);
-  batch.conditioning.resize(batch.clips.size());
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = plan_of(clip);
@@ -404,15 +394,18 @@ void ClipMaker::write(const Clip& clip, std::size_t replica, const Sharded& late
 }  // namespace
 
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device, comm::Watchdog* counter) {
+                     std::vector<Clip> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
   std::vector<Batch> batches = batches_of(std::move(clips), job.batch);
   std::vector<BatchState> states;
   for (const std::size_t i : order_of(planned, batches)) {
-    const std::vector<bool> failed(batches[i].size());
-    states.push_back({.clips = std::move(batches[i]), .failed = failed});
+    const std::size_t size = batches[i].size();
+    states.push_back({.clips = std::move(batches[i]),
+                      .failed = std::vector<bool>(size),
+                      .conditioning = std::vector<Conditioning>(size),
+                      .latents = std::vector<Tensor>(size)});
   }
-  return ClipMaker(job, planned, world, device, counter).run(states);
+  return ClipMaker(job, planned, world, device, watchdog).run(states);
 }
 
 }  // namespace reelmesh::pipeline

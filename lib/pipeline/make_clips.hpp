@@ -11,10 +11,10 @@ struct MadeClips {
   std::vector<ClipFailure> failures;  ///< by clip
 };
 
-/// Makes clips of a planned job and writes their files. world: ranks in plan order. counter: from
-/// which replicas take batches as they become free; without one, or if it has no counter, each
-/// takes every n-th. Collective; the same result on all ranks.
+/// Makes clips of a planned job and writes their files. world: ranks in plan order. watchdog: its
+/// counter gives replicas their next batches; without one, or if it has no counter, they take
+/// turns. Collective; the same result on all ranks.
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device, comm::Watchdog* counter);
+                     std::vector<Clip> clips, Device device, comm::Watchdog* watchdog);
 
 }  // namespace reelmesh::pipeline

@@ -4,6 +4,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
+#include "pipeline/failures.hpp"
 #include "tensor/device.hpp"
 
 namespace reelmesh::pipeline {
@@ -94,17 +95,13 @@ bool Autosave::after_step(const Denoising& denoising) {
   if (denoising.finished()) due = due || (settings.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
   std::vector<std::int64_t> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
-  const std::int64_t own_vote = group_.size() - group_.rank();  // the lowest rank's is the largest
   for (const DenoiseState& state : denoising.states()) {
-    ops::FiniteCheck check(state.latents.device());
-    check.add(state.latents);
-    votes.push_back(check.finite() ? 0 : own_vote);
+    votes.push_back(vote_if(!ops::all_finite(state.latents), group_));
   }
   group_.max(votes);
   steps_are_long_ = votes[2] > 0;
   for (std::size_t i = 0; i < failed_on_.size(); ++i) {
-    const std::int64_t vote = votes[3 + i];
-    if (failed_on_[i] < 0 && vote > 0) failed_on_[i] = group_.size() - static_cast<int>(vote);
+    if (failed_on_[i] < 0) failed_on_[i] = found_on(votes[3 + i], group_);
   }
   if (votes[0] > 0 || votes[1] > 0) save(denoising);
   step_began_ = now();

@@ -108,7 +108,7 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
   return pending;
 }
 
-// The state of each of these clips after the job; none on ranks other than rank 0.
+// The state of each of these clips, by the files that are there; none on ranks other than rank 0.
 std::vector<ClipState> states_of(const std::vector<Clip>& clips, const Job& job,
                                  const comm::Group& world,
                                  const std::vector<ClipFailure>& failures) {
@@ -149,7 +149,7 @@ Existing existing(IfExists choice) {
 }  // namespace
 
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-           comm::Watchdog* counter) {
+           comm::Watchdog* watchdog) {
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   trace::recorder() = {};
@@ -221,12 +221,12 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   std::optional<StatusFile> status_file;
   if (count > 0) {
     on_first_rank(world, [&] { write_job(job.output, record); });
-    if (counter != nullptr && ranks.rank() == 0) {
-      status_file.emplace(job, planned.clips, *counter);
+    if (watchdog != nullptr && ranks.rank() == 0) {
+      status_file.emplace(job, planned.clips, *watchdog);
     }
   }
 
-  const MadeClips made = make_clips(job, planned, world, std::move(clips), device, counter);
+  const MadeClips made = make_clips(job, planned, world, std::move(clips), device, watchdog);
 
   const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;

@@ -141,7 +141,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
     return result;
   }
   const Clip& first = batch.front();
-  const DenoiseLayout& layout = plan_->sizes[planned_.size_of(first)].denoise[replica];
+  const DenoiseLayout& layout = planned_.plan_of(first, *plan_).denoise[replica];
   const std::int64_t text_channels = planned_.family->text_encoder().d_model;
   std::vector<RestartFile> files;
   std::vector<SavedState> saved;
@@ -209,14 +209,13 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t rep
   if (!group.member()) return std::nullopt;
   const trace::Scope scope("decode");
   const DecodeLayout& layout =
-      plan_->sizes[planned_.size_of(clip)].decode[plan_->roles.decoder_of(replica)];
+      planned_.plan_of(clip, *plan_).decode[plan_->roles.decoder_of(replica)];
   const DecodedVideo video =
       decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
-  const std::int64_t own_vote = group.size() - group.rank();  // the lowest rank's is the largest
-  const std::int64_t found = group.max(video.finite ? 0 : own_vote);
-  if (found > 0 && found == own_vote) failures.add(clip.index(), "the decoded video");
-  if (found > 0) return std::nullopt;
-  return video.pixels;
+  const int failed_on = found_on(group.max(vote_if(!video.finite, group)), group);
+  if (failed_on < 0) return video.pixels;
+  if (failed_on == group.rank()) failures.add(clip.index(), "the decoded video");
+  return std::nullopt;
 }
 
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "store/clip.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
 // OUT/status.json: what a running job does at the moment.
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>

@@ -7,6 +7,12 @@
 
 namespace reelmesh {
 
+std::vector<std::size_t> TaskSchedule::order() const {
+  std::vector<std::size_t> tasks(turns.size());
+  std::ranges::transform(turns, tasks.begin(), &Turn::task);
+  return tasks;
+}
+
 std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
   std::vector<std::size_t> tasks;
   for (const Turn& turn : turns) {

@@ -15,6 +15,7 @@ struct TaskSchedule {
   double end = 0;           ///< when the last task ends
   double idle = 0;          ///< mean share of that time in which a group has nothing to do
 
+  std::vector<std::size_t> order() const;  ///< the tasks of `turns`
   /// The tasks of a group, in their order.
   std::vector<std::size_t> tasks_of(std::size_t group) const;
 };

@@ -19,9 +19,7 @@ TaskSchedule of(const std::vector<double>& costs, std::size_t groups) {
 
 TEST(Schedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
   const TaskSchedule schedule = of({1, 5, 1, 3, 3, 1}, 2);
-  std::vector<std::size_t> order;
-  for (const TaskSchedule::Turn& turn : schedule.turns) order.push_back(turn.task);
-  EXPECT_THAT(order, ElementsAre(1, 3, 4, 0, 2, 5));
+  EXPECT_THAT(schedule.order(), ElementsAre(1, 3, 4, 0, 2, 5));
   EXPECT_THAT(schedule.tasks_of(0), ElementsAre(1, 0, 2));
   EXPECT_THAT(schedule.tasks_of(1), ElementsAre(3, 4, 5));
   EXPECT_EQ(schedule.end, 7);
