@@ -45,8 +45,9 @@ void wait_for_lower_ranks(int rank) {
 void wait_for_other_reports(const Failure& failure, int rank, comm::Watchdog& watchdog) {
   if (!failure.rank) return wait_for_lower_ranks(rank);
   // Several ranks may fail at the same time, such as replicas whose disk is full.
-  const bool first = *failure.rank == rank && (!watchdog.has_counter() ||
-                                               watchdog.take_number(comm::Watchdog::reports) == 0);
+  const bool first = *failure.rank == rank &&
+                     (!watchdog.has_queues() ||
+                      watchdog.take(comm::Watchdog::reports, comm::End::front).front == 0);
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(10));
 }
 

@@ -133,6 +133,8 @@ json as_json(const JobPlan& planned) {
           {"mode", plan.roles.mode == Mode::split ? "split" : "phased"},
           {"text", range(plan.roles.text)},
           {"denoise", denoise},
+          {"helpers", plan.roles.helpers},
+          {"queue_bytes", plan.queue_bytes},
           {"decode", decode},
           {"device_map", to_string(plan.device_map)},
           {"offloads", memory.offloads},

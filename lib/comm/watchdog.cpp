@@ -42,10 +42,12 @@ struct Beat {
   std::int32_t stop_cause = 0, end_status = 0, unsaved = 0;
   std::int32_t clip = -1, step = -1, layer = -1;
   std::int64_t waits = 0;
-  // A rank's request for a number, from 1, which it repeats until it has the answer; rank 0's
-  // answer has the same request and the number.
-  std::int64_t request = 0, number = -1;
-  std::int32_t counter = 0;
+  // A rank's request for a task, numbered from 1, which it repeats until it has the answer; rank
+  // 0's answer has the same request.
+  std::int64_t request = 0;
+  std::int32_t queue = 0;
+  End end_of_queue = End::none;
+  Taken taken;
   std::array<char, 24> stage{}, waiting{};
   std::array<char, 64> host{};
 };
@@ -99,9 +101,10 @@ struct Peer {
   double heard = 0;       // when
   double progressed = 0;  // when it last computed, or ended a call in which it waited
   bool connected = false;
-  std::int64_t request = 0, number = -1;  // the last one, and its answer
-  bool left = false;                      // said goodbye
-  std::optional<double> died;             // when its connection ended without a goodbye
+  std::int64_t request = 0;    // the last one
+  Taken taken;                 // its answer
+  bool left = false;           // said goodbye
+  std::optional<double> died;  // when its connection ended without a goodbye
 
   void take(const Beat& beat) {
     heard = now();
@@ -120,12 +123,12 @@ class Watchdog::Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  bool has_counter() const { return has_counter_; }
-  std::int64_t take_number(int counter);
+  bool has_queues() const { return has_queues_; }
+  Taken take(int queue, End end);
   std::vector<Activity> activities() const;
 
  private:
-  std::int64_t next_number(int counter);
+  Taken count(int queue, End end);
   void wake();
   void serve_until_next_round();
   void invite(const Group& world);
@@ -157,12 +160,14 @@ class Watchdog::Thread {
   mutable std::mutex activities_mutex_;
   std::vector<Activity> activities_;
   std::atomic<bool> ending_{false};
-  bool has_counter_ = false;
-  std::mutex next_mutex_;
-  std::map<int, std::int64_t> next_;  // on rank 0: the next number of each counter
+  bool has_queues_ = false;
+  std::mutex queues_mutex_;
+  std::map<int, Taken> queues_;  // on rank 0
   // Elsewhere: the last request, and the last one that is answered, with what.
-  std::atomic<std::int64_t> request_{0}, answered_{0}, number_{-1};
-  std::atomic<std::int32_t> counter_{0};
+  std::atomic<std::int64_t> request_{0}, answered_{0};
+  std::atomic<std::int32_t> queue_{0};
+  std::atomic<End> end_{End::none};
+  Taken taken_;  // written before answered_
   std::thread thread_;
 };
 
@@ -183,7 +188,7 @@ Watchdog::Thread::Thread(const Group& world, const WatchdogSettings& settings)
     log::warning("{} of {} ranks cannot reach rank 0 over TCP: it is not noticed if they hang",
                  unwatched, size_);
   }
-  has_counter_ = unwatched == 0;
+  has_queues_ = unwatched == 0;
 }
 
 Watchdog::Thread::~Thread() {
@@ -197,20 +202,25 @@ void Watchdog::Thread::wake() {
   (void)!::write(wake_.get(), &one, sizeof one);
 }
 
-std::int64_t Watchdog::Thread::next_number(int counter) {
-  const std::lock_guard lock(next_mutex_);
-  return next_[counter]++;
+Taken Watchdog::Thread::count(int queue, End end) {
+  const std::lock_guard lock(queues_mutex_);
+  Taken& taken = queues_[queue];
+  const Taken before = taken;
+  if (end == End::front) ++taken.front;
+  if (end == End::back) ++taken.back;
+  return before;
 }
 
-std::int64_t Watchdog::Thread::take_number(int counter) {
-  expect(has_counter_, "a rank that cannot reach rank 0 takes a number");
-  if (rank_ == 0) return next_number(counter);
-  counter_ = counter;
-  const Waiting waiting("take_number");
+Taken Watchdog::Thread::take(int queue, End end) {
+  expect(has_queues_, "a rank that cannot reach rank 0 takes a task");
+  if (rank_ == 0) return count(queue, end);
+  queue_ = queue;
+  end_ = end;
+  const Waiting waiting("take");
   const std::int64_t request = ++request_;
   wake();
   answered_.wait(request - 1);
-  return number_;
+  return taken_;
 }
 
 // Rank 0 tells the others where they can reach it: "port token address address ...".
@@ -295,7 +305,7 @@ void Watchdog::Thread::run() {
   send(Beat::goodbye);
 }
 
-// Waits until the next round is due, and meanwhile answers requests for numbers. A new connection
+// Waits until the next round is due, and meanwhile answers requests for tasks. A new connection
 // begins a round at once, as a rank waits for it; so does the destructor, which waits for the end.
 void Watchdog::Thread::serve_until_next_round() {
   constexpr std::chrono::milliseconds short_period{10};
@@ -370,11 +380,11 @@ void Watchdog::Thread::receive(Peer& peer) {
     if (beat.stop_cause != stop::none) stop::request(beat.stop_cause);
     if (beat.kind == Beat::end) _exit(beat.end_status);  // rank 0 has said why
     if (rank_ == 0 && beat.request > 0) {
-      if (beat.request != peer.request) peer.number = next_number(beat.counter);
+      if (beat.request != peer.request) peer.taken = count(beat.queue, beat.end_of_queue);
       peer.request = beat.request;
       send(peer, own_beat(token_, rank_));
     } else if (rank_ > 0 && beat.request > answered_) {
-      number_ = beat.number;
+      taken_ = beat.taken;
       answered_ = beat.request;
       answered_.notify_all();
     }
@@ -392,10 +402,11 @@ void Watchdog::Thread::send(Beat::Kind kind, Status status) {
 void Watchdog::Thread::send(Peer& peer, Beat beat) {
   if (rank_ == 0) {
     beat.request = peer.request;
-    beat.number = peer.number;
+    beat.taken = peer.taken;
   } else if (request_ > answered_) {
     beat.request = request_;
-    beat.counter = counter_;
+    beat.queue = queue_;
+    beat.end_of_queue = end_;
   }
   peer.channel.send(&beat);
 }
@@ -501,8 +512,8 @@ Watchdog::Watchdog(const Group& world, const WatchdogSettings& settings)
 
 Watchdog::~Watchdog() = default;
 
-bool Watchdog::has_counter() const { return thread_->has_counter(); }
-std::int64_t Watchdog::take_number(int counter) { return thread_->take_number(counter); }
+bool Watchdog::has_queues() const { return thread_->has_queues(); }
+Taken Watchdog::take(int queue, End end) { return thread_->take(queue, end); }
 
 std::vector<Activity> Watchdog::activities() const { return thread_->activities(); }
 

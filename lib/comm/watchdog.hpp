@@ -1,6 +1,6 @@
 #pragma once
 // Notices ranks that are lost or hang, passes requests to stop from one rank to all, and counts
-// tasks that ranks take.
+// the tasks that ranks take from queues.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +30,12 @@ struct Activity {
   double heard_ago = 0;                  ///< seconds
 };
 
+/// How many tasks have been taken from the two ends of a queue.
+struct Taken {
+  std::int64_t front = 0, back = 0;
+};
+enum class End : std::int32_t { none, front, back };
+
 /// A thread of this rank that exchanges heartbeats with rank 0 over TCP, four times a second,
 /// whatever the pipeline's thread does. It calls no MPI.
 ///
@@ -46,8 +52,9 @@ struct Activity {
 ///
 /// Where rank 0 cannot be reached over TCP, a warning says how many ranks are not watched.
 ///
-/// Rank 0's thread also hands out numbers, so that ranks which are free can take the next task
-/// while the pipeline's thread of rank 0 computes (README.md: alternatives, measured).
+/// Rank 0's thread also counts the tasks that are taken from queues, so that ranks which are free
+/// can take the next task while the pipeline's thread of rank 0 computes (README.md: alternatives,
+/// measured).
 class Watchdog {
  public:
   /// Collective over `world`.
@@ -57,13 +64,15 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Whether all ranks reach rank 0, so that they can take numbers; the same on all ranks.
-  bool has_counter() const;
-  /// 0, 1, 2, … of one of many counters: each number goes to one caller, whichever rank it is on.
-  /// Only with has_counter(). Called by the pipeline's thread; returns in about a millisecond,
+  /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
+  bool has_queues() const;
+  /// Takes a task from an end of a queue, or none. → how many had been taken before. So each task
+  /// of a queue of n goes to one caller, whichever rank it is on, if one from the front is task
+  /// `front`, one from the back task n − 1 − `back`, and there is one as long as front + back < n.
+  /// Only with has_queues(). Called by the pipeline's thread; returns in about a millisecond,
   /// whatever rank 0 does.
-  std::int64_t take_number(int counter);
-  static constexpr int reports = -1;  ///< the counter of failures that are reported
+  Taken take(int queue, End end);
+  static constexpr int reports = -1;  ///< the queue of reports of a failure, of which one is made
 
   /// On rank 0: what each rank does that can reach it. Elsewhere empty. Any thread.
   std::vector<Activity> activities() const;

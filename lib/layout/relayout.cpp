@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "base/trace.hpp"
 
@@ -145,14 +144,6 @@ std::int64_t Exchange::sent_elements() const {
   return elements;
 }
 
-void Exchange::barrier_with() const {
-  std::set<int> peers;
-  for (const auto* list : {&sends_, &receives_}) {
-    for (const Peer& peer : *list) peers.insert(peer.rank);
-  }
-  group_.barrier_with(std::vector<int>(peers.begin(), peers.end()));
-}
-
 void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   begin(sources, targets).finish();
@@ -269,19 +260,22 @@ Sharded relayout(const Sharded& x, const Layout& to) {
   return result;
 }
 
-Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
-                 Device device) {
-  const Box source_box = move.source_box(group.rank()), target_box = move.target_box(group.rank());
-  if (source_box.empty() && target_box.empty())
-    return Tensor::empty(target_box.extent, dtype, device);
-  if (move.from == move.to && move.from_first == move.to_first) return x;
-  const Tensor source = source_box.empty() ? Tensor::empty(source_box.extent, dtype, device) : x;
-  Tensor target = Tensor::empty(target_box.extent, dtype, device);
-  const Exchange exchange(group, {move});
-  if (device.is_cuda())
-    exchange.barrier_with();  // on devices, waiting for other ranks has a time-out
-  exchange.run({source}, {&target, 1});
-  return target;
+HandOver::HandOver(const comm::Group& group, const Tensor& x, const Move& move, DType dtype) {
+  const Box source = move.source_box(group.rank()), target = move.target_box(group.rank());
+  if (move.from == move.to && move.from_first == move.to_first && !source.empty()) {
+    target_ = x;
+    return;
+  }
+  target_ = Tensor::empty(target.extent, dtype);
+  if (source.empty() && target.empty()) return;
+  exchange_ = std::make_unique<const Exchange>(group, std::vector{move});
+  running_ =
+      exchange_->begin({source.empty() ? Tensor::empty(source.extent, dtype) : x}, {&target_, 1});
+}
+
+Tensor HandOver::finish() {
+  if (exchange_ != nullptr) running_.finish();
+  return std::move(target_);
 }
 
 }  // namespace reelmesh

@@ -1,5 +1,6 @@
 #pragma once
 // Moving a sharded array from one layout to another by intersecting boxes.
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -56,10 +57,6 @@ class Exchange {
   /// The result shares the targets' memory, which the caller must not access until finish().
   Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
-  /// A barrier between this rank and those it exchanges with. Call it before run() if some ranks
-  /// may be far behind (comm::Group::barrier_with).
-  void barrier_with() const;
-
   /// The adjoint of run(), for gradients: adds every element of the targets to the element of
   /// `sources` that run() would copy it from, in rank order. float32, on the host.
   void add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const;
@@ -90,12 +87,22 @@ class Exchange {
 /// their rank are copied without messages.
 Sharded relayout(const Sharded& x, const Layout& to);
 
-/// Moves an array from some ranks of a group to others, directly to the ranks that need it.
-/// x: this rank's box move.source_box(rank), of `dtype` on `device`; default-constructed if that is
-/// empty. → this rank's box move.target_box(rank), of `dtype` on `device`. Ranks with empty boxes
-/// in both layouts return at once. Two ranks that share several such calls make them in one order.
-Tensor hand_over(const comm::Group& group, const Tensor& x, const Move& move, DType dtype,
-                 Device device);
+/// An array on the host on its way from some ranks of a group to others, directly to the ranks that
+/// need it. Ranks with empty boxes in both layouts neither send nor wait.
+class HandOver {
+ public:
+  /// x: this rank's box move.source_box(rank), of `dtype`; default-constructed if that is empty.
+  /// Two ranks that share several hand-overs begin them in one order.
+  HandOver(const comm::Group& group, const Tensor& x, const Move& move, DType dtype);
+  /// → this rank's box move.target_box(rank). Call it once; a rank that only sends waits until its
+  /// data has left.
+  Tensor finish();
+
+ private:
+  Tensor target_;
+  std::unique_ptr<const Exchange> exchange_;
+  Exchange::Running running_;
+};
 
 /// Copies `box` from `source`, which covers the box `from`, to `target`, which covers `to` (all in
 /// global coordinates, row-major). Both are on the host or on the same device.

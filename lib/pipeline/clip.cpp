@@ -9,6 +9,12 @@
 
 namespace reelmesh::pipeline {
 
+std::int64_t Clip::embedding_bytes(std::int64_t channels, DType dtype) const {
+  std::int64_t bytes = 0;
+  for (const auto& ids : texts) bytes += std::ssize(ids) * channels * size_of(dtype);
+  return bytes;
+}
+
 std::int64_t Clip::tokens() const {
   std::size_t longest = 0;
   for (const auto& ids : texts) longest = std::max(longest, ids.size());

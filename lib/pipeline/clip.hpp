@@ -30,6 +30,8 @@ struct Clip {
 
   int index() const { return record.index; }
   std::int64_t tokens() const;  ///< of its longest text
+  /// Of the embeddings of its texts with this number of channels.
+  std::int64_t embedding_bytes(std::int64_t channels, DType dtype) const;
   /// [frame, channel, row, column] as they are denoised.
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
 };

@@ -38,18 +38,15 @@ Workload workload_of(const Job& job, const Family& family, const std::vector<Cli
   Workload workload;
   std::vector<const Clip*> first(formats.size());
   std::vector<std::int64_t> tokens(formats.size(), 1);
+  const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (const Clip& clip : clips) {
     const std::size_t size = index_of(formats, clip.format);
     if (first[size] == nullptr) first[size] = &clip;
     tokens[size] = std::max(tokens[size], clip.tokens());
-    std::int64_t bytes = 0;
-    for (const auto& ids : clip.texts) {
-      bytes += std::ssize(ids) * family.text_encoder().d_model * precision.size();
-    }
+    const std::int64_t bytes = clip.embedding_bytes(family.text_encoder().d_model, job.dtype);
     workload.embedding_bytes += bytes;
-    workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, bytes);
+    workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
-  const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
     if (!job.keep_video) {  // the decoder's weights are resident; nothing is computed
@@ -84,8 +81,9 @@ bool fits(const Plan& plan, const Conditions& conditions) {
       needed, [&](const auto& node) { return node.second <= conditions.node_bytes; });
 }
 
-TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& formats,
-                         const std::vector<Batch>& batches) {
+// The cost of a batch on a replica. The batches must outlive the result.
+TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
+                 const std::vector<Batch>& batches) {
   const std::size_t replicas = plan.roles.denoise.size();
   // Costs of a step of one clip of each size on each replica.
   std::vector<std::vector<double>> costs;
@@ -102,22 +100,59 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
       }
     }
   }
-  return longest_first(batches.size(), replicas, [&](std::size_t batch, std::size_t replica) {
+  return [costs = std::move(costs), &formats, &batches](std::size_t batch, std::size_t replica) {
     const std::size_t size = index_of(formats, batches[batch].front().format);
     return costs.at(size)[replica] * static_cast<double>(steps_of(batches[batch]));
-  });
+  };
+}
+
+TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& formats,
+                         const std::vector<Batch>& batches) {
+  return longest_first(batches.size(), plan.roles.denoise.size(), cost_of(plan, formats, batches),
+                       plan.roles.helpers);
+}
+
+// In split mode, a plan in which ranks of the other stages denoise, too, if they have the memory
+// and it is predicted that they complete some batch in time. Otherwise the given plan.
+Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
+                  const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
+                  const Conditions& conditions) {
+  if (!fits(plan, conditions)) return plan;
+  ParallelRequest request = asked;
+  request.mode = Mode::split;
+  request.text = plan.roles.text.count;
+  request.decode = plan.roles.decode.front().count;
+  for (const auto& [text, decode] : {std::pair(true, true), {true, false}, {false, true}}) {
+    request.text_denoises = text;
+    request.decode_denoises = decode;
+    Plan helped = plan_clips(request, workload, conditions);
+    if (helped.memory.offloads || !fits(helped, conditions)) continue;
+    const TaskSchedule schedule = schedule_of(helped, formats, batches);
+    std::size_t useful = 0;
+    for (std::size_t i = 1; i <= helped.roles.helpers; ++i) {
+      useful += schedule.tasks_of(helped.roles.denoise.size() - i).empty() ? 0 : 1;
+    }
+    if (useful == helped.roles.helpers) return helped;
+  }
+  return plan;
 }
 
 // The plan as asked, and, for phased jobs in which nothing is asked of the denoising groups, plans
 // with more replicas, in increasing number.
-std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload, std::size_t batches,
+std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
+                                      const std::vector<ClipFormat>& formats,
+                                      const std::vector<Batch>& batches,
                                       const Conditions& conditions) {
   const ParallelRequest& asked = job.parallel;
   std::vector<Plan> plans{plan_clips(asked, workload, conditions)};
+  if (plans.front().roles.mode == Mode::split) {
+    plans.front() =
+        with_helpers(std::move(plans.front()), asked, workload, formats, batches, conditions);
+  }
   const bool open = !asked.replicas && !asked.cfg && !asked.ulysses && !asked.ring;
   if (!open || plans.front().roles.mode != Mode::phased) return plans;
   const int ranks = plans.front().ranks;
-  const int most = static_cast<int>(std::min(batches, static_cast<std::size_t>(ranks)));
+  const int most = static_cast<int>(std::min(batches.size(), static_cast<std::size_t>(ranks)));
   for (int replicas = 2; replicas <= most; ++replicas) {
     if (ranks % replicas != 0) continue;
     ParallelRequest request = asked;
@@ -156,7 +191,7 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
     const std::size_t rest = batches.size() % replicas;
     if (rest == 0 || batches.size() > max_rounds * replicas) continue;
     std::vector<Batch> ordered;
-    for (const std::size_t i : schedule_of(plans[first], planned.formats, batches).order()) {
+    for (const std::size_t i : schedule_of(plans[first], planned.formats, batches).order) {
       ordered.push_back(batches[i]);
     }
     const auto border = ordered.end() - static_cast<std::ptrdiff_t>(rest);
@@ -237,17 +272,28 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   const Workload workload = workload_of(job, *planned.family, planned.clips, planned.formats,
                                         precision_of(job, conditions));
   const std::vector<Batch> batches = batches_of(clips, job.batch);
-  choose_replicas(planned, plans_with_replicas(job, workload, batches.size(), conditions), batches);
+  choose_replicas(planned, plans_with_replicas(job, workload, planned.formats, batches, conditions),
+                  batches);
 }
 
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches) {
-  const Roles& roles = planned.plan.roles;
-  if (roles.mode == Mode::phased && roles.denoise.size() > 1) {
-    return schedule_of(planned.plan, planned.formats, batches).order();
+  if (planned.plan.roles.denoise.size() > 1) {
+    return schedule_of(planned.plan, planned.formats, batches).order;
   }
   std::vector<std::size_t> given(batches.size());
   std::iota(given.begin(), given.end(), std::size_t{0});
   return given;
+}
+
+std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches) {
+  const Plan& plan = planned.plan;
+  const std::vector<std::size_t> order = order_of(planned, batches);
+  std::vector<HelperRule> rules;
+  const std::size_t replicas = plan.roles.denoise.size();
+  for (std::size_t helper = replicas - plan.roles.helpers; helper < replicas; ++helper) {
+    rules.emplace_back(order, replicas, helper, cost_of(plan, planned.formats, batches));
+  }
+  return rules;
 }
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {
@@ -307,20 +353,29 @@ std::string describe(const JobPlan& planned) {
 }
 
 std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches) {
-  const std::size_t replicas = planned.plan.roles.denoise.size();
-  if (replicas == 1) return {};
-  const bool split = planned.plan.roles.mode == Mode::split;
-  std::string text =
-      fmt::format("batches: {} on {} replicas, {}", batches.size() - planned.tail_batches, replicas,
-                  split ? "in their order" : "the longest first");
+  const Roles& roles = planned.plan.roles;
+  const std::size_t replicas = roles.denoise.size() - roles.helpers;
+  if (roles.denoise.size() == 1) return {};
+  const TaskSchedule schedule = schedule_of(planned.plan, planned.formats, batches);
+  std::size_t by_helpers = 0;
+  for (std::size_t i = 0; i < roles.helpers; ++i) {
+    by_helpers += schedule.tasks_of(replicas + i).size();
+  }
+  std::string text = fmt::format("batches: {} on {} replica{}, the longest first",
+                                 batches.size() - planned.tail_batches - by_helpers, replicas,
+                                 replicas == 1 ? "" : "s");
   if (planned.tail) {
     const std::size_t larger = planned.tail->roles.denoise.size();
     return text + fmt::format("; then {} on {} replica{} of {} ranks\n", planned.tail_batches,
                               larger, larger == 1 ? "" : "s",
                               planned.tail->roles.denoise.front().count);
   }
+  if (roles.helpers > 0) {
+    text +=
+        fmt::format("; about {}, the shortest, on ranks of other stages that are free", by_helpers);
+  }
   return text + fmt::format("; predicted: a replica has nothing to do for {:.1f} % of the time\n",
-                            100 * schedule_of(planned.plan, planned.formats, batches).idle);
+                            100 * schedule.idle);
 }
 
 }  // namespace reelmesh::pipeline

@@ -3,6 +3,7 @@
 // rank computes the same plan.
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -43,9 +44,13 @@ struct JobPlan {
   }
 };
 
-/// The order in which the batches are made: the longest first on several replicas in phased mode,
+/// The order in which the batches are made: the longest first if there are several replicas,
 /// otherwise the given one.
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches);
+
+/// For each of Roles::helpers when it takes one of the batches, which are in the order of
+/// order_of().
+std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches);
 
 /// Makes the clips and the plan; reads the model's configs. Errors as Family::open, Family::clips
 /// and make_plan; also Error(no_input) if the file that parallel.device-map names is missing.

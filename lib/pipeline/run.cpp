@@ -204,7 +204,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.version,
               program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
               describe_ranks(plan, threads, device), summary(planned),
-              describe_schedule(planned, batches_of(clips, job.batch)));
+              describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan));
   }
 
   JobRecord record{program.name,

@@ -225,11 +225,12 @@ Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned,
       plan_(planned.plan) {}
 
 bool Stages::together(Stage a, Stage b) const {
-  if (a == b || plan_.roles.mode == Mode::split) return true;
-  return a != text && b != text && !plan_.memory.offloads;
+  return a == b || (a != text && b != text && !plan_.memory.offloads);
 }
 
 void Stages::enter(Stage stage) {
+  if (entered_ == stage) return;
+  entered_ = stage;
   for (const Stage other : {text, denoise, decode}) {
     if (together(stage, other)) continue;
     if (other == text) encode.release();
@@ -237,8 +238,7 @@ void Stages::enter(Stage stage) {
     if (other == decode) decode_clip.release();
     loaded_[other] = false;
   }
-  // In split mode a rank has one stage, which reuses its free blocks.
-  if (plan_.roles.mode == Mode::phased) release_free_memory();
+  release_free_memory();
   bool loads = false;
   for (const Stage other : {text, denoise, decode}) {
     if (!together(stage, other) || loaded_[other]) continue;

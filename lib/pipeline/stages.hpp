@@ -98,9 +98,9 @@ class DecodeStage {
   std::unique_ptr<const Decoder> decoder_;
 };
 
-/// The stages of a job and which of them have their weights in memory. Split mode, where a rank has
-/// one stage: all. Phased mode: first the text encoder only, then transformer and decoder, both or,
-/// if the plan offloads them, one at a time.
+/// The stages of a job and which of them have their weights in memory on this rank, if it has a
+/// part in them: first the text encoder only, then transformer and decoder, both or, if the plan
+/// offloads them, one at a time.
 class Stages {
  public:
   enum Stage { text, denoise, decode };
@@ -120,6 +120,7 @@ class Stages {
 
   const Plan& plan_;
   std::array<bool, 3> loaded_{};
+  std::optional<Stage> entered_;
 };
 
 }  // namespace reelmesh::pipeline

@@ -26,10 +26,11 @@ std::string shown(const RankRange& ranks) {
                           : fmt::format("{}-{}", ranks.first, ranks.first + ranks.count - 1);
 }
 
-// All ranks of consecutive groups.
+// All ranks of groups that follow one another in some order.
 RankRange ranks_of(const std::vector<RankRange>& groups) {
-  const int first = groups.front().first;
-  return {first, groups.back().first + groups.back().count - first};
+  const int first = std::ranges::min(groups, {}, &RankRange::first).first;
+  const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
+  return {first, last.first + last.count - first};
 }
 
 // "8-31 (3 groups)"

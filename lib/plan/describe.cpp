@@ -18,13 +18,24 @@ std::string shown(const Layout& layout) {
 
 }  // namespace
 
+std::string describe_queue(const Plan& plan) {
+  if (plan.queue_bytes >= plan.embedding_bytes) return {};
+  const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  return fmt::format(
+      "queue: at most {} of text embeddings wait at a time, of {} in all, to keep "
+      "the limit{}\n",
+      size(plan.queue_bytes), size(plan.embedding_bytes),
+      plan.roles.mode == Mode::split ? ""
+                                     : "; the text encoder is loaded again each time it is empty");
+}
+
 std::string describe(const Plan& plan) {
   const Roles& roles = plan.roles;
   std::string text = fmt::format(
       "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
       roles.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
   text += fmt::format("text: {}, layers {}\n", to_string(roles.text), to_string(plan.device_map));
-  const std::size_t replicas = roles.denoise.size();
+  const std::size_t replicas = roles.denoise.size() - roles.helpers;
   if (replicas == 1) {
     text += fmt::format("denoise: {}\n", to_string(roles.denoise.front()));
   } else if (replicas <= 16) {
@@ -35,12 +46,17 @@ std::string describe(const Plan& plan) {
     text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
                         roles.denoise.front().count, to_string(roles.denoise.front()));
   }
+  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
+    text += fmt::format("denoise, too: {}, {}\n", to_string(roles.denoise[i]),
+                        roles.denoise[i] == roles.text ? "when all prompts are encoded"
+                                                       : "while no clip waits to be decoded");
+  }
   if (roles.decode.size() == 1) {
     text += fmt::format("decode: {}\n", to_string(roles.decode.front()));
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
   }
-  return text;
+  return text + describe_queue(plan);
 }
 
 std::string describe(const Plan& plan, std::size_t size) {

@@ -1,6 +1,7 @@
 #include "plan/memory.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/units.hpp"
 #include "plan/roles.hpp"
@@ -47,8 +48,9 @@ std::int64_t MemoryPlan::decode(int rank) const {
   const RankMemory& r = of(*this, rank);
   const std::int64_t per_thread =
       std::max({r.text.per_thread, r.denoise.per_thread, r.decode.per_thread});
+  const std::int64_t denoising = r.decodes_between_steps ? r.denoise.total() : r.denoise.weights;
   return program + threads * per_thread + r.embeddings + r.decode.total() +
-         (offloads ? 0 : r.denoise.weights);
+         (offloads ? 0 : denoising);
 }
 
 std::int64_t MemoryPlan::peak(int rank) const {
@@ -64,6 +66,14 @@ bool MemoryPlan::fits() const {
     if (!fits(static_cast<int>(r))) return false;
   }
   return true;
+}
+
+std::int64_t MemoryPlan::room() const {
+  std::int64_t room = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t r = 0; r < limits.size(); ++r) {
+    room = std::min(room, limits[r] - peak(static_cast<int>(r)));
+  }
+  return room;
 }
 
 MemoryPlan with_offloading(MemoryPlan memory) {

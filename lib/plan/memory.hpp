@@ -7,6 +7,8 @@ namespace reelmesh {
 struct RankMemory {
   StageMemory text, denoise, decode;
   std::int64_t embeddings = 0;  ///< of the clips that wait for a later stage
+  /// Whether it decodes other clips between two steps of one that it denoises.
+  bool decodes_between_steps = false;
 };
 
 struct MemoryPlan {
@@ -23,6 +25,8 @@ struct MemoryPlan {
   std::int64_t peak(int rank) const;
   bool fits(int rank) const;
   bool fits() const;
+  /// The smallest room that a rank has left below its limit, negative if one exceeds it.
+  std::int64_t room() const;
 };
 
 /// The plan, with offloading if some rank exceeds its limit and offloading reduces the excess.

@@ -24,11 +24,15 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   ClipPlan clip;
   clip.workload = workload.denoise;
   clip.ranks.resize(index(ranks));
-  RankWeights searched;  // weights of the last search: replicas with equal weights share its result
-  for (const RankRange& range : roles.denoise) {
+  // Of the last search: replicas of the same number of ranks with equal weights share its result.
+  RankWeights searched;
+  const std::size_t first_helper = roles.denoise.size() - roles.helpers;
+  for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
+    const RankRange& range = roles.denoise[replica];
     const RankWeights own = of_range(weights, range);
-    if (clip.denoise.empty() || own != searched) {
-      ChosenLayout chosen = choose_layout(workload.denoise, mesh, shard, range.count, own);
+    if (replica == 0 || replica >= first_helper || own != searched) {
+      const MeshRequest& asked = replica < first_helper ? mesh : MeshRequest{};
+      ChosenLayout chosen = choose_layout(workload.denoise, asked, shard, range.count, own);
       if (clip.denoise.empty()) {
         clip.why = std::move(chosen.why);
         clip.exchanges = std::move(chosen.exchanges);
@@ -122,8 +126,11 @@ void keep_larger(StageMemory& mine, const StageMemory& other) {
   mine.per_thread = std::max(mine.per_thread, other.per_thread);
 }
 
-void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
-  MemoryPlan& memory = plan.memory;
+// Of the plan with its queue_bytes, without offloading.
+MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
+  const std::int64_t waiting = machine.count_waiting_embeddings ? plan.queue_bytes : 0;
+  MemoryPlan memory;
+  memory.limits = plan.memory.limits;
   memory.program = machine.program;
   memory.threads = machine.threads;
   memory.ranks.resize(index(plan.ranks));
@@ -133,18 +140,38 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
     more.weights += mine.weights;
     keep_larger(mine, more);
   }
-  const std::int64_t waiting = !machine.count_waiting_embeddings ? 0
-                               : plan.roles.mode == Mode::split  ? workload.largest_embedding_bytes
-                                                                 : workload.embedding_bytes;
   memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
   for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
-    memory.ranks[r].embeddings = waiting;
+    RankMemory& mine = memory.ranks[r];
+    mine.embeddings = waiting;
     for (const ClipPlan& size : plan.sizes) {
-      keep_larger(memory.ranks[r].denoise, size.ranks[r].denoise);
-      keep_larger(memory.ranks[r].decode, size.ranks[r].decode);
+      keep_larger(mine.denoise, size.ranks[r].denoise);
+      keep_larger(mine.decode, size.ranks[r].decode);
     }
+    mine.decodes_between_steps =
+        plan.roles.mode == Mode::split && mine.denoise.used() && mine.decode.used();
   }
-  memory = with_offloading(std::move(memory));
+  return memory;
+}
+
+// With the longest queue of text embeddings that fits; of all clips if there are no limits.
+void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
+  plan.embedding_bytes = plan.queue_bytes = workload.embedding_bytes;
+  plan.memory = memory_of(plan, workload, machine);
+  if (plan.memory.fits()) return;
+  if (machine.count_waiting_embeddings) {
+    const std::size_t batches = plan.roles.mode == Mode::split ? 1 : plan.roles.denoise.size();
+    plan.queue_bytes = std::min(plan.embedding_bytes, static_cast<std::int64_t>(batches) *
+                                                          workload.largest_embedding_bytes);
+  }
+  plan.memory = with_offloading(memory_of(plan, workload, machine));
+  // Embeddings count as working memory where they are made, which is predicted with a tenth more.
+  const std::int64_t more = plan.memory.room() * 10 / 11;
+  if (!machine.count_waiting_embeddings || more <= 0) return;
+  const bool offloads = plan.memory.offloads;
+  plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
+  plan.memory = memory_of(plan, workload, machine);
+  plan.memory.offloads = offloads;
 }
 
 Plan plan_of(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
@@ -160,17 +187,16 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   return plan;
 }
 
-// A rank as a member of a denoising group. All groups have the same size and follow one another
-// without gaps.
+// A rank as a member of a denoising group.
 struct Member {
   std::size_t replica;
   int rank;  // of the group
 };
 std::optional<Member> member(const Roles& roles, int rank) {
-  const RankRange& first = roles.denoise.front();
-  if (rank < first.first) return std::nullopt;
-  const Member found{index((rank - first.first) / first.count), (rank - first.first) % first.count};
-  return found.replica < roles.denoise.size() ? std::optional(found) : std::nullopt;
+  const auto found = std::ranges::find_if(
+      roles.denoise, [&](const RankRange& range) { return range.contains(rank); });
+  if (found == roles.denoise.end()) return std::nullopt;
+  return Member{static_cast<std::size_t>(found - roles.denoise.begin()), rank - found->first};
 }
 
 const Box empty_box{{0}, {0}};

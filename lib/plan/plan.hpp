@@ -26,12 +26,14 @@ struct ClipPlan {
 struct Plan {
   int ranks = 1;
   Roles roles;
-  DeviceMap device_map;         ///< with ranks of the text group
-  RankWeights rank_weights;     ///< empty: equal
-  std::vector<int> launched;    ///< for each place the launcher's rank that takes it
-  std::vector<int> node;        ///< for each place its node
-  MemoryPlan memory;            ///< maximum over the clip sizes
-  std::vector<ClipPlan> sizes;  ///< in the order of Workload::sizes
+  DeviceMap device_map;              ///< with ranks of the text group
+  RankWeights rank_weights;          ///< empty: equal
+  std::vector<int> launched;         ///< for each place the launcher's rank that takes it
+  std::vector<int> node;             ///< for each place its node
+  MemoryPlan memory;                 ///< maximum over the clip sizes
+  std::int64_t embedding_bytes = 0;  ///< text embeddings of all clips
+  std::int64_t queue_bytes = 0;      ///< of these, what may wait on a rank at a time
+  std::vector<ClipPlan> sizes;       ///< in the order of Workload::sizes
 
   /// The rank that has the final norm of the text encoder, and so the embeddings.
   int embeddings_rank() const { return roles.text.first + device_map.final_norm_rank; }
@@ -44,9 +46,9 @@ struct Plan {
 
 /// Roles, device map, placement of the launched ranks, layouts and memory. With Order::node, ranks
 /// that exchange most share a node that has room for them. With memory limits, the device map
-/// `auto` respects them, transformer and decoder are offloaded in turn if that helps, and in split
-/// mode text and decode get more ranks while they do not fit. The result need not fit: see
-/// memory.fits().
+/// `auto` respects them, the queue of text embeddings is shortened if that helps, transformer and
+/// decoder are offloaded in turn if that helps, and in split mode text and decode get more ranks
+/// while they do not fit. The result need not fit: see memory.fits().
 ///
 /// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
 /// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that
@@ -54,6 +56,8 @@ struct Plan {
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
+/// One line if the queue of text embeddings is shortened, otherwise empty.
+std::string describe_queue(const Plan& plan);
 /// Several lines of text: roles and device map; with `size` also the layouts of clips of that size.
 std::string describe(const Plan& plan);
 std::string describe(const Plan& plan, std::size_t size);

@@ -33,7 +33,12 @@ Roles split(const ParallelRequest& request, int ranks) {
           "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {} ranks, "
           "expected {}, the ranks of the job",
           text, replicas, size, decode, all, ranks);
-  return {Mode::split, {0, text}, replicas_of(text, replicas, size), {{ranks - decode, decode}}};
+  Roles roles{
+      Mode::split, {0, text}, replicas_of(text, replicas, size), {{ranks - decode, decode}}};
+  if (request.text_denoises) roles.denoise.push_back(roles.text);
+  if (request.decode_denoises) roles.denoise.push_back(roles.decode.front());
+  roles.helpers = roles.denoise.size() - static_cast<std::size_t>(replicas);
+  return roles;
 }
 
 Roles phased(const ParallelRequest& request, int ranks) {

@@ -33,6 +33,9 @@ struct Roles {
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
   std::vector<RankRange> decode;   ///< per replica, within its ranks; or one group for all replicas
+  /// How many of the replicas, the last ones, are the ranks of the other stages of split mode,
+  /// which denoise when they have nothing else to do.
+  std::size_t helpers = 0;
 
   /// The place in `decode` of the group that decodes the clips of a replica.
   std::size_t decoder_of(std::size_t replica) const { return decode.size() > 1 ? replica : 0; }
@@ -46,9 +49,10 @@ struct Roles {
 std::string describe_idle(const Roles& roles, int ranks);
 
 /// Assigns ranks to stages. With several replicas in phased mode each decodes its own clips, on all
-/// of its ranks or on the first request.decode of them, if that is fewer. Error(unavailable) if the
-/// requested numbers do not add up to `ranks` (split) or exceed them (phased); it names the request
-/// and the number of ranks.
+/// of its ranks or on the first request.decode of them, if that is fewer. In split mode the text
+/// ranks and the decoding ranks are further replicas if the request says so. Error(unavailable) if
+/// the requested numbers do not add up to `ranks` (split) or exceed them (phased); it names the
+/// request and the number of ranks.
 Roles assign_roles(const ParallelRequest& request, int ranks);
 
 }  // namespace reelmesh

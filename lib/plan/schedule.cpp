@@ -7,12 +7,6 @@
 
 namespace reelmesh {
 
-std::vector<std::size_t> TaskSchedule::order() const {
-  std::vector<std::size_t> tasks(turns.size());
-  std::ranges::transform(turns, tasks.begin(), &Turn::task);
-  return tasks;
-}
-
 std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
   std::vector<std::size_t> tasks;
   for (const Turn& turn : turns) {
@@ -21,21 +15,29 @@ std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
   return tasks;
 }
 
-TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
-                           const std::function<double(std::size_t task, std::size_t group)>& cost) {
-  std::vector<std::size_t> order(tasks);
+TaskSchedule longest_first(std::size_t tasks, std::size_t groups, const TaskCost& cost,
+                           std::size_t helpers) {
+  TaskSchedule schedule;
+  std::vector<std::size_t>& order = schedule.order;
+  order.resize(tasks);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater(),
                            [&](std::size_t task) { return cost(task, 0); });
-  TaskSchedule schedule;
+  std::vector<HelperRule> rules;
+  for (std::size_t helper = groups - helpers; helper < groups; ++helper) {
+    rules.emplace_back(order, groups, helper, cost);
+  }
   using Free = std::pair<double, std::size_t>;  // when a group is free, and which
   std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
   for (std::size_t group = 0; group < groups; ++group) free.emplace(0.0, group);
   double busy = 0;
-  for (const std::size_t task : order) {
+  for (std::size_t front = 0, back = 0; front + back < tasks;) {
     const auto [start, group] = free.top();
-    const double end = start + cost(task, group);
     free.pop();
+    const bool helps = group >= groups - helpers;
+    if (helps && !rules[group - (groups - helpers)].takes(front, back)) continue;
+    const std::size_t task = order[helps ? tasks - 1 - back++ : front++];
+    const double end = start + cost(task, group);
     free.emplace(end, group);
     busy += end - start;
     schedule.turns.push_back({task, group, start, end});
@@ -45,6 +47,25 @@ TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
     schedule.idle = 1 - busy / (schedule.end * static_cast<double>(groups));
   }
   return schedule;
+}
+
+HelperRule::HelperRule(const std::vector<std::size_t>& order, std::size_t groups,
+                       std::size_t helper, const TaskCost& cost)
+    : others_{0} {
+  for (const std::size_t task : order) {
+    own_.push_back(cost(task, helper));
+    double rate = 0;  // tasks like this one that the others make in a unit of time
+    for (std::size_t group = 0; group < groups; ++group) {
+      if (group != helper) rate += 1 / cost(task, group);
+    }
+    others_.push_back(others_.back() + 1 / rate);
+  }
+}
+
+bool HelperRule::takes(std::size_t front, std::size_t back, double own_factor,
+                       double others_factor) const {
+  if (front + back >= tasks()) return false;
+  return own_factor * own_time(back) <= others_factor * others_time(front, tasks() - back);
 }
 
 std::vector<std::size_t> Queues::groups_of_task(std::size_t task) const {

@@ -5,27 +5,56 @@
 
 namespace reelmesh {
 
+/// The predicted time of a task on a group, in any unit.
+using TaskCost = std::function<double(std::size_t task, std::size_t group)>;
+
 /// Tasks on groups that work side by side; a group that is free takes the next task.
 struct TaskSchedule {
   struct Turn {
     std::size_t task = 0, group = 0;
     double start = 0, end = 0;
   };
-  std::vector<Turn> turns;  ///< in the order in which tasks are taken
-  double end = 0;           ///< when the last task ends
-  double idle = 0;          ///< mean share of that time in which a group has nothing to do
+  std::vector<std::size_t> order;  ///< the tasks, the longest first
+  std::vector<Turn> turns;         ///< in the order in which tasks are taken
+  double end = 0;                  ///< when the last task ends
+  double idle = 0;                 ///< mean share of that time in which a group has nothing to do
 
-  std::vector<std::size_t> order() const;  ///< the tasks of `turns`
   /// The tasks of a group, in their order.
   std::vector<std::size_t> tasks_of(std::size_t group) const;
 };
 
 /// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is
 /// at most 4/3 of the earliest possible one on equal groups. "Longest" is on group 0;
-/// tasks of equal length keep their order. cost(task, group): predicted time, in any unit. Costs
-/// that turn out otherwise change who takes which task, but not the order in which they are taken.
-TaskSchedule longest_first(std::size_t tasks, std::size_t groups,
-                           const std::function<double(std::size_t task, std::size_t group)>& cost);
+/// tasks of equal length keep their order. The last `helpers` groups follow HelperRule. Costs that
+/// turn out otherwise change who takes which task, but not the order in which they are taken.
+TaskSchedule longest_first(std::size_t tasks, std::size_t groups, const TaskCost& cost,
+                           std::size_t helpers = 0);
+
+/// Groups of other sizes than the rest ("helpers") take the shortest of the tasks that are left,
+/// and only if they complete it before the other groups complete all that are left: a slow group
+/// must not be the last one.
+class HelperRule {
+ public:
+  /// order: the tasks, the longest first.
+  HelperRule(const std::vector<std::size_t>& order, std::size_t groups, std::size_t helper,
+             const TaskCost& cost);
+
+  /// front, back: how many tasks have been taken from the two ends of the order.
+  /// own_factor, others_factor: seen times divided by predicted ones.
+  bool takes(std::size_t front, std::size_t back, double own_factor = 1,
+             double others_factor = 1) const;
+  /// Predicted time of the task that is taken from the back after `back` others.
+  double own_time(std::size_t back) const { return own_.at(own_.size() - 1 - back); }
+  /// Predicted time in which the other groups together make tasks [first, end) of the order.
+  double others_time(std::size_t first, std::size_t end) const {
+    return others_.at(end) - others_.at(first);
+  }
+  std::size_t tasks() const { return own_.size(); }
+
+ private:
+  std::vector<double> own_;     ///< by place in the order
+  std::vector<double> others_;  ///< of all tasks before a place
+};
 
 /// Groups that take tasks from common queues. With few queues every group may take nearly every
 /// task, so what a task needs (text embeddings) has to be sent to all of them; with many, groups

@@ -70,7 +70,7 @@ struct ClipWorkload {
 struct Workload {
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
-  /// Bytes of the text embeddings of all clips, and of the clip with the most: they are kept until
+  /// Bytes of the text embeddings of all clips, and of the batch with the most: they are kept until
   /// the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;
 };

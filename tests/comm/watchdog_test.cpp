@@ -10,22 +10,24 @@
 namespace reelmesh::comm {
 namespace {
 
-TEST(Watchdog, HandsOutEachNumberOnceWhileRank0CallsNoMpi) {
+// Half of the ranks take tasks from the front, the others from the back, until there are no more.
+TEST(Watchdog, HandsOutEachTaskOnceWhileRank0CallsNoMpi) {
   const Group world = test::world();
   Watchdog watchdog(world, {});
-  ASSERT_TRUE(watchdog.has_counter());
-  constexpr std::int64_t each = 50;
-  const std::int64_t others = each * (world.size() - 1);
+  ASSERT_TRUE(watchdog.has_queues());
+  constexpr std::int64_t tasks = 200;
+  const bool from_front = world.rank() % 2 == 0;
   std::vector<std::int64_t> mine;
-  if (world.rank() > 0) {
-    for (std::int64_t i = 0; i < each; ++i) mine.push_back(watchdog.take_number(7));
-  } else {  // until the others have theirs
-    do {
-      mine.push_back(watchdog.take_number(7));
-    } while (mine.back() - (std::ssize(mine) - 1) < others);
+  while (true) {
+    const Taken taken = watchdog.take(7, from_front ? End::front : End::back);
+    if (taken.front + taken.back >= tasks) break;
+    mine.push_back(from_front ? taken.front : tasks - 1 - taken.back);
   }
+  const Taken all_taken = watchdog.take(7, End::none);
+  EXPECT_GE(all_taken.front + all_taken.back, tasks);
+  if (!from_front) std::ranges::reverse(mine);
   EXPECT_TRUE(std::ranges::is_sorted(mine));
-  const bool first = watchdog.take_number(Watchdog::reports) == 0;
+  const bool first = watchdog.take(Watchdog::reports, End::front).front == 0;
   EXPECT_EQ(world.sum(first ? 1.0 : 0.0), 1) << "one rank is the first";
   std::string text;
   for (const std::int64_t number : mine) text += std::to_string(number) + " ";
@@ -35,6 +37,7 @@ TEST(Watchdog, HandsOutEachNumberOnceWhileRank0CallsNoMpi) {
     for (std::int64_t number = 0; numbers >> number;) all.push_back(number);
   }
   std::ranges::sort(all);
+  EXPECT_EQ(std::ssize(all), tasks);
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<std::int64_t>(i));
 }
 

@@ -184,8 +184,7 @@ class TraceTest(Output):
         self.assertTrue((spans["duration_ns"] >= 0).all())
         self.assertTrue((spans["bytes"] >= 0).all())
         self.assertTrue((spans["step"] == -1)[spans["name"] != b"denoise_step"].all())
-        holders = {b"encode": {0, 1}, b"denoise_step": {2, 3}, b"decode": {4}, b"write": {4},
-                   b"load": {0, 1, 2, 3, 4}}
+        holders = {b"encode": {0, 1}, b"decode": {4}, b"write": {4}, b"load": {0, 1, 2, 3, 4}}
         for name, expected in holders.items():
             self.assertEqual(set(spans["rank"][spans["name"] == name]), expected, name)
         steps = spans[spans["name"] == b"denoise_step"]
@@ -193,11 +192,12 @@ class TraceTest(Output):
         self.assertTrue((steps["bytes"] > 0).all())  # two ranks share the attention
         for clip in (0, 1):
             found = sorted(zip(*(steps[steps["clip"] == clip][key] for key in ("rank", "step"))))
-            self.assertEqual(found, [(rank, step) for rank in (2, 3) for step in range(3)])
+            group = (2, 3) if found[0][0] == 2 else (0, 1)  # text ranks help, if they are in time
+            self.assertEqual(found, [(rank, step) for rank in group for step in range(3)])
         self.check_order(spans)
 
         self.assertEqual(list(ranks["rank"]), list(range(5)))
-        self.assertEqual(list(ranks["role"]), [b"text"] * 2 + [b"denoise"] * 2 + [b"decode"])
+        self.assertEqual(list(ranks["role"]), [b"text+denoise"] * 2 + [b"denoise"] * 2 + [b"decode"])
         self.assertEqual(set(ranks["host"]), {socket.gethostname().encode()})
         self.assertEqual(set(ranks["device"]), {b"cpu"})
         self.assertEqual(set(ranks["threads"]), {1})

@@ -16,7 +16,9 @@ from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, 
 SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
 
 
-class QueueTest(Scratch):
+class QueueCase(Scratch):
+    """Jobs of many clips of the tiny model, and who made which."""
+
     def setUp(self):
         super().setUp()
         self.output = self.folder / "output"
@@ -39,17 +41,24 @@ class QueueTest(Scratch):
         self.make(self.options(clips, output__path=folder, **more))
         return [read_clip(folder, i) for i in range(clips)]
 
-    def clips_by_rank(self):
-        """Rank -> clips whose steps it has computed, in the order of time."""
+    def spans(self, name, rank=None):
+        """Sorted by rank and start."""
         with h5py.File(self.output / "trace.h5") as file:
             spans = file["spans"][()]
+        spans = spans[spans["name"] == name]
+        return spans if rank is None else spans[spans["rank"] == rank]
+
+    def clips_by_rank(self):
+        """Rank -> clips whose steps it has computed, in the order of time."""
         made = {}
-        for span in spans[spans["name"] == b"denoise_step"]:  # sorted by rank and start
+        for span in self.spans(b"denoise_step"):
             clips = made.setdefault(int(span["rank"]), [])
             if int(span["clip"]) not in clips:
                 clips.append(int(span["clip"]))
         return made
 
+
+class QueueTest(QueueCase):
     def test_a_slow_replica_makes_fewer_clips(self):
         clips = 12
         expected = self.expected(clips)

@@ -103,6 +103,21 @@ TEST(Roles, IdleRanksAreNamedInOneSentence) {
             "ranks 3, 5 and 16-4095 have nothing to do in this layout");
 }
 
+TEST(Roles, OfOtherStagesAsReplicasOfTheirOwn) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.text = 2;
+  request.text_denoises = request.decode_denoises = true;
+  const Roles roles = assign_roles(request, 9);
+  EXPECT_EQ(roles.denoise, (std::vector<RankRange>{{2, 6}, {0, 2}, {8, 1}}));
+  EXPECT_EQ(roles.helpers, 2U);
+  EXPECT_EQ(roles.of(1), "text+denoise");
+  EXPECT_EQ(roles.of(8), "denoise+decode");
+  EXPECT_EQ(roles.decoder_of(1), 0U);
+  request.text_denoises = false;
+  EXPECT_EQ(assign_roles(request, 9).denoise, (std::vector<RankRange>{{2, 6}, {8, 1}}));
+}
+
 TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
   ParallelRequest request;
   request.cfg = 2;
@@ -407,9 +422,70 @@ TEST(Plan, CountsEmbeddingsThatWait) {
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 40 * mib);
   ParallelRequest split;
   split.mode = Mode::split;
-  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 4 * mib);
+  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 40 * mib);
   machine.count_waiting_embeddings = false;
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 0);
+}
+
+// Mesh options are for the denoising groups: the others have other numbers of ranks.
+TEST(Plan, RanksOfOtherStagesHaveLayoutsOfTheirOwn) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.cfg = 2;
+  request.ring = 3;
+  request.ulysses = 1;
+  request.text_denoises = request.decode_denoises = true;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
+    return StageMemory{5 << 20, 2 << 20, 0};
+  };
+  workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
+    return StageMemory{3 << 20, 1 << 20, 0};
+  };
+  const Plan plan = make_plan(workload, machine_of(8), request);
+  const std::vector<DenoiseLayout>& layouts = plan.sizes[0].denoise;
+  ASSERT_EQ(layouts.size(), 3U);
+  EXPECT_EQ(layouts[0].mesh, (Mesh{2, 3, 1}));
+  EXPECT_EQ(layouts[1].mesh, (Mesh{1, 1, 1}));
+  EXPECT_EQ(plan.tokens(0, 0), layouts[1].tokens.box(0));
+  EXPECT_EQ(plan.tokens(0, 7), layouts[2].tokens.box(0));
+  EXPECT_EQ(plan.tokens(0, 3), layouts[0].tokens.box(2));
+  // Between two steps of its own clip the last rank decodes clips of others.
+  const RankMemory& last = plan.memory.ranks[7];
+  EXPECT_TRUE(last.decodes_between_steps);
+  EXPECT_FALSE(plan.memory.ranks[0].decodes_between_steps);
+  EXPECT_GE(plan.memory.decode(7), last.denoise.total() + last.decode.total());
+}
+
+TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
+  constexpr std::int64_t mib = 1 << 20;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.text.memory = [](const DeviceMap::Stage&) { return StageMemory{}; };
+  workload.embedding_bytes = 4000 * mib;
+  workload.largest_embedding_bytes = 4 * mib;
+  for (const Mode mode : {Mode::phased, Mode::split}) {
+    ParallelRequest request;
+    request.mode = mode;
+    PlanMachine machine = machine_of(4);
+    const Plan free = make_plan(workload, machine, request);
+    EXPECT_EQ(free.queue_bytes, 4000 * mib);
+    EXPECT_EQ(describe_queue(free), "");
+    Workload small = workload;
+    small.embedding_bytes = 40 * mib;
+    const Plan of_small = make_plan(small, machine, request);
+    std::int64_t limit = 0;
+    for (int r = 0; r < 4; ++r) limit = std::max(limit, of_small.memory.peak(r));
+    machine.memory_limits.values.assign(4, limit);
+    const Plan tight = make_plan(workload, machine, request);
+    EXPECT_TRUE(tight.memory.fits()) << describe(tight.memory);
+    EXPECT_FALSE(tight.memory.offloads);
+    EXPECT_GE(tight.queue_bytes, 36 * mib);
+    EXPECT_LE(tight.queue_bytes, 40 * mib);
+    EXPECT_EQ(tight.memory.ranks[2].embeddings, tight.queue_bytes);
+    EXPECT_NE(describe(tight).find("of text embeddings wait at a time, of 3.91 GiB in all"),
+              std::string::npos)
+        << describe(tight);
+  }
 }
 
 TEST(Plan, OfThousandsOfRanksAndManySizes) {

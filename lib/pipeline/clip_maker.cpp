@@ -1,0 +1,227 @@
+#include "pipeline/clip_maker.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/stop.hpp"
+#include "ops/pointwise.hpp"
+#include "pipeline/hand_overs.hpp"
+#include "pipeline/restart.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+// The embedding of one text from [token, text, channel], as float32 [token, channel].
+Tensor text_of(const Tensor& embeddings, std::int64_t text) {
+  const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
+  const std::int64_t channels = embeddings.shape(2);
+  const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
+  Tensor out = Tensor::empty({tokens, channels}, DType::float32);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    out.rows(t, 1).copy_from(values.rows(t * texts + text, 1));
+  }
+  return out;
+}
+
+// Of one replica, which is expected to do an even share of the steps.
+Progress progress_of(const Plan& plan, std::int64_t steps, int rank) {
+  const auto replicas = std::ssize(plan.roles.denoise);
+  return Progress("denoising", (steps + replicas - 1) / replicas, "step",
+                  Progress::standard_error(rank == plan.roles.denoise.front().first));
+}
+
+}  // namespace
+
+std::vector<std::size_t> BatchState::in_work() const {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    if (!failed[i]) places.push_back(i);
+  }
+  return places;
+}
+
+void BatchState::release() {
+  std::ranges::fill(embeddings, Tensor());
+  std::ranges::fill(conditioning, Conditioning());
+  std::ranges::fill(latents, Tensor());
+}
+
+bool PacedVote::stop() {
+  if (stopped_ || --left_ > 0) return stopped_;
+  const std::int64_t now = trace::now_ns();
+  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, now - last_};
+  group_.max(votes);
+  constexpr std::int64_t interval_ns = 5'000'000'000;
+  const std::int64_t piece = std::max<std::int64_t>(votes[1] / interval_, 1);
+  left_ = interval_ =
+      std::clamp<std::int64_t>(interval_ns / piece, group_.size(), std::int64_t{1000});
+  last_ = now;
+  return stopped_ = votes[0] > 0;
+}
+
+ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world,
+                     Device device, std::int64_t steps)
+    : job_(job),
+      planned_(planned),
+      plan_(&planned.plan),
+      world_(world),
+      channels_(planned.family->text_encoder().d_model),
+      failures_(job.strict),
+      stages_(world, job, planned, device),
+      text_vote_(stages_.encode.group()),
+      progress_(progress_of(planned.plan, steps, world.rank())) {
+  progress_.pause();
+}
+
+std::int64_t ClipMaker::embedding_bytes(const BatchState& batch) const {
+  std::int64_t bytes = 0;
+  for (const Clip& clip : batch.clips) bytes += clip.embedding_bytes(channels_, job_.dtype);
+  return bytes;
+}
+
+void ClipMaker::begin_tail() {
+  plan_ = &*planned_.tail;
+  stages_.denoise_batch.regroup(world_, *plan_);
+  stages_.decode_clip.regroup(world_, *plan_);
+}
+
+void ClipMaker::encode(BatchState& batch) {
+  if (!batch.needs_text() || !stages_.encode.group().member()) return;
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    if (text_vote_.stop()) {
+      batch.stopped = true;
+      return;
+    }
+    // They wait on the host: a job may have thousands of prompts.
+    batch.embeddings[i] = stages_.encode(clip).on({});
+    if (ops::all_finite(batch.embeddings[i])) continue;  // also where they are on another rank
+    failures_.add(clip.index(), "the text embeddings");
+    batch.failed[i] = true;
+  }
+}
+
+void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
+  const comm::Group& group = stages_.denoise_batch.group(replica);
+  for (const std::size_t i : batch.in_work()) {
+    const Clip& clip = batch.clips[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const trace::Scope scope("handover", trace::Level::stages, "exchange");
+    const Move move = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
+    const Tensor text = HandOver(world_, batch.embeddings[i], move, job_.dtype).finish();
+    if (group.member()) batch.conditioning[i] = {text};
+  }
+}
+
+// Restart files have the embeddings of their clips.
+void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const {
+  const comm::Group& group = stages_.denoise_batch.group(replica);
+  for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
+    const Clip& clip = batch.clips[i];
+    const Move from_text = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
+    const Box& box = own_box(from_text.to, group);
+    Tensor text = Tensor::empty(box.extent, job_.dtype);
+    if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
+    batch.conditioning[i] = {text.to(job_.dtype)};
+  }
+}
+
+void ClipMaker::denoise(BatchState& batch, std::size_t replica,
+                        const std::function<void()>& after_step) {
+  if (!batch.needs_text()) read_conditioning(batch, replica);
+  const std::vector<std::size_t> places = batch.in_work();
+  if (places.empty()) return;
+  Batch clips;
+  std::vector<Conditioning> conditioning;
+  for (const std::size_t i : places) {
+    clips.push_back(batch.clips[i]);
+    conditioning.push_back(batch.conditioning[i]);
+  }
+  const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
+  progress_.expect(steps_of(clips));
+  progress_.resume();
+  const auto on_step = [&] {
+    progress_.advance(std::ssize(clips));
+    after_step();
+  };
+  Denoised denoised = stages_.denoise_batch(clips, replica, conditioning, on_step, failures_);
+  progress_.pause();
+  batch.stopped = denoised.stopped;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    batch.failed[places[i]] = denoised.failed[i];
+    if (!denoised.stopped) batch.latents[places[i]] = denoised.latents[i];
+  }
+}
+
+void ClipMaker::ToDecoder::finish() {
+  for (HandOver& pending : latents) pending.finish();
+  for (HandOver& pending : embeddings) pending.finish();
+}
+
+ClipMaker::ToDecoder ClipMaker::to_decoder(const BatchState& batch, std::size_t replica) const {
+  ToDecoder pending;
+  for (const std::size_t i : batch.in_work()) {
+    const Clip& clip = batch.clips[i];
+    const ClipPlan& size = plan_of(clip);
+    pending.latents.emplace_back(world_, batch.latents[i],
+                                 latents_to_decoding(*plan_, size, replica, clip), DType::float32);
+    if (!job_.keep_embeddings) continue;
+    pending.embeddings.emplace_back(world_, batch.conditioning[i].text,
+                                    embeddings_to_writing(*plan_, size, replica, clip, channels_),
+                                    job_.dtype);
+  }
+  return pending;
+}
+
+void ClipMaker::decode(const BatchState& batch, std::size_t replica, ToDecoder from_replica) {
+  const comm::Group& group = stages_.decode_clip.group(replica);
+  if (!group.member()) return from_replica.finish();
+  const std::vector<std::size_t> places = batch.in_work();
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    const Clip& clip = batch.clips[places[place]];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    Sharded latents{{}, latents_to_decoding(*plan_, plan_of(clip), replica, clip).to, group};
+    Tensor embeddings;
+    {
+      const trace::Scope scope("handover", trace::Level::stages, "exchange");
+      latents.local = from_replica.latents[place].finish();
+      if (job_.keep_embeddings) embeddings = from_replica.embeddings[place].finish();
+    }
+    std::optional<Sharded> video = Sharded{};
+    if (job_.keep_video) video = stages_.decode_clip(clip, replica, latents.local, failures_);
+    if (video) write(clip, replica, latents, *video, embeddings);
+  }
+}
+
+// Called on the ranks of the decoding group. wall_seconds of a clip: since the previous clip was
+// written (or the start).
+void ClipMaker::write(const Clip& clip, std::size_t replica, const Sharded& latents,
+                      const Sharded& video, const Tensor& embeddings) {
+  const trace::Scope scope("write", trace::Level::stages, "file");
+  const stop::UnsavedWork unsaved;
+  const comm::Group& group = stages_.decode_clip.group(replica);
+  ClipRecord record = clip.record;
+  record.layout = describe(*plan_, planned_.size_of(clip));
+  const std::int64_t now = trace::now_ns();
+  record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
+  last_written_ = now;
+  std::vector<Sharded> texts;  // the prompt, then the negative prompt
+  if (job_.keep_embeddings) {
+    const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
+    for (std::int64_t text = std::ssize(clip.texts) - 1; text >= 0; --text) {
+      texts.push_back({text_of(embeddings, text), layout, group});
+    }
+  }
+  write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
+             job_.keep_latents ? &latents : nullptr, texts.empty() ? nullptr : &texts.front(),
+             texts.size() > 1 ? &texts.back() : nullptr, job_.if_exists != IfExists::fail);
+  if (group.rank() == 0) remove_restart(job_.output, clip.index());
+}
+
+std::vector<ClipFailure> ClipMaker::finish(bool complete) {
+  if (complete) progress_.finish();
+  return failures_.of_all(world_);
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,110 @@
+#pragma once
+// The stages of a job, applied to batches of clips. Which rank calls what when: make_clips.cpp
+// (phased mode), split.cpp (split mode).
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/progress.hpp"
+#include "base/trace.hpp"
+#include "layout/relayout.hpp"
+#include "pipeline/stages.hpp"
+
+namespace reelmesh::pipeline {
+
+/// A batch between the stages, with this rank's part of the tensors of each of its clips.
+struct BatchState {
+  explicit BatchState(Batch batch)
+      : clips(std::move(batch)),
+        failed(clips.size()),
+        embeddings(clips.size()),
+        conditioning(clips.size()),
+        latents(clips.size()) {}
+
+  Batch clips;
+  bool stopped = false;                    ///< its remaining stages are left out
+  std::vector<bool> failed;                ///< per clip, as far as this rank knows
+  std::vector<Tensor> embeddings;          ///< after encoding
+  std::vector<Conditioning> conditioning;  ///< after the hand-over to the denoising groups
+  std::vector<Tensor> latents;             ///< after denoising
+
+  /// Whether the text encoder is needed; otherwise restart files have the embeddings.
+  bool needs_text() const { return clips.front().saved_step == 0; }
+  /// The clips that have not failed, by their places in `clips`.
+  std::vector<std::size_t> in_work() const;
+  /// Frees all tensors.
+  void release();
+};
+
+/// Whether a job is to stop, agreed by the ranks of a group. Asked before each piece of a long
+/// series of work, it exchanges messages only about every 5 s, so that ranks that pass work on to
+/// each other need not wait for the slowest.
+class PacedVote {
+ public:
+  explicit PacedVote(const comm::Group& group) : group_(group) {}
+  bool stop();
+
+ private:
+  comm::Group group_;
+  bool stopped_ = false;
+  std::int64_t interval_ = 1, left_ = 1;  ///< pieces
+  std::int64_t last_ = trace::now_ns();
+};
+
+class ClipMaker {
+ public:
+  /// steps: of all clips. progress: whether this rank shows its progress. world: ranks in plan
+  /// order. Collective over the world.
+  ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
+            std::int64_t steps);
+
+  const comm::Group& world() const { return world_; }
+  const Plan& plan() const { return *plan_; }
+  Stages& stages() { return stages_; }
+  /// Bytes of a batch's embeddings.
+  std::int64_t embedding_bytes(const BatchState& batch) const;
+
+  /// From now on replicas are those of the plan for the last clips. Collective over the world.
+  void begin_tail();
+
+  /// Encodes the texts of a batch. The ranks of the text group call it together, and batch.stopped
+  /// is the same on all of them. The embeddings are on plan().embeddings_rank().
+  void encode(BatchState& batch);
+  /// Hands the embeddings over to a replica. Called on that rank and on those of the replica.
+  void condition(BatchState& batch, std::size_t replica) const;
+  /// Denoises on the ranks of a replica; reads the embeddings of clips that have restart files.
+  /// after_step: called after each step. batch.stopped and .failed are the same on all its ranks.
+  void denoise(BatchState& batch, std::size_t replica, const std::function<void()>& after_step);
+
+  /// Latents of a batch, and its embeddings if they are written, from a replica to its decoders.
+  struct ToDecoder {
+    std::vector<HandOver> latents, embeddings;  ///< per clip of in_work()
+    /// On ranks that only send: waits until the data has left.
+    void finish();
+  };
+  ToDecoder to_decoder(const BatchState& batch, std::size_t replica) const;
+  /// Decodes and writes the clips. Called on the ranks of the replica and of its decoders.
+  void decode(const BatchState& batch, std::size_t replica, ToDecoder from_replica);
+
+  /// Ends the line of progress, and → the failures of all ranks. Collective over the world.
+  std::vector<ClipFailure> finish(bool complete);
+
+ private:
+  const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
+  void read_conditioning(BatchState& batch, std::size_t replica) const;
+  void write(const Clip& clip, std::size_t replica, const Sharded& latents, const Sharded& video,
+             const Tensor& embeddings);
+
+  const Job& job_;
+  const JobPlan& planned_;
+  const Plan* plan_;  ///< planned_.plan, and for the last clips planned_.tail
+  comm::Group world_;
+  std::int64_t channels_;  ///< of embeddings
+  Failures failures_;
+  Stages stages_;
+  PacedVote text_vote_;
+  Progress progress_;
+  std::int64_t last_written_ = trace::now_ns();
+};
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,126 @@
+"""Many clips in stages that run side by side, with disturbances, and with little memory for those
+that wait. No bit depends on who makes which clip, or when."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from queue_test import SIZES, QueueCase
+from restart_test import programs_of
+from support import (BACKEND, ERROR, PROGRAM, WARNING, arguments, command_of, execute, finish, main, run,
+                     start)
+
+SHORT = [size | {"steps": size["steps"] // (4 if BACKEND else 2)} for size in SIZES]
+
+
+@contextlib.contextmanager
+def delays(job, ranks, seed):
+    """Suspends random ranks of a job for random times."""
+    dice = random.Random(seed)
+    done = threading.Event()
+
+    def disturb():
+        while not done.is_set():
+            programs = programs_of(job.pid, ranks)
+            if programs:
+                chosen = dice.choice(programs)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chosen, signal.SIGSTOP)
+                    done.wait(dice.uniform(0, 0.3))
+                    os.kill(chosen, signal.SIGCONT)
+            done.wait(dice.uniform(0, 0.05))
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class StreamTest(QueueCase):
+    def options(self, clips, sizes=SHORT, **more):
+        return super().options(clips, sizes, **more)
+
+    def test_stages_side_by_side(self):
+        """Decoding goes on beside denoising; text ranks join after the last prompt, decoding ranks
+        while nothing waits."""
+        clips = 6 if BACKEND else 12
+        expected = self.expected(clips)
+        outcome = run(self.options(clips, parallel__mode="split"), 4)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+        self.assertIn("the shortest, on ranks of other stages that are free", outcome.errors)
+        self.check_bits(expected)
+        made = self.clips_by_rank()
+        self.assertEqual(sorted(made), [0, 1, 2, 3])
+        self.assertEqual(made[1], made[2], "one replica of two ranks")
+        self.assertEqual(sorted(made[0] + made[1] + made[3]), list(range(clips)))
+        self.assertLess(self.spans(b"encode")["start_ns"].max(),
+                        self.spans(b"denoise_step", 0)["start_ns"].min())
+        steps = self.spans(b"denoise_step", 1)
+        begin, end = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
+        decodes = self.spans(b"decode")
+        self.assertEqual(set(decodes["rank"]), {3})
+        beside = [span for span in decodes if begin < span["start_ns"] < end]
+        self.assertGreater(len(beside), 1)
+
+    def test_delays_change_no_bit(self):
+        clips = 9
+        expected = self.expected(clips)
+        layouts = ((4, {"parallel__mode": "split"}),
+                   (7, {"parallel__mode": "split", "parallel__text": 2, "parallel__replicas": 2,
+                        "sample__batch": 2}),
+                   (5, {"parallel__mode": "split", "parallel__decode": 2}),
+                   (3, {"parallel__replicas": 3}))
+        for number, (ranks, layout) in enumerate(layouts):
+            with self.subTest(ranks=ranks, layout=layout):
+                shutil.rmtree(self.output, ignore_errors=True)
+                began = time.monotonic()
+                job = start(command_of(self.options(clips, **layout), ranks),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                with delays(job, ranks, seed=number):
+                    outcome = finish(job, began, 120)
+                self.assertEqual(outcome.status, 0, outcome)
+                self.check_bits(expected)
+
+    def test_the_queue_is_shortened_to_keep_a_limit(self):
+        """Embeddings of a few clips wait at a time: phased jobs load the text encoder again."""
+        clips = 12
+        expected = self.expected(clips)
+        for ranks, layout in ((1, {}), (2, {"parallel__replicas": 2}),
+                              (3, {"parallel__mode": "split"})):
+            with self.subTest(ranks=ranks, layout=layout):
+                few = self.planned(self.options(3, **layout), ranks)
+                many = self.planned(self.options(clips, **layout), ranks)
+                peak = lambda plan: max(rank["memory"]["peak"] for rank in plan["by_rank"])
+                self.assertLess(peak(few), peak(many))
+                options = self.options(clips, device__memory_limit=peak(few), **layout)
+                tight = self.planned(options, ranks)
+                self.assertLess(tight["queue_bytes"], many["queue_bytes"])
+                self.assertFalse(tight["offloads"])
+                shutil.rmtree(self.output, ignore_errors=True)
+                outcome = run(options, ranks)
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertIn("queue: at most", outcome.errors)
+                self.check_bits(expected)
+                loads = len(self.spans(b"load", 0))
+                if ranks < 3:  # text encoder, then transformer and decoder
+                    rounds = -(-clips // int(clips * tight["queue_bytes"] / many["queue_bytes"]))
+                    self.assertEqual(loads, 3 * rounds)
+
+    def planned(self, options, ranks):
+        options = {key: value for key, value in options.items() if key != "device.backend"}
+        outcome = execute([PROGRAM, "plan", "--ranks", ranks, "--json", *arguments(options)])
+        self.assertEqual(outcome.status, 0, outcome)
+        return json.loads(outcome.output)
+
+
+if __name__ == "__main__":
+    main()
