@@ -65,6 +65,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       planned_(planned),
       plan_(&planned.plan),
       world_(world),
+      text_world_(world.split(0)),
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
@@ -109,7 +110,7 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
     const Move move = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
-    const Tensor text = HandOver(world_, batch.embeddings[i], move, job_.dtype).finish();
+    const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
     if (group.member()) batch.conditioning[i] = {text};
   }
 }
@@ -159,29 +160,32 @@ void ClipMaker::ToDecoder::finish() {
   for (HandOver& pending : embeddings) pending.finish();
 }
 
-ClipMaker::ToDecoder ClipMaker::to_decoder(const BatchState& batch, std::size_t replica) const {
+ClipMaker::ToDecoder ClipMaker::to_decoder(const BatchState& batch, std::size_t replica,
+                                           std::size_t decoder) const {
   ToDecoder pending;
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = plan_of(clip);
     pending.latents.emplace_back(world_, batch.latents[i],
-                                 latents_to_decoding(*plan_, size, replica, clip), DType::float32);
+                                 latents_to_decoding(*plan_, size, replica, decoder, clip),
+                                 DType::float32);
     if (!job_.keep_embeddings) continue;
-    pending.embeddings.emplace_back(world_, batch.conditioning[i].text,
-                                    embeddings_to_writing(*plan_, size, replica, clip, channels_),
-                                    job_.dtype);
+    pending.embeddings.emplace_back(
+        world_, batch.conditioning[i].text,
+        embeddings_to_writing(*plan_, size, replica, decoder, clip, channels_), job_.dtype);
   }
   return pending;
 }
 
-void ClipMaker::decode(const BatchState& batch, std::size_t replica, ToDecoder from_replica) {
-  const comm::Group& group = stages_.decode_clip.group(replica);
+void ClipMaker::decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica) {
+  const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return from_replica.finish();
   const std::vector<std::size_t> places = batch.in_work();
   for (std::size_t place = 0; place < places.size(); ++place) {
     const Clip& clip = batch.clips[places[place]];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    Sharded latents{{}, latents_to_decoding(*plan_, plan_of(clip), replica, clip).to, group};
+    const Layout& cut = plan_of(clip).decode[decoder].latents;
+    Sharded latents{{}, cut.with_axis(1, clip.latent_channels), group};
     Tensor embeddings;
     {
       const trace::Scope scope("handover", trace::Level::stages, "exchange");
@@ -189,18 +193,18 @@ void ClipMaker::decode(const BatchState& batch, std::size_t replica, ToDecoder f
       if (job_.keep_embeddings) embeddings = from_replica.embeddings[place].finish();
     }
     std::optional<Sharded> video = Sharded{};
-    if (job_.keep_video) video = stages_.decode_clip(clip, replica, latents.local, failures_);
-    if (video) write(clip, replica, latents, *video, embeddings);
+    if (job_.keep_video) video = stages_.decode_clip(clip, decoder, latents.local, failures_);
+    if (video) write(clip, decoder, latents, *video, embeddings);
   }
 }
 
 // Called on the ranks of the decoding group. wall_seconds of a clip: since the previous clip was
 // written (or the start).
-void ClipMaker::write(const Clip& clip, std::size_t replica, const Sharded& latents,
+void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& latents,
                       const Sharded& video, const Tensor& embeddings) {
   const trace::Scope scope("write", trace::Level::stages, "file");
   const stop::UnsavedWork unsaved;
-  const comm::Group& group = stages_.decode_clip.group(replica);
+  const comm::Group& group = stages_.decode_clip.group(decoder);
   ClipRecord record = clip.record;
   record.layout = describe(*plan_, planned_.size_of(clip));
   const std::int64_t now = trace::now_ns();

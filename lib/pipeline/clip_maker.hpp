@@ -76,15 +76,16 @@ class ClipMaker {
   /// after_step: called after each step. batch.stopped and .failed are the same on all its ranks.
   void denoise(BatchState& batch, std::size_t replica, const std::function<void()>& after_step);
 
-  /// Latents of a batch, and its embeddings if they are written, from a replica to its decoders.
+  /// Latents of a batch, and its embeddings if they are written, from a replica to a group of
+  /// Roles::decode.
   struct ToDecoder {
     std::vector<HandOver> latents, embeddings;  ///< per clip of in_work()
     /// On ranks that only send: waits until the data has left.
     void finish();
   };
-  ToDecoder to_decoder(const BatchState& batch, std::size_t replica) const;
-  /// Decodes and writes the clips. Called on the ranks of the replica and of its decoders.
-  void decode(const BatchState& batch, std::size_t replica, ToDecoder from_replica);
+  ToDecoder to_decoder(const BatchState& batch, std::size_t replica, std::size_t decoder) const;
+  /// Decodes and writes the clips. Called on the ranks of the replica and of the decoder.
+  void decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica);
 
   /// Ends the line of progress, and → the failures of all ranks. Collective over the world.
   std::vector<ClipFailure> finish(bool complete);
@@ -92,13 +93,16 @@ class ClipMaker {
  private:
   const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
   void read_conditioning(BatchState& batch, std::size_t replica) const;
-  void write(const Clip& clip, std::size_t replica, const Sharded& latents, const Sharded& video,
+  void write(const Clip& clip, std::size_t decoder, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
 
   const Job& job_;
   const JobPlan& planned_;
   const Plan* plan_;  ///< planned_.plan, and for the last clips planned_.tail
   comm::Group world_;
+  /// The same ranks, for hand-overs of embeddings: two ranks may begin these and those of latents
+  /// in different orders.
+  comm::Group text_world_;
   std::int64_t channels_;  ///< of embeddings
   Failures failures_;
   Stages stages_;

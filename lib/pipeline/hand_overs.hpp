@@ -15,11 +15,11 @@ inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std:
           plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
 }
 
-/// Latents [frame, channel, row, column], from a denoising group to the decoding group, without the
-/// dropped frames. With cfg 2 both halves have the same latents, and the first half sends them.
+/// Latents [frame, channel, row, column], from a denoising group to a group of Roles::decode,
+/// without the dropped frames. With cfg 2 both halves have the same latents, and the first half
+/// sends them.
 inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::size_t replica,
-                                const Clip& clip) {
-  const std::size_t decoder = plan.roles.decoder_of(replica);
+                                std::size_t decoder, const Clip& clip) {
   return {size.denoise.at(replica)
               .latents.cropped(0, clip.dropped_frames, clip.latents[0])
               .with_axis(1, clip.latent_channels),
@@ -27,12 +27,12 @@ inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::siz
           plan.roles.denoise.at(replica).first, plan.roles.decode.at(decoder).first};
 }
 
-/// Embeddings [token, text, channel], from a denoising group to the decoding group, which writes
+/// Embeddings [token, text, channel], from a denoising group to a decoding group, which writes
 /// them, with tokens cut.
 inline Move embeddings_to_writing(const Plan& plan, const ClipPlan& size, std::size_t replica,
-                                  const Clip& clip, std::int64_t channels) {
+                                  std::size_t decoder, const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);
-  const RankRange& decoders = plan.roles.decode.at(plan.roles.decoder_of(replica));
+  const RankRange& decoders = plan.roles.decode.at(decoder);
   return {size.denoise.at(replica).conditioning(clip.tokens(), texts, channels),
           Layout::cut({clip.tokens(), texts, channels}, 0, decoders.count),
           plan.roles.denoise.at(replica).first, decoders.first};

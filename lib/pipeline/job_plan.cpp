@@ -112,19 +112,22 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
                        plan.roles.helpers);
 }
 
-// In split mode, a plan in which ranks of the other stages denoise, too, if they have the memory
-// and it is predicted that they complete some batch in time. Otherwise the given plan.
+// In split mode, a plan in which ranks do what other stages are for, too, if they have the memory,
+// and if it is predicted that those that denoise complete some batch in time. Otherwise the given
+// plan.
 Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
                   const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
                   const Conditions& conditions) {
   if (!fits(plan, conditions)) return plan;
   ParallelRequest request = asked;
-  request.mode = Mode::split;
   request.text = plan.roles.text.count;
   request.decode = plan.roles.decode.front().count;
-  for (const auto& [text, decode] : {std::pair(true, true), {true, false}, {false, true}}) {
-    request.text_denoises = text;
-    request.decode_denoises = decode;
+  for (const unsigned roles : {7U, 6U, 5U, 4U, 3U, 2U, 1U}) {
+    request.text_denoises = (roles & 4U) != 0;
+    request.decode_denoises = (roles & 2U) != 0;
+    request.replicas_decode = (roles & 1U) != 0;
+    // With few batches none waits for the decoding ranks.
+    if (request.replicas_decode && batches.size() <= 2 * plan.roles.denoise.size()) continue;
     Plan helped = plan_clips(request, workload, conditions);
     if (helped.memory.offloads || !fits(helped, conditions)) continue;
     const TaskSchedule schedule = schedule_of(helped, formats, batches);
@@ -137,28 +140,31 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
   return plan;
 }
 
-// The plan as asked, and, for phased jobs in which nothing is asked of the denoising groups, plans
-// with more replicas, in increasing number.
+// The plan as asked, and, if nothing is asked of the denoising groups, plans with more replicas, in
+// increasing number.
 std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
                                       const std::vector<ClipFormat>& formats,
                                       const std::vector<Batch>& batches,
                                       const Conditions& conditions) {
-  const ParallelRequest& asked = job.parallel;
-  std::vector<Plan> plans{plan_clips(asked, workload, conditions)};
-  if (plans.front().roles.mode == Mode::split) {
-    plans.front() =
-        with_helpers(std::move(plans.front()), asked, workload, formats, batches, conditions);
+  ParallelRequest request = job.parallel;
+  const Plan asked = plan_clips(request, workload, conditions);
+  const bool split = asked.roles.mode == Mode::split;
+  const auto helped = [&](const Plan& plan) {
+    return split ? with_helpers(plan, request, workload, formats, batches, conditions) : plan;
+  };
+  std::vector<Plan> plans{helped(asked)};
+  if (request.replicas || request.cfg || request.ulysses || request.ring) return plans;
+  if (split) {
+    request.text = asked.roles.text.count;
+    request.decode = asked.roles.decode.front().count;
   }
-  const bool open = !asked.replicas && !asked.cfg && !asked.ulysses && !asked.ring;
-  if (!open || plans.front().roles.mode != Mode::phased) return plans;
-  const int ranks = plans.front().ranks;
+  const int ranks = split ? asked.roles.denoise.front().count : asked.ranks;
   const int most = static_cast<int>(std::min(batches.size(), static_cast<std::size_t>(ranks)));
   for (int replicas = 2; replicas <= most; ++replicas) {
     if (ranks % replicas != 0) continue;
-    ParallelRequest request = asked;
     request.replicas = replicas;
-    Plan more = plan_clips(request, workload, conditions);
-    if (fits(more, conditions)) plans.push_back(std::move(more));
+    const Plan more = helped(plan_clips(request, workload, conditions));
+    if (fits(more, conditions)) plans.push_back(more);
   }
   return plans;
 }
@@ -186,7 +192,8 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
   end *= 1 - least_saving;
   std::optional<std::size_t> tail;
   planned.tail_batches = 0;
-  for (std::size_t first = plans.size() - 1; first > 0; --first) {
+  const bool phased = plans.front().roles.mode == Mode::phased;
+  for (std::size_t first = plans.size() - 1; phased && first > 0; --first) {
     const std::size_t replicas = plans[first].roles.denoise.size();
     const std::size_t rest = batches.size() % replicas;
     if (rest == 0 || batches.size() > max_rounds * replicas) continue;

@@ -143,7 +143,8 @@ void PhasedJob::make(std::span<BatchState> batches) {
     stopped_ = batch.stopped;
     if (stopped_) break;
     maker_.stages().enter(Stages::decode);
-    maker_.decode(batch, replica, maker_.to_decoder(batch, replica));
+    const std::size_t decoder = maker_.plan().roles.decoder_of(replica);
+    maker_.decode(batch, decoder, maker_.to_decoder(batch, replica, decoder));
   }
   ++rounds_;
 }

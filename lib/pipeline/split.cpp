@@ -4,51 +4,22 @@
 #include <array>
 #include <deque>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include "base/stop.hpp"
-#include "comm/mailbox.hpp"
+#include "pipeline/text_server.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
 
-using Words = std::vector<std::int64_t>;
-
-// Letters between the first ranks of two groups. The words after the kind:
-enum Kind : std::int64_t {
-  request,   // to the text ranks: replica, batch (or all_batches)
-  offer,     // from the text ranks: all prompts are encoded, ask for the rest
-  reply,     // from the text ranks: 1 if the job stops, 1 if these are the last; then per batch its
-             // place and 1 for each clip that has failed. The embeddings follow.
-  latents,   // to the decoding ranks: replica, batch, 1 for each clip that has failed. The latents
-             // follow.
-  finished,  // to both: replica. It takes no more batches.
-};
-constexpr std::int64_t all_batches = -1;
-
-Words broadcast(const comm::Group& group, const Words& words, int root) {
-  const auto* bytes = reinterpret_cast<const char*>(words.data());
-  const std::string text = group.broadcast({bytes, words.size() * sizeof(words[0])}, root);
-  Words received(text.size() / sizeof(words[0]));
-  std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(received.data()));
-  return received;
-}
-
-void append_failed(Words& words, const BatchState& batch) {
-  words.insert(words.end(), batch.failed.begin(), batch.failed.end());
-}
-
-// Reads the words of append_failed(). → the place after them.
-std::size_t read_failed(const Words& words, std::size_t place, BatchState& batch) {
-  for (std::size_t i = 0; i < batch.failed.size(); ++i) batch.failed[i] = words.at(place++) != 0;
-  return place;
-}
+// Queues of the watchdog: the batches; and those that the decoding ranks were sent (front) and have
+// decoded (back).
+constexpr int batch_queue = 0, decoding_queue = 1;
 
 double seconds() { return 1e-9 * static_cast<double>(trace::now_ns()); }
 
-// What one rank does in split mode. "Leader": the rank of a group that sends and receives letters;
-// it decides what the others do.
+// What one rank does in split mode. A leader waits for other groups by waiting for letters, so that
+// the text leader answers requests meanwhile.
 class SplitRank {
  public:
   SplitRank(ClipMaker& maker, std::span<BatchState> batches, const std::vector<HelperRule>& rules,
@@ -56,31 +27,26 @@ class SplitRank {
   bool run();
 
  private:
-  // Text ranks.
-  void encode_and_serve();
-  Words next_to_encode();
-  void serve(const comm::Letter& letter);
-  void answer(std::size_t replica, std::int64_t batch);
-  void serve_the_rest();
-
   // Ranks of a replica.
   void make_batches();
+  void take_no_more();
   std::optional<std::size_t> next_batch();
   bool worth_taking(const comm::Taken& taken) const;
-  void fetch(std::int64_t batch);
-  void look_for_letters();
   void forget(const comm::Taken& taken);
+  void fetch(std::size_t batch);
   void make(std::size_t batch);
+  void look_for_letters();
+  void pass_on(std::size_t batch);
 
   // Decoding ranks.
   void decode_all();
   void decode_next();
-  void decode(const Words& words);
 
   void sort(comm::Letter letter);
+  void sort_all();
   bool helps() const { return replica_ && *replica_ >= replicas_ - roles_.helpers; }
-  bool uses_queue() const { return watchdog_ != nullptr && watchdog_->has_queues(); }
-  int first_rank(std::size_t replica) const { return roles_.denoise[replica].first; }
+  bool uses_queues() const { return watchdog_ != nullptr && watchdog_->has_queues(); }
+  std::int64_t own_number() const { return static_cast<std::int64_t>(*replica_); }
 
   ClipMaker& maker_;
   const Roles& roles_;
@@ -90,29 +56,26 @@ class SplitRank {
   std::size_t replicas_;
   int text_leader_, decode_leader_;     // ranks of the job
   std::optional<std::size_t> replica_;  // of this rank
-  comm::Group group_;                   // of this rank's replica
-  bool text_ = false, decodes_ = false;
-  const HelperRule* rule_ = nullptr;
+  std::optional<TextServer> text_;      // on text ranks
+  bool decodes_;                        // on decoding ranks
   bool stopped_ = false;
 
-  // On the text leader.
-  std::vector<bool> encoded_, sent_;               // per batch
-  std::map<std::size_t, std::int64_t> requested_;  // by replicas that wait for an answer
-  std::vector<bool> served_;                       // per replica: it asks for no more
-  std::int64_t waiting_bytes_ = 0;                 // of embeddings that are encoded and not sent
-
   // On ranks of a replica.
-  std::size_t turn_ = 0;        // batches taken
-  bool has_all_ = false;        // embeddings of all batches that are left
-  bool offered_ = false;        // on the leader
-  std::optional<Words> reply_;  // on the leader
+  comm::Group group_;
+  int leader_ = 0;                    // rank of group_
+  bool leads_ = false;                // whether this rank is the leader
+  const HelperRule* rule_ = nullptr;  // of a helper
+  std::size_t turn_ = 0;              // batches taken
+  bool has_all_ = false;              // embeddings of all batches that are left
+  std::optional<Words> reply_;        // on the leader
+  std::int64_t not_accepted_ = 0;     // on the leader: batches sent to the decoding ranks
   std::deque<ClipMaker::ToDecoder> on_the_way_;
   double began_ = seconds();
   double own_seconds_ = 0, own_predicted_ = 0, own_of_others_ = 0;  // of this helper's batches
 
   // On the leader of the decoding ranks.
   std::deque<Words> arrived_;
-  std::size_t replicas_at_work_ = 0;
+  std::size_t replicas_at_work_;
 };
 
 SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
@@ -125,196 +88,75 @@ SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
       replicas_(roles_.denoise.size()),
       text_leader_(maker.plan().embeddings_rank()),
       decode_leader_(roles_.decode.front().first),
-      encoded_(batches.size()),
-      sent_(batches.size()),
-      served_(replicas_),
+      decodes_(roles_.decode.front().contains(maker.world().rank())),
       replicas_at_work_(replicas_) {
   const int me = maker.world().rank();
-  text_ = roles_.text.contains(me);
-  decodes_ = roles_.decode.front().contains(me);
   for (std::size_t i = 0; i < replicas_; ++i) {
     if (roles_.denoise[i].contains(me)) replica_ = i;
   }
-  if (replica_) group_ = maker.stages().denoise_batch.group(*replica_);
+  if (roles_.text.contains(me)) text_.emplace(maker, batches, mailbox_, replica_);
+  if (!replica_) return;
+  group_ = maker.stages().denoise_batch.group(*replica_);
+  leader_ = leader_of(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
+  leads_ = group_.rank() == leader_;
   if (helps()) rule_ = &rules[*replica_ - (replicas_ - roles_.helpers)];
-  if (helps() && text_) served_[*replica_] = true;
-  // They have restart files, from which replicas read the embeddings.
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    if (!batches[i].needs_text()) encoded_[i] = sent_[i] = true;
-  }
 }
 
 bool SplitRank::run() {
-  if (text_) encode_and_serve();
+  if (text_) {
+    stopped_ = !text_->encode_all();
+    has_all_ = helps() && uses_queues() && !stopped_;
+    if (has_all_) text_->begin_helping();
+  }
   if (decodes_) {
     decode_all();
   } else if (replica_) {
     make_batches();
   }
+  if (text_) text_->serve_all(stopped_);
   return !stopped_;
 }
 
-// The text leader decides which batches are encoded next, and serves replicas in between.
-void SplitRank::encode_and_serve() {
-  const comm::Group& group = maker_.stages().encode.group();
-  const int leader = text_leader_ - roles_.text.first;
-  const bool leads = group.rank() == leader;
-  if (std::ranges::any_of(batches_, &BatchState::needs_text)) maker_.stages().enter(Stages::text);
-  while (!stopped_) {
-    const Words next = broadcast(group, leads ? next_to_encode() : Words(), leader);
-    if (next.empty()) break;
-    for (const std::int64_t i : next) {
-      BatchState& batch = batches_[static_cast<std::size_t>(i)];
-      maker_.encode(batch);
-      stopped_ = stopped_ || batch.stopped;
-      if (!leads || stopped_) continue;
-      encoded_[static_cast<std::size_t>(i)] = true;
-      waiting_bytes_ += maker_.embedding_bytes(batch);
-      while (const auto letter = mailbox_.poll()) serve(*letter);
-      for (const auto& [replica, wanted] : std::map(requested_)) {
-        if (wanted == i) answer(replica, wanted);
-      }
-    }
-  }
-  if (leads) serve_the_rest();
-  stopped_ = group.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
-  // The rest, for the replica of the text ranks.
-  if (!helps() || stopped_) return;
-  Words left(batches_.size());
-  for (std::size_t i = 0; i < batches_.size(); ++i) left[i] = encoded_[i] && !sent_[i] ? 1 : 0;
-  left = broadcast(group, left, leader);
-  for (std::size_t i = 0; i < batches_.size(); ++i) {
-    if (left[i] == 0) continue;
-    Words failed;
-    append_failed(failed, batches_[i]);
-    read_failed(broadcast(group, failed, leader), 0, batches_[i]);
-    maker_.condition(batches_[i], *replica_);
-    std::ranges::fill(batches_[i].embeddings, Tensor());
-  }
-  has_all_ = true;
-}
-
-// Batches to encode: those that replicas wait for, then as many as the queue holds. Waits until
-// there is room. None if all are encoded or the job stops.
-Words SplitRank::next_to_encode() {
-  constexpr std::size_t max_batches = 8;  // until letters are looked for again
-  while (true) {
-    while (const auto letter = mailbox_.poll()) serve(*letter);
-    stopped_ = stopped_ || stop::requested();
-    const bool all_encoded = std::ranges::find(encoded_, false) == encoded_.end();
-    const bool all_served = std::ranges::find(served_, false) == served_.end();
-    if (stopped_ || all_encoded || all_served) return {};
-    Words next;
-    const auto add = [&](std::size_t i) {
-      const auto number = static_cast<std::int64_t>(i);
-      if (!encoded_[i] && std::ranges::find(next, number) == next.end()) next.push_back(number);
-    };
-    for (const auto& [replica, batch] : requested_) {
-      if (batch != all_batches) add(static_cast<std::size_t>(batch));
-    }
-    std::int64_t bytes = waiting_bytes_;
-    for (std::size_t i = 0; i < batches_.size() && next.size() < max_batches; ++i) {
-      if (encoded_[i]) continue;
-      bytes += maker_.embedding_bytes(batches_[i]);
-      if (bytes > maker_.plan().queue_bytes) break;
-      add(i);
-    }
-    if (!next.empty()) return next;
-    serve(mailbox_.wait());
-  }
-}
-
-// Notes what a letter to the text ranks says, and answers it if that is possible.
-void SplitRank::serve(const comm::Letter& letter) {
-  const auto replica = static_cast<std::size_t>(letter.words.at(1));
-  if (letter.words.front() == finished) {
-    served_[replica] = true;
-    requested_.erase(replica);
-  } else if (letter.words.front() == request) {
-    const std::int64_t batch = letter.words.at(2);
-    requested_[replica] = batch;
-    const bool ready = batch != all_batches && encoded_[static_cast<std::size_t>(batch)];
-    if (ready || stopped_) answer(replica, batch);
-  }
-}
-
-// Sends a batch's embeddings, or those of all batches that are left; or that the job stops.
-void SplitRank::answer(std::size_t replica, std::int64_t batch) {
-  const bool last = batch == all_batches;
-  Words words{reply, stopped_ ? 1 : 0, last ? 1 : 0};
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < batches_.size() && !stopped_; ++i) {
-    if (last ? sent_[i] : i != static_cast<std::size_t>(batch)) continue;
-    places.push_back(i);
-    words.push_back(static_cast<std::int64_t>(i));
-    append_failed(words, batches_[i]);
-  }
-  mailbox_.post(first_rank(replica), std::move(words));
-  for (const std::size_t i : places) {
-    maker_.condition(batches_[i], replica);
-    if (last) continue;
-    std::ranges::fill(batches_[i].embeddings, Tensor());
-    sent_[i] = true;
-    waiting_bytes_ -= maker_.embedding_bytes(batches_[i]);
-  }
-  requested_.erase(replica);
-  served_[replica] = served_[replica] || last || stopped_;
-}
-
-// When all prompts are encoded. If the text ranks denoise from now on, the embeddings that are left
-// go to all replicas, one of which will take them; otherwise replicas go on asking.
-void SplitRank::serve_the_rest() {
-  const bool leaves = helps() && uses_queue() && !stopped_;
-  const auto others = [&](const auto& act) {
-    for (std::size_t i = 0; i < replicas_; ++i) {
-      if (!served_[i]) act(i);
-    }
-  };
-  if (leaves) others([&](std::size_t i) { mailbox_.post(first_rank(i), {offer}); });
-  for (const auto& [replica, batch] : std::map(requested_)) {
-    if (stopped_) answer(replica, batch);
-  }
-  while (std::ranges::find(served_, false) != served_.end()) {
-    if (leaves) {
-      others([&](std::size_t i) {
-        if (requested_.contains(i)) answer(i, all_batches);
-      });
-      if (std::ranges::find(served_, false) == served_.end()) break;
-    }
-    const comm::Letter letter = mailbox_.wait();
-    stopped_ = stopped_ || stop::requested();
-    serve(letter);
-  }
-}
-
-// Sorts a letter to a replica or to the decoding ranks.
 void SplitRank::sort(comm::Letter letter) {
-  switch (letter.words.front()) {
-    case offer:
-      offered_ = true;
-      break;
-    case reply:
+  switch (kind_of(letter)) {
+    case Letter::request:
+      return text_.value().receive(letter);
+    case Letter::reply:
       reply_ = std::move(letter.words);
-      break;
-    case latents:
+      return;
+    case Letter::latents:
       arrived_.push_back(std::move(letter.words));
-      break;
-    case finished:
+      return;
+    case Letter::accepted:
+      --not_accepted_;
+      return;
+    case Letter::finished:
+      if (text_) return text_->receive(letter);
       --replicas_at_work_;
-      break;
-    default:
-      fail(Status::internal, "a letter of kind {}", letter.words.front());
+      return;
   }
+  fail(Status::internal, "a letter of kind {}", letter.words.front());
+}
+
+void SplitRank::sort_all() {
+  while (auto letter = mailbox_.poll()) sort(std::move(*letter));
 }
 
 void SplitRank::make_batches() {
   while (const auto batch = next_batch()) make(*batch);
-  const bool leads = group_.rank() == 0;
-  const auto replica = static_cast<std::int64_t>(*replica_);
-  if (leads && !has_all_) mailbox_.post(text_leader_, {finished, replica});
-  if (leads && !decodes_) mailbox_.post(decode_leader_, {finished, replica});
+  take_no_more();
+  if (leads_) {
+    mailbox_.post(decode_leader_, letter(Letter::finished, {own_number()}));
+    while (not_accepted_ > 0) sort(mailbox_.wait());
+  }
   for (ClipMaker::ToDecoder& pending : on_the_way_) pending.finish();
   on_the_way_.clear();
+}
+
+// After the last batch of a replica. The text ranks need not wait for its requests.
+void SplitRank::take_no_more() {
+  if (!leads_ || has_all_ || text_) return;
+  mailbox_.post(text_leader_, letter(Letter::finished, {own_number()}));
 }
 
 // Whether the ranks of a helper should take a further batch, by predicted times, corrected by those
@@ -340,46 +182,57 @@ std::optional<std::size_t> SplitRank::next_batch() {
   const auto all = static_cast<std::int64_t>(batches_.size());
   comm::Taken taken{all, 0};  // nothing left
   std::int64_t next = all;
-  if (group_.rank() == 0 && uses_queue()) {
-    if (!helps()) {
-      taken = watchdog_->take(0, comm::End::front);
+  if (leads_ && uses_queues()) {
+    if (!helps() || !rule_->slower()) {
+      taken = watchdog_->take(batch_queue, comm::End::front);
       next = taken.front;
-    } else if (worth_taking(watchdog_->take(0, comm::End::none))) {
-      taken = watchdog_->take(0, comm::End::back);
+    } else if (worth_taking(watchdog_->take(batch_queue, comm::End::none))) {
+      taken = watchdog_->take(batch_queue, comm::End::back);
       next = all - 1 - taken.back;
     }
     if (taken.front + taken.back >= all) next = all;
-  } else if (group_.rank() == 0 && !helps()) {
+  } else if (leads_ && !helps()) {
     next = static_cast<std::int64_t>(*replica_ + turn_ * (replicas_ - roles_.helpers));
     taken = {next, 0};
   }
   ++turn_;
   std::array<std::int64_t, 4> votes{};
-  if (group_.rank() == 0) votes = {0, std::min(next, all), taken.front, taken.back};
+  if (leads_) votes = {0, std::min(next, all), taken.front, taken.back};
   votes[0] = stopped_ || stop::requested() ? 1 : 0;
   group_.max(votes);
   stopped_ = votes[0] > 0;
   if (stopped_ || votes[1] >= all) return std::nullopt;
   forget({votes[2], votes[3]});
-  return static_cast<std::size_t>(votes[1]);
+  const auto batch = static_cast<std::size_t>(votes[1]);
+  if (text_) text_->keep(batch);
+  return batch;
 }
 
-// Frees the embeddings of batches that other replicas have taken.
+// Frees the embeddings of batches that other replicas have taken. The text leader keeps them as
+// long as one of these may still ask for them.
 void SplitRank::forget(const comm::Taken& taken) {
   if (!has_all_) return;
+  const bool keeps_all = text_ && !text_->all_served();
   const std::size_t front = std::min(static_cast<std::size_t>(taken.front), batches_.size());
   const std::size_t back = std::min(static_cast<std::size_t>(taken.back), batches_.size());
-  for (std::size_t i = 0; i < front; ++i) batches_[i].release();
-  for (std::size_t i = batches_.size() - back; i < batches_.size(); ++i) batches_[i].release();
+  for (std::size_t i = 0; i < batches_.size(); ++i) {
+    if (i >= front && i < batches_.size() - back) continue;
+    if (keeps_all) {
+      std::ranges::fill(batches_[i].conditioning, Conditioning());
+    } else {
+      batches_[i].release();
+    }
+  }
 }
 
-// Gets the embeddings of a batch, or of all that are left, from the text ranks.
-void SplitRank::fetch(std::int64_t batch) {
-  if (group_.rank() == 0) {
-    mailbox_.post(text_leader_, {request, static_cast<std::int64_t>(*replica_), batch});
+// Gets the embeddings of a batch from the text ranks, or of all batches that are left.
+void SplitRank::fetch(std::size_t batch) {
+  if (leads_) {
+    const auto number = static_cast<std::int64_t>(batch);
+    mailbox_.post(text_leader_, letter(Letter::request, {own_number(), number}));
     while (!reply_) sort(mailbox_.wait());
   }
-  const Words words = broadcast(group_, reply_.value_or(Words()), 0);
+  const Words words = broadcast(group_, reply_.value_or(Words()), leader_);
   reply_.reset();
   stopped_ = stopped_ || words.at(1) != 0;
   has_all_ = words.at(2) != 0;
@@ -394,28 +247,12 @@ void SplitRank::make(std::size_t place) {
   BatchState& batch = batches_[place];
   const double began = seconds();
   maker_.stages().enter(Stages::denoise);
-  if (batch.needs_text() && !has_all_) fetch(static_cast<std::int64_t>(place));
+  if (batch.needs_text() && !has_all_) fetch(place);
   if (stopped_) return;
   maker_.denoise(batch, *replica_, [this] { look_for_letters(); });
   stopped_ = stopped_ || batch.stopped;
   if (stopped_) return;
-  // At most two batches are on their way: then decoding is slower than denoising.
-  if (on_the_way_.size() == 2) {
-    on_the_way_.front().finish();
-    on_the_way_.pop_front();
-  }
-  if (group_.rank() == 0 && !decodes_) {
-    Words words{latents, static_cast<std::int64_t>(*replica_), static_cast<std::int64_t>(place)};
-    append_failed(words, batch);
-    mailbox_.post(decode_leader_, std::move(words));
-  }
-  ClipMaker::ToDecoder pending = maker_.to_decoder(batch, *replica_);
-  if (decodes_) {
-    maker_.stages().enter(Stages::decode);
-    maker_.decode(batch, *replica_, std::move(pending));
-  } else {
-    on_the_way_.push_back(std::move(pending));
-  }
+  pass_on(place);
   batch.release();
   if (!helps()) return;
   own_seconds_ += seconds() - began;
@@ -423,16 +260,48 @@ void SplitRank::make(std::size_t place) {
   own_of_others_ += rule_->others_time(place, place + 1);
 }
 
-// Between two steps of a replica: takes the rest of the embeddings when they are offered, and on
-// decoding ranks decodes what has arrived.
+// Sends a batch to the decoding ranks; or decodes it if they are busy, which also lets all ranks
+// end at about the same time.
+void SplitRank::pass_on(std::size_t place) {
+  const BatchState& batch = batches_[place];
+  const auto own = roles_.own_decoder(*replica_);
+  bool decodes = decodes_;
+  if (!decodes && own && uses_queues()) {
+    std::int64_t busy = 0;
+    if (leads_) {
+      const comm::Taken sent = watchdog_->take(decoding_queue, comm::End::none);
+      busy = sent.front > sent.back ? 1 : 0;
+      if (busy == 0) watchdog_->take(decoding_queue, comm::End::front);
+    }
+    decodes = group_.max(busy) > 0;
+  }
+  if (decodes) {
+    maker_.stages().enter(Stages::decode);
+    maker_.decode(batch, *own, maker_.to_decoder(batch, *replica_, *own));
+    return;
+  }
+  constexpr int max_on_the_way = 2;
+  if (leads_) {
+    while (not_accepted_ == max_on_the_way) sort(mailbox_.wait());
+    Words words = letter(Letter::latents, {own_number(), static_cast<std::int64_t>(place)});
+    append_failed(words, batch);
+    mailbox_.post(decode_leader_, std::move(words));
+    ++not_accepted_;
+  }
+  on_the_way_.push_back(maker_.to_decoder(batch, *replica_, 0));
+  if (std::ssize(on_the_way_) <= max_on_the_way) return;
+  on_the_way_.front().finish();
+  on_the_way_.pop_front();
+}
+
+// Between two steps of a replica: the text leader answers requests, and decoding ranks decode what
+// has arrived.
 void SplitRank::look_for_letters() {
-  while (auto letter = mailbox_.poll()) sort(std::move(*letter));
-  if (has_all_ && !decodes_) return;
-  std::array<std::int64_t, 2> found{offered_ && !has_all_ ? 1 : 0, std::ssize(arrived_)};
-  group_.max(found);
-  if (found[0] > 0) fetch(all_batches);
-  if (found[1] == 0) return;
-  for (; found[1] > 0; --found[1]) decode_next();
+  sort_all();
+  if (!decodes_) return;
+  std::int64_t arrived = group_.max(std::int64_t{std::ssize(arrived_)});
+  if (arrived == 0) return;
+  for (; arrived > 0; --arrived) decode_next();
   maker_.stages().enter(Stages::denoise);
 }
 
@@ -440,21 +309,19 @@ void SplitRank::look_for_letters() {
 void SplitRank::decode_all() {
   const comm::Group& group = maker_.stages().decode_clip.group(0);
   const bool leads = group.rank() == 0;
-  bool takes = helps() && uses_queue();
-  const auto take_no_more = [&] {
+  bool takes = helps() && uses_queues();
+  const auto end_taking = [&] {
+    take_no_more();
     takes = false;
     --replicas_at_work_;
-    if (leads && !has_all_) {
-      mailbox_.post(text_leader_, {finished, static_cast<std::int64_t>(*replica_)});
-    }
   };
-  if (helps() && !takes) take_no_more();
+  if (helps() && !takes) end_taking();
   maker_.stages().enter(Stages::decode);
   while (true) {
     enum Action : std::int64_t { decode_one, take, end };
     std::int64_t action = end;
     if (leads) {
-      while (auto letter = mailbox_.poll()) sort(std::move(*letter));
+      sort_all();
       while (arrived_.empty() && !takes && replicas_at_work_ > 0) sort(mailbox_.wait());
       action = !arrived_.empty() ? decode_one : takes ? take : end;
     }
@@ -466,7 +333,7 @@ void SplitRank::decode_all() {
     }
     const auto batch = next_batch();
     if (batch) make(*batch);
-    if (!batch || stopped_) take_no_more();
+    if (!batch || stopped_) end_taking();
   }
 }
 
@@ -479,19 +346,22 @@ void SplitRank::decode_next() {
     words = std::move(arrived_.front());
     arrived_.pop_front();
     words.front() = stop::requested() ? 1 : 0;
+    const auto replica = static_cast<std::size_t>(words.at(1));
+    mailbox_.post(leader_of(maker_.plan(), replica), letter(Letter::accepted));
   }
   words = broadcast(group, words, 0);
   const auto replica = static_cast<std::size_t>(words.at(1));
   BatchState& batch = batches_[static_cast<std::size_t>(words.at(2))];
   read_failed(words, 3, batch);
-  ClipMaker::ToDecoder pending = maker_.to_decoder(batch, replica);
+  ClipMaker::ToDecoder pending = maker_.to_decoder(batch, replica, 0);
   if (words.front() != 0) {
     stopped_ = true;
     pending.finish();
     return;
   }
   maker_.stages().enter(Stages::decode);
-  maker_.decode(batch, replica, std::move(pending));
+  maker_.decode(batch, 0, std::move(pending));
+  if (group.rank() == 0 && uses_queues()) watchdog_->take(decoding_queue, comm::End::back);
 }
 
 }  // namespace

@@ -203,13 +203,12 @@ void DecodeStage::load() {
   }
 }
 
-std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t replica,
+std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t decoder,
                                                const Tensor& latents, Failures& failures) const {
-  const comm::Group& group = this->group(replica);
+  const comm::Group& group = this->group(decoder);
   if (!group.member()) return std::nullopt;
   const trace::Scope scope("decode");
-  const DecodeLayout& layout =
-      planned_.plan_of(clip, *plan_).decode[plan_->roles.decoder_of(replica)];
+  const DecodeLayout& layout = planned_.plan_of(clip, *plan_).decode[decoder];
   const DecodedVideo video =
       decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
   const int failed_on = found_on(group.max(vote_if(!video.finite, group)), group);
@@ -241,7 +240,8 @@ void Stages::enter(Stage stage) {
   release_free_memory();
   bool loads = false;
   for (const Stage other : {text, denoise, decode}) {
-    if (!together(stage, other) || loaded_[other]) continue;
+    const bool needed = plan_.roles.mode == Mode::split ? other == stage : together(stage, other);
+    if (!needed || loaded_[other]) continue;
     if (other == text) encode.load();
     if (other == denoise) denoise_batch.load();
     if (other == decode) decode_clip.load();

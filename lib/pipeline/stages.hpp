@@ -80,13 +80,11 @@ class DecodeStage {
   void load();
   void release() { decoder_.reset(); }
   void regroup(const comm::Group& world, const Plan& plan);  ///< as DenoiseStage::regroup
-  /// The group that decodes the clips of a replica.
-  const comm::Group& group(std::size_t replica) const {
-    return groups_[plan_->roles.decoder_of(replica)];
-  }
+  /// decoder: place in Roles::decode.
+  const comm::Group& group(std::size_t decoder) const { return groups_[decoder]; }
   /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
   /// the group; nullopt on all its ranks if the clip has failed.
-  std::optional<Sharded> operator()(const Clip& clip, std::size_t replica, const Tensor& latents,
+  std::optional<Sharded> operator()(const Clip& clip, std::size_t decoder, const Tensor& latents,
                                     Failures& failures) const;
 
  private:
@@ -100,15 +98,16 @@ class DecodeStage {
 
 /// The stages of a job and which of them have their weights in memory on this rank, if it has a
 /// part in them: first the text encoder only, then transformer and decoder, both or, if the plan
-/// offloads them, one at a time.
+/// offloads them, one at a time. In split mode the second of both is loaded when it is first
+/// needed.
 class Stages {
  public:
   enum Stage { text, denoise, decode };
 
   Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
-  /// Loads the weights of this stage and of those that are resident together with it, after
-  /// releasing the others. The ranks of a stage's group call it together.
+  /// Loads the weights of this stage, in phased mode also of the one that is resident together with
+  /// it, after releasing the others. The ranks of a stage's group call it together.
   void enter(Stage stage);
 
   TextStage encode;

@@ -40,8 +40,9 @@ struct ParallelRequest {
   // Ranks of each stage and sizes of mesh axes; those not given are chosen by the plan.
   std::optional<int> text, replicas, cfg, ulysses, ring, decode;
   /// In split mode: whether text ranks, after the last prompt, and decoding ranks, while nothing
-  /// waits, make clips by themselves. Not an option: the plan of a job chooses it by memory.
-  bool text_denoises = false, decode_denoises = false;
+  /// waits, make clips by themselves; and whether replicas decode their clips while others wait for
+  /// the decoding ranks. Not options: the plan of a job chooses them by memory.
+  bool text_denoises = false, decode_denoises = false, replicas_decode = false;
   std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
 };
 

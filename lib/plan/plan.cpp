@@ -48,9 +48,11 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
       mine.step = step_cost(workload.denoise, clip.denoise.back(), r);
     }
   }
+  int ranks_searched = 0;
   for (const RankRange& range : roles.decode) {
     const RankWeights own = of_range(weights, range);
-    if (clip.decode.empty() || own != searched) {
+    if (range.count != ranks_searched || own != searched) {
+      ranks_searched = range.count;
       clip.decode.push_back(decode_layout(workload.decode, range.count, own));
       searched = own;
     } else {
@@ -148,8 +150,8 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
       keep_larger(mine.denoise, size.ranks[r].denoise);
       keep_larger(mine.decode, size.ranks[r].decode);
     }
-    mine.decodes_between_steps =
-        plan.roles.mode == Mode::split && mine.denoise.used() && mine.decode.used();
+    mine.decodes_between_steps = plan.roles.mode == Mode::split && mine.denoise.used() &&
+                                 plan.roles.decode.front().contains(static_cast<int>(r));
   }
   return memory;
 }

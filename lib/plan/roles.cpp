@@ -38,6 +38,10 @@ Roles split(const ParallelRequest& request, int ranks) {
   if (request.text_denoises) roles.denoise.push_back(roles.text);
   if (request.decode_denoises) roles.denoise.push_back(roles.decode.front());
   roles.helpers = roles.denoise.size() - static_cast<std::size_t>(replicas);
+  if (request.replicas_decode) {
+    const auto end = roles.denoise.end() - (request.decode_denoises ? 1 : 0);
+    roles.decode.insert(roles.decode.end(), roles.denoise.begin(), end);
+  }
   return roles;
 }
 
@@ -74,6 +78,12 @@ std::int64_t group_size(const MeshRequest& request, int available) {
   const std::int64_t given = request.product();
   if (request.cfg && request.ulysses && request.ring) return given;
   return std::max(given, available / given * given);
+}
+
+std::optional<std::size_t> Roles::own_decoder(std::size_t replica) const {
+  const auto found = std::ranges::find(decode, denoise.at(replica));
+  if (found == decode.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - decode.begin());
 }
 
 std::string Roles::of(int rank) const {

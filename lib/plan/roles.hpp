@@ -32,13 +32,19 @@ struct Roles {
   Mode mode = Mode::phased;  ///< split or phased
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
-  std::vector<RankRange> decode;   ///< per replica, within its ranks; or one group for all replicas
+  /// Phased: per replica, within its ranks, or one group for all replicas. Split: the decoding
+  /// ranks; then, if they can decode, too, the ranks of each replica that has others.
+  std::vector<RankRange> decode;
   /// How many of the replicas, the last ones, are the ranks of the other stages of split mode,
   /// which denoise when they have nothing else to do.
   std::size_t helpers = 0;
 
-  /// The place in `decode` of the group that decodes the clips of a replica.
-  std::size_t decoder_of(std::size_t replica) const { return decode.size() > 1 ? replica : 0; }
+  /// The place in `decode` of the group that usually decodes the clips of a replica.
+  std::size_t decoder_of(std::size_t replica) const {
+    return mode == Mode::phased && decode.size() > 1 ? replica : 0;
+  }
+  /// The place in `decode` of the ranks of a replica, if they can decode.
+  std::optional<std::size_t> own_decoder(std::size_t replica) const;
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
   std::string of(int rank) const;

@@ -30,17 +30,23 @@ struct TaskSchedule {
 TaskSchedule longest_first(std::size_t tasks, std::size_t groups, const TaskCost& cost,
                            std::size_t helpers = 0);
 
-/// Groups of other sizes than the rest ("helpers") take the shortest of the tasks that are left,
-/// and only if they complete it before the other groups complete all that are left: a slow group
-/// must not be the last one.
+/// Groups of other sizes than the rest ("helpers"), if they are slower, take the shortest of the
+/// tasks that are left, and only if they complete it before the other groups complete all that are
+/// left: a slow group must not be the last one.
 class HelperRule {
  public:
   /// order: the tasks, the longest first.
   HelperRule(const std::vector<std::size_t>& order, std::size_t groups, std::size_t helper,
              const TaskCost& cost);
 
-  /// front, back: how many tasks have been taken from the two ends of the order.
-  /// own_factor, others_factor: seen times divided by predicted ones.
+  /// Whether the helper is slower than group 0; otherwise it is like other groups.
+  bool slower() const { return slower_; }
+  /// front, back: how many tasks have been taken from the two ends of the order. busy: for how long
+  /// each group is still busy (the helper's own value does not count).
+  bool takes(std::size_t front, std::size_t back, const std::vector<double>& busy) const;
+  /// The same if it is not known how far the others are: they are taken to end their tasks one
+  /// after the other, evenly spread over the time of the next one. own_factor, others_factor: seen
+  /// times divided by predicted ones.
   bool takes(std::size_t front, std::size_t back, double own_factor = 1,
              double others_factor = 1) const;
   /// Predicted time of the task that is taken from the back after `back` others.
@@ -52,8 +58,15 @@ class HelperRule {
   std::size_t tasks() const { return own_.size(); }
 
  private:
-  std::vector<double> own_;     ///< by place in the order
-  std::vector<double> others_;  ///< of all tasks before a place
+  bool takes(std::size_t front, std::size_t back, std::vector<double> busy, double own_factor,
+             double others_factor) const;
+
+  std::size_t helper_;
+  bool slower_;
+  std::vector<double> own_;                 ///< by place in the order
+  std::vector<double> others_;              ///< of all tasks before a place
+  std::vector<std::vector<double>> costs_;  ///< by place; groups with equal costs share them
+  std::vector<std::size_t> costs_of_;       ///< for each group its place in costs_
 };
 
 /// Groups that take tasks from common queues. With few queues every group may take nearly every

@@ -13,8 +13,8 @@ import time
 
 from queue_test import SIZES, QueueCase
 from restart_test import programs_of
-from support import (BACKEND, ERROR, PROGRAM, WARNING, arguments, command_of, execute, finish, main, run,
-                     start)
+from support import (BACKEND, ERROR, LONG, PROGRAM, WARNING, arguments, command_of, execute,
+                     finish, main, run, start)
 
 SHORT = [size | {"steps": size["steps"] // (4 if BACKEND else 2)} for size in SIZES]
 
@@ -53,7 +53,7 @@ class StreamTest(QueueCase):
         while nothing waits."""
         clips = 6 if BACKEND else 12
         expected = self.expected(clips)
-        outcome = run(self.options(clips, parallel__mode="split"), 4)
+        outcome = run(self.options(clips, parallel__mode="split", parallel__replicas=1), 4)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
         self.assertIn("the shortest, on ranks of other stages that are free", outcome.errors)
@@ -64,12 +64,11 @@ class StreamTest(QueueCase):
         self.assertEqual(sorted(made[0] + made[1] + made[3]), list(range(clips)))
         self.assertLess(self.spans(b"encode")["start_ns"].max(),
                         self.spans(b"denoise_step", 0)["start_ns"].min())
-        steps = self.spans(b"denoise_step", 1)
+        steps = self.spans(b"denoise_step")
+        steps = steps[steps["rank"] != 3]
         begin, end = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
-        decodes = self.spans(b"decode")
-        self.assertEqual(set(decodes["rank"]), {3})
-        beside = [span for span in decodes if begin < span["start_ns"] < end]
-        self.assertGreater(len(beside), 1)
+        beside = [span for span in self.spans(b"decode", 3) if begin < span["start_ns"] < end]
+        self.assertNotEqual(beside, [], "decoded while others denoised")
 
     def test_delays_change_no_bit(self):
         clips = 9
@@ -79,13 +78,13 @@ class StreamTest(QueueCase):
                         "sample__batch": 2}),
                    (5, {"parallel__mode": "split", "parallel__decode": 2}),
                    (3, {"parallel__replicas": 3}))
-        for number, (ranks, layout) in enumerate(layouts):
-            with self.subTest(ranks=ranks, layout=layout):
+        for seed, (ranks, layout) in enumerate(layouts * (5 if LONG else 1)):
+            with self.subTest(ranks=ranks, layout=layout, seed=seed):
                 shutil.rmtree(self.output, ignore_errors=True)
                 began = time.monotonic()
                 job = start(command_of(self.options(clips, **layout), ranks),
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                with delays(job, ranks, seed=number):
+                with delays(job, ranks, seed):
                     outcome = finish(job, began, 120)
                 self.assertEqual(outcome.status, 0, outcome)
                 self.check_bits(expected)

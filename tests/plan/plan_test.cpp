@@ -114,6 +114,13 @@ TEST(Roles, OfOtherStagesAsReplicasOfTheirOwn) {
   EXPECT_EQ(roles.of(1), "text+denoise");
   EXPECT_EQ(roles.of(8), "denoise+decode");
   EXPECT_EQ(roles.decoder_of(1), 0U);
+  request.replicas_decode = true;
+  const Roles all = assign_roles(request, 9);
+  EXPECT_EQ(all.decode, (std::vector<RankRange>{{8, 1}, {2, 6}, {0, 2}}));
+  EXPECT_EQ(all.own_decoder(0), 1U);
+  EXPECT_EQ(all.own_decoder(2), 0U);
+  EXPECT_EQ(all.of(0), "text+denoise+decode");
+  EXPECT_EQ(roles.own_decoder(0), std::nullopt);
   request.text_denoises = false;
   EXPECT_EQ(assign_roles(request, 9).denoise, (std::vector<RankRange>{{2, 6}, {8, 1}}));
 }

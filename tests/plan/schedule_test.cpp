@@ -81,10 +81,25 @@ TEST(Schedule, HelpersGoByTheTimesThatWereSeen) {
   EXPECT_EQ(rule.own_time(0), 4);
   EXPECT_EQ(rule.others_time(2, 5), 3);
   EXPECT_TRUE(rule.takes(4, 2)) << "4 tasks are left";
-  EXPECT_FALSE(rule.takes(5, 2));
-  EXPECT_TRUE(rule.takes(5, 2, 0.7, 1)) << "the helper is faster than predicted";
-  EXPECT_FALSE(rule.takes(4, 2, 1, 0.9)) << "the others are faster than predicted";
+  EXPECT_FALSE(rule.takes(5, 2)) << "the other ends 3 tasks in 3.5, if it is in the middle of one";
+  EXPECT_FALSE(rule.takes(5, 2, {0.9, 0}));
+  EXPECT_TRUE(rule.takes(5, 2, {1.0, 0}));
+  EXPECT_TRUE(rule.takes(5, 2, 0.8, 1)) << "the helper is faster than predicted";
+  EXPECT_FALSE(rule.takes(4, 2, 1, 0.8)) << "the others are faster than predicted";
   EXPECT_FALSE(rule.takes(7, 3)) << "none is left";
+}
+
+// With equal groups it makes no difference which of them are helpers.
+TEST(Schedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
+  std::mt19937 dice(7);
+  for (int round = 0; round < 100; ++round) {
+    const std::size_t tasks = 1 + dice() % 30, groups = 1 + dice() % 4, helpers = 1 + dice() % 2;
+    std::vector<double> costs;
+    for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % 9));
+    const auto cost = [&](std::size_t task, std::size_t) { return costs[task]; };
+    EXPECT_EQ(longest_first(tasks, groups + helpers, cost, helpers).end,
+              longest_first(tasks, groups + helpers, cost).end);
+  }
 }
 
 // Graham's bound for any list: when the last task starts, no group is free.

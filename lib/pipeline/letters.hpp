@@ -1,0 +1,58 @@
+#pragma once
+// Letters between the leaders of the groups of split mode. The leader of a group sends and receives
+// letters, and decides what its other ranks do.
+#include <algorithm>
+#include <vector>
+
+#include "comm/mailbox.hpp"
+#include "pipeline/clip_maker.hpp"
+
+namespace reelmesh::pipeline {
+
+/// The first word of a letter, and what follows it.
+enum class Letter : std::int64_t {
+  request,  ///< to the text ranks: replica, batch
+  reply,    ///< from the text ranks: 1 if the job stops, 1 if these are all batches that are left;
+            ///< then per batch its place and 1 for each clip that has failed. The embeddings follow
+  latents,  ///< to the decoding ranks: replica, batch, 1 for each clip that has failed. The latents
+            ///< follow
+  accepted,  ///< from the decoding ranks: they receive a batch of this replica
+  finished,  ///< to both: replica. It takes no more batches
+};
+
+using Words = std::vector<std::int64_t>;
+
+inline Words letter(Letter kind, std::initializer_list<std::int64_t> more = {}) {
+  Words words{static_cast<std::int64_t>(kind)};
+  words.insert(words.end(), more);
+  return words;
+}
+inline Letter kind_of(const comm::Letter& letter) {
+  return static_cast<Letter>(letter.words.front());
+}
+
+/// The rank of the job that leads a replica. Of the text ranks it is the one with the embeddings.
+inline int leader_of(const Plan& plan, std::size_t replica) {
+  const RankRange& ranks = plan.roles.denoise[replica];
+  return ranks == plan.roles.text ? plan.embeddings_rank() : ranks.first;
+}
+
+/// The root's words, on every rank of the group.
+inline Words broadcast(const comm::Group& group, const Words& words, int root) {
+  const auto* bytes = reinterpret_cast<const char*>(words.data());
+  const std::string text = group.broadcast({bytes, words.size() * sizeof(words[0])}, root);
+  Words received(text.size() / sizeof(words[0]));
+  std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(received.data()));
+  return received;
+}
+
+inline void append_failed(Words& words, const BatchState& batch) {
+  words.insert(words.end(), batch.failed.begin(), batch.failed.end());
+}
+/// Reads the words of append_failed(). → the place after them.
+inline std::size_t read_failed(const Words& words, std::size_t place, BatchState& batch) {
+  for (std::size_t i = 0; i < batch.failed.size(); ++i) batch.failed[i] = words.at(place++) != 0;
+  return place;
+}
+
+}  // namespace reelmesh::pipeline
