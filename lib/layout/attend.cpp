@@ -8,6 +8,7 @@
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "ops/attention.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh {
 namespace {
@@ -192,6 +193,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   const Range mine = tokens_in_part(me, keys);
   const Tensor rows = keys_values.rows(mine.begin, mine.count);
+  const PurposeScope purpose(Purpose::exchange);
   Rows part;
   std::vector<comm::Message> sends, receives;
   std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
@@ -267,6 +269,7 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
       continue;
     }
     sends.push_back({rank, theirs});
+    const PurposeScope purpose(Purpose::exchange);
     arrivals.push_back({rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels},
                                             q.dtype(), q.device())});
     receives.push_back({rank, arrivals.back().rows});

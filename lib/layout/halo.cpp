@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/purpose.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -55,6 +57,7 @@ Halo::Running Halo::begin(const Tensor& x) const {
                                     values});
   };
   add(own_, x);
+  const PurposeScope purpose(Purpose::exchange);
   std::vector<Tensor> strips;
   for (const Box& box : strips_) {
     strips.push_back(Tensor::empty(box.extent, x.dtype(), x.device()));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/trace.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh {
 namespace {
@@ -167,6 +168,7 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
+  const PurposeScope purpose(Purpose::exchange);
   // Pack: each piece is a dense block of the message.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {

@@ -7,6 +7,7 @@
 #include "ops/pointwise.hpp"
 #include "pipeline/hand_overs.hpp"
 #include "pipeline/restart.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -96,7 +97,11 @@ void ClipMaker::encode(BatchState& batch) {
       return;
     }
     // They wait on the host: a job may have thousands of prompts.
-    batch.embeddings[i] = stages_.encode(clip).on({});
+    const Tensor embeddings = stages_.encode(clip);
+    {
+      const PurposeScope purpose(Purpose::queue);
+      batch.embeddings[i] = embeddings.device().is_cuda() ? embeddings.on({}) : embeddings.clone();
+    }
     if (ops::all_finite(batch.embeddings[i])) continue;  // also where they are on another rank
     failures_.add(clip.index(), "the text embeddings");
     batch.failed[i] = true;
@@ -109,6 +114,7 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
+    const PurposeScope purpose(Purpose::queue);
     const Move move = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
     const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
     if (group.member()) batch.conditioning[i] = {text};

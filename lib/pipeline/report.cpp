@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "base/report.hpp"
 #include "base/units.hpp"
@@ -20,6 +22,7 @@ struct RankTotals {
   std::array<std::int64_t, stages.size()> count{};
   std::int64_t flops = 0, bytes_sent = 0, peak_memory_bytes = 0;
   std::int64_t peak_device_memory_bytes = 0;
+  std::array<std::int64_t, purposes> memory_at_peak{};
 };
 
 // "35.9 ms": of one call.
@@ -41,6 +44,7 @@ RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   mine.bytes_sent = recorder.bytes_sent;
   mine.peak_memory_bytes = totals.peak_memory_bytes;
   mine.peak_device_memory_bytes = totals.peak_device_memory_bytes;
+  mine.memory_at_peak = totals.memory.at_peak;
   return mine;
 }
 
@@ -93,13 +97,28 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
         fmt::format(" on the host, {} on the GPU", range_of(&RankTotals::peak_device_memory_bytes));
   }
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+  // "weights 30 MiB, activations 5 MiB": of the rank whose tensors take most, the largest first.
+  const RankTotals& most = std::ranges::max(ranks, {}, [](const RankTotals& rank) {
+    return std::accumulate(rank.memory_at_peak.begin(), rank.memory_at_peak.end(), std::int64_t{0});
+  });
+  std::vector<std::pair<std::int64_t, const char*>> parts;
+  for (std::size_t i = 0; i < purposes; ++i) {
+    if (most.memory_at_peak[i] > 0) parts.emplace_back(most.memory_at_peak[i], purpose_names[i]);
+  }
+  std::ranges::sort(parts, std::ranges::greater());
+  std::string purposes_of_memory;
+  for (const auto& [part, name] : parts) {
+    purposes_of_memory += fmt::format("{}{} {}", purposes_of_memory.empty() ? "" : ", ", name,
+                                      format_bytes(number(part)));
+  }
   return "\nTime of a rank in each stage\n" + table.str() +
          fmt::format(
              "\n{} clip{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent; peak memory of a rank "
-             "{}\n",
+             "{}; tensors: {}\n",
              totals.clips, totals.clips == 1 ? "" : "s", format_seconds(totals.wall_seconds),
              number(flops) * 1e-12, number(flops) * 1e-9 / totals.wall_seconds,
-             format_bytes(number(bytes)), memory);
+             format_bytes(number(bytes)), memory,
+             purposes_of_memory.empty() ? "none" : purposes_of_memory);
 }
 
 }  // namespace reelmesh::pipeline

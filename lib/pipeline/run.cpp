@@ -231,10 +231,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;
   if (traced) {
-    write_trace(world, job.output,
-                {machine.host, plan.roles.of(world.rank()), name_of(device), threads,
-                 peak_memory_bytes(), device_memory(device).peak},
-                trace::recorder().spans);
+    write_trace(
+        world, job.output,
+        {machine.host, plan.roles.of(world.rank()), name_of(device), threads, peak_memory_bytes(),
+         device_memory(device).peak, memory_by_purpose(false), memory_by_purpose(true)},
+        trace::recorder().spans);
   }
   record.end = iso8601_now();
   record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
@@ -255,6 +256,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(device).peak;
+  totals.memory = memory_by_purpose(device.is_cuda());
   const std::string report = closing_report(world, trace::recorder(), totals);
   log::info("{}results: {}", report, (job.output / "job.h5").string());
   if (!made.failures.empty()) {

@@ -7,6 +7,7 @@
 #include "pipeline/hand_overs.hpp"
 #include "pipeline/restart.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -33,6 +34,7 @@ void load_on(const comm::Group& group, Device device, const Read& read) {
   if (!group.member()) return;
   {
     const trace::Scope scope("load", trace::Level::stages, "file");
+    const PurposeScope purpose(Purpose::weights);
     read();
   }
   if (device.is_cuda()) group.barrier();

@@ -30,6 +30,34 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, i
   return json;
 }
 
+// The clips that ranks work on: what they do with it, and which ranks.
+nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
+                               const std::map<int, int>& steps) {
+  const auto state_of = [](const comm::Activity& rank) -> std::string {
+    if (rank.stage == "encode") return "encoding";
+    if (rank.stage == "decode") return "decoding";
+    if (rank.stage == "write") return "writing";
+    return rank.step >= 0 || rank.stage == "denoise_step" ? "denoising" : "handed over";
+  };
+  std::map<std::pair<int, std::string>, nlohmann::ordered_json> found;
+  for (const comm::Activity& rank : activities) {
+    if (rank.clip < 0) continue;
+    const std::string state = state_of(rank);
+    nlohmann::ordered_json& clip = found[{rank.clip, state}];
+    clip["clip"] = rank.clip;
+    clip["state"] = state;
+    const auto all = steps.find(rank.clip);
+    if (rank.step >= 0 && all != steps.end()) {
+      clip["step"] = rank.step;
+      clip["steps"] = all->second;
+    }
+    clip["ranks"].push_back(rank.rank);
+  }
+  nlohmann::ordered_json clips = nlohmann::ordered_json::array();
+  for (auto& [key, clip] : found) clips.push_back(std::move(clip));
+  return clips;
+}
+
 }  // namespace
 
 StatusFile::StatusFile(const Job& job, const std::vector<Clip>& clips,
@@ -70,10 +98,14 @@ void StatusFile::write() const {
        !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
     if (entry->path().filename().string().front() != '.') ++complete;
   }
+  const std::vector<comm::Activity> activities = watchdog_.activities();
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const comm::Activity& rank : watchdog_.activities()) ranks.push_back(as_json(rank, steps_));
-  const nlohmann::ordered_json status{
-      {"updated", iso8601_now()}, {"clips", clips_}, {"complete", complete}, {"ranks", ranks}};
+  for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, steps_));
+  const nlohmann::ordered_json status{{"updated", iso8601_now()},
+                                      {"clips", clips_},
+                                      {"complete", complete},
+                                      {"at_work", at_work(activities, steps_)},
+                                      {"ranks", ranks}};
   const std::filesystem::path path = folder_ / "status.json", partial = partial_path(path);
   std::ofstream file(partial);
   file << status.dump(1) << '\n';

@@ -1,6 +1,7 @@
 #include "store/trace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -28,8 +29,15 @@ struct RankRow {
   std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns;
 };
 
+struct MemoryRow {
+  std::int32_t rank;
+  char place[12];
+  char purpose[16];
+  std::int64_t peak_bytes, bytes_at_peak;
+};
+
 // No padding between members, since rows are compared as bytes after writing.
-static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192);
+static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192 && sizeof(MemoryRow) == 48);
 
 hdf5::Datatype span_type() {
   return hdf5::compound(sizeof(SpanRow),
@@ -56,6 +64,32 @@ hdf5::Datatype rank_type() {
        {"peak_memory_bytes", offsetof(RankRow, peak_memory_bytes), H5T_NATIVE_INT64},
        {"peak_device_memory_bytes", offsetof(RankRow, peak_device_memory_bytes), H5T_NATIVE_INT64},
        {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
+}
+
+hdf5::Datatype memory_type() {
+  return hdf5::compound(
+      sizeof(MemoryRow),
+      {{"rank", offsetof(MemoryRow, rank), H5T_NATIVE_INT32},
+       {"place", offsetof(MemoryRow, place), hdf5::no_id, sizeof MemoryRow::place},
+       {"purpose", offsetof(MemoryRow, purpose), hdf5::no_id, sizeof MemoryRow::purpose},
+       {"peak_bytes", offsetof(MemoryRow, peak_bytes), H5T_NATIVE_INT64},
+       {"bytes_at_peak", offsetof(MemoryRow, bytes_at_peak), H5T_NATIVE_INT64}});
+}
+
+std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank) {
+  std::array<MemoryRow, 2 * purposes> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool on_host = i < purposes;
+    const std::size_t purpose = i % purposes;
+    const MemoryByPurpose& memory = on_host ? record.host_memory : record.device_memory;
+    MemoryRow& row = rows[i];
+    row.rank = rank;
+    hdf5::put(row.place, on_host ? "host" : "device");
+    hdf5::put(row.purpose, purpose_names[purpose]);
+    row.peak_bytes = memory.peak[purpose];
+    row.bytes_at_peak = memory.at_peak[purpose];
+  }
+  return rows;
 }
 
 /// This rank's rows with times on the clock of rank 0, sorted by start.
@@ -147,20 +181,27 @@ void write_trace(const comm::Group& world, const std::filesystem::path& folder,
   const RankRow rank_row = row_of(mine, world.rank(), offset);
   const hdf5::Datatype span_row = span_type();
   const hdf5::Datatype rank_row_type = rank_type();
+  const auto memory = memory_rows(mine, world.rank());
+  const hdf5::Datatype memory_row = memory_type();
+  constexpr std::int64_t rows_of_rank = std::int64_t{2} * purposes;
   const auto structure = [&](hid_t file) {
     hdf5::create_dataset(file, "spans", span_row.get(), {total});
     hdf5::create_dataset(file, "ranks", rank_row_type.get(), {world.size()});
+    hdf5::create_dataset(file, "memory", memory_row.get(), {world.size() * rows_of_rank});
     hdf5::write_attribute(file, "long_name", "time spans of all ranks on the clock of rank 0");
   };
   const auto count = static_cast<std::int64_t>(rows.size());
-  std::vector<Piece> pieces{{"ranks", rank_row_type.get(), Box{{world.rank()}, {1}}, &rank_row}};
+  std::vector<Piece> pieces{{"ranks", rank_row_type.get(), Box{{world.rank()}, {1}}, &rank_row},
+                            {"memory", memory_row.get(),
+                             Box{{world.rank() * rows_of_rank}, {rows_of_rank}}, memory.data()}};
   // HDF5 allocates no storage for a dataset without elements and does not write to it.
   if (total > 0) {
     pieces.push_back({"spans", span_row.get(), Box{{before}, {count}}, rows.data()});
   }
   const auto slack = std::int64_t{1} << 16;
   const auto bytes = total * static_cast<std::int64_t>(sizeof(SpanRow)) +
-                     world.size() * static_cast<std::int64_t>(sizeof(RankRow)) + slack;
+                     world.size() * static_cast<std::int64_t>(sizeof(RankRow) + sizeof memory) +
+                     slack;
   write_pieces(world, folder / "trace.h5", structure, bytes, pieces);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/trace.hpp"
 #include "comm/group.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh {
 
@@ -16,17 +17,19 @@ struct RankRecord {
   std::string role;    ///< as Roles::of: "text", "text+denoise+decode", "idle"
   std::string device;  ///< "cpu", or a GPU's name
   int threads = 1;
-  std::int64_t peak_memory_bytes = 0;         ///< on the host
-  std::int64_t peak_device_memory_bytes = 0;  ///< of tensors on a GPU
+  std::int64_t peak_memory_bytes = 0;          ///< on the host
+  std::int64_t peak_device_memory_bytes = 0;   ///< of tensors on a GPU
+  MemoryByPurpose host_memory, device_memory;  ///< of tensors
 };
 
 /// Clock (trace::now_ns()) of rank 0 minus this rank's, in ns, from the fastest of 20 round trips;
 /// the error is at most half of that round trip. 0 on rank 0. Collective.
 std::int64_t clock_offset_ns(const comm::Group& group);
 
-/// Writes folder/trace.h5: /spans of all ranks, sorted by rank and then start, and /ranks. Time 0
-/// is the start of the earliest span. Replaces an existing file; written as by write_pieces, so
-/// that it is either complete or absent. Collective over `world`. Error(cannot_create), Error(io).
+/// Writes folder/trace.h5: /spans of all ranks, sorted by rank and then start, /ranks, and /memory:
+/// for each rank, place and purpose a row. Time 0 is the start of the earliest span. Replaces an
+/// existing file; written as by write_pieces, so that it is either complete or absent. Collective
+/// over `world`. Error(cannot_create), Error(io).
 void write_trace(const comm::Group& world, const std::filesystem::path& folder,
                  const RankRecord& mine, const std::vector<trace::Span>& spans);
 

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/purpose.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -216,11 +218,20 @@ std::shared_ptr<void> host_memory(std::int64_t bytes) {
   if (bytes >= large) {
     const std::int64_t length = rounded(bytes, page);
     if (void* block = range().take(length)) {
-      return {block, [length](void* p) { range().give_back(p, length); }};
+      const Purpose purpose = count_memory({}, length);
+      return {block, [length, purpose](void* p) {
+                count_freed({}, length, purpose);
+                range().give_back(p, length);
+              }};
     }
   }
   void* block = plain_block(bytes);
-  return block == nullptr ? nullptr : std::shared_ptr<void>(block, std::free);
+  if (block == nullptr) return nullptr;
+  const Purpose purpose = count_memory({}, bytes);
+  return {block, [bytes, purpose](void* p) {
+            count_freed({}, bytes, purpose);
+            std::free(p);
+          }};
 }
 
 void release_free_memory() {

@@ -1,12 +1,13 @@
 """`reelmesh plan`, device.memory-limit, and measured memory compared with the plan's prediction."""
 
 import json
+import pathlib
 
 import h5py
 import numpy
 
-from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, arguments, execute, main, read_clip,
-                     result_files, run)
+from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, arguments, execute, main,
+                     read_clip, result_files, run)
 
 USAGE, UNAVAILABLE = 64, 69
 MIB = 1 << 20
@@ -50,6 +51,32 @@ class PlanTest(PlanCase):
             planned = self.planned(options, "--ranks", ranks)
             self.assertEqual(planned["description"].strip(), said.strip())
             self.assertIn("memory: rank", said)
+
+    def test_tensors_take_the_memory_that_is_planned_for_them(self):
+        """By purpose, as measured by the program in trace.h5."""
+        demo = {"model.path": DATA.parents[2] / "inputs" / "demo_model", "prompt.text": ["one", "two"],
+                "sample.steps": 2, "sample.frames": 9, "output.path": self.folder / "demo"}
+        for ranks, options in ((1, demo), (3, self.tiny(parallel__mode="split"))):
+            self.make(options, ranks)
+            with h5py.File(pathlib.Path(options["output.path"]) / "trace.h5") as file:
+                memory = file["memory"][()]
+            memory = memory[memory["place"] == b"host"]
+            for planned in self.planned(options, "--ranks", ranks)["by_rank"]:
+                parts = planned["memory"]["parts"]
+                mine = memory[memory["rank"] == planned["rank"]]
+                peak = {row["purpose"].decode(): row["peak_bytes"] for row in mine}
+                at_peak = {row["purpose"].decode(): row["bytes_at_peak"] for row in mine}
+                self.assertEqual(len(mine), 5)
+                with self.subTest(ranks=ranks, rank=planned["rank"], at_peak=at_peak, parts=parts):
+                    self.assertLessEqual(peak["queue"], parts["queue"])
+                    stages = [parts[stage] for stage in ("text", "denoise", "decode")]
+                    if ranks == 1:
+                        self.assertEqual(peak["queue"], parts["queue"])
+                        weights = parts["denoise"]["weights"] + parts["decode"]["weights"]
+                        self.assertAlmostEqual(at_peak["weights"], weights, delta=0.01 * weights)
+                    working = max(stage["working"] for stage in stages)
+                    used = at_peak["activations"] + at_peak["exchange"] + at_peak["workspace"]
+                    self.assertLessEqual(used, 1.1 * working)
 
     def test_bytes_of_a_step_are_those_that_are_sent(self):
         of_open_sora = {"model.path": DATA.parent / "opensora" / "v1_0", "prompt.text": "one",

@@ -116,6 +116,13 @@ class QueueTest(QueueCase):
             if rank["stage"] == "denoise_step":
                 self.assertEqual(rank["steps"], SIZES[rank["clip"] % len(SIZES)]["steps"])
                 self.assertLess(rank["step"], rank["steps"])
+        for clip in found["at_work"]:
+            self.assertIn(clip["state"],
+                          ("encoding", "denoising", "decoding", "writing", "handed over"))
+            self.assertEqual(clip["ranks"], [rank["rank"] for rank in found["ranks"]
+                                             if rank.get("clip") == clip["clip"]])
+        self.assertEqual({clip["clip"] for clip in found["at_work"]},
+                         {rank["clip"] for rank in found["ranks"] if "clip" in rank})
         with h5py.File(self.output / "job.h5") as file:
             self.assertEqual(list(file["states"]["state"]), clips * [b"missing"])
             done = [name for name in file["clips"] if name in file["clips"]]

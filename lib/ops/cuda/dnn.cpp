@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::gpu::dnn {
 namespace {
@@ -156,6 +157,7 @@ std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
 }
 
 void run(Device device, const Plan& plan, const std::vector<Argument>& arguments) {
+  const PurposeScope purpose(Purpose::workspace);
   Tensor workspace = Tensor::empty({plan.workspace}, DType::uint8, device);
   std::vector<std::int64_t> uids;
   std::vector<const void*> addresses;

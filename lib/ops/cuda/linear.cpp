@@ -11,6 +11,7 @@
 #include "ops/cuda/ops.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -235,6 +236,7 @@ class Products {
     cublasLtHandle_t made = nullptr;
     check(blas().cublasLtCreate(&made), "cublasLtCreate", device);
     library_ = Library(made);
+    const PurposeScope purpose(Purpose::workspace);
     workspace_ = Tensor::empty({workspace_bytes}, DType::uint8, device);
   }
 

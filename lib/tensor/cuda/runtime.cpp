@@ -16,6 +16,7 @@
 #include "base/units.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::cuda {
 namespace {
@@ -239,7 +240,9 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   }
   check(status, "cudaMallocAsync");
   c.count(bytes);
-  return {*address, [&c, bytes](const void* p) {
+  const Purpose purpose = count_memory(device, bytes);
+  return {*address, [&c, bytes, device, purpose](const void* p) {
+            count_freed(device, bytes, purpose);
             // Fails for instance for memory of a graph whose capture failed; clears the error.
             if (cudaFreeAsync(const_cast<void*>(p), c.stream.get()) != cudaSuccess) {
               cudaGetLastError();
