@@ -51,8 +51,9 @@ std::string describe(const Plan& plan) {
                         roles.denoise[i] == roles.text ? "when all prompts are encoded"
                                                        : "while no clip waits to be decoded");
   }
-  if (roles.decode.size() == 1) {
-    text += fmt::format("decode: {}\n", to_string(roles.decode.front()));
+  if (roles.mode == Mode::split || roles.decode.size() == 1) {
+    text += fmt::format("decode: {}{}\n", to_string(roles.decode.front()),
+                        roles.decode.size() == 1 ? "" : "; while these are busy, each replica");
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
   }

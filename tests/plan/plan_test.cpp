@@ -549,6 +549,19 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
 }
 
+TEST(Describe, NamesRanksThatHelpOtherStages) {
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.text_denoises = request.decode_denoises = request.replicas_decode = true;
+  const std::string text = describe(make_plan(workload_of(cogvideox_2b()), machine_of(4), request));
+  EXPECT_NE(text.find("denoise: ranks 1-2\n"
+                      "denoise, too: rank 0, when all prompts are encoded\n"
+                      "denoise, too: rank 3, while no clip waits to be decoded\n"
+                      "decode: rank 3; while these are busy, each replica\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
   const std::string text = describe(make_plan(workload_of(stdit_xl()), machine_of(4), {}), 0);
   for (const char* part :
