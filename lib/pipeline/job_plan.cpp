@@ -126,6 +126,8 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
     request.text_denoises = (roles & 4U) != 0;
     request.decode_denoises = (roles & 2U) != 0;
     request.replicas_decode = (roles & 1U) != 0;
+    // Before they help, text ranks send the embeddings that are left to all replicas.
+    if (request.text_denoises && plan.roles.denoise.size() > Queues::max_groups) continue;
     // With few batches none waits for the decoding ranks.
     if (request.replicas_decode && batches.size() <= 2 * plan.roles.denoise.size()) continue;
     Plan helped = plan_clips(request, workload, conditions);

@@ -143,9 +143,17 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
     keep_larger(mine, more);
   }
   memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
+  // In split mode replicas ask for one batch after the other, but when text ranks begin to help
+  // they get all that wait.
+  const Roles& roles = plan.roles;
+  const bool by_batch = roles.mode == Mode::split &&
+                        std::find(roles.denoise.end() - static_cast<std::ptrdiff_t>(roles.helpers),
+                                  roles.denoise.end(), roles.text) == roles.denoise.end();
   for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
     RankMemory& mine = memory.ranks[r];
-    mine.embeddings = waiting;
+    mine.embeddings = by_batch && !roles.text.contains(static_cast<int>(r))
+                          ? std::min(waiting, workload.largest_embedding_bytes)
+                          : waiting;
     for (const ClipPlan& size : plan.sizes) {
       keep_larger(mine.denoise, size.ranks[r].denoise);
       keep_larger(mine.decode, size.ranks[r].decode);

@@ -429,6 +429,9 @@ TEST(Plan, CountsEmbeddingsThatWait) {
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 40 * mib);
   ParallelRequest split;
   split.mode = Mode::split;
+  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 4 * mib);
+  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[0].embeddings, 40 * mib);
+  split.text_denoises = true;  // then replicas get all embeddings that are left
   EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 40 * mib);
   machine.count_waiting_embeddings = false;
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 0);
@@ -488,7 +491,8 @@ TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
     EXPECT_FALSE(tight.memory.offloads);
     EXPECT_GE(tight.queue_bytes, 36 * mib);
     EXPECT_LE(tight.queue_bytes, 40 * mib);
-    EXPECT_EQ(tight.memory.ranks[2].embeddings, tight.queue_bytes);
+    const auto holder = static_cast<std::size_t>(tight.embeddings_rank());
+    EXPECT_EQ(tight.memory.ranks[holder].embeddings, tight.queue_bytes);
     EXPECT_NE(describe(tight).find("of text embeddings wait at a time, of 3.91 GiB in all"),
               std::string::npos)
         << describe(tight);
