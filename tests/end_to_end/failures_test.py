@@ -88,10 +88,10 @@ class FailuresTest(Scratch):
 
     def test_strict_ends_the_job_at_once(self):
         self.poison("text_encoder", "shared.weight", slice(None))
-        for ranks in (1, 3):
+        for ranks, layout in ((1, {}), (3, {}), (4, {"parallel__mode": "split"})):
             shutil.rmtree(self.folder / "output", ignore_errors=True)
-            outcome = run(self.options("output", model__path=self.model, output__strict="yes"),
-                          ranks)
+            outcome = run(self.options("output", model__path=self.model, output__strict="yes",
+                                       **layout), ranks)
             self.assertEqual(outcome.status, FAILED, outcome)
             self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
             self.assertIn("clip 0: NaN or infinite values in the text embeddings (output.strict",
