@@ -12,8 +12,8 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// Queues of the watchdog: the batches; and those that the decoding ranks were sent (front) and have
-// decoded (back).
+// Queues of the watchdog: the batches; and how many batches the decoding ranks were sent to decode
+// or began to make themselves (front), and have done (back).
 constexpr int batch_queue = 0, decoding_queue = 1;
 
 double seconds() { return 1e-9 * static_cast<double>(trace::now_ns()); }
@@ -41,6 +41,7 @@ class SplitRank {
   // Decoding ranks.
   void decode_all();
   void decode_next();
+  void count_decoding(comm::End end);
 
   void sort(comm::Letter letter);
   void sort_all();
@@ -332,9 +333,20 @@ void SplitRank::decode_all() {
       continue;
     }
     const auto batch = next_batch();
-    if (batch) make(*batch);
+    if (batch) {
+      // A clip of these ranks that others interrupt would be the last one of the job.
+      count_decoding(comm::End::front);
+      make(*batch);
+      count_decoding(comm::End::back);
+    }
     if (!batch || stopped_) end_taking();
   }
+}
+
+// Counts work that the decoding ranks begin (End::front) or have done (End::back).
+void SplitRank::count_decoding(comm::End end) {
+  const bool leads = maker_.world().rank() == decode_leader_;
+  if (leads && uses_queues()) watchdog_->take(decoding_queue, end);
 }
 
 // Receives the latents that arrived first, and decodes them, unless the job stops: clips whose
@@ -361,7 +373,7 @@ void SplitRank::decode_next() {
   }
   maker_.stages().enter(Stages::decode);
   maker_.decode(batch, 0, std::move(pending));
-  if (group.rank() == 0 && uses_queues()) watchdog_->take(decoding_queue, comm::End::back);
+  count_decoding(comm::End::back);
 }
 
 }  // namespace
