@@ -21,7 +21,7 @@ for rank in range(RANKS):
     expected += [(rank, b"x", b"more", i, i, i, 680 + i, 0, 0, 0) for i in range(1, rank)]
 
 with h5py.File(PATH, "r") as file:
-    assert set(file) == {"spans", "ranks"}, set(file)
+    assert set(file) == {"spans", "ranks", "memory"}, set(file)
     assert file["spans"].dtype.names == FIELDS, file["spans"].dtype.names
     spans = file["spans"][...]
     starts = {row["rank"]: row["start_ns"] for row in reversed(spans)}  # of each rank's first span
@@ -37,3 +37,10 @@ with h5py.File(PATH, "r") as file:
         host = f"nœud-{rank}".encode()
         assert row.tolist()[:7] == (rank, host, b"all", b"cpu", 2, 4096, 8192), row
     assert ranks["clock_offset_ns"][0] == 0
+    purposes = (b"activations", b"weights", b"workspace", b"exchange", b"queue")
+    expected = [(rank, place, purpose, 100 * rank + 10 * i + at, 7 * at + i)
+                for rank in range(RANKS) for at, place in enumerate((b"host", b"device"))
+                for i, purpose in enumerate(purposes)]
+    assert file["memory"].dtype.names == ("rank", "place", "purpose", "peak_bytes",
+                                          "bytes_at_peak"), file["memory"].dtype.names
+    assert file["memory"][...].tolist() == expected, file["memory"][...]

@@ -22,7 +22,15 @@ class Trace : public testing::Test {
   Trace() : folder(world) {}
 
   RankRecord mine() const {
-    return {"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096, 8192};
+    RankRecord record{"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096, 8192};
+    for (std::size_t i = 0; i < purposes; ++i) {
+      const auto number = static_cast<std::int64_t>(i);
+      record.host_memory.peak[i] = 100 * world.rank() + 10 * number;
+      record.host_memory.at_peak[i] = number;
+      record.device_memory.peak[i] = record.host_memory.peak[i] + 1;
+      record.device_memory.at_peak[i] = 7 + number;
+    }
+    return record;
   }
 
   comm::Group world = test::world();
