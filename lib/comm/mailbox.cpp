@@ -16,39 +16,40 @@ constexpr int tag = 0;
 Mailbox::Mailbox(const Group& group) : group_(group.split(0)) {}
 
 Mailbox::~Mailbox() {
-  for (Sent& letter : sent_) MPI_Wait(&letter.request, MPI_STATUS_IGNORE);
+  for (Sent& message : sent_) MPI_Wait(&message.request, MPI_STATUS_IGNORE);
 }
 
 void Mailbox::post(int to, std::vector<std::int64_t> words) {
-  std::erase_if(sent_, [](Sent& letter) {
+  std::erase_if(sent_, [](Sent& message) {
     int received = 0;
-    check(MPI_Test(&letter.request, &received, MPI_STATUS_IGNORE), "MPI_Test");
+    check(MPI_Test(&message.request, &received, MPI_STATUS_IGNORE), "MPI_Test");
     return received != 0;
   });
-  Sent& letter = sent_.emplace_back(Sent{std::move(words)});
-  check(MPI_Isend(letter.words.data(), to_int(letter.words.size(), "MPI_Isend"), MPI_INT64_T, to,
-                  tag, group_.handle(), &letter.request),
+  Sent& message = sent_.emplace_back(Sent{std::move(words)});
+  check(MPI_Isend(message.words.data(), to_int(message.words.size(), "MPI_Isend"), MPI_INT64_T, to,
+                  tag, group_.handle(), &message.request),
         "MPI_Isend");
 }
 
-std::optional<Letter> Mailbox::poll() {
+std::optional<ControlMessage> Mailbox::poll() {
   int arrived = 0;
   MPI_Status status;
   check(MPI_Iprobe(MPI_ANY_SOURCE, tag, group_.handle(), &arrived, &status), "MPI_Iprobe");
   if (arrived == 0) return std::nullopt;
   int words = 0;
   check(MPI_Get_count(&status, MPI_INT64_T, &words), "MPI_Get_count");
-  Letter letter{status.MPI_SOURCE, std::vector<std::int64_t>(static_cast<std::size_t>(words))};
-  check(MPI_Recv(letter.words.data(), words, MPI_INT64_T, letter.from, tag, group_.handle(),
+  ControlMessage message{status.MPI_SOURCE,
+                         std::vector<std::int64_t>(static_cast<std::size_t>(words))};
+  check(MPI_Recv(message.words.data(), words, MPI_INT64_T, message.from, tag, group_.handle(),
                  MPI_STATUS_IGNORE),
         "MPI_Recv");
-  return letter;
+  return message;
 }
 
-Letter Mailbox::wait() {
+ControlMessage Mailbox::wait() {
   const Waiting waiting("Mailbox::wait");
   while (true) {
-    if (auto letter = poll()) return std::move(*letter);
+    if (auto message = poll()) return std::move(*message);
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
 }

@@ -1,13 +1,13 @@
 #include "pipeline/job_plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
 #include "base/units.hpp"
 #include "models/t5/memory.hpp"
 #include "ops/onednn.hpp"
-#include "plan/schedule.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::pipeline {
@@ -114,18 +114,26 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
 
 // In split mode, a plan in which ranks do what other stages are for, too, if they have the memory,
 // and if it is predicted that those that denoise complete some batch in time. Otherwise the given
-// plan.
+// plan. asked: with the numbers of text and decoding ranks of that plan.
 Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
                   const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
                   const Conditions& conditions) {
   if (!fits(plan, conditions)) return plan;
+  struct Choice {
+    bool text_denoises, decode_denoises, replicas_decode;
+  };
+  constexpr std::array<Choice, 7> choices{{{true, true, true},
+                                           {true, true, false},
+                                           {true, false, true},
+                                           {true, false, false},
+                                           {false, true, true},
+                                           {false, true, false},
+                                           {false, false, true}}};
   ParallelRequest request = asked;
-  request.text = plan.roles.text.count;
-  request.decode = plan.roles.decode.front().count;
-  for (const unsigned roles : {7U, 6U, 5U, 4U, 3U, 2U, 1U}) {
-    request.text_denoises = (roles & 4U) != 0;
-    request.decode_denoises = (roles & 2U) != 0;
-    request.replicas_decode = (roles & 1U) != 0;
+  for (const Choice& choice : choices) {
+    request.text_denoises = choice.text_denoises;
+    request.decode_denoises = choice.decode_denoises;
+    request.replicas_decode = choice.replicas_decode;
     // Before they help, text ranks send the embeddings that are left to all replicas.
     if (request.text_denoises && plan.roles.denoise.size() > Queues::max_groups) continue;
     // With few batches none waits for the decoding ranks.
@@ -133,11 +141,11 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
     Plan helped = plan_clips(request, workload, conditions);
     if (helped.memory.offloads || !fits(helped, conditions)) continue;
     const TaskSchedule schedule = schedule_of(helped, formats, batches);
-    std::size_t useful = 0;
-    for (std::size_t i = 1; i <= helped.roles.helpers; ++i) {
-      useful += schedule.tasks_of(helped.roles.denoise.size() - i).empty() ? 0 : 1;
+    bool useful = true;
+    for (std::size_t i = helped.roles.first_helper(); i < helped.roles.denoise.size(); ++i) {
+      useful = useful && !schedule.tasks_of(i).empty();
     }
-    if (useful == helped.roles.helpers) return helped;
+    if (useful) return helped;
   }
   return plan;
 }
@@ -151,22 +159,22 @@ std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
   ParallelRequest request = job.parallel;
   const Plan asked = plan_clips(request, workload, conditions);
   const bool split = asked.roles.mode == Mode::split;
+  if (split) {
+    request.text = asked.roles.text.count;
+    request.decode = asked.roles.decode.front().count;
+  }
   const auto helped = [&](const Plan& plan) {
     return split ? with_helpers(plan, request, workload, formats, batches, conditions) : plan;
   };
   std::vector<Plan> plans{helped(asked)};
   if (request.replicas || request.cfg || request.ulysses || request.ring) return plans;
-  if (split) {
-    request.text = asked.roles.text.count;
-    request.decode = asked.roles.decode.front().count;
-  }
   const int ranks = split ? asked.roles.denoise.front().count : asked.ranks;
   const int most = static_cast<int>(std::min(batches.size(), static_cast<std::size_t>(ranks)));
   for (int replicas = 2; replicas <= most; ++replicas) {
     if (ranks % replicas != 0) continue;
     request.replicas = replicas;
-    const Plan more = helped(plan_clips(request, workload, conditions));
-    if (fits(more, conditions)) plans.push_back(more);
+    Plan more = helped(plan_clips(request, workload, conditions));
+    if (fits(more, conditions)) plans.push_back(std::move(more));
   }
   return plans;
 }
@@ -294,13 +302,13 @@ std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batc
   return given;
 }
 
-std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches) {
-  const Plan& plan = planned.plan;
-  const std::vector<std::size_t> order = order_of(planned, batches);
+std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches,
+                                     const std::vector<std::size_t>& order) {
+  const Roles& roles = planned.plan.roles;
+  const TaskCost cost = cost_of(planned.plan, planned.formats, batches);
   std::vector<HelperRule> rules;
-  const std::size_t replicas = plan.roles.denoise.size();
-  for (std::size_t helper = replicas - plan.roles.helpers; helper < replicas; ++helper) {
-    rules.emplace_back(order, replicas, helper, cost_of(plan, planned.formats, batches));
+  for (std::size_t i = roles.first_helper(); i < roles.denoise.size(); ++i) {
+    rules.emplace_back(order, roles.denoise.size(), i, cost);
   }
   return rules;
 }
@@ -363,12 +371,12 @@ std::string describe(const JobPlan& planned) {
 
 std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches) {
   const Roles& roles = planned.plan.roles;
-  const std::size_t replicas = roles.denoise.size() - roles.helpers;
+  const std::size_t replicas = roles.first_helper();
   if (roles.denoise.size() == 1) return {};
   const TaskSchedule schedule = schedule_of(planned.plan, planned.formats, batches);
   std::size_t by_helpers = 0;
-  for (std::size_t i = 0; i < roles.helpers; ++i) {
-    by_helpers += schedule.tasks_of(replicas + i).size();
+  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
+    by_helpers += schedule.tasks_of(i).size();
   }
   std::string text = fmt::format("batches: {} on {} replica{}, the longest first",
                                  batches.size() - planned.tail_batches - by_helpers, replicas,

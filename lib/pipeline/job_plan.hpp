@@ -48,9 +48,9 @@ struct JobPlan {
 /// otherwise the given one.
 std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches);
 
-/// For each of Roles::helpers when it takes one of the batches, which are in the order of
-/// order_of().
-std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches);
+/// For each of Roles::helpers, when it takes a further batch. order: of order_of().
+std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches,
+                                     const std::vector<std::size_t>& order);
 
 /// Makes the clips and the plan; reads the model's configs. Errors as Family::open, Family::clips
 /// and make_plan; also Error(no_input) if the file that parallel.device-map names is missing.

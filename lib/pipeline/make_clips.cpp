@@ -173,10 +173,11 @@ MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& 
                      std::vector<Clip> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
   std::vector<Batch> batches = batches_of(std::move(clips), job.batch);
-  const std::vector<HelperRule> rules = helper_rules(planned, batches);
+  const std::vector<std::size_t> order = order_of(planned, batches);
+  const std::vector<HelperRule> rules = helper_rules(planned, batches, order);
   std::vector<BatchState> states;
   std::int64_t steps = 0;
-  for (const std::size_t i : order_of(planned, batches)) {
+  for (const std::size_t i : order) {
     steps += steps_of(batches[i]);
     states.emplace_back(std::move(batches[i]));
   }

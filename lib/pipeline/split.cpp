@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <limits>
 #include <optional>
 
 #include "base/stop.hpp"
@@ -18,8 +17,8 @@ constexpr int batch_queue = 0, decoding_queue = 1;
 
 double seconds() { return 1e-9 * static_cast<double>(trace::now_ns()); }
 
-// What one rank does in split mode. A leader waits for other groups by waiting for letters, so that
-// the text leader answers requests meanwhile.
+// What one rank does in split mode. A leader waits for other groups by waiting for control
+// messages, so that the text leader answers requests meanwhile.
 class SplitRank {
  public:
   SplitRank(ClipMaker& maker, std::span<BatchState> batches, const std::vector<HelperRule>& rules,
@@ -35,7 +34,7 @@ class SplitRank {
   void forget(const comm::Taken& taken);
   void fetch(std::size_t batch);
   void make(std::size_t batch);
-  void look_for_letters();
+  void handle_between_steps();
   void pass_on(std::size_t batch);
 
   // Decoding ranks.
@@ -43,9 +42,9 @@ class SplitRank {
   void decode_next();
   void count_decoding(comm::End end);
 
-  void sort(comm::Letter letter);
-  void sort_all();
-  bool helps() const { return replica_ && *replica_ >= replicas_ - roles_.helpers; }
+  void handle(comm::ControlMessage message);
+  void handle_arrived();
+  bool helps() const { return replica_ && *replica_ >= roles_.first_helper(); }
   bool uses_queues() const { return watchdog_ != nullptr && watchdog_->has_queues(); }
   std::int64_t own_number() const { return static_cast<std::int64_t>(*replica_); }
 
@@ -100,7 +99,7 @@ SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
   group_ = maker.stages().denoise_batch.group(*replica_);
   leader_ = leader_of(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
   leads_ = group_.rank() == leader_;
-  if (helps()) rule_ = &rules[*replica_ - (replicas_ - roles_.helpers)];
+  if (helps()) rule_ = &rules[*replica_ - roles_.first_helper()];
 }
 
 bool SplitRank::run() {
@@ -118,37 +117,37 @@ bool SplitRank::run() {
   return !stopped_;
 }
 
-void SplitRank::sort(comm::Letter letter) {
-  switch (kind_of(letter)) {
-    case Letter::request:
-      return text_.value().receive(letter);
-    case Letter::reply:
-      reply_ = std::move(letter.words);
+void SplitRank::handle(comm::ControlMessage message) {
+  switch (kind_of(message)) {
+    case MessageKind::request:
+      return text_.value().receive(message);
+    case MessageKind::reply:
+      reply_ = std::move(message.words);
       return;
-    case Letter::latents:
-      arrived_.push_back(std::move(letter.words));
+    case MessageKind::latents:
+      arrived_.push_back(std::move(message.words));
       return;
-    case Letter::accepted:
+    case MessageKind::accepted:
       --not_accepted_;
       return;
-    case Letter::finished:
-      if (text_) return text_->receive(letter);
+    case MessageKind::finished:
+      if (text_) return text_->receive(message);
       --replicas_at_work_;
       return;
   }
-  fail(Status::internal, "a letter of kind {}", letter.words.front());
+  fail(Status::internal, "a control message of kind {}", message.words.front());
 }
 
-void SplitRank::sort_all() {
-  while (auto letter = mailbox_.poll()) sort(std::move(*letter));
+void SplitRank::handle_arrived() {
+  while (auto message = mailbox_.poll()) handle(std::move(*message));
 }
 
 void SplitRank::make_batches() {
   while (const auto batch = next_batch()) make(*batch);
   take_no_more();
   if (leads_) {
-    mailbox_.post(decode_leader_, letter(Letter::finished, {own_number()}));
-    while (not_accepted_ > 0) sort(mailbox_.wait());
+    mailbox_.post(decode_leader_, control_message(MessageKind::finished, {own_number()}));
+    while (not_accepted_ > 0) handle(mailbox_.wait());
   }
   for (ClipMaker::ToDecoder& pending : on_the_way_) pending.finish();
   on_the_way_.clear();
@@ -157,7 +156,7 @@ void SplitRank::make_batches() {
 // After the last batch of a replica. The text ranks need not wait for its requests.
 void SplitRank::take_no_more() {
   if (!leads_ || has_all_ || text_) return;
-  mailbox_.post(text_leader_, letter(Letter::finished, {own_number()}));
+  mailbox_.post(text_leader_, control_message(MessageKind::finished, {own_number()}));
 }
 
 // Whether the ranks of a helper should take a further batch, by predicted times, corrected by those
@@ -193,7 +192,7 @@ std::optional<std::size_t> SplitRank::next_batch() {
     }
     if (taken.front + taken.back >= all) next = all;
   } else if (leads_ && !helps()) {
-    next = static_cast<std::int64_t>(*replica_ + turn_ * (replicas_ - roles_.helpers));
+    next = static_cast<std::int64_t>(*replica_ + turn_ * roles_.first_helper());
     taken = {next, 0};
   }
   ++turn_;
@@ -230,8 +229,8 @@ void SplitRank::forget(const comm::Taken& taken) {
 void SplitRank::fetch(std::size_t batch) {
   if (leads_) {
     const auto number = static_cast<std::int64_t>(batch);
-    mailbox_.post(text_leader_, letter(Letter::request, {own_number(), number}));
-    while (!reply_) sort(mailbox_.wait());
+    mailbox_.post(text_leader_, control_message(MessageKind::request, {own_number(), number}));
+    while (!reply_) handle(mailbox_.wait());
   }
   const Words words = broadcast(group_, reply_.value_or(Words()), leader_);
   reply_.reset();
@@ -250,7 +249,7 @@ void SplitRank::make(std::size_t place) {
   maker_.stages().enter(Stages::denoise);
   if (batch.needs_text() && !has_all_) fetch(place);
   if (stopped_) return;
-  maker_.denoise(batch, *replica_, [this] { look_for_letters(); });
+  maker_.denoise(batch, *replica_, [this] { handle_between_steps(); });
   stopped_ = stopped_ || batch.stopped;
   if (stopped_) return;
   pass_on(place);
@@ -283,8 +282,9 @@ void SplitRank::pass_on(std::size_t place) {
   }
   constexpr int max_on_the_way = 2;
   if (leads_) {
-    while (not_accepted_ == max_on_the_way) sort(mailbox_.wait());
-    Words words = letter(Letter::latents, {own_number(), static_cast<std::int64_t>(place)});
+    while (not_accepted_ == max_on_the_way) handle(mailbox_.wait());
+    Words words =
+        control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(place)});
     append_failed(words, batch);
     mailbox_.post(decode_leader_, std::move(words));
     ++not_accepted_;
@@ -297,8 +297,8 @@ void SplitRank::pass_on(std::size_t place) {
 
 // Between two steps of a replica: the text leader answers requests, and decoding ranks decode what
 // has arrived.
-void SplitRank::look_for_letters() {
-  sort_all();
+void SplitRank::handle_between_steps() {
+  handle_arrived();
   if (!decodes_) return;
   std::int64_t arrived = group_.max(std::int64_t{std::ssize(arrived_)});
   if (arrived == 0) return;
@@ -322,8 +322,8 @@ void SplitRank::decode_all() {
     enum Action : std::int64_t { decode_one, take, end };
     std::int64_t action = end;
     if (leads) {
-      sort_all();
-      while (arrived_.empty() && !takes && replicas_at_work_ > 0) sort(mailbox_.wait());
+      handle_arrived();
+      while (arrived_.empty() && !takes && replicas_at_work_ > 0) handle(mailbox_.wait());
       action = !arrived_.empty() ? decode_one : takes ? take : end;
     }
     action = broadcast(group, {action}, 0).front();
@@ -359,7 +359,7 @@ void SplitRank::decode_next() {
     arrived_.pop_front();
     words.front() = stop::requested() ? 1 : 0;
     const auto replica = static_cast<std::size_t>(words.at(1));
-    mailbox_.post(leader_of(maker_.plan(), replica), letter(Letter::accepted));
+    mailbox_.post(leader_of(maker_.plan(), replica), control_message(MessageKind::accepted));
   }
   words = broadcast(group, words, 0);
   const auto replica = static_cast<std::size_t>(words.at(1));

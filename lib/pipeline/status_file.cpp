@@ -13,6 +13,15 @@ namespace {
 
 constexpr std::chrono::seconds period{2};
 
+// "step" and "steps" of the clip that a rank denoises.
+void add_progress(nlohmann::ordered_json& json, const comm::Activity& rank,
+                  const std::map<int, int>& steps) {
+  if (rank.step < 0) return;
+  json["step"] = rank.step;
+  const auto found = steps.find(rank.clip);
+  if (found != steps.end()) json["steps"] = found->second;
+}
+
 nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, int>& steps) {
   nlohmann::ordered_json json{{"rank", rank.rank}, {"host", rank.host}, {"process", rank.process}};
   json["stage"] =
@@ -21,9 +30,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, i
     if (number >= 0) json[name] = number;
   };
   add("clip", rank.clip);
-  add("step", rank.step);
-  const auto found = steps.find(rank.clip);
-  if (rank.step >= 0 && found != steps.end()) json["steps"] = found->second;
+  add_progress(json, rank, steps);
   add("layer", rank.layer);
   if (!rank.waiting.empty()) json["waiting_in"] = rank.waiting;
   json["heard_seconds_ago"] = rank.heard_ago;
@@ -46,11 +53,7 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
     nlohmann::ordered_json& clip = found[{rank.clip, state}];
     clip["clip"] = rank.clip;
     clip["state"] = state;
-    const auto all = steps.find(rank.clip);
-    if (rank.step >= 0 && all != steps.end()) {
-      clip["step"] = rank.step;
-      clip["steps"] = all->second;
-    }
+    add_progress(clip, rank, steps);
     clip["ranks"].push_back(rank.rank);
   }
   nlohmann::ordered_json clips = nlohmann::ordered_json::array();

@@ -37,7 +37,7 @@ bool TextServer::encode_all() {
       encoded_[i] = true;
       waiting_bytes_ += maker_.embedding_bytes(batches_[i]);
       answer_requests();
-      while (const auto letter = mailbox_.poll()) receive(*letter);
+      while (const auto message = mailbox_.poll()) receive(*message);
     }
   }
   stopped_ = group_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
@@ -48,7 +48,7 @@ bool TextServer::encode_all() {
 Words TextServer::next_to_encode() {
   constexpr std::size_t max_batches = 8;  // until the leader decides again
   while (true) {
-    while (const auto letter = mailbox_.poll()) receive(*letter);
+    while (const auto message = mailbox_.poll()) receive(*message);
     stopped_ = stopped_ || stop::requested();
     const bool all_encoded = std::ranges::find(encoded_, false) == encoded_.end();
     if (stopped_ || all_encoded || all_served()) return {};
@@ -70,13 +70,13 @@ Words TextServer::next_to_encode() {
   }
 }
 
-void TextServer::receive(const comm::Letter& letter) {
-  const auto replica = static_cast<std::size_t>(letter.words.at(1));
-  if (kind_of(letter) == Letter::finished) {
+void TextServer::receive(const comm::ControlMessage& message) {
+  const auto replica = static_cast<std::size_t>(message.words.at(1));
+  if (kind_of(message) == MessageKind::finished) {
     served_[replica] = true;
     requested_.erase(replica);
   } else {
-    requested_[replica] = static_cast<std::size_t>(letter.words.at(2));
+    requested_[replica] = static_cast<std::size_t>(message.words.at(2));
   }
   answer_requests();
 }
@@ -89,7 +89,7 @@ void TextServer::answer_requests() {
 }
 
 void TextServer::answer(std::size_t replica, std::size_t batch) {
-  Words words = letter(Letter::reply, {stopped_ ? 1 : 0, helps_ ? 1 : 0});
+  Words words = control_message(MessageKind::reply, {stopped_ ? 1 : 0, helps_ ? 1 : 0});
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < batches_.size() && !stopped_; ++i) {
     if (helps_ ? sent_[i] : i != batch) continue;
@@ -129,9 +129,9 @@ void TextServer::serve_all(bool stopped) {
   stopped_ = stopped_ || stopped || stop::requested();
   answer_requests();
   while (!all_served()) {
-    const comm::Letter letter = mailbox_.wait();
+    const comm::ControlMessage message = mailbox_.wait();
     stopped_ = stopped_ || stop::requested();
-    receive(letter);
+    receive(message);
   }
 }
 

@@ -2,8 +2,10 @@
 // The text ranks of split mode.
 #include <map>
 #include <optional>
+#include <span>
+#include <vector>
 
-#include "pipeline/letters.hpp"
+#include "pipeline/control_messages.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -25,8 +27,8 @@ class TextServer {
   void serve_all(bool stopped);
 
   // On the leader; on other ranks they do nothing.
-  /// A letter of kind request or finished. Answers it if it can.
-  void receive(const comm::Letter& letter);
+  /// A message of kind request or finished. Answers it if it can.
+  void receive(const comm::ControlMessage& message);
   /// The replica of the text ranks makes this batch.
   void keep(std::size_t batch) { sent_[batch] = true; }
   /// Whether no replica asks for embeddings any more.

@@ -25,8 +25,9 @@ std::string describe_queue(const Plan& plan) {
       "queue: at most {} of text embeddings wait at a time, of {} in all, to keep "
       "the limit{}\n",
       size(plan.queue_bytes), size(plan.embedding_bytes),
-      plan.roles.mode == Mode::split ? ""
-                                     : "; the text encoder is loaded again each time it is empty");
+      plan.roles.mode == Mode::split
+          ? ""
+          : "; the text encoder is loaded again each time the queue is empty");
 }
 
 std::string describe(const Plan& plan) {
@@ -35,7 +36,7 @@ std::string describe(const Plan& plan) {
       "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
       roles.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
   text += fmt::format("text: {}, layers {}\n", to_string(roles.text), to_string(plan.device_map));
-  const std::size_t replicas = roles.denoise.size() - roles.helpers;
+  const std::size_t replicas = roles.first_helper();
   if (replicas == 1) {
     text += fmt::format("denoise: {}\n", to_string(roles.denoise.front()));
   } else if (replicas <= 16) {

@@ -26,12 +26,11 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   clip.ranks.resize(index(ranks));
   // Of the last search: replicas of the same number of ranks with equal weights share its result.
   RankWeights searched;
-  const std::size_t first_helper = roles.denoise.size() - roles.helpers;
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const RankRange& range = roles.denoise[replica];
     const RankWeights own = of_range(weights, range);
-    if (replica == 0 || replica >= first_helper || own != searched) {
-      const MeshRequest& asked = replica < first_helper ? mesh : MeshRequest{};
+    if (replica == 0 || replica >= roles.first_helper() || own != searched) {
+      const MeshRequest& asked = replica < roles.first_helper() ? mesh : MeshRequest{};
       ChosenLayout chosen = choose_layout(workload.denoise, asked, shard, range.count, own);
       if (clip.denoise.empty()) {
         clip.why = std::move(chosen.why);
@@ -147,8 +146,7 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
   // they get all that wait.
   const Roles& roles = plan.roles;
   const bool by_batch = roles.mode == Mode::split &&
-                        std::find(roles.denoise.end() - static_cast<std::ptrdiff_t>(roles.helpers),
-                                  roles.denoise.end(), roles.text) == roles.denoise.end();
+                        std::ranges::find(roles.denoise, roles.text) == roles.denoise.end();
   for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
     RankMemory& mine = memory.ranks[r];
     mine.embeddings = by_batch && !roles.text.contains(static_cast<int>(r))
@@ -158,8 +156,8 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
       keep_larger(mine.denoise, size.ranks[r].denoise);
       keep_larger(mine.decode, size.ranks[r].decode);
     }
-    mine.decodes_between_steps = plan.roles.mode == Mode::split && mine.denoise.used() &&
-                                 plan.roles.decode.front().contains(static_cast<int>(r));
+    mine.decodes_between_steps = roles.mode == Mode::split && mine.denoise.used() &&
+                                 roles.decode.front().contains(static_cast<int>(r));
   }
   return memory;
 }

@@ -39,6 +39,7 @@ struct Roles {
   /// which denoise when they have nothing else to do.
   std::size_t helpers = 0;
 
+  std::size_t first_helper() const { return denoise.size() - helpers; }  ///< place in `denoise`
   /// The place in `decode` of the group that usually decodes the clips of a replica.
   std::size_t decoder_of(std::size_t replica) const {
     return mode == Mode::phased && decode.size() > 1 ? replica : 0;

@@ -8,8 +8,8 @@
 namespace reelmesh::comm {
 namespace {
 
-// All ranks send to all others before any of them looks for letters.
-TEST(Mailbox, KeepsTheOrderOfLettersBetweenTwoRanks) {
+// All ranks send to all others before any of them polls.
+TEST(Mailbox, KeepsTheOrderOfMessagesBetweenTwoRanks) {
   const Group world = test::world();
   Mailbox mailbox(world);
   constexpr std::int64_t each = 40;
@@ -22,10 +22,10 @@ TEST(Mailbox, KeepsTheOrderOfLettersBetweenTwoRanks) {
   }
   std::vector<std::int64_t> next(static_cast<std::size_t>(world.size()), 0);
   for (std::int64_t i = 0; i < each * world.size(); ++i) {
-    const Letter letter = mailbox.wait();
-    std::int64_t& expected = next.at(static_cast<std::size_t>(letter.from));
-    EXPECT_EQ(std::ssize(letter.words), 1 + expected);
-    EXPECT_THAT(letter.words, testing::Each(expected));
+    const ControlMessage message = mailbox.wait();
+    std::int64_t& expected = next.at(static_cast<std::size_t>(message.from));
+    EXPECT_EQ(std::ssize(message.words), 1 + expected);
+    EXPECT_THAT(message.words, testing::Each(expected));
     ++expected;
   }
   EXPECT_THAT(next, testing::Each(each));

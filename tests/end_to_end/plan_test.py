@@ -1,12 +1,11 @@
 """`reelmesh plan`, device.memory-limit, and measured memory compared with the plan's prediction."""
 
-import json
 import pathlib
 
 import h5py
 import numpy
 
-from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, arguments, execute, main,
+from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, execute, main,
                      read_clip, result_files, run)
 
 USAGE, UNAVAILABLE = 64, 69
@@ -17,16 +16,6 @@ BELOW, ABOVE = 0.04, 0.15
 
 
 class PlanCase(Scratch):
-    def plan(self, options, *own):
-        return execute([PROGRAM, "plan"] + arguments(options) + [str(word) for word in own])
-
-    def planned(self, options, *own):
-        """The JSON of a plan that has to succeed."""
-        outcome = self.plan(options, "--json", *own)
-        self.assertEqual(outcome.status, 0, outcome)
-        self.assertEqual(outcome.errors, "", outcome)
-        return json.loads(outcome.output)
-
     def tiny(self, **more):
         return Reference("sincos").options(self.folder / "output",
                                            **{"prompt__text": ["one", "two"]} | more)
@@ -54,8 +43,9 @@ class PlanTest(PlanCase):
 
     def test_tensors_take_the_memory_that_is_planned_for_them(self):
         """By purpose, as measured by the program in trace.h5."""
-        demo = {"model.path": DATA.parents[2] / "inputs" / "demo_model", "prompt.text": ["one", "two"],
-                "sample.steps": 2, "sample.frames": 9, "output.path": self.folder / "demo"}
+        demo = {"model.path": DATA.parents[2] / "inputs" / "demo_model",
+                "prompt.text": ["one", "two"], "sample.steps": 2, "sample.frames": 9,
+                "output.path": self.folder / "demo"}
         for ranks, options in ((1, demo), (3, self.tiny(parallel__mode="split"))):
             self.make(options, ranks)
             with h5py.File(pathlib.Path(options["output.path"]) / "trace.h5") as file:

@@ -2,7 +2,6 @@
 that wait. No bit depends on who makes which clip, or when."""
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -13,8 +12,7 @@ import time
 
 from queue_test import SIZES, QueueCase
 from restart_test import programs_of
-from support import (BACKEND, ERROR, LONG, PROGRAM, WARNING, arguments, command_of, execute,
-                     finish, main, run, start)
+from support import BACKEND, ERROR, LONG, WARNING, command_of, finish, main, run, start
 
 SHORT = [size | {"steps": size["steps"] // (4 if BACKEND else 2)} for size in SIZES]
 
@@ -96,12 +94,12 @@ class StreamTest(QueueCase):
         for ranks, layout in ((1, {}), (2, {"parallel__replicas": 2}),
                               (3, {"parallel__mode": "split"})):
             with self.subTest(ranks=ranks, layout=layout):
-                few = self.planned(self.options(3, **layout), ranks)
-                many = self.planned(self.options(clips, **layout), ranks)
+                few = self.planned(self.options(3, **layout), "--ranks", ranks)
+                many = self.planned(self.options(clips, **layout), "--ranks", ranks)
                 peak = lambda plan: max(rank["memory"]["peak"] for rank in plan["by_rank"])
                 self.assertLess(peak(few), peak(many))
                 options = self.options(clips, device__memory_limit=peak(few), **layout)
-                tight = self.planned(options, ranks)
+                tight = self.planned(options, "--ranks", ranks)
                 self.assertLess(tight["queue_bytes"], many["queue_bytes"])
                 self.assertFalse(tight["offloads"])
                 shutil.rmtree(self.output, ignore_errors=True)
@@ -113,12 +111,6 @@ class StreamTest(QueueCase):
                 if ranks < 3:  # text encoder, then transformer and decoder
                     rounds = -(-clips // int(clips * tight["queue_bytes"] / many["queue_bytes"]))
                     self.assertEqual(loads, 3 * rounds)
-
-    def planned(self, options, ranks):
-        options = {key: value for key, value in options.items() if key != "device.backend"}
-        outcome = execute([PROGRAM, "plan", "--ranks", ranks, "--json", *arguments(options)])
-        self.assertEqual(outcome.status, 0, outcome)
-        return json.loads(outcome.output)
 
 
 if __name__ == "__main__":

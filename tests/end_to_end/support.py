@@ -121,6 +121,16 @@ class Scratch(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
+    def plan(self, options, *own):
+        return execute([PROGRAM, "plan"] + arguments(options) + [str(word) for word in own])
+
+    def planned(self, options, *own):
+        """The JSON of a plan that has to succeed."""
+        outcome = self.plan(options, "--json", *own)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.errors, "", outcome)
+        return json.loads(outcome.output)
+
     def make(self, options, ranks=1, environment=None):
         """Runs the program, which must succeed. Returns the output folder."""
         outcome = run(options, ranks, environment)

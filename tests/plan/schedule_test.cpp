@@ -17,6 +17,13 @@ TaskSchedule of(const std::vector<double>& costs, std::size_t groups) {
                        [&](std::size_t task, std::size_t) { return costs[task]; });
 }
 
+// Whole numbers from 1 to max.
+std::vector<double> random_costs(std::mt19937& dice, std::size_t tasks, unsigned max) {
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % max));
+  return costs;
+}
+
 TEST(Schedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
   const TaskSchedule schedule = of({1, 5, 1, 3, 3, 1}, 2);
   EXPECT_THAT(schedule.order, ElementsAre(1, 3, 4, 0, 2, 5));
@@ -47,8 +54,7 @@ TEST(Schedule, HelpersTakeTheShortestTasksAndAreNotTheLast) {
   std::mt19937 dice(5);
   for (int round = 0; round < 200; ++round) {
     const std::size_t tasks = 1 + dice() % 40, groups = 1 + dice() % 3, helpers = 1 + dice() % 2;
-    std::vector<double> costs;
-    for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % 9));
+    const std::vector<double> costs = random_costs(dice, tasks, 9);
     const auto cost = [&](std::size_t task, std::size_t group) {
       return group < groups ? costs[task] : 3 * costs[task];
     };
@@ -94,8 +100,7 @@ TEST(Schedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
   std::mt19937 dice(7);
   for (int round = 0; round < 100; ++round) {
     const std::size_t tasks = 1 + dice() % 30, groups = 1 + dice() % 4, helpers = 1 + dice() % 2;
-    std::vector<double> costs;
-    for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % 9));
+    const std::vector<double> costs = random_costs(dice, tasks, 9);
     const auto cost = [&](std::size_t task, std::size_t) { return costs[task]; };
     EXPECT_EQ(longest_first(tasks, groups + helpers, cost, helpers).end,
               longest_first(tasks, groups + helpers, cost).end);
@@ -107,8 +112,7 @@ TEST(Schedule, EndsWithinTheBoundOfListScheduling) {
   std::mt19937 dice(3);
   for (int round = 0; round < 200; ++round) {
     const std::size_t tasks = 1 + dice() % 20, groups = 1 + dice() % 6;
-    std::vector<double> costs;
-    for (std::size_t i = 0; i < tasks; ++i) costs.push_back(1 + static_cast<double>(dice() % 100));
+    const std::vector<double> costs = random_costs(dice, tasks, 100);
     const double sum = std::accumulate(costs.begin(), costs.end(), 0.0);
     const double longest = std::ranges::max(costs), m = static_cast<double>(groups);
     const TaskSchedule schedule = of(costs, groups);

@@ -1,6 +1,6 @@
 #pragma once
-// Letters between the leaders of the groups of split mode. The leader of a group sends and receives
-// letters, and decides what its other ranks do.
+// Control messages between the leaders of the groups of split mode. The leader of a group sends and
+// receives control messages, and decides what its other ranks do.
 #include <algorithm>
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 namespace reelmesh::pipeline {
 
-/// The first word of a letter, and what follows it.
-enum class Letter : std::int64_t {
+/// The first word of a message, and what follows it.
+enum class MessageKind : std::int64_t {
   request,  ///< to the text ranks: replica, batch
   reply,    ///< from the text ranks: 1 if the job stops, 1 if these are all batches that are left;
             ///< then per batch its place and 1 for each clip that has failed. The embeddings follow
@@ -22,13 +22,13 @@ enum class Letter : std::int64_t {
 
 using Words = std::vector<std::int64_t>;
 
-inline Words letter(Letter kind, std::initializer_list<std::int64_t> more = {}) {
+inline Words control_message(MessageKind kind, std::initializer_list<std::int64_t> more = {}) {
   Words words{static_cast<std::int64_t>(kind)};
   words.insert(words.end(), more);
   return words;
 }
-inline Letter kind_of(const comm::Letter& letter) {
-  return static_cast<Letter>(letter.words.front());
+inline MessageKind kind_of(const comm::ControlMessage& message) {
+  return static_cast<MessageKind>(message.words.front());
 }
 
 /// The rank of the job that leads a replica. Of the text ranks it is the one with the embeddings.
