@@ -88,26 +88,6 @@ Tensor as(DType dtype, const Tensor& x) {
   return out;
 }
 
-// Uploads the weight to its device; all threads read rows while earlier rows are in transfer.
-Tensor on_device(const WeightRows& weight) {
-  Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device);
-  if constexpr (cuda_built) {
-    if (all.empty()) return all;
-    const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
-    const std::int64_t some = std::max<std::int64_t>(1, (256 << 10) / row_bytes);
-    cuda::upload(weight.device, all.address_on(weight.device), all.bytes(), row_bytes,
-                 [&](void* host, std::int64_t offset, std::int64_t count) {
-                   const std::int64_t begin = offset / row_bytes, rows = count / row_bytes;
-                   parallel_for((rows + some - 1) / some, 1, [&](std::int64_t i) {
-                     const std::int64_t first = i * some;
-                     weight.read(begin + first, std::min(some, rows - first),
-                                 static_cast<std::byte*>(host) + first * row_bytes, weight.in);
-                   });
-                 });
-  }
-  return all;
-}
-
 }  // namespace
 
 std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
@@ -121,35 +101,9 @@ std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensor
   return bytes / size_of(products) * size_of(tensors);
 }
 
-Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numerics) {
-  if (!weight.device().is_cuda()) {
-    *this = Linear(rows_of(weight, numerics), bias);
-    return;
-  }
-  expect(weight.shape().size() == 2 && (bias.empty() || bias.shape() == Shape{weight.shape(0)}),
-         "linear: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
-  in_ = weight.shape(1);
-  out_ = weight.shape(0);
-  dtype_ = weight.dtype();
-  numerics_ = numerics;
-  packed_ = weight;
-  bias_ = bias.on(weight.device()).to(dtype_);
-}
-
-Linear::Linear(const WeightRows& weight, const Tensor& bias)
-    : in_(weight.in),
-      out_(weight.out),
-      dtype_(weight.dtype),
-      compute_(compute_dtype(weight.dtype)),
-      numerics_(weight.numerics) {
-  expect(bias.empty() || bias.shape() == Shape{out_}, "linear: {} outputs and bias {}", out_,
-         to_string(bias.shape()));
-  if (weight.device.is_cuda()) {
-    *this = Linear(on_device(weight), bias, weight.numerics);
-    return;
-  }
-  if (!bias.empty()) bias_ = bias.to(DType::float32);
-
+LinearForm::LinearForm(std::int64_t in, std::int64_t out, DType dtype, Device device)
+    : in_(in), out_(out), dtype_(dtype), compute_(compute_dtype(dtype)), device_(device) {
+  if (device.is_cuda()) return;
   const std::int64_t width = tile_width(out_);
   std::int64_t total = 0;
   for (std::int64_t column = 0; column < out_; column += width) {
@@ -160,51 +114,75 @@ Linear::Linear(const WeightRows& weight, const Tensor& bias)
     tiles_.push_back({column, columns, products_.size() - 1, total});
     total += products_.back().packed_elements();
   }
-  packed_ = Tensor::empty({total}, dtype_);
+}
+
+std::int64_t LinearForm::units() const { return device_.is_cuda() ? out_ : std::ssize(tiles_); }
+
+std::int64_t LinearForm::offset(std::int64_t unit) const {
+  if (device_.is_cuda()) return unit * in_;
+  if (unit < units()) return tile(unit).offset;
+  if (tiles_.empty()) return 0;
+  return tiles_.back().offset + products_[tiles_.back().product].packed_elements();
+}
+
+std::int64_t LinearForm::row(std::int64_t unit) const {
+  if (device_.is_cuda()) return unit;
+  return unit < units() ? tile(unit).column : out_;
+}
+
+Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64_t count) const {
+  Tensor packed = Tensor::empty({offset(first + count) - offset(first)}, dtype_, device_);
+  if constexpr (cuda_built) {
+    if (packed.empty()) return packed;
+    if (device_.is_cuda()) {
+      const std::int64_t row_bytes = in_ * size_of(dtype_);
+      const std::int64_t some = std::max<std::int64_t>(1, (256 << 10) / row_bytes);
+      cuda::upload(device_, packed.address_on(device_), packed.bytes(), row_bytes,
+                   [&](void* host, std::int64_t at_byte, std::int64_t bytes) {
+                     const std::int64_t begin = first + at_byte / row_bytes,
+                                        rows = bytes / row_bytes;
+                     parallel_for((rows + some - 1) / some, 1, [&](std::int64_t i) {
+                       const std::int64_t from = i * some;
+                       weight.read(begin + from, std::min(some, rows - from),
+                                   static_cast<std::byte*>(host) + from * row_bytes, in_);
+                     });
+                   });
+      return packed;
+    }
+  }
   const std::int64_t stride = packing_stride(in_, compute_);
   std::vector<Primitive> packings;
   for (const TileProduct& product : products_) packings.push_back(product.packing(true, stride));
-  parallel_for(static_cast<std::int64_t>(tiles_.size()), 1, [&](std::int64_t i) {
-    const Tile& tile = tiles_[static_cast<std::size_t>(i)];
-    const Primitive& packing = packings[tile.product];
-    const std::int64_t plain = tile.columns * stride;
+  parallel_for(count, 1, [&](std::int64_t i) {
+    const Tile& own = tile(first + i);
+    const Primitive& packing = packings[own.product];
+    const std::int64_t plain = own.columns * stride;
     void* rows = scratch(0, plain, dtype_);
-    weight.read(tile.column, tile.columns, rows, stride);
-    void* packed = at(packed_, tile.offset);
+    weight.read(own.column, own.columns, rows, stride);
+    void* into = at(packed, own.offset - offset(first));
     if (compute_ == dtype_) {
-      packing.run({rows, packed});
+      packing.run({rows, into});
       return;
     }
     void* wide = scratch(1, plain, compute_);
     convert(rows, dtype_, wide, compute_, plain);
-    const std::int64_t elements = products_[tile.product].packed_elements();
+    const std::int64_t elements = products_[own.product].packed_elements();
     void* wide_packed = scratch(2, elements, compute_);
     packing.run({wide, wide_packed});
-    convert(wide_packed, compute_, packed, dtype_, elements);
+    convert(wide_packed, compute_, into, dtype_, elements);
   });
+  return packed;
 }
 
-Tensor Linear::operator()(const Tensor& x, Activation activation) const {
-  expect(x.dtype() == dtype_ && !x.shape().empty() && x.shape().back() == in_,
-         "linear of {} inputs in {} given {} in {}", in_, name_of(dtype_), to_string(x.shape()),
-         name_of(x.dtype()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::linear(x, packed_, bias_, activation, numerics_);
-  }
-  Shape shape = x.shape();
-  shape.back() = out_;
-  Tensor out = Tensor::empty(std::move(shape), dtype_);
-  const std::int64_t rows = x.numel() / in_;
-  if (rows == 0) return out;
-  trace::recorder().flops += 2 * rows * in_ * out_;
-
+void LinearForm::multiply(const Tensor& input, const Tensor& packed, std::int64_t first_unit,
+                          std::int64_t count, const Tensor& bias, Activation activation,
+                          Tensor& out) const {
+  const std::int64_t rows = input.numel() / in_;
   // A task is one tile of weights with several tiles of rows: all rows if there are enough tasks.
-  const auto column_tiles = static_cast<std::int64_t>(tiles_.size());
   const std::int64_t row_tiles = (rows + tile_rows - 1) / tile_rows;
-  const std::int64_t wanted = (8 * omp_get_max_threads() + column_tiles - 1) / column_tiles;
+  const std::int64_t wanted = (8 * omp_get_max_threads() + count - 1) / count;
   const std::int64_t share = (row_tiles + wanted - 1) / wanted;
   const std::int64_t shares = (row_tiles + share - 1) / share;
-  const Tensor input = as(compute_, x);
   // Rows of the last tile, and GEMMs of that height.
   const std::int64_t rest = rows % tile_rows;
   const std::int64_t last_rows = rows_of_last_tile(tile_rows, rest, compute_);
@@ -212,40 +190,106 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
   for (std::size_t i = 0; rest > 0 && i < products_.size(); ++i) {
     last_products.emplace_back(last_rows, products_[i].columns(), in_, compute_);
   }
-  parallel_for(column_tiles * shares, 1, [&](std::int64_t task) {
-    const Tile& tile = tiles_[static_cast<std::size_t>(task / shares)];
-    const TileProduct& product = products_[tile.product];
-    const void* weights = at(packed_, tile.offset);
+  parallel_for(count * shares, 1, [&](std::int64_t task) {
+    const Tile& own = tile(first_unit + task / shares);
+    const TileProduct& product = products_[own.product];
+    const void* weights = at(packed, own.offset - offset(first_unit));
     if (compute_ != dtype_) {
       void* wide = scratch(2, product.packed_elements(), compute_);
       convert(weights, dtype_, wide, compute_, product.packed_elements());
       weights = wide;
     }
-    auto* result = static_cast<float*>(scratch(1, tile_rows * tile.columns, DType::float32));
+    auto* result = static_cast<float*>(scratch(1, tile_rows * own.columns, DType::float32));
     const std::int64_t first = task % shares * share;
     for (std::int64_t t = first; t < std::min(first + share, row_tiles); ++t) {
-      const std::int64_t row = t * tile_rows, count = std::min(tile_rows, rows - row);
-      const auto bytes = static_cast<std::size_t>(count * in_ * size_of(compute_));
+      const std::int64_t row = t * tile_rows, height = std::min(tile_rows, rows - row);
+      const auto bytes = static_cast<std::size_t>(height * in_ * size_of(compute_));
       const void* source = at(input, row * in_);
-      if (count == tile_rows) {
+      if (height == tile_rows) {
         product.run(source, weights, result);
       } else {
         auto* padded = static_cast<std::byte*>(scratch(0, last_rows * in_, compute_));
         std::memcpy(padded, source, bytes);
         std::memset(padded + bytes, 0,
-                    static_cast<std::size_t>((last_rows - count) * in_ * size_of(compute_)));
-        last_products[tile.product].run(padded, weights, result);
+                    static_cast<std::size_t>((last_rows - height) * in_ * size_of(compute_)));
+        last_products[own.product].run(padded, weights, result);
       }
-      add_bias_and_activate(result, count, tile.columns,
-                            bias_.empty() ? nullptr : bias_.data<float>() + tile.column,
-                            activation);
-      for (std::int64_t r = 0; r < count; ++r) {
-        convert(result + r * tile.columns, DType::float32, at(out, (row + r) * out_ + tile.column),
-                dtype_, tile.columns);
+      add_bias_and_activate(result, height, own.columns,
+                            bias.empty() ? nullptr : bias.data<float>() + own.column, activation);
+      for (std::int64_t r = 0; r < height; ++r) {
+        convert(result + r * own.columns, DType::float32, at(out, (row + r) * out_ + own.column),
+                dtype_, own.columns);
       }
     }
   });
-  return out;
+}
+
+Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numerics) {
+  if (!weight.device().is_cuda()) {
+    *this = Linear(rows_of(weight, numerics), bias);
+    return;
+  }
+  expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
+  form_ = {weight.shape(1), weight.shape(0), weight.dtype(), weight.device()};
+  numerics_ = numerics;
+  packed_ = weight;
+  set_bias(bias);
+}
+
+Linear::Linear(const WeightRows& weight, const Tensor& bias)
+    : form_(weight.in, weight.out, weight.dtype, weight.device), numerics_(weight.numerics) {
+  set_bias(bias);
+  packed_ = form_.pack(weight, 0, form_.units());
+}
+
+Linear::Linear(const LinearForm& form, std::shared_ptr<const WeightSource> source,
+               const Tensor& bias, const Numerics& numerics)
+    : form_(form), numerics_(numerics), source_(std::move(source)) {
+  set_bias(bias);
+}
+
+void Linear::set_bias(const Tensor& bias) {
+  expect(bias.empty() || bias.shape() == Shape{form_.out()}, "linear: {} outputs and bias {}",
+         form_.out(), to_string(bias.shape()));
+  if (bias.empty()) return;
+  const Device device = form_.device();
+  bias_ = device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
+}
+
+Tensor Linear::operator()(const Tensor& x, Activation activation) const {
+  const DType dtype = form_.dtype();
+  const std::int64_t in = form_.in(), out = form_.out();
+  expect(x.dtype() == dtype && !x.shape().empty() && x.shape().back() == in,
+         "linear of {} inputs in {} given {} in {}", in, name_of(dtype), to_string(x.shape()),
+         name_of(x.dtype()));
+  const auto visit = [&](const WeightSource::Use& use) {
+    if (source_ != nullptr) {
+      source_->visit(use);
+    } else {
+      use(0, form_.units(), packed_);
+    }
+  };
+  if constexpr (cuda_built) {
+    if (x.device().is_cuda()) {
+      Tensor y;
+      visit([&](std::int64_t, std::int64_t, const Tensor& values) {
+        y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_);
+      });
+      return y;
+    }
+  }
+  Shape shape = x.shape();
+  shape.back() = out;
+  Tensor y = Tensor::empty(std::move(shape), dtype);
+  const std::int64_t rows = x.numel() / in;
+  trace::recorder().flops += 2 * rows * in * out;
+  const Tensor input = as(form_.compute(), x);
+  visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
+    if (rows > 0 && count > 0) {
+      form_.multiply(input, values, first, count, bias_, activation, y);
+    }
+  });
+  return y;
 }
 
 }  // namespace reelmesh::ops

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "ops/onednn.hpp"
 #include "tensor/numerics.hpp"
@@ -20,10 +21,68 @@ struct WeightRows {
   Numerics numerics;
 };
 
-/// y = activation(x·Wᵀ + b). On the CPU the constructor packs the weight in its own type; if GEMMs
-/// use a wider type (compute_dtype), each tile is converted when it is used. Sums are float32; the
-/// result is rounded once (on a GPU silu is applied to the rounded sum). The bits of a row depend
-/// only on that row, unless Numerics::reproducible is off on a GPU.
+/// How the weight [out, in] of a linear layer is stored for multiplication, without its values. It
+/// consists of units that are made independently: on the CPU tiles of at most 192 output columns,
+/// each packed in oneDNN's layout for this processor; on a GPU rows, unchanged.
+class LinearForm {
+ public:
+  LinearForm() = default;
+  LinearForm(std::int64_t in, std::int64_t out, DType dtype, Device device);
+
+  std::int64_t in() const { return in_; }
+  std::int64_t out() const { return out_; }
+  DType dtype() const { return dtype_; }
+  DType compute() const { return compute_; }  ///< the type of GEMM inputs
+  Device device() const { return device_; }
+  std::int64_t units() const;
+  /// Elements of the units before this one; offset(units()) is the number of all elements.
+  std::int64_t offset(std::int64_t unit) const;
+  /// The first row of the weight that a unit holds; row(units()) == out().
+  std::int64_t row(std::int64_t unit) const;
+
+  /// Makes units [first, first + count) → [element] on device(). All threads read rows; on a GPU
+  /// while earlier rows are in transfer.
+  Tensor pack(const WeightRows& weight, std::int64_t first, std::int64_t count) const;
+  /// Computes the outputs of units [first, first + count): columns of y [row, out]. x: [row, in] of
+  /// type compute(), y of type dtype(), bias: float32 [out] or empty. CPU only.
+  void multiply(const Tensor& x, const Tensor& packed, std::int64_t first, std::int64_t count,
+                const Tensor& bias, Activation activation, Tensor& y) const;
+
+ private:
+  struct Tile {
+    std::int64_t column;  ///< first output column
+    std::int64_t columns;
+    std::size_t product;  ///< index into products_
+    std::int64_t offset;  ///< of its packed weights, in elements
+  };
+  const Tile& tile(std::int64_t unit) const { return tiles_[static_cast<std::size_t>(unit)]; }
+
+  std::int64_t in_ = 0, out_ = 0;
+  DType dtype_ = DType::float32, compute_ = DType::float32;
+  Device device_;
+  std::vector<TileProduct> products_;
+  std::vector<Tile> tiles_;  ///< on the CPU
+};
+
+/// The values of a weight that need not be in memory while no layer uses it.
+class WeightSource {
+ public:
+  WeightSource() = default;
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+  virtual ~WeightSource() = default;
+  /// Calls use(first, count, values) for units [first, first + count) at a time, in order, until
+  /// all were used; on a GPU once for all units. values: as from LinearForm::pack; valid during the
+  /// call, on a GPU for work that the call enqueues.
+  using Use = std::function<void(std::int64_t first, std::int64_t count, const Tensor& values)>;
+  virtual void visit(const Use& use) const = 0;
+  virtual std::int64_t bytes() const = 0;  ///< that this rank keeps in the device's memory
+};
+
+/// y = activation(x·Wᵀ + b). On the CPU the weight is packed in its own type; if GEMMs use a wider
+/// type (compute_dtype), each tile is converted when it is used. Sums are float32; the result is
+/// rounded once (on a GPU silu is applied to the rounded sum). The bits of a row depend only on
+/// that row, unless Numerics::reproducible is off on a GPU.
 class Linear {
  public:
   Linear() = default;
@@ -33,29 +92,28 @@ class Linear {
   /// Reads each row once. On the CPU rows are packed as they are read, without an unpacked copy of
   /// the weight.
   explicit Linear(const WeightRows& weight, const Tensor& bias = {});
+  /// Takes the values from `source` whenever the layer is called.
+  Linear(const LinearForm& form, std::shared_ptr<const WeightSource> source, const Tensor& bias,
+         const Numerics& numerics);
 
   /// x: [..., in] of the weight's type → [..., out] of the same type.
   Tensor operator()(const Tensor& x, Activation activation = Activation::none) const;
 
-  std::int64_t in_features() const { return in_; }
-  std::int64_t out_features() const { return out_; }
-  std::int64_t bytes() const { return packed_.bytes() + bias_.bytes(); }
+  std::int64_t in_features() const { return form_.in(); }
+  std::int64_t out_features() const { return form_.out(); }
+  /// Of the values that this rank keeps.
+  std::int64_t bytes() const {
+    return (source_ == nullptr ? packed_.bytes() : source_->bytes()) + bias_.bytes();
+  }
 
  private:
-  struct Tile {
-    std::int64_t column;  ///< first output column
-    std::int64_t columns;
-    std::size_t product;  ///< index into products_
-    std::int64_t offset;  ///< of its packed weights, in elements
-  };
-  std::int64_t in_ = 0, out_ = 0;
-  DType dtype_ = DType::float32, compute_ = DType::float32;
+  void set_bias(const Tensor& bias);
+
+  LinearForm form_;
   Numerics numerics_;
   Tensor bias_;    ///< [out] or empty; float32 on the CPU, the weight's type on a GPU
-  Tensor packed_;  ///< CPU: [element], in oneDNN's layout for type compute_, stored as dtype_; GPU:
-                   ///< the weight [out, in]
-  std::vector<TileProduct> products_;
-  std::vector<Tile> tiles_;
+  Tensor packed_;  ///< [element], unless there is a source
+  std::shared_ptr<const WeightSource> source_;
 };
 
 }  // namespace reelmesh::ops
