@@ -75,32 +75,33 @@ bool same_but_for_trailing_ones(Shape a, Shape b) {
 }  // namespace
 
 Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
-  Checkpoint out;
-  out.folder_ = folder;
+  Contents contents;
+  contents.folder = folder;
   const fs::path single = folder / fmt::format("{}.safetensors", stem);
   const fs::path index = folder / fmt::format("{}.safetensors.index.json", stem);
   if (is_there(index)) {
-    out.open_index(index);
+    contents.open_index(index);
   } else if (is_there(single)) {
-    out.add_file(single);
-    out.tensors_ = out.files_.at(single).tensors();
+    contents.add_file(single);
+    contents.tensors = contents.files.at(single).tensors();
   } else {
     fail_without_weights(folder, stem);
   }
+  return Checkpoint(std::make_shared<const Contents>(std::move(contents)));
+}
+
+Checkpoint Checkpoint::on(Device device, const Numerics& numerics) const {
+  Checkpoint out = *this;
+  out.device_ = device;
+  out.numerics_ = numerics;
   return out;
 }
 
-Checkpoint Checkpoint::on(Device device, const Numerics& numerics) && {
-  device_ = device;
-  numerics_ = numerics;
-  return std::move(*this);
+void Checkpoint::Contents::add_file(const fs::path& path) {
+  if (!files.contains(path)) files.emplace(path, SafetensorsFile::open(path));
 }
 
-void Checkpoint::add_file(const fs::path& path) {
-  if (!files_.contains(path)) files_.emplace(path, SafetensorsFile::open(path));
-}
-
-void Checkpoint::open_index(const fs::path& index) {
+void Checkpoint::Contents::open_index(const fs::path& index) {
   const json root = parse_json(read_text(index, max_header_bytes), index.string(),
                                {.depth = 8, .values = 2 * max_tensors});
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
@@ -115,25 +116,25 @@ void Checkpoint::open_index(const fs::path& index) {
     }
     const auto& base = value.get_ref<const std::string&>();
     check_base_name(base, index);
-    const fs::path path = folder_ / base;
-    if (!files_.contains(path) && !is_there(path)) {
+    const fs::path path = folder / base;
+    if (!files.contains(path) && !is_there(path)) {
       fail(Status::no_input, "{}: not found, expected by {}", path.string(), index.string());
     }
     add_file(path);
-    const TensorInfos& held = files_.at(path).tensors();
+    const TensorInfos& held = files.at(path).tensors();
     const auto found = held.find(name);
     if (found == held.end()) {
       fail(Status::data, "{}: tensor '{}' is missing, expected here by {}", path.string(),
            printable(name), index.string());
     }
-    tensors_.insert(*found);
+    tensors.insert(*found);
   }
 }
 
 const TensorInfos::value_type* Checkpoint::find(const std::string& name) const {
-  if (const auto it = tensors_.find(name); it != tensors_.end()) return &*it;
+  if (const auto it = tensors().find(name); it != tensors().end()) return &*it;
   for (const std::string& older : older_names(name)) {
-    if (const auto it = tensors_.find(older); it != tensors_.end()) return &*it;
+    if (const auto it = tensors().find(older); it != tensors().end()) return &*it;
   }
   return nullptr;
 }
@@ -142,7 +143,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
                                                 const Shape& expected) const {
   const auto* found = find(name);
   if (found == nullptr) {
-    fail(Status::data, "{}: tensor '{}' is missing, expected shape {}", folder_.string(), name,
+    fail(Status::data, "{}: tensor '{}' is missing, expected shape {}", folder().string(), name,
          to_string(expected));
   }
   const TensorInfo& info = found->second;
@@ -200,7 +201,7 @@ Difference Checkpoint::compare(const ExpectedShapes& expected) const {
       out.wrong_shapes.push_back({name, found->second.shape, shape});
     }
   }
-  for (const auto& [name, info] : tensors_) {
+  for (const auto& [name, info] : tensors()) {
     if (!expected.contains(name) && !expected.contains(current_name(name))) {
       out.unexpected.push_back(name);
     }

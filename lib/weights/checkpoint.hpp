@@ -1,8 +1,10 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tensor/numerics.hpp"
@@ -28,7 +30,8 @@ struct Difference {
 /// The tensors of one part of a model: a folder with one safetensors file, or with several and an
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
 /// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
-/// without trailing extents of 1, so that linear layers may be stored as 1×1 convolutions.
+/// without trailing extents of 1, so that linear layers may be stored as 1×1 convolutions. Copies
+/// share the open files.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its
@@ -39,15 +42,15 @@ class Checkpoint {
 
   /// The same checkpoint, whose tensors are loaded to this device (default: the host), for layers
   /// that compute with these numerics.
-  Checkpoint on(Device device, const Numerics& numerics = {}) &&;
+  Checkpoint on(Device device, const Numerics& numerics = {}) const;
   Device device() const { return device_; }
   const Numerics& numerics() const { return numerics_; }
 
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& folder() const { return contents_->folder; }
   /// All tensors, by the names in the files.
-  const TensorInfos& tensors() const { return tensors_; }
+  const TensorInfos& tensors() const { return contents_->tensors; }
   /// The files that hold the tensors, by their paths.
-  const std::map<std::filesystem::path, SafetensorsFile>& files() const { return files_; }
+  const std::map<std::filesystem::path, SafetensorsFile>& files() const { return contents_->files; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
   /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data) if
@@ -67,15 +70,21 @@ class Checkpoint {
   Difference compare(const ExpectedShapes& expected) const;
 
  private:
+  struct Contents {
+    std::filesystem::path folder;
+    std::map<std::filesystem::path, SafetensorsFile> files;
+    TensorInfos tensors;
+
+    void add_file(const std::filesystem::path& path);
+    void open_index(const std::filesystem::path& index);
+  };
+
+  explicit Checkpoint(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   const TensorInfos::value_type* find(const std::string& name) const;
   const TensorInfos::value_type& find(const std::string& name, const Shape& expected) const;
-  const SafetensorsFile& file_of(const TensorInfo& info) const { return files_.at(info.file); }
-  void add_file(const std::filesystem::path& path);
-  void open_index(const std::filesystem::path& index);
+  const SafetensorsFile& file_of(const TensorInfo& info) const { return files().at(info.file); }
 
-  std::filesystem::path folder_;
-  std::map<std::filesystem::path, SafetensorsFile> files_;
-  TensorInfos tensors_;
+  std::shared_ptr<const Contents> contents_;
   Device device_;
   Numerics numerics_;
 };
