@@ -161,6 +161,15 @@ Group Group::split(int color) const {
   return color < 0 ? Group() : Group(comm, true, this);
 }
 
+Group Group::independent() const {
+  Group group = split(0);
+  auto other = device_transport_ == nullptr ? nullptr : device_transport_->another(group);
+  if (other == nullptr) return group;
+  group.device_transport_ = std::move(other);
+  std::iota(group.transport_ranks_.begin(), group.transport_ranks_.end(), 0);
+  return group;
+}
+
 Group Group::in_order(const std::vector<int>& order) const {
   const auto place = std::find(order.begin(), order.end(), rank_);
   expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),

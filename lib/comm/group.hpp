@@ -43,6 +43,13 @@ class Group {
   /// color gets an empty Group. Collective (MPI_Comm_split).
   Group split(int color) const;
 
+  /// The same ranks, with messages that are independent of this group's: they match among
+  /// themselves, and those of device tensors have a stream of their own, with NCCL also a
+  /// communicator of its own (from 2.26 on; before, they share this group's). So they may be begun
+  /// long before they are needed, by all ranks in the same order. Collective; errors as
+  /// use_device().
+  Group independent() const;
+
   /// The same ranks in another order: order[place] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
 

@@ -9,6 +9,8 @@
 
 namespace reelmesh::comm {
 
+class Group;
+
 /// A tensor that is sent to, or received from, one rank of a group, on the host or on a device.
 struct Message {
   int peer = 0;
@@ -51,6 +53,9 @@ class DeviceTransport {
   DeviceTransport& operator=(const DeviceTransport&) = delete;
   virtual ~DeviceTransport() = default;
   virtual Transport transport() const = 0;
+  /// A transport of the same kind for the ranks of `group`, whose messages are independent of those
+  /// of this one; null if there can be no second one. Collective.
+  virtual std::shared_ptr<DeviceTransport> another(const Group& group) const = 0;
   /// Begins messages between the ranks of `comm`. transport_ranks: for each rank of `comm` its rank
   /// in the group that the transport was made for. All tensors are non-empty and on the device.
   virtual std::unique_ptr<PendingExchange> begin(MPI_Comm comm,

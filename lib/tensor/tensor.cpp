@@ -84,6 +84,19 @@ Tensor Tensor::reshape(Shape shape) const {
   return t;
 }
 
+Tensor Tensor::view_bytes(std::int64_t begin, Shape shape, DType dtype) const {
+  const std::int64_t elements = reelmesh::numel(shape), size = size_of(dtype);
+  expect(begin >= 0 && begin % size == 0 && begin + elements * size <= bytes(),
+         "{} of {} from byte {} on of a tensor of {} bytes", reelmesh::to_string(shape),
+         name_of(dtype), begin, bytes());
+  Tensor t = *this;
+  t.shape_ = std::move(shape);
+  t.numel_ = elements;
+  t.dtype_ = dtype;
+  t.data_ = static_cast<std::byte*>(data_) + begin;
+  return t;
+}
+
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor out = empty(shape_, dtype, device_);

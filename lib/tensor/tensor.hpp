@@ -84,6 +84,9 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t count) const;
   /// The same elements in another shape: a view.
   Tensor reshape(Shape shape) const;
+  /// Some of the memory as another array, from byte `begin` on: a view. Error(internal) unless it
+  /// lies within this tensor and begins at a multiple of the element size.
+  Tensor view_bytes(std::int64_t begin, Shape shape, DType dtype) const;
   /// The same values in another type (a copy), or the tensor itself when the type is the same.
   /// Floating types only; rounds to nearest even.
   Tensor to(DType dtype) const;

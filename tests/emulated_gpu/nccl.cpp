@@ -200,10 +200,14 @@ ncclResult_t ncclGroupEnd() {
   }
   const ncclResult_t met = connect(*communicator, sends, receives);
   if (met != ncclSuccess) return met;
+  // A graph's nodes run one at a time, as kernels may on a real GPU. So groups of two communicators
+  // deadlock if ranks run them in different orders, unless NCCL orders their launches.
+  const char* ordered = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   const cudaError_t status =
-      enqueue(stream, {"ncclGroupEnd", [communicator = communicator, sends, receives] {
-                         run_group(*communicator, sends, receives);
-                       }});
+      enqueue(stream, {.name = "ncclGroupEnd",
+                       .run = [communicator = communicator, sends,
+                               receives] { run_group(*communicator, sends, receives); },
+                       .in_launch_order = ordered != nullptr && std::string(ordered) == "1"});
   return status == cudaSuccess ? ncclSuccess
                                : refuse(ncclUnhandledCudaError, cudaGetErrorName(status));
 }

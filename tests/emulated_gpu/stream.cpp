@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 
@@ -159,7 +160,13 @@ cudaError_t add_work(cudaStream_t stream, Work work) {
   }
   if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
   std::vector<Graph::Node>& nodes = stream->capture->graph->nodes;
-  nodes.push_back({std::move(work), stream->last});
+  std::vector<std::size_t> after = stream->last;
+  if (work.in_launch_order) {
+    std::optional<std::size_t>& last = stream->capture->last_in_order;
+    if (last && std::find(after.begin(), after.end(), *last) == after.end()) after.push_back(*last);
+    last = nodes.size();
+  }
+  nodes.push_back({std::move(work), std::move(after)});
   stream->last = {nodes.size() - 1};
   return cudaSuccess;
 }

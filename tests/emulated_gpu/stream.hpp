@@ -26,6 +26,8 @@ struct Work {
   /// throws ends the process.
   std::function<void()> run;
   bool on_device = true;  ///< whether device memory is accessible while it runs
+  /// Within a capture: runs after earlier work of this kind on any stream.
+  bool in_launch_order = false;
 };
 
 /// Enqueues work on a stream: executed later by the stream's thread, after all earlier work, or
@@ -91,6 +93,7 @@ struct Capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread = std::this_thread::get_id();
   std::set<cudaStream_t> streams;
+  std::optional<std::size_t> last_in_order;  ///< node of the last work in launch order
   /// Blocks that a stream freed within the capture, by size; reused for later allocations.
   std::map<std::pair<cudaStream_t, std::size_t>, std::vector<Memory::Block>> freed;
   bool invalid = false;

@@ -139,6 +139,9 @@ class MpiTransport final : public DeviceTransport {
     shared_->copies = cuda::make_stream();
   }
   Transport transport() const override { return Transport::mpi; }
+  std::shared_ptr<DeviceTransport> another(const Group& /*group*/) const override {
+    return make_mpi_transport(shared_->device);
+  }
   std::unique_ptr<PendingExchange> begin(MPI_Comm comm, std::span<const int> /*transport_ranks*/,
                                          std::span<const Message> sends,
                                          std::span<const Message> receives) override {

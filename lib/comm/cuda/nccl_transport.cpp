@@ -25,6 +25,7 @@ namespace {
 // loaded.
 struct Library {
 #define REELMESH_NCCL(f) REELMESH_LIBRARY_FUNCTION(cuda::nccl(), f)
+  REELMESH_NCCL(ncclGetVersion);
   REELMESH_NCCL(ncclGetUniqueId);
   REELMESH_NCCL(ncclCommInitRankConfig);
   REELMESH_NCCL(ncclCommDestroy);
@@ -40,6 +41,12 @@ struct Library {
 const Library& library() {
   static const Library functions;
   return functions;
+}
+
+// 22803 for 2.28.3; 0 if NCCL does not tell.
+int version() {
+  int number = 0;
+  return library().ncclGetVersion(&number) == ncclSuccess ? number : 0;
 }
 
 void destroy(ncclComm_t comm) { library().ncclCommDestroy(comm); }
@@ -75,6 +82,9 @@ class Link {
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
+
+  Device device() const { return device_; }
+  double seconds() const { return seconds_; }
 
   // Throws if NCCL has reported an asynchronous error, or if there was an earlier failure.
   void check_health();
@@ -180,6 +190,10 @@ void Link::start(const Group& group) {
   // the lifetime of the graph. But trim_memory_pool() releases the memory of graphs between
   // replays; a replay maps other physical memory to the same addresses.
   setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  // Kernels of two communicators may run one after the other. If ranks ran them in different
+  // orders, they would wait for each other for ever; so NCCL launches them in the order of the
+  // host's calls, which is the same on all ranks.
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   ncclUniqueId id;
   std::string text;
   if (group.rank() == 0) {
@@ -323,6 +337,12 @@ class NcclTransport final : public DeviceTransport {
  public:
   explicit NcclTransport(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   Transport transport() const override { return Transport::nccl; }
+  std::shared_ptr<DeviceTransport> another(const Group& group) const override {
+    // Earlier versions do not know NCCL_LAUNCH_ORDER_IMPLICIT: one communicator, in one order.
+    constexpr int knows_launch_order = 22600;
+    if (version() < knows_launch_order) return nullptr;
+    return make_nccl_transport(group, link_->device(), link_->seconds());
+  }
   std::unique_ptr<PendingExchange> begin(MPI_Comm /*comm*/, std::span<const int> transport_ranks,
                                          std::span<const Message> sends,
                                          std::span<const Message> receives) override {
