@@ -16,6 +16,10 @@ using Option = const std::string&;
 constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
 constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
 constexpr std::array<Text, 2> orders{"node", "rank"};
+constexpr std::array<Text, 4> weights{"auto", "replicated", "sharded", "host"};
+constexpr std::array<Text, 4> part_weights{"same", "auto", "replicated", "host"};
+constexpr std::array<std::optional<WeightsChoice>, 4> choices_of_part{
+    std::nullopt, WeightsChoice::automatic, WeightsChoice::replicated, WeightsChoice::host};
 constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
@@ -53,6 +57,7 @@ bool is_device_map(Text text) {
   do {
     if (!skip_number(text) || (skip(text, '-') && !skip_number(text))) return false;
     if (!skip(text, ':') || !skip_number(text)) return false;
+    if (text.starts_with("@host")) text.remove_prefix(5);
   } while (skip(text, ','));
   return text.empty();
 }
@@ -267,9 +272,37 @@ const Key table[] = {
      [](Draft& d, Text text, Option option) {
        d.job.parallel.order = static_cast<Order>(parse_choice(text, option, orders));
      }},
+    {"parallel.weights", "PLACE",
+     "weights of the transformer's linear layers: replicated (whole on each rank), sharded "
+     "(divided "
+     "among the ranks of a denoising group, gathered before each use), host (fetched from host "
+     "memory before each use), or auto: replicated if they fit device.memory-limit. Changes no bit "
+     "of the results",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.weights = static_cast<WeightsChoice>(parse_choice(text, option, weights));
+     }},
+    {"parallel.text-weights", "PLACE",
+     "weights of the text encoder's layers on their ranks: replicated (all stay), host, auto (host "
+     "for those that do not fit) or same (as parallel.weights, but auto if that is sharded)",
+     "same",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.text_weights = choices_of_part.at(parse_choice(text, option, part_weights));
+     }},
+    {"parallel.decode-weights", "PLACE",
+     "weights of the decoder: replicated (they stay), host (loaded for each round of clips, "
+     "unloaded "
+     "after it), auto: host if device.memory-limit needs it, or same (host if parallel.weights is "
+     "host, "
+     "otherwise auto)",
+     "same",
+     [](Draft& d, Text text, Option option) {
+       d.job.parallel.decode_weights = choices_of_part.at(parse_choice(text, option, part_weights));
+     }},
     {"parallel.device-map", "MAP",
      "ranks of the text encoder's layers: auto, ranges (layers:rank) such as 0-11:0,12-23:1, or a "
-     ".json device map of accelerate",
+     ".json device map of accelerate; layers:rank@host, or \"cpu\" and \"disk\" in a file: weights "
+     "on the host",
      "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.device_map = parse_device_map(text, option);

@@ -5,10 +5,9 @@
 
 namespace reelmesh {
 
-RepeatedCall::RepeatedCall(Device device, const comm::Group& group, Call call)
+RepeatedCall::RepeatedCall(Device device, bool capturable, Call call)
     : device_(device),
-      record_(device.is_cuda() && group.capturable() &&
-              trace::recorder().level <= trace::Level::stages),
+      record_(device.is_cuda() && capturable && trace::recorder().level <= trace::Level::stages),
       call_(std::move(call)) {}
 
 void RepeatedCall::record() {

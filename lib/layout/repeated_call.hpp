@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "comm/group.hpp"
 #include "tensor/cuda/graph.hpp"
 #include "tensor/tensor.hpp"
 
@@ -18,10 +17,10 @@ class RepeatedCall {
  public:
   using Call = std::function<std::vector<Tensor>()>;
 
-  /// group: the ranks that make the call together. `call` returns the same number of tensors with
-  /// the same shapes in the same order each time. It is not captured if messages go through the
-  /// host, or if the trace level records spans within the call.
-  RepeatedCall(Device device, const comm::Group& group, Call call);
+  /// `call` returns the same number of tensors with the same shapes in the same order each time.
+  /// capturable: whether the host takes no part in it, not even in its messages. It is not captured
+  /// either if the trace level records spans within the call.
+  RepeatedCall(Device device, bool capturable, Call call);
   RepeatedCall(const RepeatedCall&) = delete;
   RepeatedCall& operator=(const RepeatedCall&) = delete;
 

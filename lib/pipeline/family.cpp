@@ -81,6 +81,18 @@ StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& pr
           thread_bytes(tensors, precision)};
 }
 
+StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision& precision) {
+  const auto [all, largest_part] = streamed_bytes(tensors, precision);
+  StreamedWeights weights{all, fetch_window(largest_part), fetch_window(largest_part)};
+  if (!precision.on_gpu) {
+    // What is fetched from the file, or from ranks with other processors, is packed at each use.
+    weights.host_window = largest_part;
+    if (precision.packed_for == ops::PackedFor::any_processor)
+      weights.gather_window += largest_part;
+  }
+  return weights;
+}
+
 StageMemory with_working(StageMemory stage, std::int64_t working) {
   stage.working = std::max(stage.working, working);
   return stage;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "comm/group.hpp"
+#include "layout/weight_stream.hpp"
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/memory.hpp"
@@ -53,9 +54,11 @@ class Family {
   virtual ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                                 const Precision& precision) const = 0;
 
-  /// Loads a part's weights to the device on which it computes, with these numerics.
+  /// Loads a part's weights to the device on which it computes, with these numerics. denoiser():
+  /// collective over placement.group, unless weights are replicated.
   virtual std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device,
-                                                   const Numerics& numerics) const = 0;
+                                                   const Numerics& numerics,
+                                                   const WeightPlacement& placement) const = 0;
   virtual std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
                                                  const Numerics& numerics) const = 0;
 
@@ -69,6 +72,8 @@ class Family {
 
 /// Memory of a stage with these weights; working: the extra copies while the weights are loaded.
 StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision);
+/// What a plan needs to know of these weights if they pass through a WeightStream.
+StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision& precision);
 /// `stage` with its working memory raised to at least `working` bytes.
 StageMemory with_working(StageMemory stage, std::int64_t working);
 

@@ -49,13 +49,8 @@ Workload workload_of(const Job& job, const Family& family, const std::vector<Cli
   }
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
-    if (!job.keep_video) {  // the decoder's weights are resident; nothing is computed
-      workload.sizes.back().decode.memory = [decode = workload.sizes.back().decode.memory](
-                                                const DecodeLayout& layout, int rank) {
-        StageMemory memory = decode(layout, rank);
-        memory.working = 0;
-        return memory;
-      };
+    if (!job.keep_video) {  // the decoder is not even loaded
+      workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
   }
   workload.text = text_workload(family.text_encoder(), std::ranges::max(tokens), precision);
@@ -96,7 +91,8 @@ TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
         const StepCost& step = size.ranks[rank].step;
         const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
         row[replica] =
-            std::max(row[replica], step.flops / speed + flops_per_byte * double(step.sent_bytes));
+            std::max({row[replica], step.flops / speed + flops_per_byte * double(step.sent_bytes),
+                      flops_per_byte * double(plan.weights.fetched)});
       }
     }
   }
@@ -139,7 +135,8 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
     // With few batches none waits for the decoding ranks.
     if (request.replicas_decode && batches.size() <= 2 * plan.roles.denoise.size()) continue;
     Plan helped = plan_clips(request, workload, conditions);
-    if (helped.memory.offloads || !fits(helped, conditions)) continue;
+    const bool unloads = helped.memory.offloads || helped.memory.unloads_decoder;
+    if (unloads || !fits(helped, conditions)) continue;
     const TaskSchedule schedule = schedule_of(helped, formats, batches);
     bool useful = true;
     for (std::size_t i = helped.roles.first_helper(); i < helped.roles.denoise.size(); ++i) {
@@ -229,13 +226,30 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
   planned.plan = std::move(plans[best]);
 }
 
+// Of a part of the text encoder. Queries, keys and values are one layer; the weight `wo` has the
+// type of the residual stream.
+StreamedWeights t5_streamed_weights(const T5Config& c, const T5Part& part,
+                                    const Precision& precision) {
+  StreamedWeights weights = streamed_weights(t5_tensors(c, part), precision);
+  const std::int64_t wider = size_of(t5_stream(precision.tensors)) - precision.size();
+  weights.bytes += (part.last - part.first) * c.d_ff * c.d_model * wider;
+  if (precision.on_gpu) {
+    weights.host_window =
+        fetch_window(c.d_model * std::max(3 * c.num_heads * c.d_kv * precision.size(),
+                                          c.d_ff * size_of(t5_stream(precision.tensors))));
+  }
+  return weights;
+}
+
 }  // namespace
 
 TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
                            const Precision& precision) {
   const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
+  const StreamedWeights streamed =
+      t5_streamed_weights(config, {layer, layer + 1, false, false}, precision);
   return {config.num_layers, t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
-          t5_weight_bytes(config, {0, 0, true, false}, precision),
+          t5_weight_bytes(config, {0, 0, true, false}, precision), streamed,
           [=](const DeviceMap::Stage& stage) {
             const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
             return StageMemory{t5_weight_bytes(config, part, precision),
@@ -280,6 +294,8 @@ JobPlan plan_job(const Job& job, const Conditions& conditions) {
   planned.family = Family::open(job.model);
   planned.clips = planned.family->clips(job, planned.family->open_tokenizer());
   planned.formats = formats_of(planned.clips);
+  planned.unlike_processors =
+      !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;
   plan_again(planned, job, conditions, planned.clips);
   return planned;
 }

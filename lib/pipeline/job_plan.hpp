@@ -30,6 +30,7 @@ struct JobPlan {
   std::unique_ptr<const Family> family;
   std::vector<Clip> clips;
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
+  bool unlike_processors = false;   ///< whether packed weights of the ranks may differ
   Plan plan;
   /// Fewer, larger replicas for the last `tail_batches` batches, if all clips are complete sooner
   /// then; with the same sizes and order of ranks.

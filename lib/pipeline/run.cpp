@@ -54,6 +54,7 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   }
   if (job.memory_limits.empty()) {
     conditions.machine.memory_limits = {free_memory_of_ranks(world, device), false};
+    conditions.machine.limits_are_free_memory = true;
   }
   return conditions;
 }
@@ -204,7 +205,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.version,
               program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
               describe_ranks(plan, threads, device), summary(planned),
-              describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan));
+              describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
+                  (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));
   }
 
   JobRecord record{program.name,

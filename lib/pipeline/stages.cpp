@@ -48,6 +48,7 @@ TextStage::TextStage(const comm::Group& world, const Job& job, const JobPlan& pl
       planned_(planned),
       device_(device),
       group_(group_of(world, planned.plan.roles.text)),
+      own_(world.split(world.rank())),
       parts_(planned.plan.device_map.stages()),
       layers_(parts_.size()) {}
 
@@ -58,9 +59,11 @@ void TextStage::load() {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const DeviceMap::Stage& part = parts_[i];
       if (group_.rank() != part.rank) continue;
+      WeightPlacement placement{.group = own_};
+      if (part.on_host) placement.residence = Residence::host;
       layers_[i].emplace(weights, planned_.family->text_encoder(),
-                         T5Part{part.first, part.last, part.embedding, part.final_norm},
-                         job_.dtype);
+                         T5Part{part.first, part.last, part.embedding, part.final_norm}, job_.dtype,
+                         placement);
     }
   });
 }
@@ -76,7 +79,7 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
   Tensor x;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const int holder = parts_[i].rank;
-    if (i > 0) {
+    if (i > 0 && parts_[i - 1].rank != holder) {
       const int before = parts_[i - 1].rank;
       if (device_.is_cuda()) {  // waiting on a device has a time-out, but a rank may be far behind
         if (me == before) group_.barrier_with({&holder, 1});
@@ -126,9 +129,18 @@ void DenoiseStage::regroup(const comm::Group& world, const Plan& plan) {
 }
 
 void DenoiseStage::load() {
-  for (const comm::Group& group : groups_) {
-    load_on(group, device_,
-            [&] { model_ = planned_.family->denoiser(job_.dtype, device_, job_.numerics); });
+  for (std::size_t replica = 0; replica < groups_.size(); ++replica) {
+    const comm::Group& group = groups_[replica];
+    const WeightPlan& weights = plan_->weights;
+    const WeightPlacement placement{
+        .residence = weights.residence,
+        .group = group,
+        .shares = weights.shares.empty() ? RankWeights{} : weights.shares[replica],
+        .unlike_processors = planned_.unlike_processors,
+        .resident = weights.resident};
+    load_on(group, device_, [&] {
+      model_ = planned_.family->denoiser(job_.dtype, device_, job_.numerics, placement);
+    });
   }
 }
 
@@ -199,6 +211,7 @@ void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
 }
 
 void DecodeStage::load() {
+  if (!job_.keep_video) return;
   for (const comm::Group& group : groups_) {
     load_on(group, device_,
             [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
@@ -225,15 +238,17 @@ Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned,
       decode_clip(world, job, planned, device),
       plan_(planned.plan) {}
 
-bool Stages::together(Stage a, Stage b) const {
-  return a == b || (a != text && b != text && !plan_.memory.offloads);
+bool Stages::stays(Stage other, Stage entered) const {
+  if (other == entered) return true;
+  if (other == text || entered == text || plan_.memory.offloads) return false;
+  return other == denoise || !plan_.memory.unloads_decoder;
 }
 
 void Stages::enter(Stage stage) {
   if (entered_ == stage) return;
   entered_ = stage;
   for (const Stage other : {text, denoise, decode}) {
-    if (together(stage, other)) continue;
+    if (stays(other, stage)) continue;
     if (other == text) encode.release();
     if (other == denoise) denoise_batch.release();
     if (other == decode) decode_clip.release();
@@ -242,7 +257,9 @@ void Stages::enter(Stage stage) {
   release_free_memory();
   bool loads = false;
   for (const Stage other : {text, denoise, decode}) {
-    const bool needed = plan_.roles.mode == Mode::split ? other == stage : together(stage, other);
+    const bool together =
+        plan_.roles.mode != Mode::split && stays(other, stage) && stays(stage, other);
+    const bool needed = other == stage || together;
     if (!needed || loaded_[other]) continue;
     if (other == text) encode.load();
     if (other == denoise) denoise_batch.load();

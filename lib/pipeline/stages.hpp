@@ -29,7 +29,7 @@ class TextStage {
   const Job& job_;
   const JobPlan& planned_;
   Device device_;
-  comm::Group group_;
+  comm::Group group_, own_;  ///< own_: this rank only
   std::vector<DeviceMap::Stage> parts_;
   std::vector<std::optional<T5Layers>> layers_;  ///< for each part, set on the rank that holds it
   // The last negative prompt is cached, since the clips of a job usually have the same.
@@ -46,7 +46,9 @@ struct Denoised {
   bool stopped = false;      ///< on request; the clips are saved
 };
 
-/// Transformer and sampler on the denoising groups; each rank holds all weights of the transformer.
+/// Transformer and sampler on the denoising groups, with the weights of the transformer where the
+/// plan says. If they are sharded, regroup() lets each rank go on gathering them from the ranks of
+/// the group that it was in when they were loaded; these stay together.
 class DenoiseStage {
  public:
   DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
@@ -115,7 +117,8 @@ class Stages {
   DecodeStage decode_clip;
 
  private:
-  bool together(Stage a, Stage b) const;
+  /// Whether the weights of `other`, if they are loaded, stay when `entered` is entered.
+  bool stays(Stage other, Stage entered) const;
 
   const Plan& plan_;
   std::array<bool, 3> loaded_{};

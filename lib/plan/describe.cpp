@@ -58,7 +58,7 @@ std::string describe(const Plan& plan) {
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
   }
-  return text + describe_queue(plan);
+  return text + describe(plan.weights) + describe_queue(plan);
 }
 
 std::string describe(const Plan& plan, std::size_t size) {

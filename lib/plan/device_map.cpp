@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/error.hpp"
 #include "weights/json.hpp"
@@ -10,6 +11,7 @@ namespace reelmesh {
 namespace {
 
 constexpr const char* option = "parallel.device-map";
+constexpr std::string_view host_suffix = "@host";
 
 void check_rank(std::int64_t rank, int ranks) {
   require(rank >= 0 && rank < ranks, Status::unavailable,
@@ -60,7 +62,11 @@ std::vector<DeviceMap::Stage> DeviceMap::stages() const {
   std::vector<Stage> stages{{embedding_rank, 0, 0, true, false}};
   for (std::int64_t i = 0; i < layers; ++i) {
     const int rank = layer_rank[static_cast<std::size_t>(i)];
-    if (stages.back().rank != rank) stages.push_back({rank, i, i, false, false});
+    Stage& last = stages.back();
+    if (last.first == last.last && last.rank == rank) last.on_host = host(i);
+    if (last.rank != rank || last.on_host != host(i)) {
+      stages.push_back({rank, i, i, false, false, host(i)});
+    }
     stages.back().last = i + 1;
   }
   if (stages.back().rank != final_norm_rank) {
@@ -108,9 +114,12 @@ DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ran
   };
   DeviceMap map;
   map.layer_rank.assign(static_cast<std::size_t>(layers), -1);
+  map.on_host.assign(static_cast<std::size_t>(layers), false);
   while (!ranges.empty()) {
-    const std::string_view part = ranges.substr(0, ranges.find(','));
+    std::string_view part = ranges.substr(0, ranges.find(','));
     ranges.remove_prefix(std::min(ranges.size(), part.size() + 1));
+    const bool host = part.ends_with(host_suffix);
+    if (host) part.remove_suffix(host_suffix.size());
     const std::size_t colon = part.find(':');
     const std::string_view span = part.substr(0, colon);
     const std::size_t dash = span.find('-');
@@ -127,6 +136,7 @@ DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ran
       require(holder < 0, Status::usage, "{}: found layer {} on ranks {} and {}, expected one rank",
               option, i, holder, rank);
       holder = static_cast<int>(rank);
+      map.on_host[static_cast<std::size_t>(i)] = host;
     }
   }
   for (std::int64_t i = 0; i < layers; ++i) {
@@ -142,7 +152,8 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
                                std::int64_t layers, int ranks) {
   const nlohmann::json json = parse_json(text, source);
   require(json.is_object(), Status::data, "{}: expected a JSON object of module -> rank", source);
-  const auto rank_of = [&](const std::string& module) {
+  // The rank of a module; nullopt if it is on the host.
+  const auto rank_of = [&](const std::string& module) -> std::optional<int> {
     // The module itself, or the innermost one around it; the whole model is "".
     std::string name = module;
     auto value = json.find(name);
@@ -152,30 +163,54 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
       value = json.find(name);
     }
     require(value != json.end(), Status::data, "{}: no entry for {}", source, module);
-    require(value->is_number_unsigned(), Status::data, "{}: '{}' is {}, expected a rank", source,
-            name, printable(value->dump()));
+    if (*value == "cpu" || *value == "disk") return std::nullopt;
+    require(value->is_number_unsigned(), Status::data,
+            "{}: '{}' is {}, expected a rank, \"cpu\" or \"disk\"", source, name,
+            printable(value->dump()));
     const auto rank = value->get<std::uint64_t>();
     check_rank(rank > 1000000 ? -1 : static_cast<std::int64_t>(rank), ranks);
     return static_cast<int>(rank);
   };
-  DeviceMap map;
   // The embedding is tied: transformers calls it "shared" and "encoder.embed_tokens".
-  map.embedding_rank = rank_of(json.contains("encoder.embed_tokens") || !json.contains("shared")
-                                   ? "encoder.embed_tokens"
-                                   : "shared");
+  const std::optional<int> embedding = rank_of(
+      json.contains("encoder.embed_tokens") || !json.contains("shared") ? "encoder.embed_tokens"
+                                                                        : "shared");
+  std::vector<std::optional<int>> found;
   for (std::int64_t i = 0; i < layers; ++i) {
-    map.layer_rank.push_back(rank_of("encoder.block." + std::to_string(i)));
+    found.push_back(rank_of("encoder.block." + std::to_string(i)));
   }
-  map.final_norm_rank = rank_of("encoder.final_layer_norm");
+  // What is on the host before any layer that is not is computed by the rank of that layer.
+  const auto first = std::ranges::find_if(found, [](const auto& rank) { return rank.has_value(); });
+  DeviceMap map;
+  map.embedding_rank = embedding.value_or(first == found.end() ? 0 : **first);
+  int rank = map.embedding_rank;
+  for (const std::optional<int>& own : found) {
+    rank = own.value_or(rank);
+    map.layer_rank.push_back(rank);
+    map.on_host.push_back(!own);
+  }
+  map.final_norm_rank = rank_of("encoder.final_layer_norm").value_or(rank);
   return map;
+}
+
+std::string device_map_to_json(const DeviceMap& map) {
+  nlohmann::ordered_json json{{"shared", map.embedding_rank},
+                              {"encoder.embed_tokens", map.embedding_rank}};
+  for (std::size_t i = 0; i < map.layer_rank.size(); ++i) {
+    auto& entry = json[fmt::format("encoder.block.{}", i)];
+    entry = map.layer_rank[i];
+    if (map.host(static_cast<std::int64_t>(i))) entry = "cpu";
+  }
+  json["encoder.final_layer_norm"] = map.final_norm_rank;
+  return json.dump(1);
 }
 
 std::string to_string(const DeviceMap& map) {
   std::string text;
   for (const DeviceMap::Stage& stage : map.stages()) {
     if (stage.first == stage.last) continue;
-    text +=
-        fmt::format("{}{}-{}:{}", text.empty() ? "" : ",", stage.first, stage.last - 1, stage.rank);
+    text += fmt::format("{}{}-{}:{}{}", text.empty() ? "" : ",", stage.first, stage.last - 1,
+                        stage.rank, stage.on_host ? host_suffix : "");
   }
   return text;
 }

@@ -31,6 +31,8 @@ struct ClipRequest {
 enum class Mode { automatic, split, phased };
 enum class Shard { automatic, height, frames, grid };
 enum class Order { node, rank };
+/// Where weights are (layout/residence.hpp), or chosen by memory and predicted time.
+enum class WeightsChoice { automatic, replicated, sharded, host };
 enum class IfExists { fail, resume, replace };
 
 struct ParallelRequest {
@@ -43,6 +45,11 @@ struct ParallelRequest {
   /// waits, make clips by themselves; and whether replicas decode their clips while others wait for
   /// the decoding ranks. Not options: the plan of a job chooses them by memory.
   bool text_denoises = false, decode_denoises = false, replicas_decode = false;
+  WeightsChoice weights = WeightsChoice::automatic;  ///< of the transformer
+  /// Of the text encoder; default: as `weights`, where sharded is automatic: its layers are divided
+  /// among the ranks in any case.
+  std::optional<WeightsChoice> text_weights;
+  std::optional<WeightsChoice> decode_weights;  ///< default: host if `weights` is, else automatic
   std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
 };
 

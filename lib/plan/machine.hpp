@@ -37,6 +37,8 @@ struct PlanMachine {
   std::vector<int> node_of;              ///< node of each launched rank; empty: one node
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit
+  /// Whether the limits are what is free, not what the user asked for.
+  bool limits_are_free_memory = false;
 };
 
 }  // namespace reelmesh

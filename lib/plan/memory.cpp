@@ -41,7 +41,7 @@ std::int64_t MemoryPlan::denoise(int rank) const {
   const RankMemory& r = of(*this, rank);
   const std::int64_t per_thread = std::max(r.text.per_thread, r.denoise.per_thread);
   return program + threads * per_thread + r.embeddings + r.denoise.total() +
-         (offloads ? 0 : r.decode.weights);
+         (offloads || unloads_decoder ? 0 : r.decode.weights);
 }
 
 std::int64_t MemoryPlan::decode(int rank) const {
@@ -77,10 +77,17 @@ std::int64_t MemoryPlan::room() const {
 }
 
 MemoryPlan with_offloading(MemoryPlan memory) {
-  const std::int64_t before = excess(memory, furthest_over(memory));
-  memory.offloads = before > 0;
-  memory.offloads = before > 0 && excess(memory, furthest_over(memory)) < before;
-  return memory;
+  const auto largest_excess = [](const MemoryPlan& plan) {
+    return excess(plan, furthest_over(plan));
+  };
+  MemoryPlan best = memory;
+  for (bool MemoryPlan::*choice : {&MemoryPlan::unloads_decoder, &MemoryPlan::offloads}) {
+    if (largest_excess(best) == 0 || memory.decoder == WeightsChoice::replicated) break;
+    MemoryPlan other = memory;
+    other.*choice = true;
+    if (largest_excess(other) < largest_excess(best)) best = std::move(other);
+  }
+  return best;
 }
 
 std::string describe_excess(const MemoryPlan& memory) {
@@ -132,21 +139,19 @@ std::string describe(const MemoryPlan& memory) {
     text += fmt::format("memory: {} {}\n", to_string(RankRange{first, last - first}),
                         std::exchange(shown, next));
   }
-  std::int64_t transformer = 0, decoder = 0;
+  std::int64_t decoder = 0;
   bool leaves = false;
   for (const RankMemory& r : memory.ranks) {
-    transformer = std::max(transformer, r.denoise.weights);
     decoder = std::max(decoder, r.decode.weights);
     leaves = leaves || (r.text.weights > 0 && r.denoise.weights > 0);
   }
   text += fmt::format(
-      "memory: weights of transformer {} and decoder {}, replicated on all ranks of their "
-      "stage{}{}\n",
-      size(transformer), size(decoder),
-      leaves ? "; the text encoder is unloaded before they are loaded" : "",
-      memory.offloads ? "; offloaded: one at a time is loaded in each round of clips, to keep "
-                        "the limit"
-                      : "");
+      "memory: weights of the decoder {}, whole on each rank that decodes{}{}\n", size(decoder),
+      leaves ? "; the text encoder is unloaded before transformer and decoder are loaded" : "",
+      memory.offloads ? "; transformer and decoder are offloaded: one at a time is loaded in each "
+                        "round of clips, to keep the limit"
+      : memory.unloads_decoder ? "; loaded in each round of clips, and unloaded after it"
+                               : "");
   return text;
 }
 

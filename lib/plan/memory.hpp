@@ -1,5 +1,6 @@
 #pragma once
 // Predicted memory of each rank in each stage, and whether it fits the limits. In bytes.
+#include "plan/job.hpp"
 #include "plan/workload.hpp"
 
 namespace reelmesh {
@@ -15,12 +16,15 @@ struct MemoryPlan {
   std::int64_t program = 0;  ///< of a rank before it loads anything
   int threads = 1;           ///< per rank
   std::vector<RankMemory> ranks;
-  std::vector<std::int64_t> limits;  ///< per rank; empty: no limits
+  std::vector<std::int64_t> limits;                  ///< per rank; empty: no limits
+  WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested: replicated if it must stay
+  /// Whether the decoder is loaded for each round of clips, and unloaded after it.
+  bool unloads_decoder = false;
   /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
   bool offloads = false;
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded
-  std::int64_t denoise(int rank) const;  ///< with the decoder's weights, unless they are offloaded
+  std::int64_t denoise(int rank) const;  ///< with the decoder's weights, unless they are unloaded
   std::int64_t decode(int rank) const;   ///< with the transformer's, unless they are offloaded
   std::int64_t peak(int rank) const;
   bool fits(int rank) const;
@@ -29,7 +33,8 @@ struct MemoryPlan {
   std::int64_t room() const;
 };
 
-/// The plan, with offloading if some rank exceeds its limit and offloading reduces the excess.
+/// The plan, with the decoder unloaded or, if that is not enough, with offloading of both, if some
+/// rank exceeds its limit and that reduces the excess.
 MemoryPlan with_offloading(MemoryPlan memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes

@@ -103,22 +103,70 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
   }
 }
 
-DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMachine& machine,
-                      const std::string& asked, const std::string& file) {
-  const int ranks = plan.roles.text.count;
-  if (!file.empty()) return device_map_from_json(file, asked, text.layers, ranks);
-  if (asked != "auto") return parse_device_map(asked, text.layers, ranks);
-  // What each rank has left for the weights of the text encoder.
+// What each text rank has left for the weights of the text encoder; empty without limits.
+std::vector<std::int64_t> rooms_for_text(const Plan& plan, const TextWorkload& text,
+                                         const PlanMachine& machine) {
   std::vector<std::int64_t> rooms;
-  if (!plan.memory.limits.empty()) {
-    StageMemory working = text.memory({0, 0, text.layers, true, true});
-    working.weights = 0;
-    for (const std::int64_t limit : of_range(plan.memory.limits, plan.roles.text)) {
-      rooms.push_back(limit - machine.program - machine.threads * working.per_thread -
-                      working.total());
-    }
+  if (plan.memory.limits.empty()) return rooms;
+  StageMemory working = text.memory({0, 0, text.layers, true, true});
+  working.weights = 0;
+  for (const std::int64_t limit : of_range(plan.memory.limits, plan.roles.text)) {
+    rooms.push_back(limit - machine.program - machine.threads * working.per_thread -
+                    working.total());
   }
-  return balanced_device_map(text.layers, text.layer_bytes, text.embedding_bytes, ranks, rooms);
+  return rooms;
+}
+
+// On each rank without room for all its layers, as few of them as possible go to the host.
+void fit_text_by_host(DeviceMap& map, const TextWorkload& text,
+                      const std::vector<std::int64_t>& rooms) {
+  std::vector<std::int64_t> layers(rooms.size(), 0), kept(rooms.size());
+  for (const int rank : map.layer_rank) ++layers[index(rank)];
+  for (std::size_t r = 0; r < rooms.size(); ++r) {
+    std::int64_t room = rooms[r];
+    if (r == index(map.embedding_rank)) room -= text.embedding_bytes;
+    kept[r] = layers[r];
+    if (room >= layers[r] * text.layer_bytes) continue;
+    const std::int64_t streamed = text.streamed_layer.bytes,
+                       window = text.streamed_layer.host_window;
+    room -= layers[r] * (text.layer_bytes - streamed) + window + window / 10;
+    kept[r] = streamed == 0 ? 0 : std::clamp<std::int64_t>(room / streamed, 0, layers[r]);
+  }
+  for (const int rank : map.layer_rank) map.on_host.push_back(kept[index(rank)]-- <= 0);
+}
+
+DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMachine& machine,
+                      const ParallelRequest& request, const std::string& file) {
+  const int ranks = plan.roles.text.count;
+  const std::string& asked = request.device_map;
+  DeviceMap map;
+  const std::vector<std::int64_t> rooms = rooms_for_text(plan, text, machine);
+  if (!file.empty()) {
+    map = device_map_from_json(file, asked, text.layers, ranks);
+  } else if (asked != "auto") {
+    map = parse_device_map(asked, text.layers, ranks);
+  } else {
+    map = balanced_device_map(text.layers, text.layer_bytes, text.embedding_bytes, ranks, rooms);
+  }
+  const WeightsChoice choice = request.text_weights.value_or(request.weights);
+  if (choice == WeightsChoice::host) {
+    map.on_host.assign(index(static_cast<int>(text.layers)), true);
+  } else if (asked == "auto" && choice != WeightsChoice::replicated && !rooms.empty()) {
+    fit_text_by_host(map, text, rooms);
+  }
+  return map;
+}
+
+// A rank as a member of a denoising group.
+struct Member {
+  std::size_t replica;
+  int rank;  // of the group
+};
+std::optional<Member> member(const Roles& roles, int rank) {
+  const auto found = std::ranges::find_if(
+      roles.denoise, [&](const RankRange& range) { return range.contains(rank); });
+  if (found == roles.denoise.end()) return std::nullopt;
+  return Member{static_cast<std::size_t>(found - roles.denoise.begin()), rank - found->first};
 }
 
 void keep_larger(StageMemory& mine, const StageMemory& other) {
@@ -134,10 +182,17 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
   memory.limits = plan.memory.limits;
   memory.program = machine.program;
   memory.threads = machine.threads;
+  memory.decoder = plan.memory.decoder;
+  memory.unloads_decoder = memory.decoder == WeightsChoice::host;
   memory.ranks.resize(index(plan.ranks));
   for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
     StageMemory& mine = memory.ranks.at(index(plan.roles.text.first + stage.rank)).text;
     StageMemory more = workload.text.memory(stage);
+    if (stage.on_host) {
+      StreamedWeights streamed = workload.text.streamed_layer;
+      streamed.bytes *= stage.last - stage.first;
+      more = without_streamed(more, streamed, 0, streamed.host_window);
+    }
     more.weights += mine.weights;
     keep_larger(mine, more);
   }
@@ -152,8 +207,16 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
     mine.embeddings = by_batch && !roles.text.contains(static_cast<int>(r))
                           ? std::min(waiting, workload.largest_embedding_bytes)
                           : waiting;
+    const std::optional<Member> denoises = member(roles, static_cast<int>(r));
     for (const ClipPlan& size : plan.sizes) {
-      keep_larger(mine.denoise, size.ranks[r].denoise);
+      StageMemory denoise = size.ranks[r].denoise;
+      if (denoises) {
+        const int ranks = roles.denoise[denoises->replica].count;
+        denoise = without_streamed(denoise, size.workload.streamed,
+                                   plan.weights.kept_part(denoises->replica, denoises->rank, ranks),
+                                   plan.weights.window);
+      }
+      keep_larger(mine.denoise, denoise);
       keep_larger(mine.decode, size.ranks[r].decode);
     }
     mine.decodes_between_steps = roles.mode == Mode::split && mine.denoise.used() &&
@@ -176,10 +239,105 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
   // Embeddings count as working memory where they are made, which is predicted with a tenth more.
   const std::int64_t more = plan.memory.room() * 10 / 11;
   if (!machine.count_waiting_embeddings || more <= 0) return;
-  const bool offloads = plan.memory.offloads;
+  const MemoryPlan chosen = plan.memory;
   plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
   plan.memory = memory_of(plan, workload, machine);
-  plan.memory.offloads = offloads;
+  plan.memory.offloads = chosen.offloads;
+  plan.memory.unloads_decoder = chosen.unloads_decoder;
+}
+
+// Bytes of weights that a rank of this replica fetches in each step.
+double fetched_by(const WeightPlan& weights, std::size_t replica, int rank, int ranks) {
+  return (1 - weights.kept_part(replica, rank, ranks)) * static_cast<double>(weights.all);
+}
+
+// What each rank has left for the streamed weights of the transformer beside everything else.
+std::vector<double> rooms_for_weights(Plan plan, const Workload& workload,
+                                      const PlanMachine& machine) {
+  plan.weights.residence = Residence::host;  // nothing stays
+  plan.weights.resident = 0;
+  predict_memory(plan, workload, machine);
+  std::vector<double> rooms;
+  for (int r = 0; r < plan.ranks; ++r) {
+    const std::int64_t used = std::max(plan.memory.denoise(r), plan.memory.decode(r));
+    rooms.push_back(std::max(0.0, static_cast<double>(plan.memory.limits[index(r)] - used)));
+  }
+  return rooms;
+}
+
+// The plan with the weights of the transformer placed like this; with limits, in proportion to the
+// room that ranks have. moves_all: what is on the host is not kept even where there is room.
+Plan with_weights(Plan plan, Residence residence, const Workload& workload,
+                  const PlanMachine& machine, bool moves_all = false) {
+  const StreamedWeights& streamed = workload.sizes.front().denoise.streamed;
+  WeightPlan& weights = plan.weights;
+  weights = {.residence = residence, .all = streamed.bytes};
+  if (residence == Residence::sharded) weights.window = streamed.gather_window;
+  if (residence == Residence::host) weights.window = streamed.host_window;
+  if (residence != Residence::replicated && !plan.memory.limits.empty()) {
+    const std::vector<double> rooms = rooms_for_weights(plan, workload, machine);
+    weights.resident = residence == Residence::host ? 1 : 0;
+    bool equal = true;
+    for (const RankRange& range : plan.roles.denoise) {
+      RankWeights shares = of_range(rooms, range);
+      const auto [least, most] = std::ranges::minmax(shares);
+      if (residence == Residence::host) {
+        weights.resident = std::min(
+            weights.resident,
+            0.999 * least / static_cast<double>(std::max<std::int64_t>(1, streamed.bytes)));
+      }
+      equal = equal && least > 0.99 * most;
+      if (most <= 0) shares.assign(shares.size(), 1);
+      weights.shares.push_back(std::move(shares));
+    }
+    if (equal || residence == Residence::host) weights.shares.clear();
+    if (moves_all) weights.resident = 0;
+  }
+  double kept = 0, fetched = 0;
+  for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
+    const int ranks = plan.roles.denoise[replica].count;
+    for (int rank = 0; rank < ranks; ++rank) {
+      kept = std::max(kept, weights.kept_part(replica, rank, ranks));
+      fetched = std::max(fetched, fetched_by(weights, replica, rank, ranks));
+    }
+  }
+  weights.kept = static_cast<std::int64_t>(kept * static_cast<double>(weights.all));
+  weights.fetched = static_cast<std::int64_t>(fetched);
+  predict_memory(plan, workload, machine);
+  return plan;
+}
+
+// Predicted cost of a step on the busiest rank, with weights that arrive while it computes.
+double step_cost_with_weights(const Plan& plan) {
+  double busiest = 0;
+  for (const ClipPlan::OfRank& rank : plan.sizes.front().ranks) {
+    busiest = std::max(
+        busiest, rank.step.flops + flops_per_byte * static_cast<double>(rank.step.sent_bytes));
+  }
+  return std::max(busiest, flops_per_byte * static_cast<double>(plan.weights.fetched));
+}
+
+// If nothing fits, the plan with the smallest excess.
+Plan choose_weights(const Plan& plan, const Workload& workload, const PlanMachine& machine,
+                    WeightsChoice asked) {
+  const auto with = [&](Residence residence) {
+    return with_weights(plan, residence, workload, machine);
+  };
+  if (asked == WeightsChoice::sharded) return with(Residence::sharded);
+  if (asked == WeightsChoice::host) {
+    return with_weights(plan, Residence::host, workload, machine, machine.limits_are_free_memory);
+  }
+  Plan best = with(Residence::replicated);
+  if (asked == WeightsChoice::replicated || best.memory.fits()) return best;
+  for (const Residence residence : {Residence::sharded, Residence::host}) {
+    Plan other = with(residence);
+    const bool fits = other.memory.fits();
+    const bool better = !best.memory.fits()
+                            ? other.memory.room() > best.memory.room()
+                            : fits && step_cost_with_weights(other) < step_cost_with_weights(best);
+    if (better) best = std::move(other);
+  }
+  return best;
 }
 
 Plan plan_of(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
@@ -190,21 +348,10 @@ Plan plan_of(const Workload& workload, const PlanMachine& machine, const Paralle
   plan.roles = assign_roles(request, machine.ranks);
   choose_layouts(plan, workload, machine, request);
   plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
-  plan.device_map = assign_text(plan, workload.text, machine, request.device_map, device_map_file);
-  predict_memory(plan, workload, machine);
-  return plan;
-}
-
-// A rank as a member of a denoising group.
-struct Member {
-  std::size_t replica;
-  int rank;  // of the group
-};
-std::optional<Member> member(const Roles& roles, int rank) {
-  const auto found = std::ranges::find_if(
-      roles.denoise, [&](const RankRange& range) { return range.contains(rank); });
-  if (found == roles.denoise.end()) return std::nullopt;
-  return Member{static_cast<std::size_t>(found - roles.denoise.begin()), rank - found->first};
+  plan.memory.decoder = request.decode_weights.value_or(
+      request.weights == WeightsChoice::host ? WeightsChoice::host : WeightsChoice::automatic);
+  plan.device_map = assign_text(plan, workload.text, machine, request, device_map_file);
+  return choose_weights(plan, workload, machine, request.weights);
 }
 
 const Box empty_box{{0}, {0}};

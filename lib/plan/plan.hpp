@@ -4,6 +4,7 @@
 #include "plan/denoise.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory.hpp"
+#include "plan/weights.hpp"
 
 namespace reelmesh {
 
@@ -11,7 +12,7 @@ namespace reelmesh {
 struct ClipPlan {
   /// The cost of one clip on a rank of the job; zero for stages in which the rank takes no part.
   struct OfRank {
-    StageMemory denoise, decode;
+    StageMemory denoise, decode;  ///< as if all weights stayed on the rank
     StepCost step;
   };
   std::vector<DenoiseLayout> denoise;   ///< per replica
@@ -30,6 +31,7 @@ struct Plan {
   RankWeights rank_weights;          ///< empty: equal
   std::vector<int> launched;         ///< for each place the launcher's rank that takes it
   std::vector<int> node;             ///< for each place its node
+  WeightPlan weights;                ///< of the transformer
   MemoryPlan memory;                 ///< maximum over the clip sizes
   std::int64_t embedding_bytes = 0;  ///< text embeddings of all clips
   std::int64_t queue_bytes = 0;      ///< of these, what may wait on a rank at a time
@@ -48,7 +50,9 @@ struct Plan {
 /// that exchange most share a node that has room for them. With memory limits, the device map
 /// `auto` respects them, the queue of text embeddings is shortened if that helps, transformer and
 /// decoder are offloaded in turn if that helps, and in split mode text and decode get more ranks
-/// while they do not fit. The result need not fit: see memory.fits().
+/// while they do not fit. If all that is not enough, and the request leaves it open, the weights of
+/// text encoder or transformer are not whole on each rank: with sharded or host weights, whichever
+/// is predicted to make a step faster. The result need not fit: see memory.fits().
 ///
 /// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
 /// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that

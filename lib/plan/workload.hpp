@@ -18,12 +18,22 @@ struct StageMemory {
   bool used() const { return weights + working > 0; }
 };
 
+/// Bytes of a stage's weights that need not stay on a rank: those of its linear layers.
+struct StreamedWeights {
+  std::int64_t bytes = 0;  ///< of all, if they stay
+  /// Working memory through which they pass instead, if they are gathered from other ranks, or
+  /// fetched from the host.
+  std::int64_t gather_window = 0, host_window = 0;
+};
+
 /// The text encoder: layers that a device map assigns to ranks.
 struct TextWorkload {
   std::int64_t layers = 0;
   std::int64_t layer_bytes = 1;
   std::int64_t embedding_bytes = 0;
-  /// Memory of consecutive layers on one rank, for the longest text of the job.
+  StreamedWeights streamed_layer;  ///< of each layer
+  /// Memory of consecutive layers on one rank, for the longest text of the job; as if all weights
+  /// stayed.
   std::function<StageMemory(const DeviceMap::Stage&)> memory;
 };
 
@@ -43,7 +53,8 @@ struct DenoiseWorkload {
   std::int64_t mlps = 1;           ///< per layer; with space_time attention each comes with a
                                    ///< cross-attention to the text
   std::int64_t element_bytes = 4;  ///< per element that attention exchanges
-  /// Memory of a rank of the denoising group.
+  StreamedWeights streamed;        ///< of the transformer
+  /// Memory of a rank of the denoising group, as if all weights stayed.
   std::function<StageMemory(const DenoiseLayout&, int rank)> memory;
 
   std::int64_t channels() const { return heads * head_channels; }

@@ -34,7 +34,7 @@ class RepeatedCallOnGpu : public OnOwnDevice<testing::Test> {
 
 TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
   int calls = 0;
-  RepeatedCall squares(device, self, [&] {
+  RepeatedCall squares(device, self.capturable(), [&] {
     ++calls;
     return std::vector{ops::multiply(x, x)};
   });
@@ -44,7 +44,7 @@ TEST_F(RepeatedCallOnGpu, IsRecordedOnce) {
 
 TEST_F(RepeatedCallOnGpu, IsNotCapturedIfItSynchronizes) {
   int calls = 0;
-  RepeatedCall squares(device, self, [&] {
+  RepeatedCall squares(device, self.capturable(), [&] {
     ++calls;
     synchronize(device);
     return std::vector{ops::multiply(x, x)};
@@ -54,7 +54,7 @@ TEST_F(RepeatedCallOnGpu, IsNotCapturedIfItSynchronizes) {
 }
 
 TEST_F(RepeatedCallOnGpu, CountsOperationsOfEveryCall) {
-  RepeatedCall call(device, self, [&] {
+  RepeatedCall call(device, self.capturable(), [&] {
     trace::recorder().flops += 7;
     return std::vector{ops::multiply(x, x)};
   });

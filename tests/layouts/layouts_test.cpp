@@ -369,6 +369,50 @@ TEST_F(Layouts, ThirdFamilyAtRandom) {
 }
 
 // The only one of these tests that always runs on emulated GPUs; tests/long runs all.
+// Weights that are gathered from other ranks or fetched from the host.
+const std::string sharded = " --parallel.weights sharded", host = " --parallel.weights host";
+
+TEST_F(Layouts, Weights) {
+  const std::string json = write("host.json", R"({"shared": 0, "encoder.block.0": 0,
+      "encoder.block.1": "cpu", "encoder.block": 1, "encoder.block.3": "disk",
+      "encoder.final_layer_norm": 1})");
+  expect_same(
+      cogvideox("rotary", 3) + latents_only,
+      {{1, host, "on the host: a rank keeps 0 B"},
+       {1, sharded, "sharded: a rank keeps at most "},
+       {2, sharded, "sharded"},
+       {3, sharded + frames + " --parallel.text-weights host", "layers 0-0:0@host,1-2:1@host"},
+       {4, sharded + " --parallel.replicas 2 --parallel.cfg 1", "denoise replica 1: ranks 2-3"},
+       {5, sharded + split + " --parallel.text 2", "denoise: ranks 2-3"},
+       {3, host + " --parallel.text-weights replicated --sample.batch 2", "layers 0-0:0,1-2:1,3"},
+       {2, " --parallel.device-map " + json, "layers 0-0:0,1-1:0@host,2-2:1,3-3:1@host,4-4:1"},
+       {7, sharded + phased + mesh(2, 1, 3), "denoise: ranks 0-5"},
+       {8, sharded + phased + mesh(2, 2, 2), "sharded"}});
+  expect_same(cogvideox("v1_5", 2), {{3, sharded + " --parallel.decode-weights host", "sharded"},
+                                     {4, host + split, "on the host"}});
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    expect_same(opensora(kind, 2) + latents_only,
+                {{1, host, "on the host"},
+                 {2, sharded + " --parallel.decode-weights host", "sharded"},
+                 {3, host, "on the host"},
+                 {5, sharded + split, "sharded"},
+                 {8, sharded, "sharded"}});
+  }
+  // Shares follow the room that ranks have.
+  expect_same(
+      cogvideox("sincos", 2) + latents_only + " --numerics.dtype bfloat16",
+      {{3, sharded + " --device.memory-limit 3GiB,4GiB,9GiB", "sharded"}, {8, sharded, "sharded"}});
+}
+
+TEST_F(Layouts, WeightsOfOneOfEachFamily) {
+  expect_same(cogvideox("rotary", 3) + latents_only, {{1, host, "on the host: a rank keeps 0 B"},
+                                                      {2, sharded, "sharded"},
+                                                      {3, host, "layers 0-0:0@host,1-2:1@host"},
+                                                      {4, sharded, "sharded"}});
+  expect_same(opensora("v1_0", 2) + latents_only,
+              {{2, host, "on the host"}, {5, sharded + split, "sharded"}});
+}
+
 TEST_F(Layouts, OneOfEachFamily) {
   expect_same(cogvideox("sincos", 2) + dynamic("sincos"),
               {{7, split + frames + " --parallel.decode 2 --parallel.cfg 2", "cfg 2 x ring"}});

@@ -152,7 +152,8 @@ class Toy final : public pipeline::Family {
                         return StageMemory{1 << 20, 1 << 20, 0};
                       }}};
   }
-  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device, const Numerics&) const override {
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device, const Numerics&,
+                                           const WeightPlacement&) const override {
     return std::make_unique<ToyDenoiser>(t5_.d_model, dtype);
   }
   std::unique_ptr<const Decoder> decoder(DType dtype, Device, const Numerics&) const override {

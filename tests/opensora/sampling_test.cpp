@@ -48,7 +48,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   const pipeline::Batch batch{planned.clips.front()};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.plan_of(batch.front(), planned.plan).denoise.front();
-  const auto model = planned.family->denoiser(DType::float32, {}, {});
+  const auto model = planned.family->denoiser(DType::float32, {}, {}, {});
   const Tensor text = reference.text(row);
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
   pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);

@@ -64,16 +64,32 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
   }
 }
 
-TEST(Memory, OneRankOf8GiBIsTooSmall) {
-  const MemoryPlan memory = open_sora(1, {8 * gib}, bf16).memory;
+TEST(Memory, OneRankOf8GiBIsTooSmallIfWeightsAreReplicated) {
+  ParallelRequest replicated;
+  replicated.weights = WeightsChoice::replicated;
+  const MemoryPlan memory = open_sora(1, {8 * gib}, bf16, replicated).memory;
   EXPECT_FALSE(memory.fits());
   const std::string over = describe_excess(memory);
   EXPECT_THAT(over, HasSubstr("rank 0 needs 9.0"));
   EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
   EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
-  EXPECT_TRUE(open_sora(2, {8 * gib}, bf16).memory.fits());
-  EXPECT_FALSE(open_sora(2, {8 * gib}, f32).memory.fits());
-  EXPECT_TRUE(open_sora(1, {9 * gib + gib / 8}, bf16).memory.fits());
+  EXPECT_TRUE(open_sora(2, {8 * gib}, bf16, replicated).memory.fits());
+  EXPECT_FALSE(open_sora(2, {8 * gib}, f32, replicated).memory.fits());
+  EXPECT_TRUE(open_sora(1, {9 * gib + gib / 8}, bf16, replicated).memory.fits());
+}
+
+// Of T5-XXL 19 of 24 layers stay; as few as possible are fetched from the host.
+TEST(Memory, LayersOfTheTextEncoderGoToTheHostWhereRanksHaveNoRoom) {
+  const Plan plan = open_sora(1, {8 * gib}, bf16);
+  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  EXPECT_EQ(plan.weights.residence, Residence::replicated) << "the transformer has room";
+  EXPECT_EQ(to_string(plan.device_map), "0-20:0,21-23:0@host");
+  const Plan two = open_sora(2, {8 * gib, 3 * gib}, f32);
+  EXPECT_TRUE(two.memory.fits()) << describe(two.memory);
+  for (const std::int64_t limit : two.memory.limits) EXPECT_LE(limit, 8 * gib);
+  ParallelRequest host;
+  host.text_weights = WeightsChoice::host;
+  EXPECT_EQ(to_string(open_sora(2, {}, bf16, host).device_map), "0-11:0@host,12-23:1@host");
 }
 
 // One GPU, 49 frames of 480 x 720, guidance, T5-XXL.

@@ -206,12 +206,44 @@ TEST(DeviceMap, ReadsWhatAccelerateWrites) {
   EXPECT_EQ(device_map_from_json(R"({"": 1})", "map.json", 2, 2).layer_rank,
             (std::vector<int>{1, 1}));
   expect_error(
-      Status::data, [] { device_map_from_json(R"({"": "cpu"})", "map.json", 2, 2); }, "map.json");
+      Status::data, [] { device_map_from_json(R"({"": "tpu"})", "map.json", 2, 2); },
+      "map.json: '' is \"tpu\", expected a rank, \"cpu\" or \"disk\"");
   expect_error(
       Status::data, [] { device_map_from_json(R"({"encoder.block.0": 0})", "map.json", 2, 2); },
       "no entry");
   expect_error(
       Status::unavailable, [] { device_map_from_json(R"({"": 2})", "map.json", 2, 2); }, "rank 2");
+}
+
+TEST(DeviceMap, LayersOnTheHostAreComputedByTheRankBefore) {
+  const DeviceMap map = device_map_from_json(
+      R"({"shared": "cpu", "encoder.block.0": "disk", "encoder.block.1": 1, "encoder.block.2": "cpu",
+          "encoder.block.3": 0, "encoder.final_layer_norm": 0})",
+      "map.json", 4, 2);
+  EXPECT_EQ(map.layer_rank, (std::vector<int>{1, 1, 1, 0}));
+  EXPECT_EQ(map.embedding_rank, 1);
+  EXPECT_EQ(map.on_host, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(to_string(map), "0-0:1@host,1-1:1,2-2:1@host,3-3:0");
+  using Stage = DeviceMap::Stage;
+  EXPECT_EQ(map.stages(), (std::vector<Stage>{{1, 0, 1, true, false, true},
+                                              {1, 1, 2, false, false, false},
+                                              {1, 2, 3, false, false, true},
+                                              {0, 3, 4, false, true, false}}));
+  EXPECT_EQ(device_map_from_json(R"({"": "cpu"})", "map.json", 2, 2).on_host,
+            (std::vector<bool>{true, true}));
+}
+
+TEST(DeviceMap, TextAndJsonAreReadAsWritten) {
+  for (const char* text : {"0-11:0,12-23:1", "0-3:1,4-23:1@host", "0-0:0@host,1-22:2,23-23:0"}) {
+    const DeviceMap map = parse_device_map(text, 24, 3);
+    EXPECT_EQ(to_string(map), text);
+    const DeviceMap again = device_map_from_json(device_map_to_json(map), "map.json", 24, 3);
+    EXPECT_EQ(to_string(again), text);
+    EXPECT_EQ(again.stages(), map.stages());
+  }
+  expect_error(
+      Status::usage, [] { parse_device_map("0-23:0@disk", 24, 1); },
+      "found '0-23:0@disk', expected auto, ranges");
 }
 
 TEST(DeviceMap, RanksWithoutRoomGetNoLayers) {

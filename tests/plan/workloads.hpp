@@ -55,7 +55,7 @@ inline ClipWorkload clip_of(DenoiseWorkload denoise) {
 /// T5-XXL in bfloat16.
 inline TextWorkload t5_xxl() {
   constexpr std::int64_t layer = 385'892'352, embedding = 263'192'576;
-  return {24, layer, embedding, [](const DeviceMap::Stage& part) {
+  return {24, layer, embedding, {}, [](const DeviceMap::Stage& part) {
             return StageMemory{(part.last - part.first) * layer + (part.embedding ? embedding : 0),
                                100 << 20, 0};
           }};

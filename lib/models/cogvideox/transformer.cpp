@@ -29,41 +29,49 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
 }
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
-                                           DType dtype)
+                                           DType dtype, const WeightPlacement& placement)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
+  // Layers are made in the order in which a step uses them.
+  WeightStream stream(placement);
+  capturable_ = stream.capturable();
+  const auto linears = [&](const std::vector<std::string>& names, std::int64_t in,
+                           std::int64_t out) {
+    const LinearParameters layer = linear_parameters(weights, names, in, out, dtype);
+    return stream.add(layer.weight, layer.bias);
+  };
+  const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    return linears({name}, in, out);
+  };
+  time1_ = linear("time_embedding.linear_1", d, t);
+  time2_ = linear("time_embedding.linear_2", t, t);
+  text_ = linear("patch_embed.text_proj", c.text_channels, d);
   Shape patch_shape{d, features};
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("patch_embed.proj.weight", patch_shape, dtype).reshape({d, features}),
       weights.load("patch_embed.proj.bias", {d}, dtype), numerics_);
-  text_ = load_linear(weights, "patch_embed.text_proj", c.text_channels, d, dtype);
-  time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
-  time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string name = fmt::format("transformer_blocks.{}.", i);
+    Block& block = blocks_.emplace_back();
+    block.modulation1 = linear(name + "norm1.linear", t, 6 * d);
+    block.norm1 = load_affine(weights, name + "norm1.norm", d, dtype);
+    block.query = linear(name + "attn1.to_q", d, d);
+    block.key_value = linears({name + "attn1.to_k", name + "attn1.to_v"}, d, d);
     const Affine query = load_affine(weights, name + "attn1.norm_q", c.head_channels, dtype);
     const Affine key = load_affine(weights, name + "attn1.norm_k", c.head_channels, dtype);
-    // Values with names: if a later element of a braced list throws, GCC 12 destroys copies in
-    // nested lists twice.
-    const ops::HeadNorm query_norm{query.weight, query.bias, 1e-6F};
-    const ops::HeadNorm key_norm{key.weight, key.bias, 1e-6F};
-    blocks_.push_back(
-        {load_linear(weights, name + "norm1.linear", t, 6 * d, dtype),
-         load_linear(weights, name + "norm2.linear", t, 6 * d, dtype),
-         load_affine(weights, name + "norm1.norm", d, dtype),
-         load_affine(weights, name + "norm2.norm", d, dtype),
-         load_linear(weights, name + "attn1.to_q", d, d, dtype),
-         load_linears(weights, {name + "attn1.to_k", name + "attn1.to_v"}, d, d, dtype),
-         load_linear(weights, name + "attn1.to_out.0", d, d, dtype), query_norm, key_norm,
-         load_linear(weights, name + "ff.net.0.proj", d, 4 * d, dtype),
-         load_linear(weights, name + "ff.net.2", 4 * d, d, dtype)});
+    block.query_norm = {query.weight, query.bias, 1e-6F};
+    block.key_norm = {key.weight, key.bias, 1e-6F};
+    block.out = linear(name + "attn1.to_out.0", d, d);
+    block.modulation2 = linear(name + "norm2.linear", t, 6 * d);
+    block.norm2 = load_affine(weights, name + "norm2.norm", d, dtype);
+    block.up = linear(name + "ff.net.0.proj", d, 4 * d);
+    block.down = linear(name + "ff.net.2", 4 * d, d);
   }
   norm_final_ = load_affine(weights, "norm_final", d, dtype);
-  modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
+  modulation_out_ = linear("norm_out.linear", t, 2 * d);
   norm_out_ = load_affine(weights, "norm_out.norm", d, dtype);
-  out_ = load_linear(weights, "proj_out", d,
-                     c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns, dtype);
+  out_ = linear("proj_out", d, c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns);
 }
 
 namespace {

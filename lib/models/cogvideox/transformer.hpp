@@ -4,6 +4,7 @@
 
 #include "layout/attend.hpp"
 #include "layout/sharded.hpp"
+#include "layout/weight_stream.hpp"
 #include "models/cogvideox/positions.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/layers.hpp"
@@ -40,12 +41,14 @@ class CogVideoXPlacement {
 
 class CogVideoXTransformer final : public Denoiser {
  public:
-  /// Computes on weights.device().
-  CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype);
+  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
+  CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype,
+                       const WeightPlacement& placement = {});
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   Device device() const override { return device_; }
+  bool capturable() const override { return capturable_; }
   const Numerics& numerics() const { return numerics_; }
   Tensor embed(double timestep) const override;
   std::unique_ptr<Placed> place(const DenoiseTask& task,
@@ -66,7 +69,7 @@ class CogVideoXTransformer final : public Denoiser {
     return (*this)(placement, latents, context, embed(static_cast<double>(timestep)));
   }
 
-  std::int64_t bytes() const;  ///< of the weights as packed, without norms
+  std::int64_t bytes() const;  ///< of the weights that this rank keeps, without norms
 
  private:
   struct Block {
@@ -83,6 +86,7 @@ class CogVideoXTransformer final : public Denoiser {
   DType dtype_;
   Device device_;
   Numerics numerics_;
+  bool capturable_ = true;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;

@@ -52,6 +52,9 @@ class Denoiser {
   Denoiser& operator=(const Denoiser&) = delete;
 
   virtual Device device() const = 0;
+  /// Whether the host takes no part in fetching weights, so that predict() can be captured in a
+  /// CUDA graph if the messages of the task's group can.
+  virtual bool capturable() const { return true; }
   /// The embedding of a timestep for predict(), on device().
   virtual Tensor embed(double timestep) const = 0;
   /// conditioning: of each clip. The denoiser must outlive the result. Collective over task.group.

@@ -12,29 +12,34 @@ ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std:
 
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias) {
+  const LinearParameters layer = linear_parameters(weights, names, in, out, dtype, bias);
+  return ops::Linear(layer.weight, layer.bias);
+}
+
+LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<std::string>& names,
+                                   std::int64_t in, std::int64_t out, DType dtype, bool bias) {
   const auto parts = static_cast<std::int64_t>(names.size());
-  const Shape shape{out, in};
   // Reads rows of the concatenated weights.
-  const auto read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+  const auto read = [weights, names, in, out, dtype](std::int64_t first, std::int64_t count,
+                                                     void* into, std::int64_t stride) {
     while (count > 0) {
       const std::string& name = names.at(static_cast<std::size_t>(first / out));
       const std::int64_t row = first % out, some = std::min(count, out - row);
-      weights.read_rows(name + ".weight", shape, row, some, dtype, into, stride);
+      weights.read_rows(name + ".weight", {out, in}, row, some, dtype, into, stride);
       into = static_cast<std::byte*>(into) + some * stride * size_of(dtype);
       first += some;
       count -= some;
     }
   };
-  Tensor biases;
+  LinearParameters layer{{in, parts * out, dtype, read, weights.device(), weights.numerics()}, {}};
   if (bias) {
-    biases = Tensor::empty({parts * out}, dtype);
+    layer.bias = Tensor::empty({parts * out}, dtype);
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::string name = names.at(static_cast<std::size_t>(i)) + ".bias";
-      weights.read_rows(name, {out}, 0, out, dtype, biases.rows(i * out, out).raw(), 1);
+      weights.read_rows(name, {out}, 0, out, dtype, layer.bias.rows(i * out, out).raw(), 1);
     }
   }
-  return ops::Linear(
-      ops::WeightRows{in, parts * out, dtype, read, weights.device(), weights.numerics()}, biases);
+  return layer;
 }
 
 Affine load_affine(const Checkpoint& weights, const std::string& name, std::int64_t channels,

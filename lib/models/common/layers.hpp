@@ -5,6 +5,18 @@
 
 namespace reelmesh {
 
+/// The parameters of a linear layer: weight [out, in] and, unless there is none, bias [out].
+struct LinearParameters {
+  ops::WeightRows weight;  ///< read when a layer is made of it; may be read later, too
+  Tensor bias;
+};
+/// Parameters of several linear layers with the same input, fused: their outputs are concatenated.
+/// Each has <name>.weight [out, in] and, if `bias`, <name>.bias [out]. Errors as Checkpoint::load,
+/// also of the later reading.
+LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<std::string>& names,
+                                   std::int64_t in, std::int64_t out, DType dtype,
+                                   bool bias = true);
+
 /// Loads <name>.weight [out, in] and, if `bias`, <name>.bias [out]. Errors as Checkpoint::load.
 ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std::int64_t in,
                         std::int64_t out, DType dtype, bool bias = true);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layout/weight_stream.hpp"
 #include "ops/attention.hpp"
 
 namespace reelmesh {
@@ -70,6 +71,20 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
         break;
     }
   }
+  return bytes;
+}
+
+StreamedBytes streamed_bytes(const ExpectedShapes& tensors, const Precision& precision) {
+  StreamedBytes bytes;
+  std::int64_t largest = 0;
+  for (const auto& [name, shape] : tensors) {
+    if (kind_of(name, shape) != Kind::linear) continue;
+    const std::int64_t own = linear_bytes(matrix_of(shape), precision);
+    bytes.all += own;
+    largest = std::max(largest, own);
+  }
+  // Queries, keys and values may be multiplied as one layer; MLPs are larger than two of them.
+  bytes.largest_part = precision.on_gpu ? largest : std::min(largest, max_part_bytes);
   return bytes;
 }
 

@@ -28,6 +28,14 @@ struct Precision {
 /// and norms are counted as float32, tables and embeddings as `tensors`.
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
+/// Of the weights that a WeightStream may keep elsewhere (layout/weight_stream.hpp): those of
+/// linear layers. largest_part: the most that is fetched at a time.
+struct StreamedBytes {
+  std::int64_t all = 0;
+  std::int64_t largest_part = 0;
+};
+StreamedBytes streamed_bytes(const ExpectedShapes& tensors, const Precision& precision);
+
 /// Extra bytes while weights are loaded: the unpacked copies of the largest convolution.
 std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision);
 

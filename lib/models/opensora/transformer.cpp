@@ -32,15 +32,14 @@ Tensor sum(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 STDiTContext STDiT::encode_context(const Tensor& text) const {
-  const std::int64_t tokens = text.shape(0), d = config_.hidden;
+  const std::int64_t tokens = text.shape(0);
   expect(tokens >= 1 && tokens <= config_.max_text_tokens, "{} tokens of text, expected 1 to {}",
          tokens, config_.max_text_tokens);
-  const auto caption = [&](const Tensor& x) {
-    return caption2_(caption1_(x, ops::Activation::gelu_tanh)).reshape({tokens, 1, d});
-  };
-  const std::array<Tensor, branches> captions{caption(null_caption_.rows(0, tokens)),
-                                              caption(text.on(device_))};
-  const Tensor both = ops::join_batches(captions);  // [token, branch, channel]
+  const std::array<Tensor, branches> texts{
+      null_caption_.rows(0, tokens).reshape({tokens, 1, config_.text_channels}),
+      text.on(device_).reshape({tokens, 1, config_.text_channels})};
+  // [token, branch, channel]
+  const Tensor both = caption2_(caption1_(ops::join_batches(texts), ops::Activation::gelu_tanh));
   STDiTContext context;
   const auto add = [&](const Block& block) {
     context.keys_values.push_back(heads_of(block.text.key_value, both));

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "layout/weight_stream.hpp"
 #include "models/common/layers.hpp"
 #include "models/opensora/placement.hpp"
 #include "ops/norm.hpp"
@@ -22,14 +23,16 @@ class STDiT final : public Denoiser {
   /// Guidance branches: 0 unconditional, 1 the prompt.
   static constexpr std::int64_t branches = 2;
 
-  /// Computes on weights.device().
-  STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype);
+  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
+  STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype,
+        const WeightPlacement& placement = {});
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   /// v3: rotary frequencies of temporal attention, float32 [head channels / 2], on the host.
   const Tensor& frequencies() const { return frequencies_; }
   Device device() const override { return device_; }
+  bool capturable() const override { return capturable_; }
 
   /// text: embeddings of the prompt without padding, [token, text channel] of dtype(), 1 to
   /// max_text_tokens tokens, on the host or on device(). The unconditional branch uses equally many
@@ -80,8 +83,7 @@ class STDiT final : public Denoiser {
     Block spatial, temporal;
   };
 
-  Attention load_attention(const Checkpoint& weights, const std::string& name) const;
-  Block load_block(const Checkpoint& weights, const std::string& name) const;
+  struct Loader;
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
   Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
@@ -98,6 +100,7 @@ class STDiT final : public Denoiser {
   DType dtype_;
   Device device_;
   Numerics numerics_;
+  bool capturable_ = true;
   float scale_;          ///< of q·k before the softmax
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms are not affine
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;

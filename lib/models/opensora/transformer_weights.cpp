@@ -21,44 +21,81 @@ Tensor channel_first(const Tensor& x, std::int64_t channels) {
 
 }  // namespace
 
-// The file stores queries, keys and values as one layer.
-STDiT::Attention STDiT::load_attention(const Checkpoint& weights, const std::string& name) const {
-  const std::int64_t d = config_.hidden;
-  const auto rows = [&](std::int64_t first, std::int64_t count) {
-    // Rows are read during packing: temporary unpacked copies would fragment memory.
-    const auto read = [&](std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
-      weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype_, into, stride);
-    };
-    return ops::Linear(ops::WeightRows{d, count, dtype_, read, device_, numerics_},
-                       weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype_));
-  };
-  Attention layer{
-      rows(0, d), rows(d, 2 * d), load_linear(weights, name + ".proj", d, d, dtype_), {}, {}};
-  if (config_.kind == STDiTConfig::Kind::v3) {
-    const auto norm = [&](const char* which) {
-      return weights.load(name + which, {config_.head_channels()}, dtype_).to(DType::float32);
-    };
-    layer.query_norm = {norm(".q_norm.weight"), {}, norm_eps};
-    layer.key_norm = {norm(".k_norm.weight"), {}, norm_eps};
+// Makes layers in the order in which a step uses them. Those that only the texts pass belong to
+// another stream.
+struct STDiT::Loader {
+  const Checkpoint& weights;
+  const STDiTConfig& config;
+  DType dtype;
+  WeightStream& step;
+  WeightStream& texts;
+
+  ops::Linear linear(WeightStream& stream, const std::string& name, std::int64_t in,
+                     std::int64_t out) const {
+    const LinearParameters layer = linear_parameters(weights, {name}, in, out, dtype);
+    return stream.add(layer.weight, layer.bias);
   }
-  return layer;
-}
+  ops::Linear linear(const std::string& name, std::int64_t in, std::int64_t out) const {
+    return linear(step, name, in, out);
+  }
 
-STDiT::Block STDiT::load_block(const Checkpoint& weights, const std::string& name) const {
-  const std::int64_t d = config_.hidden, hidden = config_.mlp_hidden;
-  const std::string text = name + ".cross_attn.";
-  return {weights.load(name + ".scale_shift_table", {6, d}, dtype_),
-          load_attention(weights, name + ".attn"),
-          {load_linear(weights, text + "q_linear", d, d, dtype_),
-           load_linear(weights, text + "kv_linear", d, 2 * d, dtype_),
-           load_linear(weights, text + "proj", d, d, dtype_),
-           {},
-           {}},
-          load_linear(weights, name + ".mlp.fc1", d, hidden, dtype_),
-          load_linear(weights, name + ".mlp.fc2", hidden, d, dtype_)};
-}
+  // The file stores queries, keys and values as one layer.
+  Attention attention(const std::string& name) const {
+    const std::int64_t d = config.hidden;
+    const auto rows = [&](std::int64_t first, std::int64_t count) {
+      const auto read = [weights = weights, dtype = dtype, name, d, first](
+                            std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
+        weights.read_rows(name + ".qkv.weight", {3 * d, d}, first + begin, n, dtype, into, stride);
+      };
+      return step.add({d, count, dtype, read, weights.device(), weights.numerics()},
+                      weights.load_rows(name + ".qkv.bias", {3 * d}, first, count, dtype));
+    };
+    Attention layer;
+    layer.query = rows(0, d);
+    layer.key_value = rows(d, 2 * d);
+    layer.out = linear(name + ".proj", d, d);
+    if (config.kind == STDiTConfig::Kind::v3) {
+      const auto norm = [&](const char* which) {
+        return weights.load(name + which, {config.head_channels()}, dtype).to(DType::float32);
+      };
+      layer.query_norm = {norm(".q_norm.weight"), {}, norm_eps};
+      layer.key_norm = {norm(".k_norm.weight"), {}, norm_eps};
+    }
+    return layer;
+  }
 
-STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
+  // Cross-attention and MLP of a block.
+  void text_and_mlp(const std::string& name, Block& block) const {
+    const std::int64_t d = config.hidden, hidden = config.mlp_hidden;
+    const std::string text = name + ".cross_attn.";
+    block.text.query = linear(text + "q_linear", d, d);
+    block.text.key_value = linear(texts, text + "kv_linear", d, 2 * d);
+    block.text.out = linear(text + "proj", d, d);
+    block.up = linear(name + ".mlp.fc1", d, hidden);
+    block.down = linear(name + ".mlp.fc2", hidden, d);
+  }
+
+  Block block(const std::string& name) const {
+    Block block;
+    block.table = weights.load(name + ".scale_shift_table", {6, config.hidden}, dtype);
+    block.attention = attention(name + ".attn");
+    text_and_mlp(name, block);
+    return block;
+  }
+
+  // v1 has both kinds of attention in one block.
+  Pair pair(const std::string& name) const {
+    Pair pair;
+    pair.spatial.table = weights.load(name + ".scale_shift_table", {6, config.hidden}, dtype);
+    pair.spatial.attention = attention(name + ".attn");
+    pair.temporal.attention = attention(name + ".attn_temp");
+    text_and_mlp(name, pair.spatial);
+    return pair;
+  }
+};
+
+STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
+             const WeightPlacement& placement)
     : config_(c),
       dtype_(dtype),
       device_(weights.device()),
@@ -69,32 +106,33 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype)
   const std::int64_t d = c.hidden, sinusoid = 256;
   std::ranges::fill(ones_.span<float>(), 1.0F);
   ones_ = ones_.on(device_);
+  const bool v3 = c.kind == STDiTConfig::Kind::v3;
+  WeightStream step(placement), texts(placement);
+  capturable_ = step.capturable();
+  const Loader load{weights, config_, dtype, step, texts};
+  caption1_ = load.linear(texts, "y_embedder.y_proj.fc1", c.text_channels, d);
+  caption2_ = load.linear(texts, "y_embedder.y_proj.fc2", d, d);
+  null_caption_ =
+      weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
+  time1_ = load.linear("t_embedder.mlp.0", sinusoid, d);
+  time2_ = load.linear("t_embedder.mlp.2", d, d);
+  if (v3) {
+    fps1_ = load.linear("fps_embedder.mlp.0", sinusoid, d);
+    fps2_ = load.linear("fps_embedder.mlp.2", d, d);
+    frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on({});
+  }
+  time_block_ = load.linear("t_block.1", d, 6 * d);
   const Shape patch{d, c.in_channels, 1, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("x_embedder.proj.weight", patch, dtype).reshape({d, c.patch_features()}),
       weights.load("x_embedder.proj.bias", {d}, dtype), numerics_);
-  time1_ = load_linear(weights, "t_embedder.mlp.0", sinusoid, d, dtype);
-  time2_ = load_linear(weights, "t_embedder.mlp.2", d, d, dtype);
-  time_block_ = load_linear(weights, "t_block.1", d, 6 * d, dtype);
-  caption1_ = load_linear(weights, "y_embedder.y_proj.fc1", c.text_channels, d, dtype);
-  caption2_ = load_linear(weights, "y_embedder.y_proj.fc2", d, d, dtype);
-  null_caption_ =
-      weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
-  const bool v3 = c.kind == STDiTConfig::Kind::v3;
   for (std::int64_t i = 0; i < c.layers; ++i) {
     if (v3) {
-      pairs_.push_back({load_block(weights, fmt::format("spatial_blocks.{}", i)),
-                        load_block(weights, fmt::format("temporal_blocks.{}", i))});
+      Block spatial = load.block(fmt::format("spatial_blocks.{}", i));
+      pairs_.push_back({std::move(spatial), load.block(fmt::format("temporal_blocks.{}", i))});
     } else {
-      const std::string name = fmt::format("blocks.{}", i);
-      pairs_.push_back({load_block(weights, name), {}});
-      pairs_.back().temporal.attention = load_attention(weights, name + ".attn_temp");
+      pairs_.push_back(load.pair(fmt::format("blocks.{}", i)));
     }
-  }
-  if (v3) {
-    fps1_ = load_linear(weights, "fps_embedder.mlp.0", sinusoid, d, dtype);
-    fps2_ = load_linear(weights, "fps_embedder.mlp.2", d, d, dtype);
-    frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on({});
   }
   out_table_ = weights.load("final_layer.scale_shift_table", {2, d}, dtype);
   const std::int64_t features = c.patch.rows * c.patch.columns * c.out_channels();

@@ -11,13 +11,20 @@ namespace reelmesh {
 
 DType t5_stream(DType dtype) { return dtype == DType::float16 ? DType::float32 : dtype; }
 
-T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& part, DType dtype)
+T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& part, DType dtype,
+                   const WeightPlacement& placement)
     : config_(c), part_(part), dtype_(dtype), numerics_(weights.numerics()) {
-  const DType stream = t5_stream(dtype);
+  const DType residual = t5_stream(dtype);
   const auto norm = [&](const std::string& name) {
-    return weights.load(name, {c.d_model}, dtype).to(stream);
+    return weights.load(name, {c.d_model}, dtype).to(residual);
   };
   const std::int64_t inner = c.num_heads * c.d_kv;
+  WeightStream stream(placement);
+  const auto linear = [&](const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
+                          DType type) {
+    const LinearParameters layer = linear_parameters(weights, names, in, out, type, false);
+    return stream.add(layer.weight, layer.bias);
+  };
   if (part.embedding) {
     embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
   }
@@ -31,13 +38,13 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
     const std::string feed_forward = t5_layer_name(i, "1.DenseReluDense.");
     Layer layer;
     layer.attention_norm = norm(t5_layer_name(i, "0.layer_norm.weight"));
-    layer.qkv = load_linears(weights, {attention + "q", attention + "k", attention + "v"},
-                             c.d_model, inner, dtype, false);
-    layer.out = load_linear(weights, attention + "o", inner, c.d_model, dtype, false);
+    layer.qkv =
+        linear({attention + "q", attention + "k", attention + "v"}, c.d_model, inner, dtype);
+    layer.out = linear({attention + "o"}, inner, c.d_model, dtype);
     layer.feed_forward_norm = norm(t5_layer_name(i, "1.layer_norm.weight"));
-    layer.gate = load_linear(weights, feed_forward + "wi_0", c.d_model, c.d_ff, dtype, false);
-    layer.up = load_linear(weights, feed_forward + "wi_1", c.d_model, c.d_ff, dtype, false);
-    layer.down = load_linear(weights, feed_forward + "wo", c.d_ff, c.d_model, stream, false);
+    layer.gate = linear({feed_forward + "wi_0"}, c.d_model, c.d_ff, dtype);
+    layer.up = linear({feed_forward + "wi_1"}, c.d_model, c.d_ff, dtype);
+    layer.down = linear({feed_forward + "wo"}, c.d_ff, c.d_model, residual);
     layers_.push_back(std::move(layer));
   }
   if (part.final_norm) {
@@ -89,7 +96,8 @@ Tensor T5Layers::operator()(Tensor x) const {
       ops::add(x, layer.out(attended.reshape({tokens, 1, heads * config_.d_kv})).to(x.dtype()));
     }
     const Tensor h = normed(x, layer.feed_forward_norm);
-    const Tensor gated = ops::multiply(layer.gate(h, ops::Activation::gelu_tanh), layer.up(h));
+    Tensor gated = layer.gate(h, ops::Activation::gelu_tanh);
+    gated = ops::multiply(gated, layer.up(h));
     ops::add(x, layer.down(gated.to(x.dtype())));
   }
   return part_.final_norm ? normed(x, final_norm_) : x;

@@ -3,6 +3,7 @@
 // T5EncoderModel), split by layers: a rank holds only those that the device map assigns to it.
 #include <span>
 
+#include "layout/weight_stream.hpp"
 #include "models/common/layers.hpp"
 #include "models/t5/config.hpp"
 
@@ -16,8 +17,9 @@ DType t5_stream(DType dtype);
 /// Some consecutive layers of the encoder.
 class T5Layers {
  public:
-  /// Computes on weights.device().
-  T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype);
+  /// Computes on weights.device(). placement: as of WeightStream; not for the embedding.
+  T5Layers(const Checkpoint& weights, const T5Config& config, const T5Part& part, DType dtype,
+           const WeightPlacement& placement = {});
 
   const T5Part& part() const { return part_; }
   /// Token ids → [token, 1, d_model] of t5_stream(dtype); needs part().embedding.

@@ -82,6 +82,7 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                       .mlp_channels = 4 * c.channels(),
                       .mlps = 1,
                       .element_bytes = precision.size(),
+                      .streamed = streamed_weights(cogvideox_tensors(c), precision),
                       .memory = {}};
   workload.denoise.memory = [c, precision, together, branches,
                              held = memory_of_weights(cogvideox_tensors(c), precision)](
@@ -123,9 +124,10 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std
 }
 
 std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device,
-                                                    const Numerics& numerics) const {
+                                                    const Numerics& numerics,
+                                                    const WeightPlacement& placement) const {
   return std::make_unique<CogVideoXTransformer>(
-      folder_.paths.open_transformer().on(device, numerics), folder_.transformer, dtype);
+      folder_.paths.open_transformer().on(device, numerics), folder_.transformer, dtype, placement);
 }
 
 std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device,

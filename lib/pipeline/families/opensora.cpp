@@ -113,6 +113,7 @@ ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& va
                       .mlp_channels = c.mlp_hidden,
                       .mlps = c.kind == STDiTConfig::Kind::v3 ? 2 : 1,
                       .element_bytes = precision.size(),
+                      .streamed = streamed_weights(stdit_tensors(c), precision),
                       .memory = {}};
   workload.denoise.memory = [c, precision, together, text_tokens,
                              held = memory_of_weights(stdit_tensors(c), precision)](
@@ -155,9 +156,10 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std:
 }
 
 std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device,
-                                                   const Numerics& numerics) const {
+                                                   const Numerics& numerics,
+                                                   const WeightPlacement& placement) const {
   return std::make_unique<STDiT>(folder_.paths.open_transformer().on(device, numerics),
-                                 folder_.transformer, dtype);
+                                 folder_.transformer, dtype, placement);
 }
 
 std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device,

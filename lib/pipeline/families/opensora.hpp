@@ -22,8 +22,8 @@ class OpenSora final : public Family {
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                         const Precision& precision) const override;
-  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device,
-                                           const Numerics& numerics) const override;
+  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device, const Numerics& numerics,
+                                           const WeightPlacement& placement) const override;
   std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
                                          const Numerics& numerics) const override;
 

@@ -1,0 +1,385 @@
+#include "layout/weight_stream.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "base/trace.hpp"
+#include "comm/shared_memory.hpp"
+#include "comm/together.hpp"
+#include "ops/parallel.hpp"
+#include "tensor/cuda/host_copy.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh {
+namespace {
+
+// Fetches in flight at a time. With more than 8, NCCL's transport lets the host wait for the
+// device.
+constexpr std::size_t max_fetches = 6;
+
+// Places of blocks in a buffer. Blocks are freed in the order in which they were taken.
+class Ring {
+ public:
+  explicit Ring(std::int64_t bytes = 0) : bytes_(bytes) {}
+  static std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  // The offset of a new block of aligned(bytes) > 0; nullopt if there is no room for it.
+  std::optional<std::int64_t> take(std::int64_t bytes) {
+    bytes = aligned(bytes);
+    std::int64_t begin = 0, limit = bytes_;
+    if (!blocks_.empty()) {
+      const std::int64_t oldest = blocks_.front().begin, end = blocks_.back().end;
+      const bool wrapped = end <= oldest;
+      begin = wrapped || end + bytes <= bytes_ ? end : 0;
+      if (wrapped || begin == 0) limit = oldest;
+    }
+    if (begin + bytes > limit) return std::nullopt;
+    blocks_.push_back({begin, begin + bytes});
+    return begin;
+  }
+  void free_oldest() { blocks_.pop_front(); }
+
+ private:
+  struct Block {
+    std::int64_t begin, end;
+  };
+  std::int64_t bytes_;
+  std::deque<Block> blocks_;
+};
+
+struct Layer {
+  ops::LinearForm form;
+  ops::WeightRows weight;
+};
+
+// Units [first, first + count) of a weight, which are fetched together.
+struct Part {
+  std::shared_ptr<const Layer> layer;
+  std::int64_t first = 0, count = 0;
+  bool plain = false;                 ///< fetched as rows of the weight, not packed
+  Tensor kept;                        ///< all values, or this rank's share
+  std::vector<std::int64_t> borders;  ///< of the ranks' shares, in elements; none: not shared
+  std::shared_ptr<const void> pinned;
+  std::shared_ptr<std::byte> on_host;  ///< all values
+
+  // Set while it is fetched and used.
+  Tensor buffer;
+  comm::Transfer transfer;
+  cuda::HostCopy copy;
+
+  // The first element of a unit, in the form in which the part is fetched.
+  std::int64_t element(std::int64_t unit) const {
+    const ops::LinearForm& form = layer->form;
+    return plain ? (form.row(unit) - form.row(first)) * form.in()
+                 : form.offset(unit) - form.offset(first);
+  }
+  std::int64_t elements() const { return element(first + count); }
+  std::int64_t bytes() const { return elements() * size_of(layer->form.dtype()); }
+  bool fetched() const { return !borders.empty() || on_host != nullptr; }
+};
+
+// Reads rows [first, first + count) of a weight to dense host memory, with all threads.
+void read_rows(const ops::WeightRows& weight, std::int64_t first, std::int64_t count, void* into) {
+  constexpr std::int64_t piece_bytes = 256 << 10;
+  const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
+  const std::int64_t some = std::max<std::int64_t>(1, piece_bytes / row_bytes);
+  ops::parallel_for((count + some - 1) / some, 1, [&](std::int64_t i) {
+    const std::int64_t begin = i * some;
+    weight.read(first + begin, std::min(some, count - begin),
+                static_cast<std::byte*>(into) + begin * row_bytes, weight.in);
+  });
+}
+
+}  // namespace
+
+class WeightStream::State {
+ public:
+  explicit State(const WeightPlacement& placement) : placement_(placement) {
+    if (placement.residence == Residence::sharded) {
+      messages_ = placement.group.independent();
+      const auto ranks = static_cast<std::size_t>(messages_.size());
+      bytes_before_.resize(ranks);
+      if (placement_.shares.empty()) placement_.shares.assign(ranks, 1);
+    }
+  }
+
+  // Adds the parts of a layer; returns the index of the first.
+  std::size_t add(const ops::LinearForm& form, const ops::WeightRows& weight);
+  std::size_t size() const { return parts_.size(); }
+  bool capturable() const { return !messages_.member() || messages_.capturable(); }
+  const Part& part(std::size_t index) const { return parts_[index]; }
+
+  // The values of a part as LinearForm::pack gives them, for use until release().
+  Tensor acquire(std::size_t index);
+  void release(std::size_t index);
+
+ private:
+  void keep(Part& part);
+  void keep_share(Part& part);
+  void keep_on_host(Part& part);
+  void begin_fetch(Part& part);
+  void fetch_ahead();
+  void restart(std::size_t index);
+  void end_pass();
+
+  WeightPlacement placement_;
+  comm::Group messages_;
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> bytes_before_;  // for each rank: in the shares of the ranks before it
+  std::int64_t shared_bytes_ = 0, largest_ = 0;
+  double resident_due_ = 0;  // bytes that are still to be kept whole
+
+  // Of the current pass.
+  Tensor window_;
+  Ring ring_;
+  std::size_t next_ = 0;     // the part that is used next
+  std::size_t begun_ = 0;    // the first part whose fetch has not begun
+  std::size_t pending_ = 0;  // parts that have a place in the window
+};
+
+std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::WeightRows& weight) {
+  expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
+  const auto layer = std::make_shared<const Layer>(Layer{form, weight});
+  const std::size_t before = parts_.size();
+  const std::int64_t units = form.units(), size = size_of(form.dtype());
+  std::int64_t first = 0;
+  while (first < units) {
+    std::int64_t end = first + 1;
+    if (form.device().is_cuda()) end = units;
+    while (end < units && (form.offset(end + 1) - form.offset(first)) * size <= max_part_bytes) {
+      ++end;
+    }
+    Part& part = parts_.emplace_back();
+    part.layer = layer;
+    part.first = first;
+    part.count = end - first;
+    keep(part);
+    if (part.fetched()) largest_ = std::max(largest_, Ring::aligned(part.bytes()));
+    first = end;
+  }
+  return before;
+}
+
+void WeightStream::State::keep(Part& part) {
+  const auto bytes = static_cast<double>(part.bytes());
+  resident_due_ += placement_.resident * bytes;
+  const bool on_gpu = part.layer->form.device().is_cuda();
+  const bool alone = placement_.residence == Residence::sharded && messages_.size() == 1;
+  if (alone || resident_due_ >= bytes) {
+    resident_due_ -= alone ? 0 : bytes;
+    part.kept = part.layer->form.pack(part.layer->weight, part.first, part.count);
+  } else if (placement_.residence == Residence::sharded) {
+    part.plain = placement_.unlike_processors && !on_gpu;
+    keep_share(part);
+  } else if (on_gpu) {
+    keep_on_host(part);
+  }
+}
+
+// Divides the units among the ranks such that, of all parts so far, each has its share as exactly
+// as units allow.
+void WeightStream::State::keep_share(Part& part) {
+  const auto ranks = static_cast<std::size_t>(messages_.size());
+  const std::int64_t size = size_of(part.layer->form.dtype()), end = part.first + part.count;
+  shared_bytes_ += part.bytes();
+  double all = 0, before = 0;
+  for (const double share : placement_.shares) all += share;
+  std::vector<std::int64_t> units{part.first};  // the first unit of each rank
+  for (std::size_t rank = 1; rank < ranks; ++rank) {
+    before += placement_.shares[rank - 1];
+    const double due = before / all * static_cast<double>(shared_bytes_) -
+                       static_cast<double>(bytes_before_[rank]);
+    const auto distance = [&](std::int64_t unit) {
+      return static_cast<double>(part.element(unit) * size) - due;
+    };
+    std::int64_t low = units.back(),
+                 high = end;  // the first unit at or after the place that is due
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (distance(middle) < 0) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low > units.back() && (low > end || -distance(low - 1) < distance(low))) --low;
+    units.push_back(low);
+    bytes_before_[rank] += part.element(low) * size;
+  }
+  units.push_back(end);
+  for (const std::int64_t unit : units) part.borders.push_back(part.element(unit));
+
+  const auto me = static_cast<std::size_t>(messages_.rank());
+  const std::int64_t first = units[me], count = units[me + 1] - first;
+  const ops::LinearForm& form = part.layer->form;
+  if (part.plain) {
+    const std::int64_t row = form.row(first);
+    part.kept = Tensor::empty({part.borders[me + 1] - part.borders[me]}, form.dtype());
+    read_rows(part.layer->weight, row, form.row(first + count) - row, part.kept.raw());
+  } else {
+    part.kept = form.pack(part.layer->weight, first, count);
+  }
+}
+
+// The ranks of a host share the work of reading.
+void WeightStream::State::keep_on_host(Part& part) {
+  const comm::Group host = placement_.group.on_this_host();
+  const ops::WeightRows& weight = part.layer->weight;
+  part.on_host = comm::shared_memory(host, part.bytes());
+  const auto border = [&](int rank) { return cut_offset(weight.out, host.size(), rank); };
+  const std::int64_t row = border(host.rank());
+  comm::run_collectively(host, [&] {
+    read_rows(weight, row, border(host.rank() + 1) - row,
+              part.on_host.get() + row * weight.in * size_of(weight.dtype));
+  });
+  if constexpr (cuda_built) {
+    part.pinned = cuda::pin(weight.device, part.on_host.get(), part.bytes());
+  }
+}
+
+void WeightStream::State::begin_fetch(Part& part) {
+  if (part.on_host != nullptr) {
+    if constexpr (cuda_built) {
+      const Device device = part.buffer.device();
+      part.copy = {device, part.buffer.address_on(device), part.on_host.get(), part.bytes()};
+    }
+    return;
+  }
+  const int me = messages_.rank(), ranks = messages_.size();
+  const auto share = [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return part.buffer.rows(part.borders[r], part.borders[r + 1] - part.borders[r]);
+  };
+  share(me).copy_from(part.kept);
+  std::vector<comm::Message> sends, receives;
+  for (int i = 1; i < ranks; ++i) {
+    sends.push_back({(me + i) % ranks, part.kept});
+    const int from = (me + ranks - i) % ranks;
+    receives.push_back({from, share(from)});
+  }
+  part.transfer = messages_.begin_exchange(sends, receives);
+}
+
+// Begins fetches in the order of use, as long as the window has room.
+void WeightStream::State::fetch_ahead() {
+  for (; begun_ < parts_.size(); ++begun_) {
+    Part& part = parts_[begun_];
+    if (!part.fetched()) continue;
+    const ops::LinearForm& form = part.layer->form;
+    if (window_.empty()) {
+      const PurposeScope purpose(Purpose::exchange);
+      window_ = Tensor::empty({fetch_window(largest_)}, DType::uint8, form.device());
+      ring_ = Ring(window_.bytes());
+    }
+    if (pending_ == max_fetches) return;
+    const auto place = ring_.take(part.bytes());
+    if (!place) return;
+    ++pending_;
+    part.buffer = window_.view_bytes(*place, {part.elements()}, form.dtype());
+    begin_fetch(part);
+  }
+}
+
+// Gives up what was fetched, but not used, by a pass that has ended early.
+void WeightStream::State::restart(std::size_t index) {
+  for (Part& part : parts_) {
+    part.transfer.finish();
+    if constexpr (cuda_built) part.copy.finish();
+    part.buffer = {};
+  }
+  end_pass();
+  next_ = begun_ = index;
+}
+
+void WeightStream::State::end_pass() {
+  window_ = {};
+  next_ = begun_ = pending_ = 0;
+}
+
+Tensor WeightStream::State::acquire(std::size_t index) {
+  if (index != next_) restart(index);
+  fetch_ahead();
+  Part& part = parts_[index];
+  const auto& [form, weight] = *part.layer;
+  if (part.fetched()) {
+    const trace::Scope scope("weights", trace::Level::ops, "exchange");
+    part.transfer.finish();
+    if constexpr (cuda_built) part.copy.finish();
+    fetch_ahead();
+    if (!part.plain) return part.buffer;
+  } else if (!part.kept.empty()) {
+    return part.kept;
+  }
+  const PurposeScope purpose(Purpose::weights);
+  if (!part.plain) return form.pack(weight, part.first, part.count);
+  const std::int64_t first_row = form.row(part.first), in = form.in(), size = size_of(form.dtype());
+  ops::WeightRows rows = weight;
+  rows.read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+    for (std::int64_t r = 0; r < count; ++r) {
+      std::memcpy(static_cast<std::byte*>(into) + r * stride * size,
+                  static_cast<const std::byte*>(std::as_const(part.buffer).raw()) +
+                      (first - first_row + r) * in * size,
+                  static_cast<std::size_t>(in * size));
+    }
+  };
+  return form.pack(rows, part.first, part.count);
+}
+
+void WeightStream::State::release(std::size_t index) {
+  Part& part = parts_[index];
+  if (part.fetched()) {
+    part.buffer = {};
+    ring_.free_oldest();
+    --pending_;
+  }
+  next_ = index + 1;
+  if (next_ == parts_.size()) {
+    end_pass();
+  } else {
+    fetch_ahead();
+  }
+}
+
+// The parts of one layer.
+class WeightStream::Source final : public ops::WeightSource {
+ public:
+  Source(std::shared_ptr<State> state, std::size_t first)
+      : state_(std::move(state)), first_(first), end_(state_->size()) {}
+
+  void visit(const Use& use) const override {
+    for (std::size_t i = first_; i < end_; ++i) {
+      const Tensor values = state_->acquire(i);
+      use(state_->part(i).first, state_->part(i).count, values);
+      state_->release(i);
+    }
+  }
+  std::int64_t bytes() const override {
+    std::int64_t bytes = 0;
+    for (std::size_t i = first_; i < end_; ++i) bytes += state_->part(i).kept.bytes();
+    return bytes;
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+  std::size_t first_, end_;
+};
+
+WeightStream::WeightStream(const WeightPlacement& placement) {
+  if (placement.residence != Residence::replicated) state_ = std::make_shared<State>(placement);
+}
+
+WeightStream::~WeightStream() = default;
+
+bool WeightStream::capturable() const { return state_ == nullptr || state_->capturable(); }
+
+ops::Linear WeightStream::add(const ops::WeightRows& weight, const Tensor& bias) {
+  if (state_ == nullptr) return ops::Linear(weight, bias);
+  const ops::LinearForm form(weight.in, weight.out, weight.dtype, weight.device);
+  const std::size_t first = state_->add(form, weight);
+  return {form, std::make_shared<const Source>(state_, first), bias, weight.numerics};
+}
+
+}  // namespace reelmesh

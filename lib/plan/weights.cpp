@@ -1,0 +1,57 @@
+#include "plan/weights.hpp"
+
+#include "base/units.hpp"
+
+namespace reelmesh {
+
+double WeightPlan::kept_part(std::size_t replica, int rank, int ranks) const {
+  if (residence == Residence::replicated) return 1;
+  if (residence == Residence::host) return resident;
+  if (shares.empty()) return 1.0 / ranks;
+  const RankWeights& own = shares.at(replica);
+  double sum = 0;
+  for (const double share : own) sum += share;
+  return own.at(static_cast<std::size_t>(rank)) / sum;
+}
+
+StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
+                             std::int64_t window) {
+  memory.weights -= static_cast<std::int64_t>((1 - kept) * static_cast<double>(streamed.bytes));
+  if (kept < 1) memory.working += window;
+  return memory;
+}
+
+const char* name_of(Residence residence) {
+  switch (residence) {
+    case Residence::replicated:
+      return "replicated";
+    case Residence::sharded:
+      return "sharded";
+    case Residence::host:
+      return "host";
+  }
+  return "";
+}
+
+std::string describe(const WeightPlan& weights) {
+  const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const std::string layers =
+      fmt::format("weights of the transformer: {} in linear layers", size(weights.all));
+  switch (weights.residence) {
+    case Residence::replicated:
+      return layers + ", replicated: whole on each rank that denoises\n";
+    case Residence::sharded:
+      return layers + fmt::format(
+                          ", sharded: a rank keeps at most {} of them and gathers at most {} in "
+                          "each step, through {} of memory\n",
+                          size(weights.kept), size(weights.fetched), size(weights.window));
+    case Residence::host:
+      return layers + fmt::format(
+                          ", on the host: a rank keeps {} of them and fetches {} in each step, "
+                          "through {} of memory\n",
+                          size(weights.kept), size(weights.fetched), size(weights.window));
+  }
+  return {};
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,34 @@
+#pragma once
+// Where the weights of the transformer are, and what that costs.
+#include "layout/residence.hpp"
+#include "plan/workload.hpp"
+
+namespace reelmesh {
+
+/// Where the weights of the transformer's linear layers are. The same on all replicas.
+struct WeightPlan {
+  Residence residence = Residence::replicated;
+  /// host: the part that stays on each rank all the same, 0 to 1.
+  double resident = 0;
+  /// sharded: for each replica the shares of its ranks, as far as they differ; empty: equal.
+  std::vector<RankWeights> shares;
+  std::int64_t all = 0;      ///< bytes, of one copy
+  std::int64_t kept = 0;     ///< of these on a rank, the largest
+  std::int64_t window = 0;   ///< working memory through which the others pass
+  std::int64_t fetched = 0;  ///< that a rank fetches in each step, the largest
+
+  /// The part that a rank of a replica keeps, 0 to 1.
+  double kept_part(std::size_t replica, int rank, int ranks) const;
+};
+
+/// Memory of a stage in which only the part `kept` of the streamed weights stays; the others pass
+/// through a window of this size.
+StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
+                             std::int64_t window);
+
+/// "sharded", "host", "replicated".
+const char* name_of(Residence residence);
+/// One line of text: the residence and, unless weights are replicated, its bytes.
+std::string describe(const WeightPlan& weights);
+
+}  // namespace reelmesh

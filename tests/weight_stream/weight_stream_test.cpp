@@ -1,0 +1,215 @@
+// Layers whose weights pass through a WeightStream compute the same bits as layers that keep them.
+#include "layout/weight_stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "ops/onednn.hpp"
+#include "support/random_tensor.hpp"
+#include "support/ranks.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh {
+namespace {
+
+using test::random_tensor;
+using test::same_bits;
+
+// The third weight has two parts.
+const std::vector<Shape> shapes{{40, 24}, {2200, 40}, {2000, 2200}, {3, 2000}, {900, 3}, {40, 900}};
+
+// A weight in memory that counts the rows that are read.
+struct CountedWeight {
+  Tensor values;
+  std::shared_ptr<std::vector<int>> reads;
+  std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
+
+  CountedWeight(const Shape& shape, unsigned seed, DType dtype)
+      : values(random_tensor(shape, seed, dtype)),
+        reads(std::make_shared<std::vector<int>>(static_cast<std::size_t>(shape[0]))) {}
+
+  ops::WeightRows rows(Device device = {}) const {
+    const auto read = [own = *this](std::int64_t first, std::int64_t count, void* into,
+                                    std::int64_t stride) {
+      const std::int64_t in = own.values.shape(1), size = size_of(own.values.dtype());
+      const std::scoped_lock lock(*own.mutex);
+      for (std::int64_t r = 0; r < count; ++r) {
+        ++own.reads->at(static_cast<std::size_t>(first + r));
+        std::memcpy(static_cast<std::byte*>(into) + r * stride * size,
+                    own.values.rows(first + r, 1).raw(), static_cast<std::size_t>(in * size));
+      }
+    };
+    return {values.shape(1), values.shape(0), values.dtype(), read, device, {}};
+  }
+  std::int64_t rows_read() const {
+    std::int64_t sum = 0;
+    for (const int n : *reads) sum += n;
+    return sum;
+  }
+};
+
+struct Chain {
+  std::vector<CountedWeight> weights;
+  std::vector<ops::Linear> layers;
+
+  // The same weights on every rank.
+  Chain(DType dtype, const std::function<ops::Linear(const CountedWeight&, const Tensor&)>& make) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      weights.emplace_back(shapes[i], static_cast<unsigned>(i), dtype);
+      const Tensor bias =
+          i % 2 == 0 ? random_tensor({shapes[i][0]}, static_cast<unsigned>(100 + i)) : Tensor();
+      layers.push_back(make(weights.back(), bias));
+    }
+  }
+  Tensor operator()(Tensor x) const {
+    for (const ops::Linear& layer : layers) x = layer(x, ops::Activation::silu);
+    return x;
+  }
+  std::int64_t bytes() const {
+    std::int64_t bytes = 0;
+    for (const ops::Linear& layer : layers) bytes += layer.bytes();
+    return bytes;
+  }
+};
+
+Chain plain(DType dtype) {
+  return {dtype, [](const CountedWeight& weight, const Tensor& bias) {
+            return ops::Linear(weight.values, bias);
+          }};
+}
+
+Chain streamed(DType dtype, WeightStream& stream) {
+  return {dtype, [&](const CountedWeight& weight, const Tensor& bias) {
+            return stream.add(weight.rows(), bias);
+          }};
+}
+
+struct Case {
+  const char* name;
+  Residence residence;
+  std::vector<double> shares;  // of the first ranks; the others have 1. Empty: equal
+  bool unlike_processors = false;
+  double resident = 0;
+
+  WeightPlacement placement() const {
+    WeightPlacement placement{residence, test::world(), {}, unlike_processors, resident};
+    if (!shares.empty()) {
+      placement.shares = shares;
+      placement.shares.resize(static_cast<std::size_t>(test::world().size()), 1);
+    }
+    return placement;
+  }
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+const std::vector<Case> cases{{"replicated", Residence::replicated, {}},
+                              {"sharded", Residence::sharded, {}},
+                              {"unevenly", Residence::sharded, {0.2, 5}},
+                              {"first_rank_without_a_share", Residence::sharded, {0, 1, 2}},
+                              {"unlike_processors", Residence::sharded, {}, true},
+                              {"partly_sharded", Residence::sharded, {}, false, 0.4},
+                              {"host", Residence::host, {}},
+                              {"partly_on_host", Residence::host, {}, false, 0.7}};
+
+class Streams : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const double first = GetParam().shares.empty() ? 1 : GetParam().shares.front();
+    if (first == 0 && test::world().size() == 1) GTEST_SKIP() << "one rank must hold everything";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cases, Streams, ::testing::ValuesIn(cases),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(Streams, GiveTheSameBits) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Chain expected = plain(dtype);
+    WeightStream stream(GetParam().placement());
+    const Chain chain = streamed(dtype, stream);
+    for (unsigned pass = 0; pass < 3; ++pass) {
+      const Tensor x = random_tensor({pass == 1 ? 0 : 70 + pass, 24}, pass, dtype);
+      EXPECT_TRUE(same_bits(chain(x), expected(x))) << "pass " << pass;
+    }
+  }
+}
+
+TEST_P(Streams, RanksReadAndKeepOnlyTheirShare) {
+  const Case& c = GetParam();
+  WeightStream stream(c.placement());
+  const Chain chain = streamed(DType::float32, stream), whole = plain(DType::float32);
+  const comm::Group& world = test::world();
+  for (const CountedWeight& weight : chain.weights) {
+    const auto rows = weight.values.shape(0);
+    const std::int64_t all = weight.rows_read();
+    std::vector<std::int64_t> sums{all};
+    world.sum(sums);
+    if (c.residence == Residence::replicated) {
+      EXPECT_EQ(all, rows);
+    }
+    if (c.residence == Residence::sharded && c.resident == 0) {
+      EXPECT_EQ(sums[0], rows) << "each row is read once, by one rank";
+    }
+    if (c.residence == Residence::host && c.resident == 0) {
+      EXPECT_EQ(all, 0);
+    }
+  }
+  const bool equal = c.shares.empty() && c.resident == 0 && !c.unlike_processors;
+  if (c.residence == Residence::sharded && equal) {
+    std::int64_t largest_unit = 0;
+    for (const Shape& shape : shapes) {
+      const ops::LinearForm form(shape[1], shape[0], DType::float32, {});
+      for (std::int64_t unit = 0; unit < form.units(); ++unit) {
+        largest_unit = std::max(largest_unit, 4 * (form.offset(unit + 1) - form.offset(unit)));
+      }
+    }
+    EXPECT_NEAR(double(chain.bytes()), double(whole.bytes()) / world.size(), double(largest_unit));
+  }
+}
+
+// After an exception between layers the next pass begins anew, with the same bits.
+TEST_P(Streams, StartAgainAfterAPassThatEndedEarly) {
+  const Chain expected = plain(DType::float32);
+  WeightStream stream(GetParam().placement());
+  const Chain chain = streamed(DType::float32, stream);
+  const Tensor x = random_tensor({9, 24}, 1);
+  for (const std::size_t used : {std::size_t{1}, std::size_t{3}, shapes.size() - 1}) {
+    Tensor y = x;
+    for (std::size_t i = 0; i < used; ++i) y = chain.layers[i](y);
+    EXPECT_TRUE(same_bits(chain(x), expected(x))) << used;
+  }
+}
+
+TEST(WeightStream, AFailureToReadIsThrownAtUse) {
+  WeightStream stream({Residence::host, test::world(), {}, false, 0});
+  bool fails = false;
+  const CountedWeight weight({40, 24}, 1, DType::float32);
+  ops::WeightRows rows = weight.rows();
+  rows.read = [&fails, inner = rows.read](std::int64_t first, std::int64_t count, void* into,
+                                          std::int64_t stride) {
+    if (fails) fail(Status::data, "the file has shrunk");
+    inner(first, count, into, stride);
+  };
+  const ops::Linear layer = stream.add(rows, {});
+  const Tensor x = random_tensor({2, 24}, 1);
+  const Tensor y = layer(x);
+  fails = true;
+  EXPECT_THROW(layer(x), Error);
+  fails = false;
+  EXPECT_TRUE(same_bits(layer(x), y));
+}
+
+// What passes through is counted as memory of exchanges, and is free between passes.
+TEST(WeightStream, KeepsNothingButSharesBetweenPasses) {
+  const auto at = [](Purpose purpose) { return static_cast<std::size_t>(purpose); };
+  WeightStream stream({Residence::sharded, test::world(), {}, false, 0});
+  const auto before = memory_by_purpose(false).present[at(Purpose::exchange)];
+  const Chain chain = streamed(DType::float32, stream);
+  chain(random_tensor({9, 24}, 1));
+  EXPECT_EQ(memory_by_purpose(false).present[at(Purpose::exchange)], before);
+}
+
+}  // namespace
+}  // namespace reelmesh
