@@ -40,6 +40,8 @@ class Recorder {
   Relaxed<int> layer = -1;
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
   std::int64_t flops = 0;       ///< running total, counted by lib/ops
+  /// Of weights, from other ranks or from host memory; running total, counted by lib/layout.
+  std::int64_t bytes_fetched = 0;
   std::vector<Span> spans;
   /// Waits for asynchronous work, such as a GPU's. Called at both ends of a span, so that the span
   /// measures the work and not its launch. Must not throw.

@@ -126,7 +126,8 @@ class WeightStream::State {
   void end_pass();
 
   WeightPlacement placement_;
-  comm::Group messages_;
+  comm::Group messages_;  // sharded
+  comm::Group host_;      // on a GPU: the ranks that share host memory
   std::vector<Part> parts_;
   std::vector<std::int64_t> bytes_before_;  // for each rank: in the shares of the ranks before it
   std::int64_t shared_bytes_ = 0, largest_ = 0;
@@ -226,13 +227,13 @@ void WeightStream::State::keep_share(Part& part) {
 
 // The ranks of a host share the work of reading.
 void WeightStream::State::keep_on_host(Part& part) {
-  const comm::Group host = placement_.group.on_this_host();
+  if (!host_.member()) host_ = placement_.group.on_this_host();
   const ops::WeightRows& weight = part.layer->weight;
-  part.on_host = comm::shared_memory(host, part.bytes());
-  const auto border = [&](int rank) { return cut_offset(weight.out, host.size(), rank); };
-  const std::int64_t row = border(host.rank());
-  comm::run_collectively(host, [&] {
-    read_rows(weight, row, border(host.rank() + 1) - row,
+  part.on_host = comm::shared_memory(host_, part.bytes());
+  const auto border = [&](int rank) { return cut_offset(weight.out, host_.size(), rank); };
+  const std::int64_t row = border(host_.rank());
+  comm::run_collectively(host_, [&] {
+    read_rows(weight, row, border(host_.rank() + 1) - row,
               part.on_host.get() + row * weight.in * size_of(weight.dtype));
   });
   if constexpr (cuda_built) {
@@ -241,6 +242,7 @@ void WeightStream::State::keep_on_host(Part& part) {
 }
 
 void WeightStream::State::begin_fetch(Part& part) {
+  trace::recorder().bytes_fetched += part.bytes() - part.kept.bytes();
   if (part.on_host != nullptr) {
     if constexpr (cuda_built) {
       const Device device = part.buffer.device();
@@ -314,7 +316,10 @@ Tensor WeightStream::State::acquire(std::size_t index) {
     return part.kept;
   }
   const PurposeScope purpose(Purpose::weights);
-  if (!part.plain) return form.pack(weight, part.first, part.count);
+  if (!part.plain) {
+    trace::recorder().bytes_fetched += part.bytes();
+    return form.pack(weight, part.first, part.count);
+  }
   const std::int64_t first_row = form.row(part.first), in = form.in(), size = size_of(form.dtype());
   ops::WeightRows rows = weight;
   rows.read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {

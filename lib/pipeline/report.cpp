@@ -20,7 +20,7 @@ constexpr std::array<const char*, 8> stages{"hash", "load",   "encode",   "denoi
 struct RankTotals {
   std::array<double, stages.size()> seconds{};
   std::array<std::int64_t, stages.size()> count{};
-  std::int64_t flops = 0, bytes_sent = 0, peak_memory_bytes = 0;
+  std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0, peak_memory_bytes = 0;
   std::int64_t peak_device_memory_bytes = 0;
   std::array<std::int64_t, purposes> memory_at_peak{};
 };
@@ -42,6 +42,7 @@ RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   }
   mine.flops = recorder.flops;
   mine.bytes_sent = recorder.bytes_sent;
+  mine.bytes_fetched = recorder.bytes_fetched;
   mine.peak_memory_bytes = totals.peak_memory_bytes;
   mine.peak_device_memory_bytes = totals.peak_device_memory_bytes;
   mine.memory_at_peak = totals.memory.at_peak;
@@ -79,10 +80,11 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
                format_seconds(sum / static_cast<double>(taking_part)), format_seconds(max),
                std::to_string(max_calls), short_seconds(max / static_cast<double>(max_calls))});
   }
-  std::int64_t flops = 0, bytes = 0;
+  std::int64_t flops = 0, bytes = 0, fetched = 0;
   for (const RankTotals& rank : ranks) {
     flops += rank.flops;
     bytes += rank.bytes_sent;
+    fetched += rank.bytes_fetched;
   }
   // "64.65 MiB", "64.65 MiB to 65.36 MiB"
   const auto range_of = [&](std::int64_t RankTotals::*memory) {
@@ -113,12 +115,14 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
   }
   return "\nTime of a rank in each stage\n" + table.str() +
          fmt::format(
-             "\n{} clip{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent; peak memory of a rank "
-             "{}; tensors: {}\n",
+             "\n{} clip{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent{}; peak memory of a "
+             "rank {}; tensors: {}\n",
              totals.clips, totals.clips == 1 ? "" : "s", format_seconds(totals.wall_seconds),
              number(flops) * 1e-12, number(flops) * 1e-9 / totals.wall_seconds,
-             format_bytes(number(bytes)), memory,
-             purposes_of_memory.empty() ? "none" : purposes_of_memory);
+             format_bytes(number(bytes)),
+             fetched == 0 ? ""
+                          : fmt::format(", {} of weights fetched", format_bytes(number(fetched))),
+             memory, purposes_of_memory.empty() ? "none" : purposes_of_memory);
 }
 
 }  // namespace reelmesh::pipeline

@@ -251,7 +251,8 @@ double fetched_by(const WeightPlan& weights, std::size_t replica, int rank, int 
   return (1 - weights.kept_part(replica, rank, ranks)) * static_cast<double>(weights.all);
 }
 
-// What each rank has left for the streamed weights of the transformer beside everything else.
+// What each rank has left for the streamed weights of the transformer beside everything else. A
+// part of the limit stays free, since a prediction is not exact and all that is left is used.
 std::vector<double> rooms_for_weights(Plan plan, const Workload& workload,
                                       const PlanMachine& machine) {
   plan.weights.residence = Residence::host;  // nothing stays
@@ -260,7 +261,8 @@ std::vector<double> rooms_for_weights(Plan plan, const Workload& workload,
   std::vector<double> rooms;
   for (int r = 0; r < plan.ranks; ++r) {
     const std::int64_t used = std::max(plan.memory.denoise(r), plan.memory.decode(r));
-    rooms.push_back(std::max(0.0, static_cast<double>(plan.memory.limits[index(r)] - used)));
+    const std::int64_t limit = plan.memory.limits[index(r)];
+    rooms.push_back(std::max(0.0, static_cast<double>(limit - limit / 40 - used)));
   }
   return rooms;
 }

@@ -4,6 +4,7 @@ tests/layouts."""
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,14 @@ class WeightsTest(Scratch):
                                 "parallel.text-weights": "host"}
             planned = self.planned({**common, "parallel.weights": weights,
                                     "parallel.text-weights": "host"}, "--ranks", 4)
-            self.make(options, 4)
+            outcome = run(options, 4)
+            self.assertEqual(outcome.status, 0, outcome)
+            fetched = re.search(r"([0-9.]+) MiB of weights fetched", outcome.errors + outcome.output)
+            if weights == "replicated":  # the layers of the text encoder, once, by one rank each
+                of_text = float(fetched[1])
+            else:
+                expected = 4 * planned["weights"]["step_fetched"] / 2**20
+                self.assertLess(abs(float(fetched[1]) - of_text - expected), 0.02 * expected)
             # The transformer is loaded last, so that its weights are the peak. The embedding of the
             # text encoder is larger than a share.
             memory = self.memory(output)

@@ -118,6 +118,79 @@ TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
   EXPECT_EQ(describe_excess(large), "") << describe(large);
 }
 
+// CogVideoX-5b, 49 frames of 480 x 720, bfloat16, with T5-XXL.
+Plan cogvideox_5b_on_gpus(int ranks, std::vector<std::int64_t> limits,
+                          const ParallelRequest& request = {}) {
+  const Precision bf16_gpu{DType::bfloat16, DType::bfloat16, true};
+  CogVideoXConfig config;
+  config.heads = 48;
+  config.layers = 42;
+  config.rotary = true;
+  PlanMachine machine;
+  machine.ranks = ranks;
+  machine.program = program_bytes_on_gpu;
+  machine.count_waiting_embeddings = false;
+  if (limits.size() == 1) limits.assign(std::size_t(ranks), limits.front());
+  machine.memory_limits.values = std::move(limits);
+  return make_plan({text_workload(t5_xxl(), 226, bf16_gpu),
+                    {cogvideox_workload(config, {}, {13, 60, 90}, 0, 2, 226, 1, bf16_gpu)}},
+                   machine, request);
+}
+
+TEST(Memory, WeightsOf5bGoWhereTheyFit) {
+  constexpr double all = 10.37 * gib;
+  struct Row {
+    int ranks;
+    std::vector<std::int64_t> limits;
+    Residence residence;
+    double kept;  // of `all`, on the rank with the most
+  };
+  for (const auto& [ranks, limits, residence, kept] :
+       {Row{1, {24 * gib}, Residence::replicated, 1}, Row{1, {12 * gib}, Residence::host, 0.28},
+        Row{2, {10 * gib}, Residence::sharded, 0.5}, Row{4, {8 * gib}, Residence::sharded, 0.25},
+        Row{4, {8 * gib, 8 * gib, 12 * gib, 16 * gib}, Residence::sharded, 0.42}}) {
+    const Plan plan = cogvideox_5b_on_gpus(ranks, limits);
+    const WeightPlan& weights = plan.weights;
+    EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+    EXPECT_EQ(name_of(weights.residence), std::string(name_of(residence)));
+    EXPECT_NEAR(double(weights.all), all, 0.01 * all);
+    EXPECT_NEAR(double(weights.kept), kept * all, 0.05 * all) << ranks;
+    EXPECT_LE(double(weights.fetched), double(weights.all));
+  }
+}
+
+// Ranks with more room have larger shares, and nobody exceeds its limit.
+TEST(Memory, SharesFollowTheRoomOfRanks) {
+  const Plan plan = cogvideox_5b_on_gpus(4, {8 * gib, 8 * gib, 12 * gib, 16 * gib});
+  ASSERT_EQ(plan.weights.shares.size(), 1U);
+  const RankWeights& shares = plan.weights.shares.front();
+  EXPECT_LT(shares[0], 0.6 * shares[2]);
+  EXPECT_LT(shares[2], 0.8 * shares[3]);
+  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  std::int64_t kept = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const double part = plan.weights.kept_part(0, rank, 4);
+    kept += static_cast<std::int64_t>(part * double(plan.weights.all));
+  }
+  EXPECT_NEAR(double(kept), double(plan.weights.all), 10);
+}
+
+TEST(Memory, WeightsAreWhereTheyAreAskedToBe) {
+  ParallelRequest request;
+  request.weights = WeightsChoice::sharded;
+  EXPECT_EQ(cogvideox_5b_on_gpus(4, {}, request).weights.residence, Residence::sharded);
+  EXPECT_EQ(to_string(cogvideox_5b_on_gpus(2, {}, request).device_map), "0-11:0,12-23:1");
+  request.weights = WeightsChoice::host;
+  const Plan host = cogvideox_5b_on_gpus(2, {}, request);
+  EXPECT_EQ(host.weights.kept, 0) << "without limits nothing stays";
+  EXPECT_TRUE(host.memory.unloads_decoder);
+  EXPECT_EQ(to_string(host.device_map), "0-11:0@host,12-23:1@host");
+  request.decode_weights = WeightsChoice::replicated;
+  EXPECT_FALSE(cogvideox_5b_on_gpus(2, {}, request).memory.unloads_decoder);
+  request.weights = WeightsChoice::replicated;
+  EXPECT_FALSE(cogvideox_5b_on_gpus(4, {8 * gib}, request).memory.fits());
+}
+
 TEST(Memory, WithoutALimitEverythingFits) {
   const MemoryPlan memory = open_sora(1, {}, f32).memory;
   EXPECT_TRUE(memory.fits());

@@ -37,7 +37,7 @@ struct Graph::State {
   Device device;
   Executable executable;
   std::shared_ptr<const void> memory;  ///< counts the memory that the graph holds
-  std::int64_t flops = 0, bytes_sent = 0;
+  std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0;
   ~State() {
     executable.reset();
     try {
@@ -50,7 +50,8 @@ struct Graph::State {
 Graph::Graph(Device device, const std::function<void()>& work) : state_(new State{device}) {
   const cudaStream_t queue = stream(device);
   trace::Recorder& recorder = trace::recorder();
-  const std::int64_t flops = recorder.flops, bytes_sent = recorder.bytes_sent;
+  const std::int64_t flops = recorder.flops, bytes_sent = recorder.bytes_sent,
+                     bytes_fetched = recorder.bytes_fetched;
   const std::int64_t before = memory(device).present;
   peak_since_last(device);
   check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -66,6 +67,7 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   // Counted when the graph is replayed.
   state_->flops = std::exchange(recorder.flops, flops) - flops;
   state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
+  state_->bytes_fetched = std::exchange(recorder.bytes_fetched, bytes_fetched) - bytes_fetched;
   // Returns free memory to the device, so that the graph can have it.
   trim_memory_pool(device);
   cudaGraphExec_t executable = nullptr;
@@ -78,6 +80,7 @@ Graph::~Graph() = default;
 void Graph::replay() const {
   trace::recorder().flops += state_->flops;
   trace::recorder().bytes_sent += state_->bytes_sent;
+  trace::recorder().bytes_fetched += state_->bytes_fetched;
   check(cudaGraphLaunch(state_->executable.get(), stream(state_->device)), "cudaGraphLaunch");
 }
 
