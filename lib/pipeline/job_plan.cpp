@@ -76,6 +76,29 @@ bool fits(const Plan& plan, const Conditions& conditions) {
       needed, [&](const auto& node) { return node.second <= conditions.node_bytes; });
 }
 
+// On CPUs the ranks of a node share its memory. If the job does not fit it as it was asked for, and
+// the user has set no limits, the limit of each rank is an equal part of its node, so that the plan
+// may shard or fetch weights.
+Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
+                               const Conditions& conditions) {
+  const PlanMachine& machine = conditions.machine;
+  if (conditions.node_bytes <= 0 || !machine.memory_limits.values.empty() ||
+      fits(plan_clips(job.parallel, workload, conditions), conditions)) {
+    return conditions;
+  }
+  std::map<int, std::int64_t> ranks_of;
+  for (int rank = 0; rank < machine.ranks; ++rank) {
+    ++ranks_of[machine.node_of.empty() ? 0 : machine.node_of[static_cast<std::size_t>(rank)]];
+  }
+  const std::int64_t most =
+      std::ranges::max_element(ranks_of, {}, [](const auto& node) { return node.second; })->second;
+  Conditions parts = conditions;
+  parts.machine.memory_limits.values.assign(static_cast<std::size_t>(machine.ranks),
+                                            conditions.node_bytes / most);
+  parts.machine.limits_are_free_memory = true;
+  return parts;
+}
+
 // The cost of a batch on a replica. The batches must outlive the result.
 TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
                  const std::vector<Batch>& batches) {
@@ -305,7 +328,9 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   const Workload workload = workload_of(job, *planned.family, planned.clips, planned.formats,
                                         precision_of(job, conditions));
   const std::vector<Batch> batches = batches_of(clips, job.batch);
-  choose_replicas(planned, plans_with_replicas(job, workload, planned.formats, batches, conditions),
+  choose_replicas(planned,
+                  plans_with_replicas(job, workload, planned.formats, batches,
+                                      with_parts_of_nodes(job, workload, conditions)),
                   batches);
 }
 

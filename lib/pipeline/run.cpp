@@ -177,7 +177,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     // Without a limit from the user, a predicted excess of GPU memory is only a warning.
     if (!job.memory_limits.empty()) {
       require_fit(job, planned, conditions);
-    } else if (!plan.memory.fits()) {
+    } else if (device.is_cuda() && !plan.memory.fits()) {
       log::warning("{} (the GPU's free memory); the job is tried all the same",
                    describe_excess(plan.memory));
     }
