@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "models/t5/memory.hpp"
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
 #include "pipeline/fingerprint.hpp"
@@ -91,6 +92,40 @@ StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision&
       weights.gather_window += largest_part;
   }
   return weights;
+}
+
+namespace {
+
+// Of a part of the text encoder. Queries, keys and values are one layer; the weight `wo` has the
+// type of the residual stream.
+StreamedWeights t5_streamed_weights(const T5Config& c, const T5Part& part,
+                                    const Precision& precision) {
+  StreamedWeights weights = streamed_weights(t5_tensors(c, part), precision);
+  const std::int64_t wider = size_of(t5_stream(precision.tensors)) - precision.size();
+  weights.bytes += (part.last - part.first) * c.d_ff * c.d_model * wider;
+  if (precision.on_gpu) {
+    weights.host_window =
+        fetch_window(c.d_model * std::max(3 * c.num_heads * c.d_kv * precision.size(),
+                                          c.d_ff * size_of(t5_stream(precision.tensors))));
+  }
+  return weights;
+}
+
+}  // namespace
+
+TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
+                           const Precision& precision) {
+  const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
+  const StreamedWeights streamed =
+      t5_streamed_weights(config, {layer, layer + 1, false, false}, precision);
+  return {config.num_layers, t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
+          t5_weight_bytes(config, {0, 0, true, false}, precision), streamed,
+          [=](const DeviceMap::Stage& stage) {
+            const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
+            return StageMemory{t5_weight_bytes(config, part, precision),
+                               t5_working_bytes(config, tokens, precision),
+                               thread_bytes(t5_tensors(config, part), precision)};
+          }};
 }
 
 StageMemory with_working(StageMemory stage, std::int64_t working) {

@@ -74,6 +74,8 @@ class Family {
 StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision);
 /// What a plan needs to know of these weights if they pass through a WeightStream.
 StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision& precision);
+/// The workload of the text encoder for texts of at most `tokens` tokens.
+TextWorkload text_workload(const T5Config& config, std::int64_t tokens, const Precision& precision);
 /// `stage` with its working memory raised to at least `working` bytes.
 StageMemory with_working(StageMemory stage, std::int64_t working);
 

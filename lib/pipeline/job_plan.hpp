@@ -7,9 +7,6 @@
 
 namespace reelmesh::pipeline {
 
-/// The workload of the text encoder for texts of at most `tokens` tokens.
-TextWorkload text_workload(const T5Config& config, std::int64_t tokens, const Precision& precision);
-
 /// The conditions that a job is planned for, the same on all ranks.
 struct Conditions {
   PlanMachine machine;

@@ -1,0 +1,184 @@
+#include "plan/fit.hpp"
+
+#include <algorithm>
+
+namespace reelmesh {
+namespace {
+
+void keep_larger(StageMemory& mine, const StageMemory& other) {
+  mine.weights = std::max(mine.weights, other.weights);
+  mine.working = std::max(mine.working, other.working);
+  mine.per_thread = std::max(mine.per_thread, other.per_thread);
+}
+
+// The part of the streamed weights that each rank keeps.
+std::vector<double> kept_parts(const Plan& plan) {
+  std::vector<double> kept(index(plan.ranks), 1);
+  for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
+    const RankRange& range = plan.roles.denoise[replica];
+    for (int rank = 0; rank < range.count; ++rank) {
+      kept[index(range.first + rank)] = plan.weights.kept_part(replica, rank, range.count);
+    }
+  }
+  return kept;
+}
+
+// Of the plan with its queue_bytes, without offloading.
+MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
+  const std::int64_t waiting = machine.count_waiting_embeddings ? plan.queue_bytes : 0;
+  MemoryPlan memory;
+  memory.limits = plan.memory.limits;
+  memory.program = machine.program;
+  memory.threads = machine.threads;
+  memory.decoder = plan.memory.decoder;
+  memory.unloads_decoder = memory.decoder == WeightsChoice::host;
+  memory.ranks.resize(index(plan.ranks));
+  for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
+    StageMemory& mine = memory.ranks.at(index(plan.roles.text.first + stage.rank)).text;
+    StageMemory more = workload.text.memory(stage);
+    if (stage.on_host) {
+      StreamedWeights streamed = workload.text.streamed_layer;
+      streamed.bytes *= stage.last - stage.first;
+      more = without_streamed(more, streamed, 0, streamed.host_window);
+    }
+    more.weights += mine.weights;
+    keep_larger(mine, more);
+  }
+  memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
+  // In split mode replicas ask for one batch after the other, but when text ranks begin to help
+  // they get all that wait.
+  const Roles& roles = plan.roles;
+  const bool by_batch = roles.mode == Mode::split &&
+                        std::ranges::find(roles.denoise, roles.text) == roles.denoise.end();
+  const std::vector<double> kept = kept_parts(plan);
+  for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
+    RankMemory& mine = memory.ranks[r];
+    mine.embeddings = by_batch && !roles.text.contains(static_cast<int>(r))
+                          ? std::min(waiting, workload.largest_embedding_bytes)
+                          : waiting;
+    for (const ClipPlan& size : plan.sizes) {
+      const StageMemory denoise = without_streamed(size.ranks[r].denoise, size.workload.streamed,
+                                                   kept[r], plan.weights.window);
+      keep_larger(mine.denoise, denoise);
+      keep_larger(mine.decode, size.ranks[r].decode);
+    }
+    mine.decodes_between_steps = roles.mode == Mode::split && mine.denoise.used() &&
+                                 roles.decode.front().contains(static_cast<int>(r));
+  }
+  return memory;
+}
+
+// With the longest queue of text embeddings that fits; of all clips if there are no limits.
+void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
+  plan.embedding_bytes = plan.queue_bytes = workload.embedding_bytes;
+  plan.memory = memory_of(plan, workload, machine);
+  if (plan.memory.fits()) return;
+  if (machine.count_waiting_embeddings) {
+    const std::size_t batches = plan.roles.mode == Mode::split ? 1 : plan.roles.denoise.size();
+    plan.queue_bytes = std::min(plan.embedding_bytes, static_cast<std::int64_t>(batches) *
+                                                          workload.largest_embedding_bytes);
+  }
+  plan.memory = with_offloading(memory_of(plan, workload, machine));
+  // Embeddings count as working memory where they are made, which is predicted with a tenth more.
+  const std::int64_t more = plan.memory.room() * 10 / 11;
+  if (!machine.count_waiting_embeddings || more <= 0) return;
+  const MemoryPlan chosen = plan.memory;
+  plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
+  plan.memory = memory_of(plan, workload, machine);
+  plan.memory.offloads = chosen.offloads;
+  plan.memory.unloads_decoder = chosen.unloads_decoder;
+}
+
+// What each rank has left for the streamed weights of the transformer beside everything else. A
+// part of the limit stays free, since a prediction is not exact and all that is left is used.
+std::vector<double> rooms_for_weights(Plan plan, const Workload& workload,
+                                      const PlanMachine& machine) {
+  plan.weights.residence = Residence::host;  // nothing stays
+  plan.weights.resident = 0;
+  predict_memory(plan, workload, machine);
+  std::vector<double> rooms;
+  for (int r = 0; r < plan.ranks; ++r) {
+    const std::int64_t used = std::max(plan.memory.denoise(r), plan.memory.decode(r));
+    const std::int64_t limit = plan.memory.limits[index(r)];
+    rooms.push_back(std::max(0.0, static_cast<double>(limit - limit / 40 - used)));
+  }
+  return rooms;
+}
+
+// The plan with the weights of the transformer placed like this; with limits, in proportion to the
+// room that ranks have. moves_all: what is on the host is not kept even where there is room.
+Plan with_weights(Plan plan, Residence residence, const Workload& workload,
+                  const PlanMachine& machine, bool moves_all = false) {
+  const StreamedWeights& streamed = workload.sizes.front().denoise.streamed;
+  WeightPlan& weights = plan.weights;
+  weights = {.residence = residence, .all = streamed.bytes};
+  if (residence == Residence::sharded) weights.window = streamed.gather_window;
+  if (residence == Residence::host) weights.window = streamed.host_window;
+  if (residence != Residence::replicated && !plan.memory.limits.empty()) {
+    const std::vector<double> rooms = rooms_for_weights(plan, workload, machine);
+    weights.resident = residence == Residence::host ? 1 : 0;
+    bool equal = true;
+    for (const RankRange& range : plan.roles.denoise) {
+      RankWeights shares = of_range(rooms, range);
+      const auto [smallest, largest] = std::ranges::minmax(shares);
+      if (residence == Residence::host) {
+        weights.resident =
+            std::min(weights.resident,
+                     smallest / static_cast<double>(std::max<std::int64_t>(1, streamed.bytes)));
+      }
+      equal = equal && smallest > 0.99 * largest;
+      if (largest <= 0) shares.assign(shares.size(), 1);
+      weights.shares.push_back(std::move(shares));
+    }
+    if (equal || residence == Residence::host) weights.shares.clear();
+    if (moves_all) weights.resident = 0;
+  }
+  double least = 1, most = 0;  // of the ranks that denoise
+  const std::vector<double> kept = kept_parts(plan);
+  for (const RankRange& range : plan.roles.denoise) {
+    for (const double part : of_range(kept, range)) {
+      least = std::min(least, part);
+      most = std::max(most, part);
+    }
+  }
+  weights.kept = static_cast<std::int64_t>(most * static_cast<double>(weights.all));
+  weights.fetched = static_cast<std::int64_t>((1 - least) * static_cast<double>(weights.all));
+  predict_memory(plan, workload, machine);
+  return plan;
+}
+
+// Predicted cost of a step on the busiest rank, with weights that arrive while it computes.
+double step_cost_with_weights(const Plan& plan) {
+  double busiest = 0;
+  for (const ClipPlan::OfRank& rank : plan.sizes.front().ranks) {
+    busiest = std::max(
+        busiest, rank.step.flops + flops_per_byte * static_cast<double>(rank.step.sent_bytes));
+  }
+  return std::max(busiest, flops_per_byte * static_cast<double>(plan.weights.fetched));
+}
+
+}  // namespace
+
+Plan with_chosen_weights(const Plan& plan, const Workload& workload, const PlanMachine& machine,
+                         WeightsChoice asked) {
+  const auto with = [&](Residence residence) {
+    return with_weights(plan, residence, workload, machine);
+  };
+  if (asked == WeightsChoice::sharded) return with(Residence::sharded);
+  if (asked == WeightsChoice::host) {
+    return with_weights(plan, Residence::host, workload, machine, machine.limits_are_free_memory);
+  }
+  Plan best = with(Residence::replicated);
+  if (asked == WeightsChoice::replicated || best.memory.fits()) return best;
+  for (const Residence residence : {Residence::sharded, Residence::host}) {
+    Plan other = with(residence);
+    const bool fits = other.memory.fits();
+    const bool better = !best.memory.fits()
+                            ? other.memory.room() > best.memory.room()
+                            : fits && step_cost_with_weights(other) < step_cost_with_weights(best);
+    if (better) best = std::move(other);
+  }
+  return best;
+}
+
+}  // namespace reelmesh

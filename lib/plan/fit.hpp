@@ -1,0 +1,26 @@
+#pragma once
+// How a plan with layouts is made to fit the memory of its ranks.
+#include <cstddef>
+
+#include "plan/plan.hpp"
+
+namespace reelmesh {
+
+inline std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+/// The values of some ranks; none if there are none.
+template <class T>
+std::vector<T> of_range(const std::vector<T>& values, const RankRange& range) {
+  if (values.empty()) return {};
+  const auto first = values.begin() + range.first;
+  return {first, first + range.count};
+}
+
+/// The plan with Plan::weights, memory and queue of text embeddings. plan: with roles, layouts,
+/// device map, and memory.limits and memory.decoder; as long a queue as fits is chosen, offloading
+/// if that helps, and the residence of the weights as make_plan describes. If nothing fits, the
+/// plan with the smallest excess.
+Plan with_chosen_weights(const Plan& plan, const Workload& workload, const PlanMachine& machine,
+                         WeightsChoice asked);
+
+}  // namespace reelmesh
