@@ -177,10 +177,9 @@ std::optional<Member> member(const Roles& roles, int rank) {
 
 const Box empty_box{{0}, {0}};
 
-}  // namespace
-
-Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& asked,
-               const std::string& device_map_file) {
+// In split mode, text and decode get more ranks while they do not fit.
+Plan plan_with_more_ranks(const Workload& workload, const PlanMachine& machine,
+                          const ParallelRequest& asked, const std::string& device_map_file) {
   const Plan plan = plan_of(workload, machine, asked, device_map_file);
   if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
   // Gives the stage that does not fit more ranks, as long as some are left for denoising.
@@ -209,6 +208,22 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
     if (wider.memory.fits()) return wider;
   }
   return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& asked,
+               const std::string& device_map_file) {
+  // Weights leave ranks only if nothing else helps.
+  ParallelRequest resident = asked;
+  if (asked.weights == WeightsChoice::automatic) resident.weights = WeightsChoice::replicated;
+  const WeightsChoice text = asked.text_weights.value_or(asked.weights);
+  if (text == WeightsChoice::automatic || text == WeightsChoice::sharded) {
+    resident.text_weights = WeightsChoice::replicated;
+  }
+  Plan plan = plan_with_more_ranks(workload, machine, resident, device_map_file);
+  if (plan.memory.fits()) return plan;
+  return plan_with_more_ranks(workload, machine, asked, device_map_file);
 }
 
 Box Plan::tokens(std::size_t size, int rank) const {
