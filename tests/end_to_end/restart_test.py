@@ -14,7 +14,7 @@ from support import (BACKEND, ERROR, WARNING, Reference, Scratch, clip_file, com
                      main, read_clip, result_files, run, start)
 
 STOPPED, WATCHDOG = 75, 76
-STEPS = 15 if BACKEND else 60  # emulated GPUs are slow
+STEPS = 40 if BACKEND else 60  # emulated GPUs are slow
 
 
 class RestartTest(Scratch):
