@@ -19,8 +19,7 @@ namespace {
 using test::random_tensor;
 using test::same_bits;
 
-// The third weight has two parts.
-const std::vector<Shape> shapes{{40, 24}, {2200, 40}, {2000, 2200}, {3, 2000}, {900, 3}, {40, 900}};
+const std::vector<Shape> shapes{{40, 24}, {600, 40}, {90, 600}, {3, 90}, {900, 3}, {40, 900}};
 
 // A weight in memory that counts the rows that are read.
 struct CountedWeight {
@@ -199,6 +198,27 @@ TEST(WeightStream, AFailureToReadIsThrownAtUse) {
   EXPECT_THROW(layer(x), Error);
   fails = false;
   EXPECT_TRUE(same_bits(layer(x), y));
+}
+
+// A weight of 17.6 MB is fetched in two parts.
+TEST(WeightStream, LargeWeightsHaveParts) {
+  Tensor weight = Tensor::empty({2000, 2200}, DType::float32);
+  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+    weight.data<float>()[i] = float((i * 7919) % 1009) - 504;
+  }
+  const Tensor x = random_tensor({3, 2200}, 1);
+  const Tensor expected = ops::Linear(weight)(x);
+  for (const Residence residence : {Residence::sharded, Residence::host}) {
+    WeightStream stream({residence, test::world(), {}, false, 0});
+    const auto read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+      for (std::int64_t r = 0; r < count; ++r) {
+        std::memcpy(static_cast<float*>(into) + r * stride, weight.rows(first + r, 1).raw(),
+                    2200 * sizeof(float));
+      }
+    };
+    const ops::Linear layer = stream.add({2200, 2000, DType::float32, read, {}, {}}, {});
+    EXPECT_TRUE(same_bits(layer(x), expected));
+  }
 }
 
 // What passes through is counted as memory of exchanges, and is free between passes.
