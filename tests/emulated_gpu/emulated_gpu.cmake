@@ -98,7 +98,6 @@ endfunction()
 emulated_gpu_ranks(ranks 1,4)
 emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
-emulated_gpu_ranks(cuda_aware_mpi 2 REELMESH_EMULATED_CUDA_AWARE_MPI=1)
 
 # tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_layers.cpp)

@@ -11,7 +11,7 @@ namespace reelmesh::comm {
 std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
                                                        Transport transport, double seconds);
 
-/// Through MPI, by host memory unless MPI is CUDA-aware.
+/// Through MPI, by pinned host memory.
 std::shared_ptr<DeviceTransport> make_mpi_transport(Device device);
 
 /// Through NCCL, whose communicator is made here. seconds: time-out. Collective.

@@ -1,9 +1,7 @@
-// Device tensors through MPI. Unless MPI is CUDA-aware, they are copied through pinned host memory,
-// on a separate stream, so that the copies overlap with computation.
+// Device tensors through MPI. They are copied through pinned host memory, on a separate stream, so
+// that the copies overlap with computation. Device addresses are never given to MPI, even if it is
+// CUDA-aware: it cannot share memory of cudaMallocAsync between processes by legacy IPC.
 #include <mpi.h>
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>  // after mpi.h, whose types it uses
-#endif
 
 #include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
@@ -12,19 +10,9 @@
 namespace reelmesh::comm {
 namespace {
 
-// Whether MPI is CUDA-aware, i.e. accepts device addresses; false if the library cannot tell.
-bool mpi_knows_devices() {
-#ifdef MPIX_CUDA_AWARE_SUPPORT
-  return MPIX_Query_cuda_support() == 1;
-#else
-  return false;
-#endif
-}
-
 // State shared by pending exchanges, which may outlive the transport.
 struct SharedState {
   Device device;
-  bool direct = false;
   cuda::Stream copies;
   PinnedPool pool;
 };
@@ -45,18 +33,16 @@ class PendingMpiExchange final : public PendingExchange {
     for (const Message& m : receives) receives_.push_back({m, nullptr});
     const cudaStream_t compute = cuda::stream(shared_->device);
     cuda::check(cudaEventRecord(ready_.get(), compute), "cudaEventRecord");
-    if (!shared_->direct) {
-      const cudaStream_t copies = shared_->copies.get();
-      cuda::check(cudaStreamWaitEvent(copies, ready_.get(), 0), "cudaStreamWaitEvent");
-      for (Part& part : sends_) {
-        part.block = shared_->pool.take(part.tensor().bytes());
-        copy(part.block->data(), part.address(), part, cudaMemcpyDeviceToHost);
-      }
-      cuda::check(cudaEventRecord(ready_.get(), copies), "cudaEventRecord");
-      for (Part& part : receives_) {
-        part.block = shared_->pool.take(part.tensor().bytes());
-        requests_.receive(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
-      }
+    const cudaStream_t copies = shared_->copies.get();
+    cuda::check(cudaStreamWaitEvent(copies, ready_.get(), 0), "cudaStreamWaitEvent");
+    for (Part& part : sends_) {
+      part.block = shared_->pool.take(part.tensor().bytes());
+      copy(part.block->data(), part.address(), part, cudaMemcpyDeviceToHost);
+    }
+    cuda::check(cudaEventRecord(ready_.get(), copies), "cudaEventRecord");
+    for (Part& part : receives_) {
+      part.block = shared_->pool.take(part.tensor().bytes());
+      requests_.receive(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
     }
     to_post = this;
     post_begun_transfers = post_begun;
@@ -73,14 +59,8 @@ class PendingMpiExchange final : public PendingExchange {
   void post() {
     to_post = nullptr;
     cuda::wait(ready_.get());
-    for (Part& part : receives_) {
-      if (part.block == nullptr) {
-        requests_.receive(comm_, part.message.peer, part.address(), part.tensor().bytes());
-      }
-    }
     for (Part& part : sends_) {
-      const void* data = part.block == nullptr ? part.address() : part.block->data();
-      requests_.send(comm_, part.message.peer, data, part.tensor().bytes());
+      requests_.send(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
     }
   }
 
@@ -89,7 +69,7 @@ class PendingMpiExchange final : public PendingExchange {
     post_begun();
     requests_.wait();
     for (Part& part : sends_) give_back(part);
-    if (shared_->direct || receives_.empty()) return;
+    if (receives_.empty()) return;
     const cudaStream_t copies = shared_->copies.get();
     for (Part& part : receives_) {
       copy(part.address(), part.block->data(), part, cudaMemcpyHostToDevice);
@@ -114,13 +94,11 @@ class PendingMpiExchange final : public PendingExchange {
                                 shared_->copies.get()),
                 "cudaMemcpyAsync");
   }
-  void give_back(Part& part) {
-    if (part.block != nullptr) shared_->pool.give_back(std::move(part.block));
-  }
+  void give_back(Part& part) { shared_->pool.give_back(std::move(part.block)); }
 
   std::shared_ptr<SharedState> shared_;
   MPI_Comm comm_;
-  cuda::Event ready_;  // reached when the messages may be posted
+  cuda::Event ready_;  // reached when what is sent may be posted
   std::vector<Part> sends_, receives_;
   bool finished_ = false;
   Requests requests_;  // last member: destroyed (and waited for) before the memory that it uses
@@ -134,7 +112,6 @@ class MpiTransport final : public DeviceTransport {
  public:
   explicit MpiTransport(Device device) : shared_(std::make_shared<SharedState>()) {
     shared_->device = device;
-    shared_->direct = mpi_knows_devices();
     cuda::stream(device);  // makes `device` the current one
     shared_->copies = cuda::make_stream();
   }
