@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "base/profiler.hpp"
+
 namespace reelmesh::trace {
 
 std::int64_t now_ns() {
@@ -17,6 +19,7 @@ Recorder& recorder() {
 
 Scope::Scope(const char* name, Level level, const char* lane) {
   Recorder& r = recorder();
+  if (profiler_ranges.begin != nullptr) profiler_ranges.begin(name);
   if (level == Level::stages) {
     stage_before_ = r.stage;
     r.stage = name;
@@ -33,6 +36,7 @@ Scope::Scope(const char* name, Level level, const char* lane) {
 
 Scope::~Scope() {
   Recorder& r = recorder();
+  if (profiler_ranges.end != nullptr) profiler_ranges.end();
   if (stage_before_ != nullptr) r.stage = stage_before_;
   if (!active_) return;
   if (r.synchronize) r.synchronize();

@@ -109,21 +109,28 @@ std::vector<int> nodes_of(const comm::Group& world) {
 
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
                                    const Numerics& numerics) {
-  constexpr std::int64_t channels = 1024, tokens = 512, quarter_second = 250'000'000;
+  constexpr std::int64_t channels = 1024, min_tokens = 512, max_tokens = 131072;
+  constexpr std::int64_t quarter_second = 250'000'000, millisecond = 1'000'000;
   const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {}, numerics);
-  const Tensor x = Tensor::zeros({tokens, channels}, dtype, device);
-  product(x);  // warm-up: starts threads and touches memory
-  synchronize(device);
-  world.barrier();
-  const std::int64_t start = trace::now_ns();
-  std::int64_t best = quarter_second;
-  while (trace::now_ns() - start < quarter_second) {
+  Tensor x;
+  const auto timed = [&] {
     const std::int64_t before = trace::now_ns();
     product(x);
     synchronize(device);
-    best = std::min(best, trace::now_ns() - before);
+    return std::max<std::int64_t>(1, trace::now_ns() - before);
+  };
+  // So large that a GPU's time is that of the product, not of its launch.
+  std::int64_t tokens = min_tokens;
+  for (;; tokens *= 4) {
+    x = Tensor::zeros({tokens, channels}, dtype, device);
+    timed();  // warm-up: starts threads and touches memory
+    if (!device.is_cuda() || 4 * tokens > max_tokens || timed() >= millisecond) break;
   }
-  const double mine = 1.0 / static_cast<double>(std::max<std::int64_t>(1, best));
+  world.barrier();
+  const std::int64_t start = trace::now_ns();
+  std::int64_t best = quarter_second;
+  while (trace::now_ns() - start < quarter_second) best = std::min(best, timed());
+  const double mine = static_cast<double>(tokens) / static_cast<double>(best);
   const double relative = std::max(1.0, std::round(16 * mine / world.max(mine))) / 16;
   std::vector<double> speeds;
   for (const std::string& speed : world.all_gather(fmt::format("{}", relative))) {

@@ -1,6 +1,7 @@
 #include "tensor/device.hpp"
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh {
@@ -32,12 +33,17 @@ const char* name_of(Transport transport) {
 
 Device device_of_rank(Backend backend, int local_rank) {
   if (backend == Backend::cpu) return {};
-  const std::string why = why_no_cuda();
-  require(why.empty() || backend == Backend::automatic, Status::unavailable,
-          "device.backend is cuda, but {}", why);
+  std::string why = why_no_cuda();
   if constexpr (cuda_built) {
-    if (why.empty()) return {local_rank % cuda::devices().count};
+    const cuda::Devices found = cuda::devices();
+    if (found.count > 0) why = cuda::why_no_libraries();
+    if (why.empty()) return {local_rank % found.count};
+    if (backend == Backend::automatic && (found.count > 0 || found.failed)) {
+      log::warning("device.backend is auto and takes the CPU, because {}", why);
+    }
   }
+  require(backend == Backend::automatic, Status::unavailable, "device.backend is cuda, but {}",
+          why);
   return {};
 }
 

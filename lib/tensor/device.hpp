@@ -34,14 +34,15 @@ enum class Backend { automatic, cpu, cuda };
 enum class Transport {
   automatic,
   nccl,  ///< from device to device by NCCL
-  mpi,   ///< by MPI: through pinned host memory, or directly if the MPI library is CUDA-aware
+  mpi,   ///< by MPI, through pinned host memory
 };
 const char* name_of(Transport transport);  ///< "auto", "nccl", "mpi"
 
 /// The device of a rank. cuda: device local_rank modulo the number of visible devices, so ranks may
 /// share devices; local_rank: index of the rank on its host. automatic: as cuda, or the host if
-/// there is no CUDA device. Throws Error(unavailable) with the reason if backend is cuda and there
-/// is none.
+/// there is no CUDA device, or the libraries that it needs cannot be loaded; a device that is there
+/// but not used is warned of. Throws Error(unavailable) with the reason if backend is cuda and
+/// there is none.
 Device device_of_rank(Backend backend, int local_rank);
 
 /// "cpu", or a GPU's name: "NVIDIA H100 80GB HBM3".

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 #include <cudnn.h>
 #include <nccl.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/profiler.hpp"
 #include "base/units.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
@@ -51,12 +53,20 @@ struct Context {
 std::unique_ptr<Context> make_context(int ordinal) {
   check(cudaSetDevice(ordinal), "cudaSetDevice");
   auto context = std::make_unique<Context>();
+  trace::profiler_ranges = {[](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); }};
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
         "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
         "cudaDeviceGetAttribute");
   context->capability = 10 * major + minor;
+  int has_pools = 0;
+  check(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal),
+        "cudaDeviceGetAttribute");
+  require(has_pools != 0, Status::unavailable,
+          "{} has no memory pools (cudaMallocAsync), which some virtual GPUs and drivers lack; use "
+          "device.backend = cpu",
+          to_string(Device{ordinal}));
   context->stream = make_stream();
   context->reached = make_event();
   for (int i = 0; i < 2; ++i) {
@@ -152,9 +162,22 @@ Devices devices() {
     cudaGetLastError();  // clears the error
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    return {0, driver == 0 ? "no NVIDIA driver is loaded" : cudaGetErrorString(status)};
+    if (driver == 0) return {0, "no NVIDIA driver is loaded"};
+    return {0, cudaGetErrorString(status), status != cudaErrorNoDevice};
   }
   return {count, count > 0 ? "" : "the driver shows none"};
+}
+
+std::string why_no_libraries() {
+#ifndef REELMESH_EMULATED_GPU
+  try {
+    cublas_lt();
+    cudnn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+#endif
+  return {};
 }
 
 std::string versions() {

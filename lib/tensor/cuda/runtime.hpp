@@ -16,8 +16,11 @@ namespace reelmesh::cuda {
 struct Devices {
   int count = 0;
   std::string no_device_reason;  ///< the reason if count is 0: no driver, no device, …
+  bool failed = false;           ///< there is a driver, but it failed: it is too old, for instance
 };
 Devices devices();
+/// Why cuBLASLt or cuDNN cannot be loaded; empty if both can. Loads them.
+std::string why_no_libraries();
 
 std::string name(Device device);            ///< as name_of()
 std::string bus(Device device);             ///< as bus_of()
