@@ -131,6 +131,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 
+// Nothing to do: memory of a graph is allocated when it is captured.
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
+  const std::scoped_lock lock(api());
+  return result(executable != nullptr && exists(stream) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const std::scoped_lock lock(api());
   cudaError_t status = take_kept(*executable);

@@ -53,6 +53,16 @@ TEST_F(RepeatedCallOnGpu, IsNotCapturedIfItSynchronizes) {
   EXPECT_EQ(calls, 5);  // 4, and one failed capture
 }
 
+TEST_F(RepeatedCallOnGpu, IsNotCapturedIfMemoryIsLacking) {
+  int calls = 0;
+  RepeatedCall squares(device, self.capturable(), [&] {
+    if (++calls == 2) fail(Status::unavailable, "no memory left");
+    return std::vector{ops::multiply(x, x)};
+  });
+  expect_squares(squares);
+  EXPECT_EQ(calls, 5);  // 4, and one failed capture
+}
+
 TEST_F(RepeatedCallOnGpu, CountsOperationsOfEveryCall) {
   RepeatedCall call(device, self.capturable(), [&] {
     trace::recorder().flops += 7;
