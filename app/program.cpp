@@ -10,6 +10,7 @@
 
 #include "base/report.hpp"
 #include "comm/group.hpp"
+#include "ops/attention.hpp"
 #include "tensor/device.hpp"
 #include "version.hpp"
 
@@ -49,6 +50,7 @@ std::string version_text() {
   };
   row("backends", cuda_built ? "cpu, cuda" : "cpu");
   if (cuda_built) row("CUDA", cuda_versions());
+  if (why_no_cuda().empty()) row("attention on GPUs", ops::attention_on_gpus());
   row("MPI", mpi_version());
   row("HDF5", hdf5_version());
   row("oneDNN", dnnl_version_text());

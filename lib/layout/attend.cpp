@@ -6,6 +6,7 @@
 
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
+#include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "ops/attention.hpp"
 #include "tensor/purpose.hpp"
@@ -85,6 +86,13 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tens
 
 }  // namespace
 
+void prepare_attend(const comm::Group& group, Device device,
+                    std::span<const ops::AttentionShape> shapes, const Numerics& numerics) {
+  comm::run_collectively(group, [&] {
+    for (const ops::AttentionShape& shape : shapes) ops::prepare_attend(device, shape, numerics);
+  });
+}
+
 // Keys [first, first + count) in global order, for share number `share` of `shares` (as equal as
 // possible) of each rank's heads.
 struct Attend::Part {
@@ -125,6 +133,26 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
   const bool here =
       ops::uses_fused_attention(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
   needs_all_keys_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
+  if (!needs_all_keys_) return;
+  std::vector<ops::AttentionShape> shapes;
+  const int me = group.rank();
+  for (std::int64_t share = 0; share < shares() && mesh_.attends(me); ++share) {
+    shapes.push_back({.dtype = dtype,
+                      .batch = geometry.batch,
+                      .heads = heads_in(me, share_of_heads(share)).count,
+                      .channels = geometry.channels,
+                      .queries = mesh_.row_tokens(me),
+                      .keys = mesh_.all_tokens()});
+  }
+  prepare_attend(group, device, shapes, numerics);
+}
+
+std::int64_t Attend::shares() const {
+  return mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
+}
+
+Attend::Part Attend::share_of_heads(std::int64_t share) const {
+  return {0, mesh_.all_tokens(), share, shares()};
 }
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
@@ -286,20 +314,16 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
 // values for the next share are sent.
 Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
-  const std::int64_t shares =
-      mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
-  const auto part_at = [&](std::int64_t share) {
-    return Part{0, mesh_.all_tokens(), share, shares};
-  };
-  Rows next = send_part(mine, part_at(0));
+  const std::int64_t shares = this->shares();
+  Rows next = send_part(mine, share_of_heads(0));
   queries.transfer.finish();
   const Tensor& all = queries.all;
   Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
   for (std::int64_t share = 0; share < shares; ++share) {
-    const Tensor part = receive_part(std::move(next), part_at(share));
-    if (share + 1 < shares) next = send_part(mine, part_at(share + 1));
+    const Tensor part = receive_part(std::move(next), share_of_heads(share));
+    if (share + 1 < shares) next = send_part(mine, share_of_heads(share + 1));
     if (!mesh_.attends(me)) continue;
-    const Range some = heads_in(me, part_at(share));
+    const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
     const Tensor attended = ops::attend(heads_of(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;

@@ -1,12 +1,18 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "layout/mesh.hpp"
 #include "layout/sharded.hpp"
-#include "tensor/numerics.hpp"
+#include "ops/attention.hpp"
 
 namespace reelmesh {
+
+/// ops::prepare_attend for the shapes of this rank. Collective over the group: throws
+/// Error(unavailable) on all ranks if the kernel does not support a shape of one of them.
+void prepare_attend(const comm::Group& group, Device device,
+                    std::span<const ops::AttentionShape> shapes, const Numerics& numerics);
 
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses
@@ -29,8 +35,9 @@ class Attend {
   }
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
-  /// dtype, device: of q, keys and values. On GPUs the constructor is collective over the group,
-  /// because the ranks agree on the kernel.
+  /// dtype, device: of q, keys and values. On GPUs the constructor is collective over the group:
+  /// the ranks agree on the kernel, and make its plans. Throws Error(unavailable) on all ranks if
+  /// the kernel does not support the shape of one of them.
   Attend(const comm::Group& group, const std::vector<Layout>& segments,
          const AttentionGeometry& geometry, DType dtype, Device device,
          const Numerics& numerics = {});
@@ -47,6 +54,9 @@ class Attend {
   struct Rows;   // this rank's tensors with their pending messages
   struct Range;  // a range of a rank's tokens, or of all heads
   struct Part;   // a range of all keys, for a share of the heads
+  /// The number of parts if the kernel needs all keys at once, and one of them.
+  std::int64_t shares() const;
+  Part share_of_heads(std::int64_t share) const;
   Range heads_in(int rank) const;
   Range heads_in(int rank, const Part& keys) const;
   Range tokens_in_part(int rank, const Part& part) const;

@@ -13,6 +13,8 @@ std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const
   expect(scale > 0, "attention with a scale of {}", scale);
   if constexpr (cuda_built) {
     if (queries.tensor.device().is_cuda()) {
+      trace::recorder().kernels.insert(bias.empty() ? "attention: own kernels"
+                                                    : "attention with bias: own kernels");
       return gpu::attention_work(queries, scale, bias, numerics);
     }
   }
@@ -86,6 +88,26 @@ bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::in
            gpu::has_fused_attention(device, dtype, keys, channels);
   }
   return false;
+}
+
+std::string attention_on_gpus() {
+  if constexpr (cuda_built) {
+    const std::string& why = gpu::why_no_fused_attention();
+    return why.empty() ? fmt::format(
+                             "cuDNN for 16-bit types and at least {} keys, otherwise own "
+                             "kernels",
+                             Attention::block_keys)
+                       : "own kernels: " + why;
+  }
+  return {};
+}
+
+void prepare_attend(Device device, const AttentionShape& shape, const Numerics& numerics) {
+  if constexpr (cuda_built) {
+    if (shape.sequences * shape.batch * shape.heads * shape.queries == 0) return;
+    if (!uses_fused_attention(device, shape.dtype, shape.keys, shape.channels, numerics)) return;
+    gpu::prepare_fused_attention(device, shape);
+  }
 }
 
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale, std::int64_t sequences,

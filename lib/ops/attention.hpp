@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <string>
 
 #include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
@@ -55,6 +56,21 @@ bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channe
 /// same on all ranks with the same kind of device and the same libraries.
 bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
                           const Numerics& numerics);
+
+/// What computes attention on the GPUs of this machine, for users: "cuDNN for …, otherwise own
+/// kernels", "own kernels: …". Empty in a build without CUDA.
+std::string attention_on_gpus();
+
+/// The extents of one call of attend().
+struct AttentionShape {
+  DType dtype = DType::float32;
+  std::int64_t sequences = 1, batch = 1, heads = 1, channels = 1;
+  std::int64_t queries = 1, keys = 1;  ///< of one sequence
+};
+/// Makes what attend() needs for calls of this shape, so that it is not made in the first call, and
+/// a shape that is not supported is found before work begins: cuDNN's plan, if its fused kernel is
+/// used. Throws Error(unavailable) if the kernel does not support the shape.
+void prepare_attend(Device device, const AttentionShape& shape, const Numerics& numerics);
 
 /// Attention with all keys in one call; arguments and result as for Attention.
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale,

@@ -2,14 +2,15 @@
 // On a real GPU cuDNN computes it.
 //
 //   REELMESH_EMULATED_CUDNN_ATTENTION=0   emulates a cuDNN without fused attention
+//   REELMESH_EMULATED_CUDNN_ATTENTION=N   its engine supports at least N heads
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <string_view>
 
 #include "base/error.hpp"
+#include "base/trace.hpp"
 #include "emulated_gpu/product.hpp"
 #include "emulated_gpu/stream.hpp"
 #include "tensor/convert.hpp"
@@ -94,18 +95,33 @@ struct Problem {
   }
 };
 
+std::int64_t min_heads() {
+  const char* text = std::getenv("REELMESH_EMULATED_CUDNN_ATTENTION");
+  return text == nullptr ? 1 : std::atoi(text);
+}
+
 }  // namespace
+
+const std::string& why_no_fused_attention() {
+  static const std::string why = min_heads() > 0 ? "" : "this emulated cuDNN has none";
+  return why;
+}
 
 bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
                          std::int64_t /*channels*/) {
-  const char* there = std::getenv("REELMESH_EMULATED_CUDNN_ATTENTION");
-  return there == nullptr || std::string_view(there) != "0";
+  return min_heads() > 0;
+}
+
+void prepare_fused_attention(Device /*device*/, const ops::AttentionShape& shape) {
+  require(shape.heads >= min_heads(), Status::unavailable,
+          "cuDNN's attention engine does not support {} heads", shape.heads);
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
                      float scale, Tensor& out) {
   const Device device = out.device();
   expect(keys.count() > 0 && !out.empty(), "fused attention of nothing");
+  trace::recorder().kernels.insert("attention: emulated cuDNN");
   const Problem problem{.dtype = out.dtype(),
                         .queries = Part(queries),
                         .keys = Part(keys),

@@ -5,7 +5,8 @@ import unittest
 
 import numpy
 
-from support import LONG, MPIRUN, Reference, Scratch, command_of, execute, main, read_clip
+from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
+                     read_clip, run)
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 video tokens, and those of the text.
@@ -49,6 +50,15 @@ class AttentionOnGpu(Scratch):
         outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *without], GPUS, timeout=120)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(read_clip(output)["latents"].tobytes(), own.tobytes())
+
+    def test_heads_that_the_kernel_does_not_support(self):  # on emulated GPUs only
+        """The engine is chosen for all layouts; a share of heads without a plan is one error."""
+        options = Reference("rotary").options(self.folder / "few", numerics__dtype="bfloat16",
+                                              parallel__cfg=1, parallel__ring=1, **SIZE)
+        outcome = run(options, 2, GPUS | {"REELMESH_EMULATED_CUDNN_ATTENTION": "2"})
+        self.assertEqual(outcome.status, 69, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("cuDNN's attention engine does not support 1 head", outcome.lines(ERROR)[0])
 
     @unittest.skipUnless(LONG, "with REELMESH_LONG=1")
     def test_float16(self):

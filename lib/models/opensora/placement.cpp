@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "layout/attend.hpp"
 #include "models/opensora/transformer.hpp"
 
 namespace reelmesh {
@@ -43,26 +44,39 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
     rotation_ = temporal_rotary_tables(model.frequencies(), clip.latents[0]);
     rotation_ = {rotation_.cosines.on(device), rotation_.sines.on(device)};
   }
-  if (group.size() == 1) return;
+  set_exchanges(config);
+  const bool by_heads = to_heads_.has_value();
+  const Shape& whole = by_heads ? in_heads_ : frame_cut_extents_;
+  const ops::AttentionShape spatial{.dtype = model.dtype(),
+                                    .sequences = clips * whole[0],
+                                    .batch = STDiT::branches,
+                                    .heads = by_heads ? whole[2] : heads_,
+                                    .channels = config.head_channels(),
+                                    .queries = whole[1],
+                                    .keys = whole[1]};
+  prepare_attend(group, device, {&spatial, 1}, model.numerics());
+}
 
+void STDiTPlacement::set_exchanges(const STDiTConfig& config) {
+  if (group_.size() == 1) return;
   constexpr std::int64_t branches = STDiT::branches;
-  const Layout frames = layouts.spatial.with_axis(2, branches * config.hidden);
-  const Layout positions = layouts.temporal.with_axis(2, branches * config.hidden);
-  const auto count = static_cast<std::size_t>(clips);
-  to_positions_.emplace(group, std::vector<Move>(count, {frames, positions}));
-  to_frames_.emplace(group, std::vector<Move>(count, {positions, frames}));
-  if (layouts.frames_are_whole()) return;
+  const Layout frames = layouts_.spatial.with_axis(2, branches * config.hidden);
+  const Layout positions = layouts_.temporal.with_axis(2, branches * config.hidden);
+  const auto count = static_cast<std::size_t>(clips_);
+  to_positions_.emplace(group_, std::vector<Move>(count, {frames, positions}));
+  to_frames_.emplace(group_, std::vector<Move>(count, {positions, frames}));
+  if (layouts_.frames_are_whole()) return;
 
   // [frame, position, branch, part, head, channel]
   const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
     return layout.with_axis(2, branches).with_axis(3, parts).with_axis(5, config.head_channels());
   };
-  const auto& [tokens, heads] = *layouts.by_heads;
-  in_heads_ = own_box(heads, group).extent;
+  const auto& [tokens, heads] = *layouts_.by_heads;
+  in_heads_ = own_box(heads, group_).extent;
   std::vector<Move> queries_and_keys(count, {with_parts(tokens, 1), with_parts(heads, 1)});
   queries_and_keys.resize(2 * count, {with_parts(tokens, 2), with_parts(heads, 2)});
-  to_heads_.emplace(group, std::move(queries_and_keys));
-  to_tokens_.emplace(group,
+  to_heads_.emplace(group_, std::move(queries_and_keys));
+  to_tokens_.emplace(group_,
                      std::vector<Move>(count, {with_parts(heads, 1), with_parts(tokens, 1)}));
 }
 

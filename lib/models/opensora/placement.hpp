@@ -27,7 +27,9 @@ STDiTClip stdit_clip(const DenoiseTask& task);
 /// used in every call of the transformer. All clips have the same layouts.
 class STDiTPlacement {
  public:
-  /// layouts: of clip.tokens() over the group. Tables are stored on the model's device.
+  /// layouts: of clip.tokens() over the group. Tables are stored on the model's device. Collective
+  /// over the group. Throws Error(unavailable) on all ranks if attention does not support the shape
+  /// of one of them (ops::prepare_attend).
   STDiTPlacement(const STDiT& model, const comm::Group& group, const SpaceTime& layouts,
                  const STDiTClip& clip, std::int64_t clips = 1);
 
@@ -39,6 +41,10 @@ class STDiTPlacement {
 
  private:
   friend class STDiT;
+  /// Of one clip on all ranks. Algorithms of matrix products are chosen for this number of rows,
+  /// not for those of this rank or of the batch.
+  std::int64_t all_tokens() const { return numel(layouts_.tokens.global()); }
+  void set_exchanges(const STDiTConfig& config);
   // Redistribute tokens [clip · frame · position, branch, channel]: from frames cut to positions
   // cut, and back.
   Tensor to_positions(const Tensor& x) const;

@@ -38,6 +38,11 @@ const Functions& functions() {
   return all;
 }
 
+std::string version_text() {
+  const std::size_t version = functions().cudnnGetVersion();
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char detail[1024] = "";

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/handle.hpp"
@@ -31,6 +32,9 @@ struct Functions {
 };
 /// Loads cuDNN on the first call. Throws Error(unavailable) if it cannot be loaded.
 const Functions& functions();
+
+/// "9.19.0", of the library that is loaded. Throws as functions().
+std::string version_text();
 
 /// Throws if a call failed: Error(unavailable) if something is not supported, or memory or a
 /// library that cuDNN needs is missing; otherwise Error(internal).

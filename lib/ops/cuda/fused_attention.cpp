@@ -1,6 +1,8 @@
-// Attention by cuDNN's SDPA operation (since 9.13.1). The engine and its knobs are chosen once for
-// what is the same in all layouts (type, number of keys, channels), and used for any number of
-// queries, heads and batch items. So every layout runs the same machine code, with the same bits.
+// Attention by cuDNN's SDPA operation, from 9.15.1 on: before, results are wrong for some numbers
+// of queries or keys that 128 does not divide (PyTorch's issue 169849). The engine and its knobs
+// are chosen once for what is the same in all layouts (type, number of keys, channels), and used
+// for any number of queries, heads and batch items. So every layout runs the same machine code,
+// with the same bits.
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/trace.hpp"
 #include "ops/cuda/dnn.hpp"
 #include "tensor/cuda/handles.hpp"
 
@@ -19,7 +22,7 @@ namespace {
 
 using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
-constexpr std::size_t first_version = 91301;
+constexpr std::size_t first_version = 91501;
 // Numeric values, because cuDNN headers before that version do not define the names.
 constexpr auto sdpa_forward = static_cast<cudnnBackendDescriptorType_t>(41);
 constexpr auto sdpa_queries = static_cast<cudnnBackendAttributeName_t>(2800);
@@ -178,16 +181,21 @@ class Attentions {
     return choice(dtype, keys, channels).has_value();
   }
 
-  void run(const Problem& problem, const void* queries, const void* keys, const void* values,
-           float scale, void* out) {
-    auto& plan = plans_[problem];
-    if (plan == nullptr) {
+  const Plan& plan(const Problem& problem) {
+    auto& found = plans_[problem];
+    if (found == nullptr) {
       const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
       expect(made.has_value(), "fused attention is not available here");
-      plan = std::make_unique<Plan>(plan_of(library_, problem, *made));
+      found = std::make_unique<Plan>(plan_of(library_, problem, *made));
+      trace::recorder().kernels.insert("attention: cuDNN " + dnn::version_text());
     }
+    return *found;
+  }
+
+  void run(const Problem& problem, const void* queries, const void* keys, const void* values,
+           float scale, void* out) {
     // The scale is read from host memory during the call.
-    dnn::run(device_, plan->plan,
+    dnn::run(device_, plan(problem).plan,
              {{uid_queries, queries},
               {uid_keys, keys},
               {uid_values, values},
@@ -207,7 +215,7 @@ class Attentions {
       why = error.what();
     }
     if (!place->second) {
-      log::info(
+      log::warning(
           "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
           "cuDNN has none: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
@@ -221,18 +229,32 @@ class Attentions {
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
 
-// Whether cuDNN can be loaded and is new enough; if not, logs it once.
+// A call of this shape: queries [sequence · row, batch, query_parts, head, channel], keys and
+// values [sequence · row, batch, key_parts, head, channel]. cuDNN has one batch axis. With several
+// sequences it is used for the sequences, and each batch item is a call of its own.
+Problem problem_of(const ops::AttentionShape& shape, std::int64_t query_parts,
+                   std::int64_t key_parts) {
+  const auto& [dtype, sequences, batch, heads, channels, queries, keys] = shape;
+  const std::int64_t row = heads * channels;
+  const auto strides = [&](std::int64_t rows, std::int64_t parts) {
+    const std::int64_t between_rows = batch * parts * row;
+    return Strides{sequences > 1 ? rows * between_rows : parts * row, channels, between_rows, 1};
+  };
+  return {.dtype = dtype,
+          .items = sequences > 1 ? sequences : batch,
+          .heads = heads,
+          .queries = queries,
+          .keys = keys,
+          .channels = channels,
+          .of_queries = strides(queries, query_parts),
+          .of_keys = strides(keys, key_parts),
+          .of_out = strides(queries, 1)};
+}
+
 bool library_has_attention() {
   static const bool has = [] {
-    try {
-      const std::size_t version = dnn::functions().cudnnGetVersion();
-      if (version >= first_version) return true;
-      log::info(
-          "attention uses this program's kernels: cuDNN {} was found, 9.13.1 or later has its own",
-          version);
-    } catch (const Error& error) {
-      log::warning("attention uses this program's kernels: {}", error.what());
-    }
+    if (why_no_fused_attention().empty()) return true;
+    log::warning("attention uses this program's kernels: {}", why_no_fused_attention());
     return false;
   }();
   return has;
@@ -240,8 +262,28 @@ bool library_has_attention() {
 
 }  // namespace
 
+const std::string& why_no_fused_attention() {
+  static const std::string why = [] {
+    try {
+      const std::size_t version = dnn::functions().cudnnGetVersion();
+      return version >= first_version
+                 ? std::string()
+                 : fmt::format("found cuDNN {}, expected 9.15.1 or later", dnn::version_text());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  }();
+  return why;
+}
+
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
   return library_has_attention() && cuda::one_of<Attentions>(device).has(dtype, keys, channels);
+}
+
+void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {
+  ops::AttentionShape padded = shape;
+  padded.queries = std::max(padded.queries, min_queries);
+  cuda::one_of<Attentions>(device).plan(problem_of(padded, 1, 2));
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
@@ -260,28 +302,13 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
     out.copy_from(result.rows(0, count));
     return;
   }
+  const ops::AttentionShape shape{out.dtype(), sequences, batch,       heads,
+                                  channels,    count,     keys.count()};
   const std::int64_t row = heads * channels;
   const std::int64_t query_item = queries.tensor.shape(2) * row;
   const std::int64_t key_item = keys.tensor.shape(2) * row;
-  Problem problem{.dtype = out.dtype(),
-                  .items = batch,
-                  .heads = heads,
-                  .queries = count,
-                  .keys = keys.count(),
-                  .channels = channels,
-                  .of_queries = {query_item, channels, batch * query_item, 1},
-                  .of_keys = {key_item, channels, batch * key_item, 1},
-                  .of_out = {row, channels, batch * row, 1}};
-  // cuDNN has one batch axis. With several sequences it is used for the sequences, and each batch
-  // item is a call of its own.
-  std::int64_t calls = 1;
-  if (sequences > 1) {
-    calls = batch;
-    problem.items = sequences;
-    problem.of_queries[0] = problem.queries * problem.of_queries[2];
-    problem.of_keys[0] = problem.keys * problem.of_keys[2];
-    problem.of_out[0] = problem.queries * problem.of_out[2];
-  }
+  const Problem problem = problem_of(shape, queries.tensor.shape(2), keys.tensor.shape(2));
+  const std::int64_t calls = sequences > 1 ? batch : 1;
   const auto at = [&](const Tensor& tensor, std::int64_t element) {
     return static_cast<const std::byte*>(tensor.address_on(device)) +
            element * size_of(tensor.dtype());

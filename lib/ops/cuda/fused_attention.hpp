@@ -3,9 +3,17 @@
 
 namespace reelmesh::gpu {
 
+/// Why the cuDNN library has no fused attention that can be used; empty if it has.
+const std::string& why_no_fused_attention();
+
 /// Whether fused_attention supports these. The answer depends only on the cuDNN library, the kind
 /// of device and arguments that are equal in all layouts, so it is the same on all ranks.
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels);
+
+/// Makes the plan for calls of fused_attention with one tensor of queries and one of keys and
+/// values, of this shape; requires has_fused_attention. Throws Error(unavailable) if the engine
+/// does not support it.
+void prepare_fused_attention(Device device, const ops::AttentionShape& shape);
 
 /// out ← softmax(scale·q·kᵀ)·v by cuDNN's fused kernel; requires has_fused_attention. keys, values:
 /// all keys, in one tensor or in two with the same strides; out: [sequence · query, batch, head,
