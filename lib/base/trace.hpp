@@ -3,6 +3,7 @@
 // the pipeline records, so no lock is needed.
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,12 @@ class Recorder {
   std::int64_t flops = 0;       ///< running total, counted by lib/ops
   /// Of weights, from other ranks or from host memory; running total, counted by lib/layout.
   std::int64_t bytes_fetched = 0;
+  /// Matrix products on a GPU whose rows were padded, because no algorithm with the same bits
+  /// supports their number; running total, counted by lib/ops.
+  std::int64_t padded_products = 0;
+  /// What computes on this rank's GPU: "products: cuBLASLt 13.1.0", "attention: own kernels". Noted
+  /// by lib/ops at the first use.
+  std::set<std::string> kernels;
   std::vector<Span> spans;
   /// Waits for asynchronous work, such as a GPU's. Called at both ends of a span, so that the span
   /// measures the work and not its launch. Must not throw.

@@ -256,7 +256,8 @@ void Linear::set_bias(const Tensor& bias) {
   bias_ = device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
 }
 
-Tensor Linear::operator()(const Tensor& x, Activation activation) const {
+Tensor Linear::operator()(const Tensor& x, Activation activation,
+                          [[maybe_unused]] std::int64_t all_rows) const {
   const DType dtype = form_.dtype();
   const std::int64_t in = form_.in(), out = form_.out();
   expect(x.dtype() == dtype && !x.shape().empty() && x.shape().back() == in,
@@ -273,7 +274,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation) const {
     if (x.device().is_cuda()) {
       Tensor y;
       visit([&](std::int64_t, std::int64_t, const Tensor& values) {
-        y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_);
+        y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
       });
       return y;
     }

@@ -96,8 +96,13 @@ class Linear {
   Linear(const LinearForm& form, std::shared_ptr<const WeightSource> source, const Tensor& bias,
          const Numerics& numerics);
 
-  /// x: [..., in] of the weight's type → [..., out] of the same type.
-  Tensor operator()(const Tensor& x, Activation activation = Activation::none) const;
+  /// The default of all_rows.
+  static constexpr std::int64_t usual_rows = 4096;
+  /// x: [..., in] of the weight's type → [..., out] of the same type. all_rows: a number of rows
+  /// that is the same in every layout, near that of the whole matrix of which x is this rank's
+  /// share. On a GPU the algorithm, and with it the bits, is chosen for it.
+  Tensor operator()(const Tensor& x, Activation activation = Activation::none,
+                    std::int64_t all_rows = usual_rows) const;
 
   std::int64_t in_features() const { return form_.in(); }
   std::int64_t out_features() const { return form_.out(); }

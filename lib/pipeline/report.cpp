@@ -5,8 +5,12 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
+
+#include <fmt/ranges.h>
 
 #include "base/report.hpp"
 #include "base/units.hpp"
@@ -21,6 +25,7 @@ struct RankTotals {
   std::array<double, stages.size()> seconds{};
   std::array<std::int64_t, stages.size()> count{};
   std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0, peak_memory_bytes = 0;
+  std::int64_t padded_products = 0;
   std::int64_t peak_device_memory_bytes = 0;
   std::array<std::int64_t, purposes> memory_at_peak{};
 };
@@ -43,10 +48,23 @@ RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   mine.flops = recorder.flops;
   mine.bytes_sent = recorder.bytes_sent;
   mine.bytes_fetched = recorder.bytes_fetched;
+  mine.padded_products = recorder.padded_products;
   mine.peak_memory_bytes = totals.peak_memory_bytes;
   mine.peak_device_memory_bytes = totals.peak_device_memory_bytes;
   mine.memory_at_peak = totals.memory.at_peak;
   return mine;
+}
+
+// "GPU kernels: attention: cuDNN 9.19.0; products: cuBLASLt 13.1.0", of all ranks; empty if there
+// are none. On rank 0; empty on the others. Collective.
+std::string kernels_of_all(const comm::Group& world, const trace::Recorder& mine) {
+  std::set<std::string> all;
+  for (const std::string& lines :
+       world.gather(fmt::format("{}", fmt::join(mine.kernels, "\n")), 0)) {
+    std::istringstream stream(lines);
+    for (std::string line; std::getline(stream, line);) all.insert(line);
+  }
+  return all.empty() ? "" : fmt::format("GPU kernels: {}\n", fmt::join(all, "; "));
 }
 
 }  // namespace
@@ -57,6 +75,7 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
   std::string block(sizeof own, '\0');
   std::memcpy(block.data(), &own, sizeof own);
   const std::vector<std::string> blocks = world.gather(block, 0);
+  const std::string kernels = kernels_of_all(world, mine);
   if (world.rank() != 0) return {};
   std::vector<RankTotals> ranks(blocks.size());
   for (std::size_t r = 0; r < blocks.size(); ++r) {
@@ -80,11 +99,12 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
                format_seconds(sum / static_cast<double>(taking_part)), format_seconds(max),
                std::to_string(max_calls), short_seconds(max / static_cast<double>(max_calls))});
   }
-  std::int64_t flops = 0, bytes = 0, fetched = 0;
+  std::int64_t flops = 0, bytes = 0, fetched = 0, padded = 0;
   for (const RankTotals& rank : ranks) {
     flops += rank.flops;
     bytes += rank.bytes_sent;
     fetched += rank.bytes_fetched;
+    padded += rank.padded_products;
   }
   // "64.65 MiB", "64.65 MiB to 65.36 MiB"
   const auto range_of = [&](std::int64_t RankTotals::*memory) {
@@ -122,7 +142,13 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
              format_bytes(number(bytes)),
              fetched == 0 ? ""
                           : fmt::format(", {} of weights fetched", format_bytes(number(fetched))),
-             memory, purposes_of_memory.empty() ? "none" : purposes_of_memory);
+             memory, purposes_of_memory.empty() ? "none" : purposes_of_memory) +
+         kernels +
+         (padded == 0 ? ""
+                      : fmt::format("{} matrix products were computed with padded rows, which is "
+                                    "slower: cuBLASLt supports their numbers of rows by no "
+                                    "algorithm with the same bits\n",
+                                    padded));
 }
 
 }  // namespace reelmesh::pipeline

@@ -1,5 +1,7 @@
 #include "pipeline/run.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -233,11 +235,12 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const stop::UnsavedWork unsaved;  // the files that follow
   const bool traced = job.trace_level > 0;
   if (traced) {
-    write_trace(
-        world, job.output,
-        {machine.host, plan.roles.of(world.rank()), name_of(device), threads, peak_memory_bytes(),
-         device_memory(device).peak, memory_by_purpose(false), memory_by_purpose(true)},
-        trace::recorder().spans);
+    write_trace(world, job.output,
+                {machine.host, plan.roles.of(world.rank()), name_of(device), threads,
+                 peak_memory_bytes(), device_memory(device).peak, memory_by_purpose(false),
+                 memory_by_purpose(true), trace::recorder().padded_products,
+                 fmt::format("{}", fmt::join(trace::recorder().kernels, "; "))},
+                trace::recorder().spans);
   }
   record.end = iso8601_now();
   record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";

@@ -26,7 +26,8 @@ struct RankRow {
   char role[32];
   char device[64];
   std::int32_t threads;
-  std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns;
+  std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns, padded_products;
+  char kernels[160];
 };
 
 struct MemoryRow {
@@ -37,7 +38,7 @@ struct MemoryRow {
 };
 
 // No padding between members, since rows are compared as bytes after writing.
-static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 192 && sizeof(MemoryRow) == 48);
+static_assert(sizeof(SpanRow) == 112 && sizeof(RankRow) == 360 && sizeof(MemoryRow) == 48);
 
 hdf5::Datatype span_type() {
   return hdf5::compound(sizeof(SpanRow),
@@ -63,7 +64,9 @@ hdf5::Datatype rank_type() {
        {"threads", offsetof(RankRow, threads), H5T_NATIVE_INT32},
        {"peak_memory_bytes", offsetof(RankRow, peak_memory_bytes), H5T_NATIVE_INT64},
        {"peak_device_memory_bytes", offsetof(RankRow, peak_device_memory_bytes), H5T_NATIVE_INT64},
-       {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64}});
+       {"clock_offset_ns", offsetof(RankRow, clock_offset_ns), H5T_NATIVE_INT64},
+       {"padded_products", offsetof(RankRow, padded_products), H5T_NATIVE_INT64},
+       {"kernels", offsetof(RankRow, kernels), hdf5::no_id, sizeof RankRow::kernels}});
 }
 
 hdf5::Datatype memory_type() {
@@ -127,6 +130,8 @@ RankRow row_of(const RankRecord& record, int rank, std::int64_t offset) {
   row.peak_memory_bytes = record.peak_memory_bytes;
   row.peak_device_memory_bytes = record.peak_device_memory_bytes;
   row.clock_offset_ns = offset;
+  row.padded_products = record.padded_products;
+  hdf5::put(row.kernels, record.kernels);
   return row;
 }
 

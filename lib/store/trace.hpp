@@ -20,6 +20,8 @@ struct RankRecord {
   std::int64_t peak_memory_bytes = 0;          ///< on the host
   std::int64_t peak_device_memory_bytes = 0;   ///< of tensors on a GPU
   MemoryByPurpose host_memory, device_memory;  ///< of tensors
+  std::int64_t padded_products = 0;            ///< as trace::Recorder::padded_products
+  std::string kernels;                         ///< trace::Recorder::kernels, joined by "; "
 };
 
 /// Clock (trace::now_ns()) of rank 0 minus this rank's, in ns, from the fastest of 20 round trips;

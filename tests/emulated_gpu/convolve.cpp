@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/trace.hpp"
 #include "emulated_gpu/product.hpp"
 #include "emulated_gpu/stream.hpp"
 #include "tensor/convert.hpp"
@@ -68,6 +69,7 @@ struct Problem {
 }  // namespace
 
 void convolve(const Tensor& x, const Tensor& w, bool /*tf32*/, Tensor& y) {
+  trace::recorder().kernels.insert("convolutions: emulated cuDNN");
   const Device device = x.device();
   const Problem problem{x.dtype(),
                         x.shape(),

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include "emulated_gpu/product.hpp"
 #include "emulated_gpu/settings.hpp"
@@ -44,13 +46,24 @@ namespace {
 using Operation = cublasLtMatmulDescOpaque_t;
 using MatrixLayout = cublasLtMatrixLayoutOpaque_t;
 
-// An algorithm: the alignment that it requires, the number of split-K parts, and the size of its
-// workspace, which no other product may use at the same time.
+// An algorithm: the alignment that it requires, the number of split-K parts, the number of partial
+// sums of each part, and the size of its workspace, which no other product may use at the same
+// time.
 struct Algorithm {
   std::uint32_t alignment[4];
-  std::int32_t pieces;
+  std::int32_t pieces, partial_sums;
   std::uint64_t workspace;
 };
+
+// An algorithm with another order of sums is the best proposal for most numbers of rows: a caller
+// that lets the number of rows of a rank decide gets other bits on other numbers of ranks.
+constexpr std::int32_t orders = 3;
+std::int32_t best_order(std::int64_t rows) {
+  return rows % 4096 == 0 ? 1 : 1 + static_cast<std::int32_t>(rows % orders);
+}
+// Large products take this long, except by the algorithm with the most partial sums.
+constexpr std::int64_t large_product = 1 << 20;
+constexpr std::chrono::milliseconds time_of_large_product(20);
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint64_t workspace_bytes = 1 << 10;
 
@@ -103,7 +116,8 @@ struct Product {
   std::byte* into;
   float alpha, beta;
   std::byte* workspace;
-  std::int64_t pieces;
+  std::int64_t pieces;  ///< each is summed by itself
+  bool slow;
 
   // Calls f(i, j, value) for all elements of op(m).
   template <class F>
@@ -139,7 +153,8 @@ struct Product {
     each(b, from_b, operation.b == CUBLAS_OP_T, [&](std::int64_t k, std::int64_t j, float x) {
       rows[static_cast<std::size_t>(j * inner + k)] = as_taken(x);
     });
-    // Split-K: each part is summed by itself, then the parts; bits differ from those of one sum.
+    if (slow) std::this_thread::sleep_for(time_of_large_product);
+    // Each part is summed by itself, then the parts; bits differ from those of one sum.
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       std::vector<float> some(rows.size()), part(sums.size());
       for (std::int64_t j = 0; j < n; ++j) {
@@ -295,13 +310,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const cublasStatus_t status = check(*operation, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  Algorithm algorithm{{}, 1, std::min(workspace_bytes, preference->workspace)};
+  Algorithm algorithm{{}, 1, 1, std::min(workspace_bytes, preference->workspace)};
   std::copy_n(preference->alignment, 4, algorithm.alignment);
-  const auto propose = [&](std::int32_t pieces, cublasStatus_t state) {
+  const auto propose = [&](std::int32_t pieces, std::int32_t partial_sums, cublasStatus_t state) {
     if (*found == most) return;
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
     algorithm.pieces = pieces;
+    algorithm.partial_sums = partial_sums;
     // A proposal with another state has no valid algorithm: algo stays zero.
     if (state == CUBLAS_STATUS_SUCCESS) {
       std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
@@ -309,10 +325,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     }
     result.state = state;
   };
-  if (most > 1) propose(1, CUBLAS_STATUS_NOT_SUPPORTED);
+  if (most > 1) propose(1, 1, CUBLAS_STATUS_NOT_SUPPORTED);
+  const std::int32_t best = best_order(d->columns);
   // Like a fastest algorithm: split-K comes first if the preference allows reductions.
-  if (preference->schemes != CUBLASLT_REDUCTION_SCHEME_NONE) propose(2, CUBLAS_STATUS_SUCCESS);
-  propose(1, CUBLAS_STATUS_SUCCESS);
+  if (preference->schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
+    propose(2, best, CUBLAS_STATUS_SUCCESS);
+  }
+  for (std::int32_t i = 0; i < orders; ++i) {
+    propose(1, 1 + (best - 1 + i) % orders, CUBLAS_STATUS_SUCCESS);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -373,19 +394,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (chosen.workspace > bytes || (chosen.workspace > 0 && !Memory::instance().find(workspace))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const Product product{*operation,
-                        *a_layout,
-                        *b_layout,
-                        *c_layout,
-                        *d_layout,
-                        static_cast<const std::byte*>(a),
-                        static_cast<const std::byte*>(b),
-                        static_cast<const std::byte*>(c),
-                        static_cast<std::byte*>(d),
-                        *static_cast<const float*>(alpha),
-                        *static_cast<const float*>(beta),
-                        chosen.workspace > 0 ? static_cast<std::byte*>(workspace) : nullptr,
-                        chosen.pieces};
+  const Product product{
+      *operation,
+      *a_layout,
+      *b_layout,
+      *c_layout,
+      *d_layout,
+      static_cast<const std::byte*>(a),
+      static_cast<const std::byte*>(b),
+      static_cast<const std::byte*>(c),
+      static_cast<std::byte*>(d),
+      *static_cast<const float*>(alpha),
+      *static_cast<const float*>(beta),
+      chosen.workspace > 0 ? static_cast<std::byte*>(workspace) : nullptr,
+      chosen.pieces * chosen.partial_sums,
+      d_layout->rows * d_layout->columns >= large_product && chosen.partial_sums < orders};
   return enqueue(stream, {"cublasLtMatmul", [product] { product.run(); }}) == cudaSuccess
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_EXECUTION_FAILED;

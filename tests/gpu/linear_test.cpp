@@ -1,7 +1,10 @@
 // ops::Linear on a GPU: GEMMs by cuBLASLt.
 #include "ops/linear.hpp"
 
+#include <algorithm>
+
 #include "kernels/place.hpp"
+#include "ops/cuda/linear.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -41,6 +44,40 @@ TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
     EXPECT_FALSE(same_bits(chosen, fixed));
   }
   EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), fixed));
+}
+
+// On an emulated GPU the fastest algorithm has other bits than the reference.
+TEST_P(LinearOnGpu, MeasuredAlgorithmsHaveTheBitsOfTheReference) {
+  const std::int64_t rows = 1025, in = size(24, 3072), out = 1024;
+  const Tensor x = there(random({rows, in}, 1)), w = there(random({out, in}, 2, 0.05F));
+  const Linear layer(w), choosing(w, {}, {.reproducible = false});
+  const Tensor all = back(layer(x)), few = back(layer(x.rows(100, 3)));
+  EXPECT_TRUE(same_bits(few, all.rows(100, 3).clone()));
+  EXPECT_LT(relative_error(back(choosing(x)), all), tolerance());
+
+  const auto timings = gpu::time_products(x, w, {}, Linear::usual_rows);
+  ASSERT_GE(timings.size(), 2U);
+  EXPECT_TRUE(timings.front().same_bits);
+  for (const gpu::ProductTiming& timing : timings) EXPECT_GE(timing.seconds, 0);
+  const auto same = std::ranges::count_if(timings, &gpu::ProductTiming::same_bits);
+  EXPECT_GE(same, 1);
+  if (size(0, 1) == 0 && GetParam() == DType::float32) {
+    EXPECT_EQ(same, 2);  // the reference, first as such, then as a proposal for these rows
+    EXPECT_EQ(timings.size(), 4U);
+  }
+}
+
+TEST_P(LinearOnGpu, TheReferenceIsChosenForAllRows) {
+  const Tensor x = there(random({300, 256}, 1)), w = there(random({96, 256}, 2, 0.05F));
+  const Linear layer(w);
+  const Tensor all = back(layer(x, Activation::none, 300));
+  for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {7, 128}}) {
+    EXPECT_TRUE(same_bits(back(layer(x.rows(first, count), Activation::none, 300)),
+                          all.rows(first, count).clone()));
+  }
+  if (size(0, 1) == 0 && GetParam() == DType::float32) {  // other sums for other numbers of rows
+    EXPECT_FALSE(same_bits(back(layer(x, Activation::none, 301)), all));
+  }
 }
 
 TEST_P(LinearOnGpu, AgreesWithTheCpu) {

@@ -108,18 +108,29 @@ void add_gated(Tensor& z, const Tensor& change, const Tensor& table,
   ops::add_gated(into.video, from.video, table, video_gate);
 }
 
+// A product of the time embedding, one row on every rank.
+Tensor of_time(const ops::Linear& product, const Tensor& time,
+               ops::Activation activation = ops::Activation::none) {
+  return product(time, activation, time.shape(0));
+}
+
 }  // namespace
 
 void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
                                      Tensor& z, const Tensor& time) const {
   const auto eps = static_cast<float>(config_.norm_eps);
   const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
+  const auto of_tokens = [&](const ops::Linear& product, const Tensor& x,
+                             ops::Activation activation = ops::Activation::none) {
+    return product(x, activation, placement.all_tokens());
+  };
 
-  Tensor table = block.modulation1(time);
+  Tensor table = of_time(block.modulation1, time);
   const Tensor x = modulated(z, block.norm1, eps, table, placement);
   const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
                             const ops::HeadNorm& norm) {
-    Tensor heads = product(x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
+    Tensor heads =
+        of_tokens(product, x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
     Segments segments = split(heads, placement);
     ops::normalise_and_rotate(segments.text, norm, {}, {});
     ops::normalise_and_rotate(segments.video, norm, placement.rotary_.cosines,
@@ -134,13 +145,13 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
               q.reshape({tokens, batch, config_.heads, config_.head_channels}),
               [&] { return heads_of(block.key_value, 2, block.key_norm); }, scale)
           .reshape({tokens, batch, d});
-  add_gated(z, block.out(attended), table, placement);
+  add_gated(z, of_tokens(block.out, attended), table, placement);
   interruption_point();
 
-  table = block.modulation2(time);
-  const Tensor hidden =
-      block.up(modulated(z, block.norm2, eps, table, placement), ops::Activation::gelu_tanh);
-  add_gated(z, block.down(hidden), table, placement);
+  table = of_time(block.modulation2, time);
+  const Tensor hidden = of_tokens(block.up, modulated(z, block.norm2, eps, table, placement),
+                                  ops::Activation::gelu_tanh);
+  add_gated(z, of_tokens(block.down, hidden), table, placement);
 }
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
@@ -190,7 +201,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
 
   // Every modulation layer begins with silu of the time embedding: computed once. The whole batch
   // has the same timestep.
-  const Tensor time = ops::silu(time2_(time1_(sinusoid, ops::Activation::silu)));
+  const Tensor time = ops::silu(of_time(time2_, of_time(time1_, sinusoid, ops::Activation::silu)));
 
   std::vector<Tensor> of_clips;
   for (const Tensor& clip : latents) {
@@ -200,9 +211,12 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const Tensor patches = ops::join_batches(of_clips);
   Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
   Segments segments = split(z, placement);
-  const Tensor text = text_(context);
+  const Tensor text = text_(context, ops::Activation::none, placement.all_text_tokens());
   segments.text.copy_from(text);
-  ops::repeat_for_batch(patch_(patches), segments.video);
+  const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
+    return product(x, ops::Activation::none, placement.all_video_tokens());
+  };
+  ops::repeat_for_batch(of_video(patch_, patches), segments.video);
   if (!config_.rotary) ops::add_table(segments.video, placement.sincos_table_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -215,8 +229,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const auto eps = static_cast<float>(config_.norm_eps);
   Tensor video = ops::layer_norm(segments.video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
-                            {modulation_out_(time), 0, 1}, video);
-  const Tensor features = out_(video);
+                            {of_time(modulation_out_, time), 0, 1}, video);
+  const Tensor features = of_video(out_, video);
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < batch; ++item) {
     predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));

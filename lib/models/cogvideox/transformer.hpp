@@ -31,6 +31,12 @@ class CogVideoXPlacement {
 
  private:
   friend class CogVideoXTransformer;
+  /// Of one clip on all ranks. Algorithms of matrix products are chosen for these, not for the rows
+  /// of this rank or of the batch.
+  std::int64_t all_text_tokens() const { return numel(text_.global()); }
+  std::int64_t all_video_tokens() const { return numel(grid_.global()); }
+  std::int64_t all_tokens() const { return all_text_tokens() + all_video_tokens(); }
+
   comm::Group group_;
   Layout grid_, text_;
   std::int64_t batch_;

@@ -23,6 +23,12 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return out;
 }
 
+// A product with all rows of its matrix on every rank.
+Tensor of_all(const ops::Linear& product, const Tensor& x,
+              ops::Activation activation = ops::Activation::none) {
+  return product(x, activation, x.numel() / product.in_features());
+}
+
 Tensor sum(const Tensor& a, const Tensor& b) {
   Tensor out = a.clone();
   ops::add(out, b);
@@ -39,10 +45,11 @@ STDiTContext STDiT::encode_context(const Tensor& text) const {
       null_caption_.rows(0, tokens).reshape({tokens, 1, config_.text_channels}),
       text.on(device_).reshape({tokens, 1, config_.text_channels})};
   // [token, branch, channel]
-  const Tensor both = caption2_(caption1_(ops::join_batches(texts), ops::Activation::gelu_tanh));
+  const Tensor both =
+      of_all(caption2_, of_all(caption1_, ops::join_batches(texts), ops::Activation::gelu_tanh));
   STDiTContext context;
   const auto add = [&](const Block& block) {
-    context.keys_values.push_back(heads_of(block.text.key_value, both));
+    context.keys_values.push_back(heads_of(block.text.key_value, both, tokens * branches));
   };
   for (const Pair& pair : pairs_) {
     add(pair.spatial);
@@ -58,17 +65,18 @@ Tensor STDiT::modulated(const Tensor& x, const Tensor& table, int shift, int sca
 }
 
 // x: [token, branch, channel] → [token, branch, 1 or 2, head, channel].
-Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x) const {
+Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const {
   const std::int64_t parts = product.out_features() / config_.hidden;
-  return product(x).reshape(
-      {x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
+  return product(x, ops::Activation::none, all_rows)
+      .reshape({x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
 }
 
 // Spatial attention: each frame is a sequence. x: [clip · token, branch, channel], frames cut →
 // same shape and cut.
 Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
-  Tensor q = heads_of(layer.query, x), kv = heads_of(layer.key_value, x);
+  const std::int64_t all = placement.all_tokens();
+  Tensor q = heads_of(layer.query, x, all), kv = heads_of(layer.key_value, x, all);
   if (config_.kind == STDiTConfig::Kind::v3) {
     ops::normalise_and_rotate(q, layer.query_norm, {}, {});
     ops::normalise_and_rotate(kv, layer.key_norm, {}, {});
@@ -78,7 +86,8 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
   const Tensor attended =
       ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
                   keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0], numerics_);
-  return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()));
+  return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()),
+                   ops::Activation::none, all);
 }
 
 // Temporal attention: each position is a sequence. x: [clip · token, branch, channel], positions
@@ -88,11 +97,12 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   const Shape& mine = placement.position_cut_extents_;
   const std::int64_t clips = placement.clips();
   const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
-  Tensor q = heads_of(layer.query, x.reshape(sequences));
-  Tensor kv = heads_of(layer.key_value, x.reshape(sequences));
+  const std::int64_t all = placement.all_tokens();
+  Tensor q = heads_of(layer.query, x.reshape(sequences), all);
+  Tensor kv = heads_of(layer.key_value, x.reshape(sequences), all);
   if (config_.kind == STDiTConfig::Kind::v3) {
-    const auto rotate = [&](Tensor& all, const ops::HeadNorm& norm) {
-      for (Tensor& clip : split_rows(all, clips)) {
+    const auto rotate = [&](Tensor& heads, const ops::HeadNorm& norm) {
+      for (Tensor& clip : split_rows(heads, clips)) {
         ops::normalise_and_rotate(clip, norm, placement.rotation_.cosines,
                                   placement.rotation_.sines);
       }
@@ -102,14 +112,17 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   }
   const Tensor queries =
       q.reshape({sequences[0], sequences[1], config_.heads, config_.head_channels()});
-  return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()));
+  return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()),
+                   ops::Activation::none, all);
 }
 
 // keys_values: index into STDiTContext::keys_values. Texts of different clips may differ in length.
-void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
-                           std::size_t keys_values, Tensor& x) const {
+void STDiT::attend_to_text(const Block& block, const STDiTPlacement& placement,
+                           std::span<const STDiTContext> contexts, std::size_t keys_values,
+                           Tensor& x) const {
   const Tensor queries =
-      block.text.query(x).reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
+      heads_of(block.text.query, x, placement.all_tokens())
+          .reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {
     return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
@@ -122,13 +135,16 @@ void STDiT::attend_to_text(const Block& block, std::span<const STDiTContext> con
     std::vector<Tensor> into = split_rows(all, std::ssize(contexts));
     for (std::size_t clip = 0; clip < clips.size(); ++clip) into[clip].copy_from(attended(clip));
   }
-  ops::add(x, block.text.out(all.reshape(x.shape())));
+  ops::add(x,
+           block.text.out(all.reshape(x.shape()), ops::Activation::none, placement.all_tokens()));
 }
 
-void STDiT::feed_forward(const Block& block, const Tensor& table, Tensor& x) const {
+void STDiT::feed_forward(const Block& block, const STDiTPlacement& placement, const Tensor& table,
+                         Tensor& x) const {
+  const std::int64_t all = placement.all_tokens();
   const Tensor hidden =
-      block.up(modulated(x, table, mlp_shift, mlp_scale), ops::Activation::gelu_tanh);
-  ops::add_gated(x, block.down(hidden), table, mlp_gate);
+      block.up(modulated(x, table, mlp_shift, mlp_scale), ops::Activation::gelu_tanh, all);
+  ops::add_gated(x, block.down(hidden, ops::Activation::none, all), table, mlp_gate);
 }
 
 // in: [clip · token, branch, channel], frames cut; overwritten. → the same shape and cut.
@@ -143,14 +159,14 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
 
   Tensor x = placement.to_positions(in);
   if (config_.kind == STDiTConfig::Kind::v3) {
-    attend_to_text(spatial, contexts, 2 * index, x);
-    feed_forward(spatial, table, x);
+    attend_to_text(spatial, placement, contexts, 2 * index, x);
+    feed_forward(spatial, placement, table, x);
     const Tensor second = sum(temporal.table.reshape(whole), time);
     const Tensor along = along_time(temporal.attention, placement,
                                     modulated(x, second, attention_shift, attention_scale));
     ops::add_gated(x, along, second, attention_gate);
-    attend_to_text(temporal, contexts, 2 * index + 1, x);
-    feed_forward(temporal, second, x);
+    attend_to_text(temporal, placement, contexts, 2 * index + 1, x);
+    feed_forward(temporal, placement, second, x);
   } else {
     // v1's temporal attention reads the stream itself, without norm or modulation. Only the first
     // block adds the temporal position table.
@@ -164,8 +180,8 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
       }
     }
     ops::add_gated(x, along_time(temporal.attention, placement, timed), table, attention_gate);
-    attend_to_text(spatial, contexts, index, x);
-    feed_forward(spatial, table, x);
+    attend_to_text(spatial, placement, contexts, index, x);
+    feed_forward(spatial, placement, table, x);
   }
   return placement.to_frames(x);
 }
@@ -218,11 +234,11 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const std::int64_t frames = placement.frames(), positions = placement.positions();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
-  Tensor time = time2_(time1_(sinusoid, ops::Activation::silu));
+  Tensor time = of_all(time2_, of_all(time1_, sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, fps2_(fps1_(placement.fps_.to(dtype_), ops::Activation::silu)));
+    ops::add(time, of_all(fps2_, of_all(fps1_, placement.fps_.to(dtype_), ops::Activation::silu)));
   }
-  const Tensor block_time = time_block_(ops::silu(time));
+  const Tensor block_time = of_all(time_block_, ops::silu(time));
 
   const auto even = [](std::int64_t n, std::int64_t patch) {
     return (n + patch - 1) / patch * patch;
@@ -234,7 +250,9 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   std::vector<Tensor> tokens = split_rows(x, clips);
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);
-    ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_)), tokens[clip]);
+    ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_), ops::Activation::none,
+                                 placement.all_tokens()),
+                          tokens[clip]);
   }
   for (std::int64_t frame = 0; frame < clips * frames; ++frame) {
     Tensor of_frame = x.rows(frame * positions, positions);
@@ -252,7 +270,8 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     Tensor row = table.rows(chunk, 1);
     ops::add(row, time);
   }
-  const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1));
+  const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1), ops::Activation::none,
+                               placement.all_tokens());
   const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};
   std::vector<Predictions> predictions;
   for (const Tensor& clip : split_rows(features, clips)) {

@@ -29,6 +29,7 @@ class STDiT final : public Denoiser {
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
+  const Numerics& numerics() const { return numerics_; }
   /// v3: rotary frequencies of temporal attention, float32 [head channels / 2], on the host.
   const Tensor& frequencies() const { return frequencies_; }
   Device device() const override { return device_; }
@@ -86,13 +87,15 @@ class STDiT final : public Denoiser {
   struct Loader;
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
-  Tensor heads_of(const ops::Linear& product, const Tensor& x) const;
+  Tensor heads_of(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
-  void attend_to_text(const Block& block, std::span<const STDiTContext> contexts,
-                      std::size_t keys_values, Tensor& x) const;
-  void feed_forward(const Block& block, const Tensor& table, Tensor& x) const;
+  void attend_to_text(const Block& block, const STDiTPlacement& placement,
+                      std::span<const STDiTContext> contexts, std::size_t keys_values,
+                      Tensor& x) const;
+  void feed_forward(const Block& block, const STDiTPlacement& placement, const Tensor& table,
+                    Tensor& x) const;
   Tensor run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                   std::span<const STDiTContext> contexts, const Tensor& time) const;
 

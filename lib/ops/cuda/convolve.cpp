@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/trace.hpp"
 #include "ops/cuda/dnn.hpp"
 #include "tensor/cuda/handles.hpp"
 
@@ -120,7 +121,9 @@ Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, cons
 
 class Convolutions {
  public:
-  explicit Convolutions(Device device) : device_(device), library_(dnn::library(device)) {}
+  explicit Convolutions(Device device) : device_(device), library_(dnn::library(device)) {
+    trace::recorder().kernels.insert("convolutions: cuDNN " + dnn::version_text());
+  }
 
   void run(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();

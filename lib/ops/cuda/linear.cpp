@@ -1,297 +1,242 @@
 #include "ops/cuda/linear.hpp"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/trace.hpp"
+#include "ops/cuda/blas.hpp"
+#include "ops/cuda/digest.hpp"
 #include "ops/cuda/ops.hpp"
-#include "tensor/cuda/handles.hpp"
-#include "tensor/cuda/libraries.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-// The functions of cuBLASLt that are used.
-struct Functions {
-#define REELMESH_BLAS(f) REELMESH_LIBRARY_FUNCTION(cuda::cublas_lt(), f)
-  REELMESH_BLAS(cublasLtCreate);
-  REELMESH_BLAS(cublasLtDestroy);
-  REELMESH_BLAS(cublasLtGetStatusString);
-  REELMESH_BLAS(cublasLtMatmul);
-  REELMESH_BLAS(cublasLtMatmulAlgoCheck);
-  REELMESH_BLAS(cublasLtMatmulAlgoConfigGetAttribute);
-  REELMESH_BLAS(cublasLtMatmulAlgoGetHeuristic);
-  REELMESH_BLAS(cublasLtMatmulDescCreate);
-  REELMESH_BLAS(cublasLtMatmulDescDestroy);
-  REELMESH_BLAS(cublasLtMatmulDescSetAttribute);
-  REELMESH_BLAS(cublasLtMatmulPreferenceCreate);
-  REELMESH_BLAS(cublasLtMatmulPreferenceDestroy);
-  REELMESH_BLAS(cublasLtMatmulPreferenceSetAttribute);
-  REELMESH_BLAS(cublasLtMatrixLayoutCreate);
-  REELMESH_BLAS(cublasLtMatrixLayoutDestroy);
-#undef REELMESH_BLAS
+using blas::Algorithm, blas::Epilogue, blas::Operands, blas::Problem, blas::Product;
+
+// Products with fewer rows or outputs use the reference without measurements: they take little
+// time, and a comparison of few bits proves little.
+constexpr std::int64_t min_measured_rows = 1024, min_measured_outputs = 1 << 20;
+// An algorithm other than the reference must be faster by this factor.
+constexpr double min_gain = 1.03;
+
+// The arguments of one call.
+struct Call {
+  const Tensor& x;
+  const Tensor& weight;
+  const Tensor& bias;
+  Tensor& y;
+  std::int64_t in() const { return weight.shape(1); }
+  std::int64_t out() const { return weight.shape(0); }
+  std::int64_t rows() const { return x.numel() / in(); }
 };
 
-const Functions& blas() {
-  static const Functions functions;
-  return functions;
-}
-
-template <auto destroy>
-struct Destroy {
-  void operator()(auto made) const { (blas().*destroy)(made); }
-};
-using Library = Handle<cublasLtHandle_t, Destroy<&Functions::cublasLtDestroy>{}>;
-using Operation = Handle<cublasLtMatmulDesc_t, Destroy<&Functions::cublasLtMatmulDescDestroy>{}>;
-using MatrixLayout =
-    Handle<cublasLtMatrixLayout_t, Destroy<&Functions::cublasLtMatrixLayoutDestroy>{}>;
-using Preference =
-    Handle<cublasLtMatmulPreference_t, Destroy<&Functions::cublasLtMatmulPreferenceDestroy>{}>;
-
-// The number of rows for which reproducible algorithms are chosen. If an algorithm does not support
-// the actual number, rows are computed in zero-padded pieces of this size.
-constexpr std::int64_t nominal_rows = 4096;
-constexpr std::int64_t workspace_bytes = 32 << 20;
-constexpr int max_proposals = 8;  // algorithms requested from cuBLASLt
-
-void check(cublasStatus_t status, const char* call, Device device) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  const bool lacking = status == CUBLAS_STATUS_NOT_SUPPORTED ||
-                       status == CUBLAS_STATUS_ARCH_MISMATCH ||
-                       status == CUBLAS_STATUS_ALLOC_FAILED;
-  fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {}", call,
-       to_string(device), blas().cublasLtGetStatusString(status));
-}
-
-cudaDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return CUDA_R_32F;
-    case DType::bfloat16:
-      return CUDA_R_16BF;
-    case DType::float16:
-      return CUDA_R_16F;
-    default:
-      fail(Status::internal, "product of {}", name_of(dtype));
-  }
-}
-
-MatrixLayout layout(DType dtype, std::int64_t rows, std::int64_t columns, Device device) {
-  cublasLtMatrixLayout_t made = nullptr;
-  check(blas().cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows),
-                                          static_cast<std::uint64_t>(columns), rows),
-        "cublasLtMatrixLayoutCreate", device);
-  return MatrixLayout(made);
-}
-
-struct Epilogue {
-  bool bias = false, gelu = false;
-  auto operator<=>(const Epilogue&) const = default;
+// How products with some number of rows are computed.
+struct Choice {
+  Algorithm algorithm{};
+  std::int64_t padded =
+      0;  ///< rows are computed in zero-padded pieces of this size; 0: all at once
 };
 
-// The key by which algorithms are chosen and kept.
-struct Case {
-  DType dtype;
-  bool tf32;
-  bool split_k;  ///< sums along `in` may be split (split-K)
-  std::int64_t in, out, rows;
-  Epilogue epilogue;
-  auto operator<=>(const Case&) const = default;
-};
-
-// y[rows, out] = x[rows, in]·W[out, in]ᵀ. cuBLAS is column-major: yᵀ [out, rows] = W·xᵀ.
-class Product {
+// The products of one weight shape, type and epilogue with one reference algorithm.
+class Products {
  public:
-  Product(cublasLtHandle_t library, Device device, const Case& what, const void* workspace)
+  Products(cublasLtHandle_t library, Device device, const Problem& problem, bool reproducible,
+           std::int64_t all_rows, void* workspace)
       : device_(device),
-        dtype_(what.dtype),
-        in_(what.in),
-        out_(what.out),
-        epilogue_(what.epilogue) {
-    cublasLtMatmulDesc_t made = nullptr;
-    // Sums in float32.
-    const cublasComputeType_t compute =
-        what.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    check(blas().cublasLtMatmulDescCreate(&made, compute, CUDA_R_32F), "cublasLtMatmulDescCreate",
-          device);
-    operation_ = Operation(made);
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
-    const cublasLtEpilogue_t which =
-        epilogue_.bias   ? (epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-        : epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU
-                         : CUBLASLT_EPILOGUE_DEFAULT;
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
-    // The heuristic reads the address of the bias: set an aligned one before choosing.
-    if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, workspace);
-    weight_ = layout(dtype_, in_, out_, device);
-    choose(library, what.rows, what.split_k);
+        reproducible_(reproducible),
+        all_rows_(all_rows),
+        product_(library, device, problem, workspace),
+        reference_(product_.proposals(all_rows, !reproducible).front()) {}
+
+  void run(const Call& call) {
+    auto [place, is_new] = choices_.try_emplace(call.rows());
+    if (is_new) {
+      try {
+        place->second = choose(call);
+      } catch (...) {
+        choices_.erase(place);
+        throw;
+      }
+    }
+    run(place->second, call);
   }
 
-  void run(cublasLtHandle_t library, const void* x, const void* weight, const void* bias, void* y,
-           std::int64_t rows, void* workspace) {
-    if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    const MatrixLayout from = layout(dtype_, in_, rows, device_);
-    const MatrixLayout into = layout(dtype_, out_, rows, device_);
-    const float one = 1, zero = 0;
-    check(
-        blas().cublasLtMatmul(library, operation_.get(), &one, weight, weight_.get(), x, from.get(),
-                              &zero, y, into.get(), y, into.get(), &algorithm_, workspace,
-                              static_cast<std::size_t>(workspace_bytes), cuda::stream(device_)),
-        "cublasLtMatmul", device_);
-  }
-
-  /// Whether the algorithm supports this number of rows.
-  bool takes(cublasLtHandle_t library, std::int64_t rows) const {
-    const MatrixLayout from = layout(dtype_, in_, rows, device_);
-    const MatrixLayout into = layout(dtype_, out_, rows, device_);
-    cublasLtMatmulHeuristicResult_t result{};
-    return blas().cublasLtMatmulAlgoCheck(library, operation_.get(), weight_.get(), from.get(),
-                                          into.get(), into.get(), &algorithm_,
-                                          &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
+  // Measures the proposals for the rows of the call, and the reference, which is the first. Only
+  // algorithms that support the rows are measured; y is overwritten.
+  std::vector<std::pair<Algorithm, ProductTiming>> measure(const Call& call) {
+    std::vector<Algorithm> candidates{reference_};
+    for (const Algorithm& proposed : product_.proposals(call.rows(), !reproducible_)) {
+      candidates.push_back(proposed);
+    }
+    std::vector<std::pair<Algorithm, ProductTiming>> measured;
+    const Choice reference = of_reference(call.rows());
+    run(reference, call);
+    const Digest expected = digest(call.y);
+    for (const Algorithm& candidate : candidates) {
+      const bool is_first = measured.empty();
+      ProductTiming& timing = measured.emplace_back(candidate, ProductTiming{}).second;
+      if (is_first) {
+        timing = {seconds_of([&] { run(reference, call); }), true};
+        continue;
+      }
+      if (product_.enqueue(candidate, operands(call), call.rows()) != CUBLAS_STATUS_SUCCESS) {
+        continue;
+      }
+      timing.same_bits = expected.nonzero >= min_measured_outputs / 2 && digest(call.y) == expected;
+      timing.seconds = seconds_of([&] { product_.run(candidate, operands(call), call.rows()); });
+    }
+    return measured;
   }
 
  private:
-  template <class T>
-  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    check(blas().cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &value, sizeof(value)),
-          "cublasLtMatmulDescSetAttribute", device_);
+  Operands operands(const Call& call) const {
+    return {call.x.address_on(device_), call.weight.address_on(device_),
+            call.bias.empty() ? nullptr : call.bias.address_on(device_),
+            call.y.address_on(device_)};
   }
 
-  // Chooses cuBLASLt's best proposal for this number of rows; without split_k the best one that
-  // does not split the sums along `in`.
-  void choose(cublasLtHandle_t library, std::int64_t rows, bool split_k) {
-    cublasLtMatmulPreference_t made = nullptr;
-    check(blas().cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", device_);
-    const Preference preference(made);
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(blas().cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value,
-                                                        sizeof(value)),
-            "cublasLtMatmulPreferenceSetAttribute", device_);
+  Choice choose(const Call& call) {
+    const bool large = call.rows() >= min_measured_rows && call.y.numel() >= min_measured_outputs;
+    Choice choice = of_reference(call.rows());
+    if (!large || cuda::captures(cuda::stream(device_))) return choice;
+    const auto measured = measure(call);
+    const double of_first = measured.front().second.seconds;
+    double best = of_first / min_gain;
+    for (const auto& [algorithm, timing] : measured) {
+      if (timing.seconds == 0 || timing.seconds >= best) continue;
+      if (reproducible_ && !timing.same_bits) continue;
+      choice = {algorithm, 0};
+      best = timing.seconds;
+    }
+    log::debug(
+        "product {} x {} x {} in {}: reference {:.3g} ms, best of {} with its bits {:.3g} ms",
+        call.rows(), call.in(), call.out(), name_of(call.x.dtype()), 1e3 * of_first,
+        std::ranges::count_if(measured, [](const auto& each) { return each.second.same_bits; }),
+        1e3 * std::min(best, of_first));
+    return choice;
+  }
+
+  // The reference as it can be used for this number of rows.
+  Choice of_reference(std::int64_t rows) const {
+    constexpr std::int64_t max_piece = 4096;
+    if (product_.takes(reference_, rows)) return {reference_, 0};
+    for (const std::int64_t unit : {8, 64, 512, 4096}) {
+      const std::int64_t piece = (std::min(rows, max_piece) + unit - 1) / unit * unit;
+      if (product_.takes(reference_, piece)) return {reference_, piece};
+    }
+    return {reference_, all_rows_};
+  }
+
+  // Median of three measurements of enough calls to be measured by the host's clock.
+  double seconds_of(const std::function<void()>& call) const {
+    constexpr double enough = 1e-3;
+    const auto measure = [&](int calls) {
+      synchronize(device_);
+      const std::int64_t start = trace::now_ns();
+      for (int i = 0; i < calls; ++i) call();
+      synchronize(device_);
+      return static_cast<double>(trace::now_ns() - start) * 1e-9 / calls;
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
-    if (!split_k) {
-      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-             static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    }
-    // Slices of tensors start at any row, so addresses are only aligned to rows.
-    const auto of_rows = [&](std::int64_t extent) {
-      std::uint32_t bytes = 16;
-      while (extent * size_of(dtype_) % bytes != 0) bytes /= 2;
-      return bytes;
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_rows(in_));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_rows(in_));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_rows(out_));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(out_));
-    const MatrixLayout from = layout(dtype_, in_, rows, device_);
-    const MatrixLayout into = layout(dtype_, out_, rows, device_);
-    std::array<cublasLtMatmulHeuristicResult_t, max_proposals> proposals{};
-    int found = 0;
-    const cublasStatus_t status = blas().cublasLtMatmulAlgoGetHeuristic(
-        library, operation_.get(), weight_.get(), from.get(), into.get(), into.get(),
-        preference.get(), max_proposals, proposals.data(), &found);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
-      check(status, "cublasLtMatmulAlgoGetHeuristic", device_);
-    }
-    const auto end = proposals.begin() + std::clamp(found, 0, max_proposals);
-    const auto best = std::find_if(proposals.begin(), end, [&](const auto& proposal) {
-      return proposal.state == CUBLAS_STATUS_SUCCESS && (split_k || without_split_k(proposal.algo));
-    });
-    require(best != end, Status::unavailable,
-            "cuBLASLt has no product of {} inputs and {} outputs in {} on {}", in_, out_,
-            name_of(dtype_), to_string(device_));
-    algorithm_ = best->algo;
+    const int calls = std::clamp(static_cast<int>(enough / measure(1)), 1, 20);
+    std::array<double, 3> seconds{};
+    for (double& each : seconds) each = measure(calls);
+    std::ranges::sort(seconds);
+    return seconds[1];
   }
 
-  // Whether the algorithm reports no split-K. The reduction scheme mask should already ensure it.
-  static bool without_split_k(const cublasLtMatmulAlgo_t& algorithm) {
-    std::int32_t pieces = 1;
-    std::size_t written = 0;
-    const cublasStatus_t status = blas().cublasLtMatmulAlgoConfigGetAttribute(
-        &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &pieces, sizeof(pieces), &written);
-    return status != CUBLAS_STATUS_SUCCESS || pieces <= 1;
-  }
-
-  Device device_;
-  DType dtype_;
-  std::int64_t in_, out_;
-  Epilogue epilogue_;
-  Operation operation_;
-  MatrixLayout weight_;
-  cublasLtMatmulAlgo_t algorithm_{};
-};
-
-// All GEMMs of this process on one device.
-class Products {
- public:
-  explicit Products(Device device) : device_(device) {
-    cuda::stream(device);  // the device becomes the thread's current one
-    cublasLtHandle_t made = nullptr;
-    check(blas().cublasLtCreate(&made), "cublasLtCreate", device);
-    library_ = Library(made);
-    const PurposeScope purpose(Purpose::workspace);
-    workspace_ = Tensor::empty({workspace_bytes}, DType::uint8, device);
-  }
-
-  void run(const Tensor& x, const Tensor& weight, const Tensor& bias, Epilogue epilogue,
-           const Numerics& numerics, Tensor& y) {
-    const std::int64_t in = weight.shape(1), out = weight.shape(0), rows = x.numel() / in;
-    const bool tf32 =
-        numerics.tf32 && x.dtype() == DType::float32 && cuda::compute_capability(device_) >= 80;
-    const bool reproducible = numerics.reproducible;
-    const Case what{x.dtype(), tf32, !reproducible, in, out, reproducible ? nominal_rows : rows,
-                    epilogue};
-    auto& product = products_[what];
-    void* workspace = workspace_.address_on(device_);
-    if (product == nullptr) {
-      product = std::make_unique<Product>(library_.get(), device_, what, workspace);
-    }
-    const void* b = bias.empty() ? nullptr : bias.address_on(device_);
-    if (product->takes(library_.get(), rows)) {
-      product->run(library_.get(), x.address_on(device_), weight.address_on(device_), b,
-                   y.address_on(device_), rows, workspace);
-      return;
-    }
-    const Tensor flat = x.reshape({rows, in});
-    Tensor result = y.reshape({rows, out});
-    Tensor from = Tensor::zeros({nominal_rows, in}, x.dtype(), device_);
-    Tensor into = Tensor::empty({nominal_rows, out}, x.dtype(), device_);
-    for (std::int64_t first = 0; first < rows; first += nominal_rows) {
-      const std::int64_t count = std::min(nominal_rows, rows - first);
+  void run(const Choice& choice, const Call& call) {
+    if (choice.padded == 0) return product_.run(choice.algorithm, operands(call), call.rows());
+    ++trace::recorder().padded_products;
+    const std::int64_t rows = call.rows(), piece = choice.padded;
+    const Tensor flat = call.x.reshape({rows, call.in()});
+    Tensor result = call.y.reshape({rows, call.out()});
+    Tensor from = Tensor::zeros({piece, call.in()}, call.x.dtype(), device_);
+    Tensor into = Tensor::empty({piece, call.out()}, call.x.dtype(), device_);
+    for (std::int64_t first = 0; first < rows; first += piece) {
+      const std::int64_t count = std::min(piece, rows - first);
       from.rows(0, count).copy_from(flat.rows(first, count));
-      product->run(library_.get(), from.address_on(device_), weight.address_on(device_), b,
-                   into.address_on(device_), nominal_rows, workspace);
+      product_.run(choice.algorithm, operands({from, call.weight, call.bias, into}), piece);
       result.rows(first, count).copy_from(into.rows(0, count));
     }
   }
 
+  Device device_;
+  bool reproducible_;
+  std::int64_t all_rows_;
+  Product product_;
+  Algorithm reference_;
+  std::map<std::int64_t, Choice> choices_;  ///< by the number of rows
+};
+
+// All products of this process on one device.
+class Library {
+ public:
+  explicit Library(Device device) : device_(device), library_(blas::make_library(device)) {
+    trace::recorder().kernels.insert("products: cuBLASLt " + blas::version_text());
+    const PurposeScope purpose(Purpose::workspace);
+    workspace_ = Tensor::empty({Product::workspace_bytes}, DType::uint8, device);
+  }
+
+  Products& products(const Call& call, bool gelu, const Numerics& numerics, std::int64_t all_rows) {
+    const DType dtype = call.x.dtype();
+    const bool tf32 =
+        numerics.tf32 && dtype == DType::float32 && cuda::compute_capability(device_) >= 80;
+    const Problem problem{dtype, tf32, call.in(), call.out(), {!call.bias.empty(), gelu}};
+    const std::int64_t reference_rows = numerics.reproducible ? all_rows : call.rows();
+    auto& found = products_[{problem, numerics.reproducible, reference_rows}];
+    if (found == nullptr) {
+      found = std::make_unique<Products>(library_.get(), device_, problem, numerics.reproducible,
+                                         reference_rows, workspace_.address_on(device_));
+    }
+    return *found;
+  }
+
  private:
   Device device_;
-  Library library_;
+  blas::Library library_;
   Tensor workspace_;
-  std::map<Case, std::unique_ptr<Product>> products_;
+  std::map<std::tuple<Problem, bool, std::int64_t>, std::unique_ptr<Products>> products_;
 };
+
+Tensor result_of(const Tensor& x, const Tensor& weight) {
+  Shape shape = x.shape();
+  shape.back() = weight.shape(0);
+  return Tensor::empty(std::move(shape), x.dtype(), x.device());
+}
 
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
-              const Numerics& numerics) {
-  const Device device = x.device();
-  Shape shape = x.shape();
-  shape.back() = weight.shape(0);
-  Tensor out = Tensor::empty(std::move(shape), x.dtype(), device);
+              const Numerics& numerics, std::int64_t all_rows) {
+  Tensor out = result_of(x, weight);
   if (out.empty()) return out;
   trace::recorder().flops += 2 * x.numel() * weight.shape(0);
-  cuda::one_of<Products>(device).run(
-      x, weight, bias, {!bias.empty(), activation == ops::Activation::gelu_tanh}, numerics, out);
+  const Call call{x, weight, bias, out};
+  cuda::one_of<Library>(x.device())
+      .products(call, activation == ops::Activation::gelu_tanh, numerics, all_rows)
+      .run(call);
   return activation == ops::Activation::silu ? silu(out) : out;
+}
+
+std::vector<ProductTiming> time_products(const Tensor& x, const Tensor& weight,
+                                         const Numerics& numerics, std::int64_t all_rows) {
+  Tensor out = result_of(x, weight);
+  const Call call{x, weight, {}, out};
+  std::vector<ProductTiming> timings;
+  for (const auto& [algorithm, timing] :
+       cuda::one_of<Library>(x.device()).products(call, false, numerics, all_rows).measure(call)) {
+    timings.push_back(timing);
+  }
+  return timings;
 }
 
 }  // namespace reelmesh::gpu

@@ -1,14 +1,33 @@
 #pragma once
+#include <vector>
+
 #include "ops/linear.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
 
 /// activation(x·Wᵀ + b) → [..., out]; x: [..., in], weight: [out, in], bias: [out] or empty, all of
-/// one type and on one device. With numerics.reproducible the algorithm depends on the weight's
-/// shape, the type and the epilogue, not on the number of rows, and does not split sums along `in`
-/// (split-K). So the bits of a row depend on that row only.
+/// one type and on one device.
+///
+/// With numerics.reproducible the bits of a row depend only on that row: cuBLASLt's first proposal
+/// for `all_rows` rows that does not split sums along `in` (split-K) is the reference, and only
+/// algorithms with the reference's bits are used. Of these the fastest is taken, measured in the
+/// first call with this number of rows if the product is large. If the reference does not support
+/// the number of rows and no other algorithm has its bits, rows are padded with zeros, which
+/// trace::Recorder counts. Without numerics.reproducible the fastest proposal for the rows of x is
+/// used.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
-              const Numerics& numerics);
+              const Numerics& numerics, std::int64_t all_rows);
+
+/// An algorithm that cuBLASLt proposes, measured.
+struct ProductTiming {
+  double seconds = 0;      ///< 0: the algorithm failed
+  bool same_bits = false;  ///< as the reference
+};
+
+/// Measures all algorithms that linear() chooses from for x. The first is the reference for
+/// all_rows. For benchmarks.
+std::vector<ProductTiming> time_products(const Tensor& x, const Tensor& weight,
+                                         const Numerics& numerics, std::int64_t all_rows);
 
 }  // namespace reelmesh::gpu

@@ -37,7 +37,7 @@ struct Graph::State {
   Device device;
   Executable executable;
   std::shared_ptr<const void> memory;  ///< counts the memory that the graph holds
-  std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0;
+  std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0, padded_products = 0;
   ~State() {
     executable.reset();
     try {
@@ -51,7 +51,8 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   const cudaStream_t queue = stream(device);
   trace::Recorder& recorder = trace::recorder();
   const std::int64_t flops = recorder.flops, bytes_sent = recorder.bytes_sent,
-                     bytes_fetched = recorder.bytes_fetched;
+                     bytes_fetched = recorder.bytes_fetched,
+                     padded_products = recorder.padded_products;
   const std::int64_t before = memory(device).present;
   peak_since_last(device);
   check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -68,11 +69,15 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   state_->flops = std::exchange(recorder.flops, flops) - flops;
   state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
   state_->bytes_fetched = std::exchange(recorder.bytes_fetched, bytes_fetched) - bytes_fetched;
+  state_->padded_products =
+      std::exchange(recorder.padded_products, padded_products) - padded_products;
   // Returns free memory to the device, so that the graph can have it.
   trim_memory_pool(device);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");
   state_->executable = Executable(executable);
+  // Memory of the graph is allocated now, so that a lack of it is found here and not by a replay.
+  check(cudaGraphUpload(executable, queue), "cudaGraphUpload");
 }
 
 Graph::~Graph() = default;
@@ -81,6 +86,7 @@ void Graph::replay() const {
   trace::recorder().flops += state_->flops;
   trace::recorder().bytes_sent += state_->bytes_sent;
   trace::recorder().bytes_fetched += state_->bytes_fetched;
+  trace::recorder().padded_products += state_->padded_products;
   check(cudaGraphLaunch(state_->executable.get(), stream(state_->device)), "cudaGraphLaunch");
 }
 
