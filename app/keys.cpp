@@ -57,7 +57,8 @@ bool is_device_map(Text text) {
   do {
     if (!skip_number(text) || (skip(text, '-') && !skip_number(text))) return false;
     if (!skip(text, ':') || !skip_number(text)) return false;
-    if (text.starts_with("@host")) text.remove_prefix(5);
+    constexpr Text on_host = "@host";
+    if (text.starts_with(on_host)) text.remove_prefix(on_host.size());
   } while (skip(text, ','));
   return text.empty();
 }
@@ -274,10 +275,9 @@ const Key table[] = {
      }},
     {"parallel.weights", "PLACE",
      "weights of the transformer's linear layers: replicated (whole on each rank), sharded "
-     "(divided "
-     "among the ranks of a denoising group, gathered before each use), host (fetched from host "
-     "memory before each use), or auto: replicated if they fit device.memory-limit. Changes no bit "
-     "of the results",
+     "(divided among the ranks of a denoising group, gathered before each use), host (fetched from "
+     "host memory before each use), or auto: replicated if they fit device.memory-limit. Changes "
+     "no bit of the results",
      "auto",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.weights = static_cast<WeightsChoice>(parse_choice(text, option, weights));
@@ -291,10 +291,8 @@ const Key table[] = {
      }},
     {"parallel.decode-weights", "PLACE",
      "weights of the decoder: replicated (they stay), host (loaded for each round of clips, "
-     "unloaded "
-     "after it), auto: host if device.memory-limit needs it, or same (host if parallel.weights is "
-     "host, "
-     "otherwise auto)",
+     "unloaded after it), auto: host if device.memory-limit needs it, or same (host if "
+     "parallel.weights is host, otherwise auto)",
      "same",
      [](Draft& d, Text text, Option option) {
        d.job.parallel.decode_weights = choices_of_part.at(parse_choice(text, option, part_weights));

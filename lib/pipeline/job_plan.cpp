@@ -112,9 +112,7 @@ TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
         const auto rank = static_cast<std::size_t>(r);
         const StepCost& step = size.ranks[rank].step;
         const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
-        row[replica] =
-            std::max({row[replica], step.flops / speed + flops_per_byte * double(step.sent_bytes),
-                      flops_per_byte * double(plan.weights.fetched)});
+        row[replica] = std::max(row[replica], step.total(speed, plan.weights.fetched));
       }
     }
   }

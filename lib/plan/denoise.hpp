@@ -1,14 +1,26 @@
 #pragma once
 // The search for the layout of a clip over the ranks that denoise it.
+#include <algorithm>
+
 #include "plan/roles.hpp"
 #include "plan/workload.hpp"
 
 namespace reelmesh {
 
+/// Assumed cost of a sent byte in FLOPs; machines range from 20 (cores that share memory) to 10000
+/// (GPUs on a network).
+constexpr double flops_per_byte = 1000;
+
 /// What one rank computes and sends per step for one clip.
 struct StepCost {
   double flops = 0;             ///< of matrix products and attention
   std::int64_t sent_bytes = 0;  ///< to other ranks
+
+  /// In FLOPs, on a rank of this relative speed, with weights that arrive while it computes.
+  double total(double speed, std::int64_t fetched_bytes) const {
+    return std::max(flops / speed + flops_per_byte * static_cast<double>(sent_bytes),
+                    flops_per_byte * static_cast<double>(fetched_bytes));
+  }
 };
 
 /// An exchange that is repeated several times in every step.
@@ -43,9 +55,5 @@ ChosenLayout choose_layout(const DenoiseWorkload& workload, const MeshRequest& r
 
 /// The cost of a step on one rank of the group. Takes constant time.
 StepCost step_cost(const DenoiseWorkload& workload, const DenoiseLayout& layout, int rank);
-
-/// Assumed cost of a sent byte in FLOPs; machines range from 20 (cores that share memory) to 10000
-/// (GPUs on a network).
-constexpr double flops_per_byte = 1000;
 
 }  // namespace reelmesh

@@ -147,14 +147,13 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
   return plan;
 }
 
-// Predicted cost of a step on the busiest rank, with weights that arrive while it computes.
-double step_cost_with_weights(const Plan& plan) {
+// Predicted cost of a step on the busiest rank.
+double cost_of_step(const Plan& plan) {
   double busiest = 0;
   for (const ClipPlan::OfRank& rank : plan.sizes.front().ranks) {
-    busiest = std::max(
-        busiest, rank.step.flops + flops_per_byte * static_cast<double>(rank.step.sent_bytes));
+    busiest = std::max(busiest, rank.step.total(1, plan.weights.fetched));
   }
-  return std::max(busiest, flops_per_byte * static_cast<double>(plan.weights.fetched));
+  return busiest;
 }
 
 }  // namespace
@@ -173,9 +172,8 @@ Plan with_chosen_weights(const Plan& plan, const Workload& workload, const PlanM
   for (const Residence residence : {Residence::sharded, Residence::host}) {
     Plan other = with(residence);
     const bool fits = other.memory.fits();
-    const bool better = !best.memory.fits()
-                            ? other.memory.room() > best.memory.room()
-                            : fits && step_cost_with_weights(other) < step_cost_with_weights(best);
+    const bool better = !best.memory.fits() ? other.memory.room() > best.memory.room()
+                                            : fits && cost_of_step(other) < cost_of_step(best);
     if (better) best = std::move(other);
   }
   return best;
