@@ -1,8 +1,8 @@
-"""CogVideoX's transformer in plain PyTorch: stands in for diffusers' CogVideoXTransformer3DModel where
-tools/compare_with_pytorch finds no diffusers. CogVideoX 1.0, without image conditioning.
+"""CogVideoX's transformer in plain PyTorch: stands in for diffusers' CogVideoXTransformer3DModel
+where tools/compare_with_pytorch finds no diffusers. CogVideoX 1.0, without image conditioning.
 
-The modules have the names of the tensors in a checkpoint (shapes: lib/models/cogvideox/transformer.cpp).
-tests/tools/plain_cogvideox_test.py compares the results with those of diffusers.
+The modules have the names of the tensors in a checkpoint; lib/models/cogvideox/transformer.cpp has
+their shapes. tests/tools/plain_cogvideox_test.py compares the results with those of diffusers.
 """
 import json
 import mmap
@@ -63,7 +63,8 @@ class Attention(nn.Module):
             text, video = y[:, :, :text_tokens], y[:, :, text_tokens:]
             pairs = video.float().unflatten(3, (-1, 2))  # adjacent channels
             turned = torch.stack([-pairs[..., 1], pairs[..., 0]], 4).flatten(3)
-            return torch.cat([text, (video.float() * rotary[0] + turned * rotary[1]).to(y.dtype)], 2)
+            video = (video.float() * rotary[0] + turned * rotary[1]).to(y.dtype)
+            return torch.cat([text, video], 2)
 
         attended = F.scaled_dot_product_attention(
             heads(self.to_q, self.norm_q), heads(self.to_k, self.norm_k),
@@ -79,7 +80,7 @@ class Block(nn.Module):
         modulation = config["time_embed_dim"], channels, 6, config["norm_eps"]
         self.norm1, self.norm2 = Modulation(*modulation), Modulation(*modulation)
         self.attn1 = Attention(channels, head_channels)
-        # Names of diffusers: ff.net.0.proj is the product before the GELU, ff.net.2 the one after it.
+        # In diffusers ff.net.0.proj is the product before the GELU, ff.net.2 the one after it.
         up = nn.ModuleDict({"proj": nn.Linear(channels, 4 * channels)})
         self.ff = nn.ModuleDict({"net": nn.ModuleList([up, nn.Identity(),
                                                        nn.Linear(4 * channels, channels)])})
@@ -112,15 +113,16 @@ class CogVideoX(nn.Module):
             "text_proj": nn.Linear(config["text_embed_dim"], channels)})
         self.time_embedding = nn.ModuleDict({"linear_1": nn.Linear(channels, time),
                                              "linear_2": nn.Linear(time, time)})
-        self.transformer_blocks = nn.ModuleList([Block(config) for _ in range(config["num_layers"])])
+        self.transformer_blocks = nn.ModuleList(
+            [Block(config) for _ in range(config["num_layers"])])
         self.norm_final = nn.LayerNorm(channels, eps)
         self.norm_out = Modulation(time, channels, 2, eps)
         self.proj_out = nn.Linear(channels, patch * patch * config["out_channels"])
 
     def forward(self, hidden_states, timestep, encoder_hidden_states, image_rotary_emb=None):
-        """hidden_states: latents, [batch, frame, channel, row, column]; encoder_hidden_states: [batch,
-        text token, text channel]; image_rotary_emb: of rotary_tables. Returns (prediction,), shaped
-        as the latents."""
+        """hidden_states: latents, [batch, frame, channel, row, column]; encoder_hidden_states:
+        [batch, text token, text channel]; image_rotary_emb: of rotary_tables. Returns
+        (prediction,), shaped as the latents."""
         batch, frames, _, rows, columns = hidden_states.shape
         patch, dtype = self.config["patch_size"], hidden_states.dtype
         grid = frames, rows // patch, columns // patch
@@ -162,8 +164,9 @@ def sines(x, channels, cosines_first=False):
 
 
 def rotary_tables(config, grid, device="cpu"):
-    """Cosines and sines of 5b, each [token, head channel], of a grid of tokens (frames, rows, columns).
-    Rows and columns are interpolated over the crop of the trained grid with the clip's shape."""
+    """Cosines and sines of 5b, each [token, head channel], of a grid of tokens (frames, rows,
+    columns). Rows and columns are interpolated over the crop of the trained grid with the clip's
+    shape."""
     frames, rows, columns = grid
     trained = [config[f"sample_{name}"] // config["patch_size"] for name in ("height", "width")]
     if rows / columns > trained[0] / trained[1]:

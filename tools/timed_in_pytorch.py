@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
-"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a
-transformer step, a text encoder pass, a decode.
+"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: attention
+kernels, a text encoder pass, a transformer step (eager, then compiled), a decode, in this order.
 
     tools/timed_in_pytorch.py ORDERS
 
-ORDERS is a JSON object (see pytorch() in compare_with_pytorch). The last line printed is a JSON
-object too: "seconds" of each stage, and on a GPU "compiled" (the same with torch.compile), "memory"
-(peak bytes of tensors in each stage; "reserved": with what the allocator keeps), "notes" (failures
-and their reasons) and "versions". Times are the fastest of several calls on CPUs, and medians after
-warm-up calls on a GPU.
+ORDERS is a JSON object (see request_of in compare_with_pytorch). Each figure is printed as soon as
+it exists, as a line with a JSON object, so that a process that is ended loses only what it had not
+measured yet:
+
+    {"stage", "kind", "seconds"}            a timed call; kind: eager or compiled
+    {"stage", "kind", "bytes", "reserved"}  end of a stage: peak bytes of tensors, and with what the
+                                            allocator keeps (0 on CPUs)
+    {"attention", "shape", "ms"}            a kernel; "error" in place of "ms" if it does not serve
+    {"compilation"}                         seconds of the first compiled step
+    {"versions"}                            by library
+    {"note"}                                what failed or is left out, and why
+
+What is missing is noted and the rest is timed: without diffusers, tools/plain_cogvideox.py stands
+in for the transformer and there is no decode; without transformers there is no text encoder.
 """
 import json
 import pathlib
@@ -16,72 +25,90 @@ import statistics
 import sys
 import time
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    sys.exit(f"{sys.executable}: {error}: needs torch, and diffusers, transformers, safetensors "
+             "and accelerate for all that is timed, from pip")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
 
 
-class Stages:
-    """Times stages; on a GPU a stage that fails is noted and the others are still timed."""
+def report(**found):
+    print(json.dumps(found), flush=True)
+
+
+def in_a_line(error):
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0].split('. ')[0][:160] if text else ''}"
+
+
+class Clock:
+    """Times calls on a device, to the end of what they started there."""
 
     def __init__(self, device):
-        self.on_gpu, self.cuda = device != "cpu", device.startswith("cuda")
-        self.found = {"seconds": {}, "compiled": {}, "memory": {}, "notes": []}
-
-    def wait(self):
-        if self.cuda:
-            torch.cuda.synchronize()
+        self.cuda = device.startswith("cuda")
 
     def once(self, function):
-        self.wait()
+        if self.cuda:
+            torch.cuda.synchronize()
         start = time.perf_counter()
         function()
-        self.wait()
+        if self.cuda:
+            torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    def time(self, stage, times, function, kind="seconds", warm=2):
-        if not self.on_gpu:
-            self.found[kind][stage] = min(self.once(function) for _ in range(times))
-            return
+    def stage(self, stage, function, warm, calls, kind="eager"):
+        """Reports each of the calls after the warm-up, then the memory; a failure is noted."""
         if self.cuda:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            for _ in range(warm):
-                function()
-            self.found[kind][stage] = statistics.median(self.once(function) for _ in range(times))
-        except Exception as error:  # of any library; noted, and the other stages are still timed
-            what = str(error).strip().splitlines()
-            self.found["notes"].append(f"{stage} ({'eager' if kind == 'seconds' else kind}): "
-                                       f"{type(error).__name__}: {what[0] if what else ''}")
-        if self.cuda:
-            name = stage if kind == "seconds" else f"{stage}, {kind}"
-            self.found["memory"][name] = torch.cuda.max_memory_allocated()
-            self.found["memory"]["reserved"] = max(torch.cuda.max_memory_reserved(),
-                                                   self.found["memory"].get("reserved", 0))
+            for call in range(warm):
+                seconds = self.once(function)
+                if call == 0 and kind == "compiled":
+                    report(compilation=seconds)
+            for _ in range(calls):
+                report(stage=stage, kind=kind, seconds=self.once(function))
+        except Exception as error:  # of any library; the other stages are still timed
+            report(note=f"{stage} ({kind}): {in_a_line(error)}")
+        report(stage=stage, kind=kind,
+               bytes=torch.cuda.max_memory_allocated() if self.cuda else 0,
+               reserved=torch.cuda.max_memory_reserved() if self.cuda else 0)
 
 
-def load(kind, folder, request):
+def loaded(kind, folder, request):
     dtype = getattr(torch, request["dtype"])
     return kind.from_pretrained(folder, torch_dtype=dtype).to(request["device"]).eval()
 
 
-def cogvideox(request, context):
-    """Functions that run a transformer step and a decode, and how to compile them."""
-    from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
-    from diffusers.models.embeddings import get_3d_rotary_pos_embed
-    model, device = request["model"], request["device"]
-    transformer = load(CogVideoXTransformer3DModel, f"{model}/transformer", request)
-    config = transformer.config
+def cogvideox_transformer(request):
+    import plain_cogvideox
+    folder, device = f"{request['model']}/transformer", request["device"]
+    if not request["plain"]:
+        try:
+            from diffusers import CogVideoXTransformer3DModel
+        except Exception as error:  # also where it does not suit the other packages
+            report(note=f"no diffusers ({in_a_line(error)})")
+        else:
+            return loaded(CogVideoXTransformer3DModel, folder, request)
+    report(note="the transformer is tools/plain_cogvideox.py, not that of diffusers")
+    return plain_cogvideox.load(folder, getattr(torch, request["dtype"]), device)
+
+
+def cogvideox(request, config, context):
+    """Functions that run a transformer step, compile it, and load a decode."""
+    import plain_cogvideox
+    device = request["device"]
+    transformer = cogvideox_transformer(request)
     frames = (request["frames"] - 1) // 4 + 1
     rows, columns = request["height"] // 8, request["width"] // 8
-    latents = torch.randn(1, frames, config.in_channels, rows, columns, dtype=context.dtype,
+    latents = torch.randn(1, frames, config["in_channels"], rows, columns, dtype=context.dtype,
                           device=device)
     rotary = None
-    if config.use_rotary_positional_embeddings:
-        grid = rows // config.patch_size, columns // config.patch_size
-        rotary = get_3d_rotary_pos_embed(config.attention_head_dim, ((0, 0), grid), grid, frames,
-                                         device=torch.device(device))
+    if config["use_rotary_positional_embeddings"]:
+        rotary = plain_cogvideox.rotary_tables(config, (frames, rows // 2, columns // 2), device)
     timestep = torch.tensor([500, 500], device=device)
 
     def step():
@@ -96,13 +123,16 @@ def cogvideox(request, context):
             for block in transformer.transformer_blocks:
                 block.compile(mode=request["compile_mode"])
 
-    vae = load(AutoencoderKLCogVideoX, f"{model}/vae", request)
-    return step, lambda: vae.decode(latents.permute(0, 2, 1, 3, 4)), compile_step
+    def load_decode():
+        from diffusers import AutoencoderKLCogVideoX
+        vae = loaded(AutoencoderKLCogVideoX, f"{request['model']}/vae", request)
+        return lambda: vae.decode(latents.permute(0, 2, 1, 3, 4))
+
+    return step, compile_step, load_decode
 
 
-def open_sora(request, context):
+def open_sora(request, config, context):
     """The same for Open-Sora. Position tables are not loaded: their values do not affect times."""
-    from diffusers import AutoencoderKL
     from safetensors.torch import load_file
     sys.path.insert(0, str(ROOT / "tools/reference"))
     import opensora_release
@@ -124,13 +154,11 @@ def open_sora(request, context):
     blocks, stdit = opensora_release.load(request["open_sora"],
                                           ["models.layers.blocks", "models.stdit.stdit"])
     blocks.Attention.forward = attend
-    folder = pathlib.Path(request["model"], "transformer")
-    config = json.loads((folder / "config.json").read_text())
     fields = {name: value for name, value in config.items() if not name.startswith("_")}
     size = [request["frames"], request["height"] // 8, request["width"] // 8]
     model = stdit.STDiT(**{**fields, "input_size": size})
     tensors = {}
-    for path in folder.glob("*.safetensors"):
+    for path in pathlib.Path(request["model"], "transformer").glob("*.safetensors"):
         tensors |= load_file(path)
     model.load_state_dict({k: v for k, v in tensors.items() if "pos_embed" not in k}, strict=False)
     device = request["device"]
@@ -143,80 +171,98 @@ def open_sora(request, context):
         out = model(latents.repeat(2, 1, 1, 1, 1), timestep, context[:, None], mask=mask).float()
         return out[1] + 7 * (out[0] - out[1])
 
-    vae = load(AutoencoderKL, f"{request['model']}/vae", request)
-    return step, lambda: [vae.decode(frame[None]) for frame in latents[0].transpose(0, 1)], \
-        lambda: model.compile(mode=request["compile_mode"])
+    def load_decode():
+        from diffusers import AutoencoderKL
+        vae = loaded(AutoencoderKL, f"{request['model']}/vae", request)
+        return lambda: [vae.decode(frame[None]) for frame in latents[0].transpose(0, 1)]
+
+    return step, lambda: model.compile(mode=request["compile_mode"]), load_decode
 
 
-def attentions(request, config, stages):
-    """Milliseconds that each of PyTorch's kernels takes for the attention of one layer."""
+def only_kernel(name):
+    """A context in which attention uses this kernel or fails: cudnn, flash or efficient."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
+    return sdpa_kernel(getattr(SDPBackend, f"{name.upper()}_ATTENTION"))
+
+
+def time_attention(clock, request, config):
+    """Each of PyTorch's kernels for the attention of a layer with guidance."""
     heads, channels = config["num_attention_heads"], config["attention_head_dim"]
     tokens = config["max_text_seq_length"] + ((request["frames"] - 1) // 4 + 1) * (
         request["height"] // 16) * (request["width"] // 16)
-    q, k, v = (torch.randn(2, heads, tokens, channels, device=request["device"],
-                           dtype=getattr(torch, request["dtype"])) for _ in range(3))
-    found = {}
-    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"):
+    # As they leave the linear layers.
+    q, k, v = (torch.randn(2, tokens, heads, channels, device=request["device"],
+                           dtype=getattr(torch, request["dtype"])).transpose(1, 2)
+               for _ in range(3))
+
+    def attend():
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    for kernel in ("cudnn", "flash", "efficient"):
         try:
-            with sdpa_kernel(getattr(SDPBackend, name)):
-                run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)
-                run(), run()
-                found[name.split("_")[0].lower()] = statistics.median(
-                    stages.once(run) for _ in range(10)) * 1e3
-        except Exception as error:  # this kernel does not support these shapes or the device
-            found[name.split("_")[0].lower()] = str(error).strip().splitlines()[0][:80]
-    return {"shape": f"2 x {heads} x {tokens} x {channels}", "ms": found}
+            with only_kernel(kernel):
+                attend(), attend()
+                found = {"ms": statistics.median(clock.once(attend) for _ in range(10)) * 1e3}
+        except Exception as error:  # this kernel does not serve these shapes or the device
+            found = {"error": in_a_line(error)}
+        report(attention=kernel, shape=f"2 x {heads} x {tokens} x {channels}", **found)
+
+
+def time_text(clock, request, tokens):
+    """Times the text encoder. Returns the context of a step, or None."""
+    try:
+        from transformers import T5EncoderModel
+        text = loaded(T5EncoderModel, f"{request['model']}/text_encoder", request)
+        ids = torch.arange(tokens, device=request["device"])[None] % 1000
+        clock.stage("encode", lambda: text(ids), request["warm_calls"], 5)
+        return text(ids)[0].to(getattr(torch, request["dtype"])).repeat(2, 1, 1)
+    except Exception as error:  # of any library; a step can do without
+        report(note=f"no text encoder: {in_a_line(error)}")
+        return None
 
 
 def versions(device):
-    found = {"torch": torch.__version__}
-    for name in ("diffusers", "transformers"):
-        if name in sys.modules:
-            found[name] = sys.modules[name].__version__
+    found = {name: sys.modules[name].__version__ for name in ("torch", "diffusers", "transformers")
+             if name in sys.modules}
     if device.startswith("cuda"):
         found |= {"GPU": torch.cuda.get_device_name(), "CUDA": torch.version.cuda,
                   "cuDNN": str(torch.backends.cudnn.version())}
     return found
 
 
-def time_denoising(stages, request, step, decode, compile_step):
-    stages.time("denoise_step", request["steps"], step)
-    if request["gpu"] and request["compile"] != "no":
-        start = time.perf_counter()
-        compile_step()
-        stages.time("denoise_step", request["steps"], step, "compiled", warm=3)
-        stages.found["compilation"] = time.perf_counter() - start
-    if request["decode"]:
-        stages.time("decode", 2 if request["gpu"] else 1, decode, warm=1)
-
-
 def main(request):
-    from transformers import T5EncoderModel
     torch.set_num_threads(request["threads"])
     # No TF32, neither in matrix products nor in convolutions.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    device, model = request["device"], request["model"]
-    stages = Stages("emulated" if request["gpu"] and device == "cpu" else device)
-    config = json.loads(pathlib.Path(model, "transformer/config.json").read_text())
-    family = open_sora if config["_class_name"] == "STDiT" else cogvideox
+    device, warm = request["device"], (request["warm_steps"], request["steps"])
+    clock = Clock(device)
+    config = json.loads(pathlib.Path(request["model"], "transformer/config.json").read_text())
+    of_open_sora = config["_class_name"] == "STDiT"
     with torch.no_grad():
-        if request["gpu"] and family is cogvideox:
-            stages.found["attention"] = attentions(request, config, stages)
-        text = load(T5EncoderModel, f"{model}/text_encoder", request)
-        tokens = config["model_max_length" if family is open_sora else "max_text_seq_length"]
-        ids = torch.arange(tokens, device=device)[None] % 1000
-        stages.time("encode", 2 if not request["gpu"] else 5, lambda: text(ids))
-        context = text(ids)[0].to(getattr(torch, request["dtype"])).repeat(2, 1, 1)
-        del text
-        try:
-            time_denoising(stages, request, *family(request, context))
-        except ImportError as error:
-            if not request["gpu"]:
-                raise
-            stages.found["notes"].append(f"no step and no decode: {error}")
-    stages.found["versions"] = versions(device)
-    print(json.dumps(stages.found))
+        context = None
+        tokens = config["model_max_length" if of_open_sora else "max_text_seq_length"]
+        if not of_open_sora:
+            time_attention(clock, request, config)
+        if request["encode"]:
+            context = time_text(clock, request, tokens)
+        if context is None:  # its values do not affect times
+            channels = config["caption_channels" if of_open_sora else "text_embed_dim"]
+            context = torch.randn(2, tokens, channels, device=device).to(
+                getattr(torch, request["dtype"]))
+        step, compile_step, load_decode = (open_sora if of_open_sora else cogvideox)(
+            request, config, context)
+        report(versions=versions(device))
+        clock.stage("denoise_step", step, *warm)
+        if request["compile"] != "no":
+            compile_step()
+            clock.stage("denoise_step", step, *warm, kind="compiled")
+        if request["decode"]:
+            try:
+                decode = load_decode()
+            except ImportError as error:
+                report(note=f"no decode: {in_a_line(error)}")
+            else:
+                clock.stage("decode", decode, request["warm_calls"], request["decodes"])
 
 
 if __name__ == "__main__":

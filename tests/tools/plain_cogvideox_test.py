@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Tests of tools/plain_cogvideox.py against the results of diffusers in tests/data/cogvideox. Needs
-PyTorch and nothing else: python3 tests/tools/plain_cogvideox_test.py. Without it the status is 77."""
+PyTorch and nothing else; without it the status is 77."""
 import json
 import pathlib
 import sys
@@ -33,7 +33,8 @@ class PlainCogVideoX(unittest.TestCase):
                 self.assertLess((table - found[name]).abs().max().item(), 1e-6)
         for call, timestep in enumerate(found["transformer.timestep"].long()):
             with torch.no_grad():
-                out, = model(latents[call].repeat(2, 1, 1, 1, 1), timestep.repeat(2), context, rotary)
+                out, = model(latents[call].repeat(2, 1, 1, 1, 1), timestep.repeat(2), context,
+                             rotary)
             error = (out - expected[call]).abs().max() / expected[call].abs().max()
             self.assertLess(error.item(), 1e-5)
 
