@@ -259,7 +259,7 @@ def main(request):
         if request["decode"]:
             try:
                 decode = load_decode()
-            except ImportError as error:
+            except Exception as error:  # as above
                 report(note=f"no decode: {in_a_line(error)}")
             else:
                 clock.stage("decode", decode, request["warm_calls"], request["decodes"])
