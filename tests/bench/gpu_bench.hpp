@@ -35,15 +35,7 @@ class Bench {
     return random_tensor(shape, dtype_, scale);
   }
   Tensor random_tensor(const Shape& shape, DType dtype, float scale = 1.0F) const {
-    constexpr std::int64_t some = 1'000'003;
-    const std::int64_t count = numel(shape);
-    const Tensor values = test::random_tensor({std::min(some, count)}, 1, dtype, scale).on(device_);
-    const Tensor all = Tensor::empty({count}, dtype, device_);
-    for (std::int64_t first = 0; first < count; first += some) {
-      const std::int64_t n = std::min(some, count - first);
-      all.rows(first, n).copy_from(values.rows(0, n));
-    }
-    return all.reshape(shape);
+    return test::repeated_random_tensor(shape, 1, dtype, scale, device_);
   }
 
   /// Median seconds of a call, over 3 to 10 measurements. Each measurement makes enough calls to

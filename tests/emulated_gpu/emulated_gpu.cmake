@@ -75,6 +75,12 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.c
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+# Accuracy at real size on a real GPU; small sizes here.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/truth/*_test.cpp)
+reelmesh_emulated_test(test_emulated_gpu_truth GTest::gtest_main ${sources})
+add_test(NAME emulated_gpu_truth COMMAND test_emulated_gpu_truth)
+set_tests_properties(emulated_gpu_truth PROPERTIES LABELS unit TIMEOUT 300
+                     ENVIRONMENT OMP_NUM_THREADS=1)
 # Whole jobs in several layouts: one for each model family; tests/long runs all.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
 reelmesh_emulated_test(test_emulated_layouts reelmesh_emulated_mpi_main ${sources})

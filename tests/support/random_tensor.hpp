@@ -17,6 +17,21 @@ inline Tensor random_tensor(const Shape& shape, unsigned seed, DType dtype = DTy
   return t.to(dtype);
 }
 
+/// As random_tensor, made on `device` from values that repeat after 1,000,003 elements (a prime
+/// number, so rows differ): a host needs a second for 30 million values.
+inline Tensor repeated_random_tensor(const Shape& shape, unsigned seed, DType dtype, float scale,
+                                     Device device) {
+  constexpr std::int64_t some = 1'000'003;
+  const std::int64_t count = numel(shape);
+  const Tensor values = random_tensor({std::min(some, count)}, seed, dtype, scale).on(device);
+  Tensor all = Tensor::empty({count}, dtype, device);
+  for (std::int64_t first = 0; first < count; first += some) {
+    const std::int64_t n = std::min(some, count - first);
+    all.rows(first, n).copy_from(values.rows(0, n));
+  }
+  return all.reshape(shape);
+}
+
 /// Whether shape, dtype and all bits are equal.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
