@@ -1,9 +1,14 @@
 // Times each operation of lib/ops on a GPU at the shapes of real models, relative to the GPU's
 // measured peak rates; also whole transformer layers and loading of weights:
-//   build/tests/bench_gpu [--tiny] [--filter PART-OF-A-NAME] [bfloat16] [float16] [float32]
+//   build/tests/bench_gpu [OPTIONS] [bfloat16] [float16] [float32]
+//   --filter TEXT   only rows whose names contain it, and those of the machine
+//   --peak TFLOPS   adds a column of shares of this rate, such as the 989 that an H100 is sold with
+//   --once          calls the operations, with no times and no layers: for a profiler
+//   --tiny          small sizes, for an emulated GPU
 // Without a dtype all three are timed. Prints rows of a Markdown table as they are measured. "of
 // the machine" is relative to the faster of two large matrix products of the same dtype, or to a
 // device copy. Exit status 1 if a row failed.
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -221,14 +226,17 @@ void upload(Bench& bench) {
 bool run(DType dtype, const BenchOptions& options) {
   const Device device = device_of_rank(Backend::cuda, 0);
   fmt::print("\n{} on {}, CUDA {}\n\n", name_of(dtype), name_of(device), cuda_versions());
-  fmt::print(
-      "| model/operation/type | ms | rate | of the machine |\n| --- | ---: | ---: | ---: |\n");
   Bench bench(device, dtype, options);
-  machine(bench);
+  if (!bench.once()) {
+    bench.head();
+    machine(bench);
+  }
   transformer(bench, "2b", bench.tiny() ? 2 : 30);
   transformer(bench, "5b", bench.tiny() ? 3 : 48);
-  bench_layers(bench, "2b");
-  bench_layers(bench, "5b");
+  if (!bench.once()) {
+    bench_layers(bench, "2b");
+    bench_layers(bench, "5b");
+  }
   pre_and_post_ops(bench);
   decoder(bench);
   upload(bench);
@@ -243,12 +251,19 @@ int run(const std::vector<std::string>& words) {
       options.tiny = true;
     } else if (words[i] == "--filter" && i + 1 < words.size()) {
       options.filter = words[++i];
+    } else if (words[i] == "--peak" && i + 1 < words.size()) {
+      options.peak = std::strtod(words[++i].c_str(), nullptr);
+      require(options.peak > 0, Status::usage, "--peak '{}': expected TFLOP/s", words[i]);
+    } else if (words[i] == "--once") {
+      options.once = true;
     } else {
       const std::vector<DType> known{DType::bfloat16, DType::float16, DType::float32};
       const auto found =
           std::find_if(known.begin(), known.end(), [&](DType d) { return words[i] == name_of(d); });
       require(found != known.end(), Status::usage,
-              "'{}': expected --tiny, --filter PART, bfloat16, float16 or float32", words[i]);
+              "'{}': expected --filter TEXT, --peak TFLOPS, --once, --tiny, bfloat16, float16 or "
+              "float32",
+              words[i]);
       dtypes.push_back(*found);
     }
   }

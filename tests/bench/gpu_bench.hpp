@@ -18,6 +18,8 @@ namespace reelmesh::bench {
 struct BenchOptions {
   bool tiny = false;   ///< sizes small enough for an emulated GPU, to test this program
   std::string filter;  ///< only benchmarks whose names contain this
+  double peak = 0;     ///< TFLOP/s that the GPU is said to reach, for a column of shares; 0: none
+  bool once = false;   ///< calls each operation twice, untimed, for profilers
 };
 
 class Bench {
@@ -28,6 +30,7 @@ class Bench {
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
   bool tiny() const { return options_.tiny; }
+  bool once() const { return options_.once; }
   bool failed() const { return failed_; }
 
   /// Normally distributed values on the device; they repeat after 1,000,003 elements.
@@ -67,6 +70,11 @@ class Bench {
     double seconds = 0;
     guarded(name, [&] {
       const std::function<void()> operation = make();
+      if (once()) {
+        for (int i = 0; i < 2; ++i) operation();
+        cuda::synchronize(device_);
+        return;
+      }
       seconds = seconds_of(operation);
       row(name, seconds, flops, bytes);
     });
@@ -74,15 +82,29 @@ class Bench {
   }
   bool wanted(const std::string& name) const { return name.find(options_.filter) != name.npos; }
 
-  /// Prints a row: milliseconds, rate, and the rate relative to the machine's peak.
+  /// Prints the head of the table.
+  void head() const {
+    fmt::print("| model/operation/type | ms | rate | of the machine |{}\n",
+               options_.peak > 0 ? fmt::format(" of {:.4g} TFLOP/s |", options_.peak) : "");
+    fmt::print("| --- | ---: | ---: | ---: |{}\n", options_.peak > 0 ? " ---: |" : "");
+    std::fflush(stdout);
+  }
+  /// Prints a row: milliseconds, rate, the rate relative to the machine's measured peak and, of
+  /// floating-point operations, to BenchOptions::peak.
   void row(const std::string& name, double seconds, double flops, double bytes) const {
     const double roof = flops > 0 ? product_ : copy_;
     const double rate = std::max(flops, bytes) / seconds;
-    fmt::print("| {}/{} | {:.4g} | {} | {} |\n", name, name_of(dtype_), seconds * 1e3,
+    const auto share = [](double part, double whole) {
+      return part > 0 && whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "";
+    };
+    fmt::print("| {}/{} | {:.4g} | {} | {} |{}\n", name, name_of(dtype_), seconds * 1e3,
                flops > 0   ? fmt::format("{:.4g} TFLOP/s", rate * 1e-12)
                : bytes > 0 ? fmt::format("{:.4g} GB/s", rate * 1e-9)
                            : "",
-               rate > 0 && roof > 0 ? fmt::format("{:.0f} %", 100 * rate / roof) : "");
+               share(rate, roof),
+               options_.peak > 0
+                   ? fmt::format(" {} |", share(flops > 0 ? rate * 1e-12 : 0, options_.peak))
+                   : "");
     std::fflush(stdout);
   }
   /// Runs measure(); an Error is printed as a row "failed", and later rows are still measured.
