@@ -63,10 +63,11 @@ inline Errors errors(const Tensor& a, const Tensor& b) {
   return {total.difference / total.largest, std::sqrt(total.differences / total.squares)};
 }
 
-/// Checks both errors, and prints them.
+/// Checks both errors, and prints them with the name of the test (tests/gpu/run picks these lines).
 inline void expect_errors(const char* what, const Errors& found, const Errors& allowed) {
-  fmt::print("{}: error {:.2g} of the largest (allowed {:.2g}), rms {:.2g} (allowed {:.2g})\n",
-             what, found.max, allowed.max, found.rms, allowed.rms);
+  fmt::print("{}, {}: error {:.2g} of the largest (allowed {:.2g}), rms {:.2g} (allowed {:.2g})\n",
+             testing::UnitTest::GetInstance()->current_test_info()->name(), what, found.max,
+             allowed.max, found.rms, allowed.rms);
   EXPECT_LE(found.max, allowed.max) << what;
   EXPECT_LE(found.rms, allowed.rms) << what;
 }
