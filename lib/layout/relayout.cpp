@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/trace.hpp"
+#include "tensor/dispatch.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -51,17 +52,17 @@ void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to) {
   if (box.empty()) return;
-  if constexpr (cuda_built) {
-    if (target.device().is_cuda()) {
-      return gpu::copy_strided(strided_copy(box, from, to), source, target);
-    }
-  }
-  const std::int64_t size = size_of(source.dtype());
-  const auto* read = static_cast<const std::byte*>(source.raw());
-  auto* write = static_cast<std::byte*>(target.raw());
-  for_each_run(box, from, to, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
-    std::memcpy(write + t * size, read + s * size, static_cast<std::size_t>(run * size));
-  });
+  const auto on_cpu = [&] {
+    const std::int64_t size = size_of(source.dtype());
+    const auto* read = static_cast<const std::byte*>(source.raw());
+    auto* write = static_cast<std::byte*>(target.raw());
+    for_each_run(box, from, to, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
+      std::memcpy(write + t * size, read + s * size, static_cast<std::size_t>(run * size));
+    });
+  };
+  dispatch(
+      target.device(), [&] { gpu::copy_strided(strided_copy(box, from, to), source, target); },
+      on_cpu);
 }
 
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {

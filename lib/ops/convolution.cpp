@@ -9,6 +9,7 @@
 #include "ops/cuda/convolution.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -74,17 +75,17 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       padded_out_(padded(out_)),
       dtype_(weight.dtype()),
       compute_(compute_dtype(dtype_)),
-      bias_(bias.to(DType::float32)) {
-  const std::int64_t taps = kt_ * 9;
-  expect(weight.numel() == out_ * in_ * taps && bias.shape() == Shape{out_},
+      bias_(bias.on(weight.device()).to(DType::float32)) {
+  expect(weight.numel() == out_ * in_ * kt_ * 9 && bias.shape() == Shape{out_},
          "convolution: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
-  if constexpr (cuda_built) {
-    if (weight.device().is_cuda()) {
-      on_device_ =
-          std::make_shared<const gpu::Convolution>(weight, bias_.on(weight.device()), numerics);
-      return;
-    }
-  }
+  dispatch(
+      weight.device(),
+      [&] { on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_, numerics); },
+      [&] { pack(weight); });
+}
+
+void Convolution::pack(const Tensor& weight) {
+  const std::int64_t taps = kt_ * 9;
   const Extents extents = extents_of(weight.shape());
   dnnl::memory::desc packed;
   {
@@ -175,9 +176,14 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
              to_string(piece.values.shape()), name_of(piece.values.dtype()));
     }
   }
-  if constexpr (cuda_built) {
-    if (on_device_) return on_device_->run(x, previous, enlarged, want, out, which);
-  }
+  dispatch(
+      bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, which); },
+      [&] { run_on_cpu(x, previous, enlarged, want, out, which); });
+}
+
+void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
+                             const ImageBox& want, Tensor& out, Tiles which) const {
+  const std::int64_t frames = out.shape(0);
   const std::vector<ConvolutionTile> tiles =
       convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
   const auto count = static_cast<std::int64_t>(tiles.size());
@@ -212,10 +218,9 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
 }
 
 std::int64_t Convolution::bytes() const {
-  if constexpr (cuda_built) {
-    if (on_device_) return on_device_->bytes();
-  }
-  return packed_.bytes() + bias_.bytes();
+  return dispatch(
+      bias_.device(), [&] { return on_device_->bytes(); },
+      [&] { return packed_.bytes() + bias_.bytes(); });
 }
 
 Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,

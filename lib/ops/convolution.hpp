@@ -70,6 +70,9 @@ class Convolution {
   std::int64_t bytes() const;
 
  private:
+  void pack(const Tensor& weight);  ///< for the CPU
+  void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
+                  const ImageBox& want, Tensor& out, Tiles tiles) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
                      std::int64_t frame, const ConvolutionTile& tile) const;
@@ -79,7 +82,7 @@ class Convolution {
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Primitive primitive_;
   Tensor packed_;                                      ///< packed weight, uint8
-  Tensor bias_;                                        ///< float32 [out]
+  Tensor bias_;                                        ///< float32 [out], on the device
   std::shared_ptr<const gpu::Convolution> on_device_;  ///< on a GPU: the implementation
 };
 

@@ -7,6 +7,7 @@
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -52,14 +53,12 @@ ChannelFactors channel_factors(const GroupStatistics& statistics, const Tensor& 
   return result;
 }
 
+namespace {
+namespace cpu {
+
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu) {
   const std::int64_t n = x.shape(3);
-  expect(weight.numel() == n, "group norm of {} with {} weights", to_string(x.shape()),
-         weight.numel());
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::group_norm(x, statistics, weight, bias, with_silu);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   if (x.empty()) return out;
   const ChannelFactors channels = channel_factors(statistics, weight, bias);
@@ -74,6 +73,18 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
     });
   });
   return out;
+}
+
+}  // namespace cpu
+}  // namespace
+
+Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
+                  const Tensor& bias, bool with_silu) {
+  expect(weight.numel() == x.shape(3), "group norm of {} with {} weights", to_string(x.shape()),
+         weight.numel());
+  return dispatch(
+      x.device(), [&] { return gpu::group_norm(x, statistics, weight, bias, with_silu); },
+      [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); });
 }
 
 }  // namespace reelmesh::ops

@@ -10,6 +10,7 @@
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -132,24 +133,27 @@ std::int64_t LinearForm::row(std::int64_t unit) const {
 
 Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64_t count) const {
   Tensor packed = Tensor::empty({offset(first + count) - offset(first)}, dtype_, device_);
-  if constexpr (cuda_built) {
-    if (packed.empty()) return packed;
-    if (device_.is_cuda()) {
-      const std::int64_t row_bytes = in_ * size_of(dtype_);
-      const std::int64_t some = std::max<std::int64_t>(1, (256 << 10) / row_bytes);
-      cuda::upload(device_, packed.address_on(device_), packed.bytes(), row_bytes,
-                   [&](void* host, std::int64_t at_byte, std::int64_t bytes) {
-                     const std::int64_t begin = first + at_byte / row_bytes,
-                                        rows = bytes / row_bytes;
-                     parallel_for((rows + some - 1) / some, 1, [&](std::int64_t i) {
-                       const std::int64_t from = i * some;
-                       weight.read(begin + from, std::min(some, rows - from),
-                                   static_cast<std::byte*>(host) + from * row_bytes, in_);
-                     });
-                   });
-      return packed;
-    }
-  }
+  if (packed.empty()) return packed;
+  const std::int64_t row_bytes = in_ * size_of(dtype_);
+  // Reads rows of the weight to the host, for upload().
+  const auto read = [&](void* host, std::int64_t at_byte, std::int64_t bytes) {
+    const std::int64_t some = std::max<std::int64_t>(1, (256 << 10) / row_bytes);
+    const std::int64_t begin = first + at_byte / row_bytes, rows = bytes / row_bytes;
+    parallel_for((rows + some - 1) / some, 1, [&](std::int64_t i) {
+      const std::int64_t from = i * some;
+      weight.read(begin + from, std::min(some, rows - from),
+                  static_cast<std::byte*>(host) + from * row_bytes, in_);
+    });
+  };
+  dispatch(
+      device_,
+      [&] { cuda::upload(device_, packed.address_on(device_), packed.bytes(), row_bytes, read); },
+      [&] { pack_on_cpu(weight, first, count, packed); });
+  return packed;
+}
+
+void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::int64_t count,
+                             Tensor& packed) const {
   const std::int64_t stride = packing_stride(in_, compute_);
   std::vector<Primitive> packings;
   for (const TileProduct& product : products_) packings.push_back(product.packing(true, stride));
@@ -171,7 +175,6 @@ Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64
     packing.run({wide, wide_packed});
     convert(wide_packed, compute_, into, dtype_, elements);
   });
-  return packed;
 }
 
 void LinearForm::multiply(const Tensor& input, const Tensor& packed, std::int64_t first_unit,
@@ -270,27 +273,28 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
       use(0, form_.units(), packed_);
     }
   };
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) {
-      Tensor y;
-      visit([&](std::int64_t, std::int64_t, const Tensor& values) {
-        y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
-      });
-      return y;
-    }
-  }
-  Shape shape = x.shape();
-  shape.back() = out;
-  Tensor y = Tensor::empty(std::move(shape), dtype);
-  const std::int64_t rows = x.numel() / in;
-  trace::recorder().flops += 2 * rows * in * out;
-  const Tensor input = as(form_.compute(), x);
-  visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
-    if (rows > 0 && count > 0) {
-      form_.multiply(input, values, first, count, bias_, activation, y);
-    }
-  });
-  return y;
+  const auto on_cuda = [&] {
+    Tensor y;
+    visit([&](std::int64_t, std::int64_t, const Tensor& values) {
+      y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
+    });
+    return y;
+  };
+  const auto on_cpu = [&] {
+    Shape shape = x.shape();
+    shape.back() = out;
+    Tensor y = Tensor::empty(std::move(shape), dtype);
+    const std::int64_t rows = x.numel() / in;
+    trace::recorder().flops += 2 * rows * in * out;
+    const Tensor input = as(form_.compute(), x);
+    visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
+      if (rows > 0 && count > 0) {
+        form_.multiply(input, values, first, count, bias_, activation, y);
+      }
+    });
+    return y;
+  };
+  return dispatch(x.device(), on_cuda, on_cpu);
 }
 
 }  // namespace reelmesh::ops

@@ -55,6 +55,8 @@ class LinearForm {
     std::size_t product;  ///< index into products_
     std::int64_t offset;  ///< of its packed weights, in elements
   };
+  void pack_on_cpu(const WeightRows& weight, std::int64_t first, std::int64_t count,
+                   Tensor& packed) const;
   const Tile& tile(std::int64_t unit) const { return tiles_[static_cast<std::size_t>(unit)]; }
 
   std::int64_t in_ = 0, out_ = 0;

@@ -7,6 +7,7 @@
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
 #include "ops/places.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -89,12 +90,9 @@ void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   });
 }
 
-}  // namespace
+namespace cpu {
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::rms_norm(x, weight, eps);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32);
   const std::int64_t n = x.shape().back();
@@ -104,9 +102,6 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::layer_norm(x, weight, bias, eps);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t, float* row) {
@@ -115,24 +110,14 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
   return out;
 }
 
-namespace {
-
 REELMESH_CLONES void modulate(float* x, std::int64_t n, const float* scale, const float* shift) {
   for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * (1.0F + scale[i]) + shift[i];
 }
-
-}  // namespace
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
-  expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
-         "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda())
-      return gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out);
-  }
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   const Tensor table = modulation.table.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t row, float* values) {
@@ -143,10 +128,6 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 }
 
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
-  if (x.empty()) return;
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::add_gated(x, y, table, gate);
-  }
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = table.shape(0), chunks = table.shape(1);
   const Tensor gates = table.to(DType::float32);
@@ -165,14 +146,8 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines) {
-  if (x.empty()) return;
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
   const bool rotate = !cosines.empty();
-  expect(!rotate || (cosines.shape() == Shape{x.shape(0), n} && sines.shape() == cosines.shape()),
-         "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::normalise_and_rotate(x, norm, cosines, sines);
-  }
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
@@ -196,8 +171,6 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   });
 }
 
-namespace {
-
 REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, double* squares) {
   for (std::int64_t i = 0; i < n; ++i) {
     const double value = x[i];
@@ -206,19 +179,11 @@ REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, doub
   }
 }
 
-}  // namespace
-
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t channels = x.shape(3), size = channels / groups;
   const auto count = static_cast<std::size_t>(2 * groups);
   std::vector<ExactSum> result(count);
-  if (x.empty()) return result;
-  expect(rows % cell == 0 && columns % cell == 0, "{} in cells of {} pixels", to_string(x.shape()),
-         cell);
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::group_sums(x, groups, cell);
-  }
   const std::int64_t lines = rows / cell;
   std::vector<ExactSum> of_lines(count * static_cast<std::size_t>(lines));
   visit_float(x.dtype(), [&](auto type) {
@@ -249,8 +214,6 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   return result;
 }
 
-namespace {
-
 REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* factor,
                                         const float* offset, const float* scale,
                                         const float* shift) {
@@ -259,15 +222,7 @@ REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* f
   }
 }
 
-}  // namespace
-
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
-  expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
-         to_string(out.shape()));
-  if (x.empty()) return;
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::spatial_norm_silu(x, norm, out);
-  }
   const std::int64_t frames = x.shape(0), rows = x.shape(1), columns = x.shape(2);
   const std::int64_t n = x.shape(3);
   const std::int64_t latent_rows = norm.scale.shape(1), latent_columns = norm.scale.shape(2);
@@ -298,6 +253,68 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
       }
     });
   });
+}
+
+}  // namespace cpu
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  return dispatch(
+      x.device(), [&] { return gpu::rms_norm(x, weight, eps); },
+      [&] { return cpu::rms_norm(x, weight, eps); });
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  return dispatch(
+      x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
+      [&] { return cpu::layer_norm(x, weight, bias, eps); });
+}
+
+void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                          const Modulation& modulation, Tensor& out) {
+  const std::int64_t batch = x.shape(1), n = x.shape(2);
+  const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
+  expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
+         "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
+  dispatch(
+      x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
+      [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
+}
+
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+  if (x.empty()) return;
+  dispatch(
+      x.device(), [&] { gpu::add_gated(x, y, table, gate); },
+      [&] { cpu::add_gated(x, y, table, gate); });
+}
+
+void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
+                          const Tensor& sines) {
+  if (x.empty()) return;
+  expect(cosines.empty() ||
+             (cosines.shape() == Shape{x.shape(0), x.shape(4)} && sines.shape() == cosines.shape()),
+         "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+  dispatch(
+      x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines); },
+      [&] { cpu::normalise_and_rotate(x, norm, cosines, sines); });
+}
+
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
+  if (x.empty()) return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups));
+  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
+         to_string(x.shape()), cell);
+  return dispatch(
+      x.device(), [&] { return gpu::group_sums(x, groups, cell); },
+      [&] { return cpu::group_sums(x, groups, cell); });
+}
+
+void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
+  expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
+         to_string(out.shape()));
+  if (x.empty()) return;
+  dispatch(
+      x.device(), [&] { gpu::spatial_norm_silu(x, norm, out); },
+      [&] { cpu::spatial_norm_silu(x, norm, out); });
 }
 
 }  // namespace reelmesh::ops

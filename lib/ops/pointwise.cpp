@@ -9,6 +9,7 @@
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
 #include "ops/places.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -22,13 +23,12 @@ void in_pieces(std::int64_t n, F&& f) {
                [&](std::int64_t i) { f(i * piece, std::min(piece, n - i * piece)); });
 }
 
-}  // namespace
+// Batch items of x [token, channel] or [token, item, channel].
+std::int64_t items_of(const Tensor& x) { return x.shape().size() == 3 ? x.shape(1) : 1; }
+
+namespace cpu {
 
 void add(Tensor& x, const Tensor& y) {
-  expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::add(x, y);
-  }
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
@@ -42,10 +42,6 @@ void add(Tensor& x, const Tensor& y) {
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
-  expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::multiply(x, y);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -62,15 +58,12 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
 }
 
 Tensor silu(const Tensor& x) {
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::silu(x);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = first; i < first + count; ++i) {
-        out.data<T>()[i] = T(silu(static_cast<float>(x.data<T>()[i])));
+        out.data<T>()[i] = T(ops::silu(static_cast<float>(x.data<T>()[i])));
       }
     });
   });
@@ -78,9 +71,6 @@ Tensor silu(const Tensor& x) {
 }
 
 Tensor scaled(const Tensor& x, float factor) {
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::scaled(x, factor);
-  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -95,11 +85,6 @@ Tensor scaled(const Tensor& x, float factor) {
 
 void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
-  expect(table.shape() == Shape{x.shape(0), n}, "table {} for {}", to_string(table.shape()),
-         to_string(x.shape()));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::add_table(x, table);
-  }
   const Tensor same = table.to(x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -114,14 +99,8 @@ void add_table(Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, Tensor& out) {
-  const std::int64_t items = x.shape().size() == 3 ? x.shape(1) : 1;
-  const std::int64_t copies = out.shape(1) / items;
+  const std::int64_t copies = out.shape(1) / items_of(x);
   const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
-  expect(x.numel() * copies == out.numel(), "{} repeated as {}", to_string(x.shape()),
-         to_string(out.shape()));
-  if constexpr (cuda_built) {
-    if (out.device().is_cuda()) return gpu::repeat_for_batch(x, out);
-  }
   for (std::int64_t row = 0; row < out.shape(0) * out.shape(1); ++row) {
     std::memcpy(
         static_cast<std::byte*>(out.raw()) + static_cast<std::size_t>(row) * bytes,
@@ -131,10 +110,6 @@ void repeat_for_batch(const Tensor& x, Tensor& out) {
 }
 
 Tensor join_batches(std::span<const Tensor> parts) {
-  if (parts.size() == 1) return parts.front();
-  if constexpr (cuda_built) {
-    if (parts.front().device().is_cuda()) return gpu::join_batches(parts);
-  }
   Shape shape = parts.front().shape();
   shape[1] = 0;
   for (const Tensor& part : parts) shape[1] += part.shape(1);
@@ -152,9 +127,6 @@ Tensor join_batches(std::span<const Tensor> parts) {
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
-  if constexpr (cuda_built) {
-    if (table.device().is_cuda()) return gpu::take_rows(table, ids);
-  }
   const std::int64_t n = table.shape(1);
   Tensor out = Tensor::empty({static_cast<std::int64_t>(ids.size()), n}, table.dtype());
   const auto bytes = static_cast<std::size_t>(n * size_of(table.dtype()));
@@ -169,8 +141,6 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   }
   return out;
 }
-
-namespace {
 
 // f(token, feature, offset in the latents) for all elements: PatchOrder without its divisions.
 template <class F>
@@ -198,16 +168,8 @@ void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
   });
 }
 
-}  // namespace
-
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
   const Shape& s = latents.shape();
-  expect(s.size() == 4 && s[0] % patch.frames == 0 && s[2] % patch.rows == 0 &&
-             s[3] % patch.columns == 0,
-         "latents {} do not divide into patches", to_string(s));
-  if constexpr (cuda_built) {
-    if (latents.device().is_cuda()) return gpu::patchify(latents, patch, dtype);
-  }
   const std::int64_t features = s[1] * patch.frames * patch.rows * patch.columns;
   Tensor out = Tensor::empty({latents.numel() / features, features}, dtype);
   visit_float(dtype, [&](auto type) {
@@ -223,11 +185,6 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents) {
   const std::int64_t batch = tokens.shape(1), features = tokens.shape(2);
-  expect(reelmesh::numel(extents) == tokens.shape(0) * features,
-         "tokens {} do not match latents {}", to_string(tokens.shape()), to_string(extents));
-  if constexpr (cuda_built) {
-    if (tokens.device().is_cuda()) return gpu::unpatchify(tokens, batch_item, patch, extents);
-  }
   Tensor out = Tensor::empty(extents, DType::float32);
   visit_float(tokens.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -242,10 +199,6 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 
 Tensor channels_to_frames(const Tensor& x) {
   const Shape& s = x.shape();
-  expect(s.size() == 4 && s[3] % 2 == 0, "{} has an odd number of channels", to_string(s));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::channels_to_frames(x);
-  }
   Tensor out = Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype());
   const std::int64_t pixels = s[1] * s[2], channels = s[3] / 2;
   visit_float(x.dtype(), [&](auto type) {
@@ -263,9 +216,6 @@ Tensor channels_to_frames(const Tensor& x) {
 }
 
 Tensor to_pixels(const Tensor& x) {
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::to_pixels(x);
-  }
   Tensor out = Tensor::empty(x.shape(), DType::uint8);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -279,10 +229,6 @@ Tensor to_pixels(const Tensor& x) {
 }
 
 void flag_non_finite(const Tensor& x, Tensor& flag) {
-  if (x.empty()) return;
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::flag_non_finite(x, flag);
-  }
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
@@ -292,6 +238,96 @@ void flag_non_finite(const Tensor& x, Tensor& flag) {
       if (found) std::atomic_ref(*flag.data<std::int32_t>()) = 1;
     });
   });
+}
+
+}  // namespace cpu
+}  // namespace
+
+void add(Tensor& x, const Tensor& y) {
+  expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
+  dispatch(
+      x.device(), [&] { gpu::add(x, y); }, [&] { cpu::add(x, y); });
+}
+
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
+  return dispatch(
+      x.device(), [&] { return gpu::multiply(x, y); }, [&] { return cpu::multiply(x, y); });
+}
+
+Tensor silu(const Tensor& x) {
+  return dispatch(
+      x.device(), [&] { return gpu::silu(x); }, [&] { return cpu::silu(x); });
+}
+
+Tensor scaled(const Tensor& x, float factor) {
+  return dispatch(
+      x.device(), [&] { return gpu::scaled(x, factor); }, [&] { return cpu::scaled(x, factor); });
+}
+
+void add_table(Tensor& x, const Tensor& table) {
+  expect(table.shape() == Shape{x.shape(0), x.shape(2)}, "table {} for {}",
+         to_string(table.shape()), to_string(x.shape()));
+  dispatch(
+      x.device(), [&] { gpu::add_table(x, table); }, [&] { cpu::add_table(x, table); });
+}
+
+void repeat_for_batch(const Tensor& x, Tensor& out) {
+  expect(x.numel() * (out.shape(1) / items_of(x)) == out.numel(), "{} repeated as {}",
+         to_string(x.shape()), to_string(out.shape()));
+  dispatch(
+      out.device(), [&] { gpu::repeat_for_batch(x, out); }, [&] { cpu::repeat_for_batch(x, out); });
+}
+
+Tensor join_batches(std::span<const Tensor> parts) {
+  if (parts.size() == 1) return parts.front();
+  return dispatch(
+      parts.front().device(), [&] { return gpu::join_batches(parts); },
+      [&] { return cpu::join_batches(parts); });
+}
+
+Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
+  return dispatch(
+      table.device(), [&] { return gpu::take_rows(table, ids); },
+      [&] { return cpu::take_rows(table, ids); });
+}
+
+Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
+  const Shape& s = latents.shape();
+  expect(s.size() == 4 && s[0] % patch.frames == 0 && s[2] % patch.rows == 0 &&
+             s[3] % patch.columns == 0,
+         "latents {} do not divide into patches", to_string(s));
+  return dispatch(
+      latents.device(), [&] { return gpu::patchify(latents, patch, dtype); },
+      [&] { return cpu::patchify(latents, patch, dtype); });
+}
+
+Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
+                  const Shape& extents) {
+  expect(reelmesh::numel(extents) == tokens.shape(0) * tokens.shape(2),
+         "tokens {} do not match latents {}", to_string(tokens.shape()), to_string(extents));
+  return dispatch(
+      tokens.device(), [&] { return gpu::unpatchify(tokens, batch_item, patch, extents); },
+      [&] { return cpu::unpatchify(tokens, batch_item, patch, extents); });
+}
+
+Tensor channels_to_frames(const Tensor& x) {
+  const Shape& s = x.shape();
+  expect(s.size() == 4 && s[3] % 2 == 0, "{} has an odd number of channels", to_string(s));
+  return dispatch(
+      x.device(), [&] { return gpu::channels_to_frames(x); },
+      [&] { return cpu::channels_to_frames(x); });
+}
+
+Tensor to_pixels(const Tensor& x) {
+  return dispatch(
+      x.device(), [&] { return gpu::to_pixels(x); }, [&] { return cpu::to_pixels(x); });
+}
+
+void flag_non_finite(const Tensor& x, Tensor& flag) {
+  if (x.empty()) return;
+  dispatch(
+      x.device(), [&] { gpu::flag_non_finite(x, flag); }, [&] { cpu::flag_non_finite(x, flag); });
 }
 
 }  // namespace reelmesh::ops

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "sampler/cuda/steps.hpp"
 #include "sampler/step_arithmetic.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh {
 double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t) {
@@ -18,17 +19,18 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, T
   expect(cond.shape().size() == 4 && uncond.shape() == cond.shape() && channels <= cond.shape(1),
          "guidance of {} channels of {} and {}", channels, to_string(uncond.shape()),
          to_string(cond.shape()));
-  if constexpr (cuda_built) {
-    if (cond.device().is_cuda()) return gpu::guide_channels(scale, channels, uncond, cond);
-  }
-  const std::int64_t pixels = cond.shape(2) * cond.shape(3), frame = cond.shape(1) * pixels;
-  for (std::int64_t t = 0; t < cond.shape(0); ++t) {
-    float* into = cond.data<float>() + t * frame;
-    const float* from = uncond.data<float>() + t * frame;
-    for (std::int64_t i = 0; i < channels * pixels; ++i) {
-      into[i] = guided(static_cast<float>(scale), from[i], into[i]);
+  const auto on_cpu = [&] {
+    const std::int64_t pixels = cond.shape(2) * cond.shape(3), frame = cond.shape(1) * pixels;
+    for (std::int64_t t = 0; t < cond.shape(0); ++t) {
+      float* into = cond.data<float>() + t * frame;
+      const float* from = uncond.data<float>() + t * frame;
+      for (std::int64_t i = 0; i < channels * pixels; ++i) {
+        into[i] = guided(static_cast<float>(scale), from[i], into[i]);
+      }
     }
-  }
+  };
+  dispatch(
+      cond.device(), [&] { gpu::guide_channels(scale, channels, uncond, cond); }, on_cpu);
 }
 
 }  // namespace reelmesh

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "sampler/cuda/steps.hpp"
 #include "sampler/step_arithmetic.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh {
 namespace {
@@ -102,23 +103,22 @@ void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>
   Tensor drawn = Tensor::empty(shape, DType::float32);
   draw(drawn.span<float>());
   const bool last = i + 1 == calls();
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) {
-      return gpu::iddpm_step(c, last, prediction, drawn.on(x.device()), x);
+  const auto on_cpu = [&] {
+    const std::int64_t frame = shape[1] * shape[2] * shape[3];
+    for (std::int64_t t = 0; t < shape[0]; ++t) {
+      float* latent = x.data<float>() + t * frame;
+      const float* epsilon = prediction.data<float>() + 2 * t * frame;
+      const float* between = epsilon + frame;
+      const float* noise = drawn.data<float>() + t * frame;
+      for (std::int64_t j = 0; j < frame; ++j) {
+        const float mean = iddpm_mean(c, epsilon[j], latent[j]);
+        latent[j] =
+            last ? mean : mean + std::exp(0.5F * iddpm_log_variance(c, between[j])) * noise[j];
+      }
     }
-  }
-  const std::int64_t frame = shape[1] * shape[2] * shape[3];
-  for (std::int64_t t = 0; t < shape[0]; ++t) {
-    float* latent = x.data<float>() + t * frame;
-    const float* epsilon = prediction.data<float>() + 2 * t * frame;
-    const float* between = epsilon + frame;
-    const float* noise = drawn.data<float>() + t * frame;
-    for (std::int64_t j = 0; j < frame; ++j) {
-      const float mean = iddpm_mean(c, epsilon[j], latent[j]);
-      latent[j] =
-          last ? mean : mean + std::exp(0.5F * iddpm_log_variance(c, between[j])) * noise[j];
-    }
-  }
+  };
+  dispatch(
+      x.device(), [&] { gpu::iddpm_step(c, last, prediction, drawn.on(x.device()), x); }, on_cpu);
 }
 
 }  // namespace reelmesh

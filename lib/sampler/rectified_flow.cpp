@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "sampler/cuda/steps.hpp"
 #include "sampler/step_arithmetic.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh {
 namespace {
@@ -63,15 +64,18 @@ void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
          "rectified flow step of {} with a prediction {}", to_string(shape),
          to_string(prediction.shape()));
   const float stride = strides_.at(static_cast<std::size_t>(i));
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::flow_step(stride, prediction, x);
-  }
-  const std::int64_t pixels = shape[2] * shape[3], frame = shape[1] * pixels;
-  for (std::int64_t t = 0; t < shape[0]; ++t) {
-    float* latent = x.data<float>() + t * frame;
-    const float* velocity = prediction.data<float>() + t * prediction.shape(1) * pixels;
-    for (std::int64_t j = 0; j < frame; ++j) latent[j] = flow_next(stride, velocity[j], latent[j]);
-  }
+  const auto on_cpu = [&] {
+    const std::int64_t pixels = shape[2] * shape[3], frame = shape[1] * pixels;
+    for (std::int64_t t = 0; t < shape[0]; ++t) {
+      float* latent = x.data<float>() + t * frame;
+      const float* velocity = prediction.data<float>() + t * prediction.shape(1) * pixels;
+      for (std::int64_t j = 0; j < frame; ++j) {
+        latent[j] = flow_next(stride, velocity[j], latent[j]);
+      }
+    }
+  };
+  dispatch(
+      x.device(), [&] { gpu::flow_step(stride, prediction, x); }, on_cpu);
 }
 
 }  // namespace reelmesh

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "sampler/cuda/steps.hpp"
 #include "sampler/step_arithmetic.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh {
 namespace {
@@ -50,12 +51,13 @@ DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
 void ddim_step(const DdimCoefficients& c, const Tensor& v, Tensor& x) {
   expect(v.numel() == x.numel(), "DDIM step of {} values with {} predictions", x.numel(),
          v.numel());
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::ddim_step(c, v, x);
-  }
-  const std::span<const float> from = v.span<float>();
-  const std::span<float> to = x.span<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = ddim_next(c, from[i], to[i]);
+  const auto on_cpu = [&] {
+    const std::span<const float> from = v.span<float>();
+    const std::span<float> to = x.span<float>();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = ddim_next(c, from[i], to[i]);
+  };
+  dispatch(
+      x.device(), [&] { gpu::ddim_step(c, v, x); }, on_cpu);
 }
 
 void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Tensor& clean,
@@ -63,14 +65,15 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Te
   expect(v.numel() == x.numel() && noise.numel() == x.numel() && clean.numel() == x.numel(),
          "DPM step of {} values with {} predictions, {} of noise and {} clean ones", x.numel(),
          v.numel(), noise.numel(), clean.numel());
-  if constexpr (cuda_built) {
-    if (x.device().is_cuda()) return gpu::dpm_step(c, v, noise, clean, x);
-  }
-  const std::span<const float> from = v.span<float>(), drawn = noise.span<float>();
-  const std::span<float> kept = clean.span<float>(), to = x.span<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    to[i] = dpm_next(c, from[i], drawn[i], kept[i], to[i]);
-  }
+  const auto on_cpu = [&] {
+    const std::span<const float> from = v.span<float>(), drawn = noise.span<float>();
+    const std::span<float> kept = clean.span<float>(), to = x.span<float>();
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      to[i] = dpm_next(c, from[i], drawn[i], kept[i], to[i]);
+    }
+  };
+  dispatch(
+      x.device(), [&] { gpu::dpm_step(c, v, noise, clean, x); }, on_cpu);
 }
 
 }  // namespace reelmesh

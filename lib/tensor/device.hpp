@@ -5,8 +5,8 @@
 
 namespace reelmesh {
 
-/// Whether this build has the CUDA backend. Code that calls the backend is inside `if constexpr`,
-/// so builds without it need no stubs.
+/// Whether this build has the CUDA backend. Code that calls the backend is passed to dispatch()
+/// or inside `if constexpr`, so builds without it need no stubs.
 #ifdef REELMESH_WITH_CUDA
 inline constexpr bool cuda_built = true;
 #else

@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/dispatch.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh {
@@ -45,13 +46,9 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
 Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
   Tensor t = empty(std::move(shape), dtype, device);
   if (t.empty()) return t;
-  if constexpr (cuda_built) {
-    if (device.is_cuda()) {
-      cuda::fill_zero(device, t.data_, t.bytes());
-      return t;
-    }
-  }
-  std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes()));
+  dispatch(
+      device, [&] { cuda::fill_zero(device, t.data_, t.bytes()); },
+      [&] { std::memset(t.data_, 0, static_cast<std::size_t>(t.bytes())); });
   return t;
 }
 
@@ -101,13 +98,9 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor out = empty(shape_, dtype, device_);
   if (numel_ == 0) return out;
-  if constexpr (cuda_built) {
-    if (device_.is_cuda()) {
-      cuda::convert(device_, data_, dtype_, out.data_, dtype, numel_);
-      return out;
-    }
-  }
-  convert(data_, dtype_, out.data_, dtype, numel_);
+  dispatch(
+      device_, [&] { cuda::convert(device_, data_, dtype_, out.data_, dtype, numel_); },
+      [&] { convert(data_, dtype_, out.data_, dtype, numel_); });
   return out;
 }
 
