@@ -227,6 +227,10 @@ bool run(DType dtype, const BenchOptions& options) {
   const Device device = device_of_rank(Backend::cuda, 0);
   fmt::print("\n{} on {}, CUDA {}\n\n", name_of(dtype), name_of(device), cuda_versions());
   Bench bench(device, dtype, options);
+  if (options.products) {
+    bench_products(bench);
+    return !bench.failed();
+  }
   if (!bench.once()) {
     bench.head();
     machine(bench);
@@ -254,6 +258,8 @@ int run(const std::vector<std::string>& words) {
     } else if (words[i] == "--peak" && i + 1 < words.size()) {
       options.peak = std::strtod(words[++i].c_str(), nullptr);
       require(options.peak > 0, Status::usage, "--peak '{}': expected TFLOP/s", words[i]);
+    } else if (words[i] == "--products") {
+      options.products = true;
     } else if (words[i] == "--once") {
       options.once = true;
     } else {
@@ -261,8 +267,8 @@ int run(const std::vector<std::string>& words) {
       const auto found =
           std::find_if(known.begin(), known.end(), [&](DType d) { return words[i] == name_of(d); });
       require(found != known.end(), Status::usage,
-              "'{}': expected --filter TEXT, --peak TFLOPS, --once, --tiny, bfloat16, float16 or "
-              "float32",
+              "'{}': expected --products, --filter TEXT, --peak TFLOPS, --once, --tiny, bfloat16, "
+              "float16 or float32",
               words[i]);
       dtypes.push_back(*found);
     }

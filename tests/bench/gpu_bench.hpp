@@ -20,6 +20,8 @@ struct BenchOptions {
   std::string filter;  ///< only benchmarks whose names contain this
   double peak = 0;     ///< TFLOP/s that the GPU is said to reach, for a column of shares; 0: none
   bool once = false;   ///< calls each operation twice, untimed, for profilers
+  /// Instead of all else, matrix products with every algorithm that is proposed.
+  bool products = false;
 };
 
 class Bench {
@@ -129,6 +131,10 @@ class Bench {
   bool failed_ = false;
   double product_ = 0, copy_ = 0;
 };
+
+/// Times the matrix products of CogVideoX with every algorithm that cuBLASLt proposes, for all
+/// tokens of a clip and for a share of them, and says which have the bits of the reference.
+void bench_products(Bench& bench);
 
 /// Times whole layers of CogVideoX's transformer with random weights, and extrapolates to a step.
 void bench_layers(Bench& bench, const std::string& model);
