@@ -191,10 +191,10 @@ class Processes(unittest.TestCase):
         self.fail(f"ended without '{what}'")
 
     def test_figures_come_while_the_process_runs_and_stay_when_the_tool_is_ended(self):
-        self.pytorch(call("encode", 0.5), call("encode", 0.75), end("encode"),
-                     call("denoise_step", 2.0), then="exec sleep 100")
+        os.mkfifo(self.folder / "never")  # nobody writes to it, so the script does not end
+        self.pytorch(call("denoise_step", 2.0), call("encode", 0.5), call("encode", 0.75),
+                     end("encode"), then=f"read word <'{self.folder}/never'")
         child = self.start("--only", "pytorch")
-        # The script sleeps on: the line cannot have waited for its end.
         self.assertEqual(self.read_until(child, "text encoder"),
                          "turn 1 of 3: text encoder, PyTorch, eager: "
                          "0.625 s (0.5 to 0.75, 2 calls)\n")
