@@ -33,11 +33,11 @@ def main(words):
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     parser.add_argument("--peak", type=float, default=989, help="TFLOP/s; default: 989")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, two calls of each")
+    parser.add_argument("--tiny", action="store_true", help="128 tokens, two calls of each")
     options = parser.parse_args(words)
     device, dtype = options.device, getattr(torch, options.dtype)
     clock = timed.Clock(device)
-    tokens, calls, batch = (128, 2, 1) if options.tiny else (TOKENS, 5, 10)
+    tokens, calls, batch, warm_seconds = (128, 2, 1, 0) if options.tiny else (TOKENS, 5, 10, 0.3)
     print(", ".join(f"{name} {value}" for name, value in timed.versions(device).items()))
     print(f"\n| PyTorch's own, {options.dtype} | median | rate | of {options.peak:g} TFLOP/s |\n"
           "| --- | ---: | ---: | ---: |", flush=True)
@@ -45,11 +45,16 @@ def main(words):
     def measure(name, work, function, unit="TFLOP/s"):
         """work: operations or bytes of a call. Calls are timed in batches, as they run in a model:
         the device does not wait for the next launch."""
+        def run():
+            for _ in range(batch):
+                function()
+
         try:
-            function()
-            seconds = statistics.median(
-                clock.once(lambda: [function() for _ in range(batch)]) / batch
-                for _ in range(calls))
+            function()  # selects algorithms
+            warm = 0
+            while warm < warm_seconds:  # clocks rise under load
+                warm += clock.once(run)
+            seconds = statistics.median(clock.once(run) / batch for _ in range(calls))
         except Exception as error:  # this kernel does not serve these shapes or the device
             print(f"| {name} | | {timed.in_a_line(error)} | |", flush=True)
             return
