@@ -2,20 +2,13 @@
 // The reference data of tests/data/cogvideox (see its README), made by tools/reference.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "models/cogvideox/config.hpp"
 #include "models/t5/t5.hpp"
+#include "support/data_folder.hpp"
 #include "support/random_tensor.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::test {
-
-/// tests/data: $REELMESH_TEST_DATA if set, otherwise the path at build time.
-inline std::filesystem::path data_folder() {
-  const char* now = std::getenv("REELMESH_TEST_DATA");
-  return now != nullptr ? now : REELMESH_TEST_DATA;
-}
 
 struct Reference {
   explicit Reference(const std::string& kind)

@@ -2,10 +2,9 @@
 // The reference data of tests/data/opensora (see its README), made by tools/reference.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "models/opensora/config.hpp"
 #include "models/t5/t5.hpp"
+#include "support/data_folder.hpp"
 #include "support/random_tensor.hpp"
 #include "weights/json.hpp"
 
@@ -13,7 +12,7 @@ namespace reelmesh::test {
 
 struct OpenSoraReference {
   explicit OpenSoraReference(const std::string& kind)
-      : folder(std::filesystem::path(REELMESH_TEST_DATA) / "opensora" / kind),
+      : folder(data_folder() / "opensora" / kind),
         results(Checkpoint::open(folder, "reference")),
         facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")),
         transformer(STDiTConfig::read(Config::read(folder / "transformer" / "config.json"))),
