@@ -1,5 +1,6 @@
 #include "ops/norm.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/cuda/ops.hpp"
@@ -90,6 +91,11 @@ void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   });
 }
 
+// Elements by which the chunks of a token's modulation come later than those of most tokens.
+std::int64_t chunk_offset(const FirstTokens& first, std::int64_t token, std::int64_t n) {
+  return token < first.count ? first.chunks_later * n : 0;
+}
+
 namespace cpu {
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
@@ -121,20 +127,23 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   const Tensor table = modulation.table.to(DType::float32);
   for_each_row(x, out, [&](std::int64_t row, float* values) {
-    const float* m = table.data<float>() + row % batch % rows * chunks;
+    const float* m = table.data<float>() + row % batch % rows * chunks +
+                     chunk_offset(modulation.first, row / batch, n);
     layer_norm_row(values, n, w.data<float>(), b.data<float>(), eps);
     modulate(values, n, m + modulation.scale * n, m + modulation.shift * n);
   });
 }
 
-void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
+               const FirstTokens& first) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = table.shape(0), chunks = table.shape(1);
   const Tensor gates = table.to(DType::float32);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
-      const float* g = gates.data<float>() + row % batch % rows * chunks + gate * n;
+      const float* g = gates.data<float>() + row % batch % rows * chunks + gate * n +
+                       chunk_offset(first, row / batch, n);
       T* into = x.data<T>() + row * n;
       const T* from = y.data<T>() + row * n;
       for (std::int64_t i = 0; i < n; ++i) {
@@ -145,15 +154,15 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                          const Tensor& sines) {
+                          const Tensor& sines, std::int64_t unrotated) {
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
-  const bool rotate = !cosines.empty();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
       float* row = row_scratch(n);
-      const float* c = rotate ? cosines.data<float>() + token * n : nullptr;
-      const float* s = rotate ? sines.data<float>() + token * n : nullptr;
+      const bool rotate = !cosines.empty() && token >= unrotated;
+      const float* c = rotate ? cosines.data<float>() + (token - unrotated) * n : nullptr;
+      const float* s = rotate ? sines.data<float>() + (token - unrotated) * n : nullptr;
       for (std::int64_t i = 0; i < batch * heads; ++i) {
         T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
         load(y, n, row);
@@ -274,29 +283,32 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
                           const Modulation& modulation, Tensor& out) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
-  expect((rows == 1 || rows == batch) && chunks >= (modulation.scale + 1) * n,
+  const FirstTokens& first = modulation.first;
+  const int last_chunk = std::max(modulation.shift, modulation.scale) + first.chunks_later;
+  expect((rows == 1 || rows == batch) && chunks >= (last_chunk + 1) * n,
          "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
 }
 
-void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
+               const FirstTokens& first) {
   if (x.empty()) return;
   dispatch(
-      x.device(), [&] { gpu::add_gated(x, y, table, gate); },
-      [&] { cpu::add_gated(x, y, table, gate); });
+      x.device(), [&] { gpu::add_gated(x, y, table, gate, first); },
+      [&] { cpu::add_gated(x, y, table, gate, first); });
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                          const Tensor& sines) {
+                          const Tensor& sines, std::int64_t unrotated) {
   if (x.empty()) return;
-  expect(cosines.empty() ||
-             (cosines.shape() == Shape{x.shape(0), x.shape(4)} && sines.shape() == cosines.shape()),
+  expect(cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
+                             sines.shape() == cosines.shape()),
          "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
   dispatch(
-      x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines); },
-      [&] { cpu::normalise_and_rotate(x, norm, cosines, sines); });
+      x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); },
+      [&] { cpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); });
 }
 
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {

@@ -16,11 +16,19 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 /// [channel].
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
 
+/// The first tokens of a stream, if they use other chunks of a modulation table than the rest
+/// (CogVideoX: text precedes video).
+struct FirstTokens {
+  std::int64_t count = 0;
+  int chunks_later = 0;  ///< added to the index of each chunk
+};
+
 /// Which chunks of a modulation table to use: y = layer_norm(x)·(1 + scale) + shift.
 struct Modulation {
   Tensor table;  ///< [batch or 1, chunks·channel], of x's type
   int shift = 0;
   int scale = 0;
+  FirstTokens first;
 };
 
 /// x: [token, batch, channel]; weight, bias: [channel]; written to `out` of x's shape and type.
@@ -29,18 +37,20 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 
 /// x += gate·y in place; x, y: [token, batch, channel]; gate: index of a chunk of table [batch or
 /// 1, chunks·channel].
-void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate);
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
+               const FirstTokens& first = {});
 
 /// QK norm and rotary embedding, in place on part 0 of x: [token, batch, part, head, channel].
 /// Layer norm over the channels of each head (CogVideoX), or RMS norm if there is no bias
 /// (Open-Sora); then rotation of adjacent channel pairs (Su et al. 2021) if tables are given.
-/// weight, bias: float32 [channel]; cosines, sines: float32 [token, channel] or empty.
+/// weight, bias: float32 [channel]; cosines, sines: float32 [token − unrotated, channel] or empty.
+/// The first `unrotated` tokens (text) are not rotated.
 struct HeadNorm {
   Tensor weight, bias;
   float eps = 1e-6F;
 };
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                          const Tensor& sines);
+                          const Tensor& sines, std::int64_t unrotated = 0);
 
 /// Σx of every group, then Σx² of every group. x: [frame, row, column, channel]; rows and columns
 /// are multiples of `cell`. Added as doubles within cells of cell × cell pixels over all frames;

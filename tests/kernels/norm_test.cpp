@@ -66,7 +66,7 @@ TEST_P(Norm, AddGated) {
   for (const std::int64_t n : widths()) {
     Tensor x = random({4, 3, n}, 1), z = there(x);
     const Tensor y = random({4, 3, n}, 2), table = random({3, 6 * n}, 3);
-    gpu::add_gated(z, there(y), there(table), 5);
+    gpu::add_gated(z, there(y), there(table), 5, {});
     ops::add_gated(x, y, table, 5);
     EXPECT_TRUE(same_bits(back(z), x)) << n;
   }
@@ -83,7 +83,7 @@ TEST_P(Norm, NormaliseAndRotate) {
         const Tensor c = rotate ? random_tensor({5, n}, 4) : Tensor{},
                      s = rotate ? random_tensor({5, n}, 5) : Tensor{};
         gpu::normalise_and_rotate(z, {there(norm.weight), there(norm.bias), norm.eps}, there(c),
-                                  there(s));
+                                  there(s), 0);
         ops::normalise_and_rotate(x, norm, c, s);
         EXPECT_LT(relative_error(back(z), x), tolerance()) << n << rotate << centred;
       }
@@ -96,9 +96,56 @@ TEST_P(Norm, HeadsDoNotDependOnTheirNumber) {
     const Tensor x = random({7, 2, 2, 3, n}, 1);
     Tensor all = there(x), some = there(x.rows(3, 2).clone());
     const ops::HeadNorm norm{there(random_tensor({n}, 2)), there(random_tensor({n}, 3)), 1e-6F};
-    gpu::normalise_and_rotate(all, norm, {}, {});
-    gpu::normalise_and_rotate(some, norm, {}, {});
+    gpu::normalise_and_rotate(all, norm, {}, {}, 0);
+    gpu::normalise_and_rotate(some, norm, {}, {}, 0);
     EXPECT_TRUE(same_bits(back(some), back(all).rows(3, 2).clone())) << n;
+  }
+}
+
+// One call for text and video has the bits of a call for each.
+TEST_P(Norm, FirstTokensUseOtherChunks) {
+  const std::int64_t tokens = 7, batch = 2;
+  for (const std::int64_t n : widths()) {
+    for (const std::int64_t rows : {std::int64_t{1}, batch}) {
+      const Tensor x = there(random({tokens, batch, n}, 1)),
+                   y = there(random({tokens, batch, n}, 2));
+      const Tensor w = there(random({n}, 3)), b = there(random({n}, 4));
+      const Tensor table = there(random({rows, 6 * n}, 5));
+      for (const std::int64_t text : {std::int64_t{0}, std::int64_t{3}, tokens}) {
+        Tensor normed = Tensor::empty(x.shape(), GetParam(), place()), of_each = normed.clone();
+        Tensor sum = x.clone(), sum_of_each = x.clone();
+        gpu::modulated_layer_norm(x, w, b, 1e-5F, {table, 0, 1, {text, 3}}, normed);
+        gpu::add_gated(sum, y, table, 2, {text, 3});
+        for (const bool video : {false, true}) {
+          const std::int64_t first = video ? text : 0, count = video ? tokens - text : text;
+          const int chunk = video ? 0 : 3;
+          Tensor into = of_each.rows(first, count), into_sum = sum_of_each.rows(first, count);
+          gpu::modulated_layer_norm(x.rows(first, count), w, b, 1e-5F,
+                                    {table, chunk, chunk + 1, {}}, into);
+          gpu::add_gated(into_sum, y.rows(first, count), table, chunk + 2, {});
+        }
+        EXPECT_TRUE(same_bits(back(normed), back(of_each))) << n << " after " << text;
+        EXPECT_TRUE(same_bits(back(sum), back(sum_of_each))) << n << " after " << text;
+      }
+    }
+  }
+}
+
+TEST_P(Norm, FirstTokensAreNotRotated) {
+  const std::int64_t tokens = 7;
+  for (const std::int64_t n : {8, 64, 72}) {
+    const Tensor x = there(random({tokens, 2, 2, 3, n}, 1));
+    const ops::HeadNorm norm{there(random_tensor({n}, 2)), there(random_tensor({n}, 3)), 1e-6F};
+    for (const std::int64_t text : {std::int64_t{0}, std::int64_t{3}, tokens}) {
+      const Tensor c = there(random_tensor({tokens - text, n}, 4)),
+                   s = there(random_tensor({tokens - text, n}, 5));
+      Tensor all = x.clone(), of_each = x.clone();
+      gpu::normalise_and_rotate(all, norm, c, s, text);
+      Tensor before = of_each.rows(0, text), after = of_each.rows(text, tokens - text);
+      gpu::normalise_and_rotate(before, norm, {}, {}, 0);
+      gpu::normalise_and_rotate(after, norm, c, s, 0);
+      EXPECT_TRUE(same_bits(back(all), back(of_each))) << n << " after " << text;
+    }
   }
 }
 

@@ -61,6 +61,37 @@ TEST(AddGated, AddsTheChunkOfTheBatchItem) {
   }
 }
 
+// One call for text and video has the bits of a call for each.
+TEST(FirstTokens, UseOtherChunksAndAreNotRotated) {
+  const std::int64_t tokens = 5, batch = 2, n = 24;
+  const Tensor x = random_tensor({tokens, batch, n}, 1), y = random_tensor({tokens, batch, n}, 2);
+  const Tensor w = random_tensor({n}, 3), b = random_tensor({n}, 4);
+  const Tensor table = random_tensor({batch, 6 * n}, 5);
+  const HeadNorm norm{random_tensor({8}, 6), random_tensor({8}, 7)};
+  for (const std::int64_t text : {std::int64_t{0}, std::int64_t{2}, tokens}) {
+    const std::int64_t video = tokens - text;
+    const Tensor c = random_tensor({video, 8}, 8), s = random_tensor({video, 8}, 9);
+    Tensor normed = x.clone(), normed_each = x.clone(), sum = x.clone(), sum_each = x.clone();
+    Tensor heads = x.clone().reshape({tokens, batch, 1, 3, 8}), heads_each = heads.clone();
+    modulated_layer_norm(normed, w, b, 1e-5F, {table, 0, 1, {text, 3}}, normed);
+    add_gated(sum, y, table, 2, {text, 3});
+    normalise_and_rotate(heads, norm, c, s, text);
+    const auto each = [&](std::int64_t first, std::int64_t count, int chunk, const Tensor& cosines,
+                          const Tensor& sines) {
+      Tensor a = normed_each.rows(first, count), g = sum_each.rows(first, count),
+             h = heads_each.rows(first, count);
+      modulated_layer_norm(a, w, b, 1e-5F, {table, chunk, chunk + 1}, a);
+      add_gated(g, y.rows(first, count), table, chunk + 2);
+      normalise_and_rotate(h, norm, cosines, sines);
+    };
+    each(0, text, 3, {}, {});
+    each(text, video, 0, c, s);
+    EXPECT_TRUE(same_bits(normed, normed_each)) << text;
+    EXPECT_TRUE(same_bits(sum, sum_each)) << text;
+    EXPECT_TRUE(same_bits(heads, heads_each)) << text;
+  }
+}
+
 TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
   Tensor kv = random_tensor({3, 1, 2, 2, 8}, 1);
   const Tensor before = kv.clone();

@@ -76,36 +76,26 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
 
 namespace {
 
-// Views of this rank's tokens: text, then video.
-struct Segments {
-  Tensor text, video;
-};
-Segments split(const Tensor& z, const CogVideoXPlacement& placement) {
-  const std::int64_t text = own_box(placement.text(), placement.group()).numel();
-  return {z.rows(0, text), z.rows(text, z.shape(0) - text)};
+// A rank's tokens z: text, then video.
+std::int64_t text_tokens(const CogVideoXPlacement& placement) {
+  return own_box(placement.text(), placement.group()).numel();
 }
 
-// Chunks of a block's modulation table.
-enum Chunk { video_shift, video_scale, video_gate, text_shift, text_scale, text_gate };
+// Chunks of a block's modulation table for video. Those for text follow, in the same order.
+enum Chunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
 
 Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
                  const CogVideoXPlacement& placement) {
   Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());
-  const Segments from = split(z, placement);
-  Segments into = split(out, placement);
-  ops::modulated_layer_norm(from.text, norm.weight, norm.bias, eps, {table, text_shift, text_scale},
-                            into.text);
-  ops::modulated_layer_norm(from.video, norm.weight, norm.bias, eps,
-                            {table, video_shift, video_scale}, into.video);
+  ops::modulated_layer_norm(
+      z, norm.weight, norm.bias, eps,
+      {table, shift_chunk, scale_chunk, {text_tokens(placement), video_chunks}}, out);
   return out;
 }
 
 void add_gated(Tensor& z, const Tensor& change, const Tensor& table,
                const CogVideoXPlacement& placement) {
-  const Segments from = split(change, placement);
-  Segments into = split(z, placement);
-  ops::add_gated(into.text, from.text, table, text_gate);
-  ops::add_gated(into.video, from.video, table, video_gate);
+  ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
 }
 
 // A product of the time embedding, one row on every rank.
@@ -131,10 +121,8 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
                             const ops::HeadNorm& norm) {
     Tensor heads =
         of_tokens(product, x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
-    Segments segments = split(heads, placement);
-    ops::normalise_and_rotate(segments.text, norm, {}, {});
-    ops::normalise_and_rotate(segments.video, norm, placement.rotary_.cosines,
-                              placement.rotary_.sines);
+    ops::normalise_and_rotate(heads, norm, placement.rotary_.cosines, placement.rotary_.sines,
+                              text_tokens(placement));
     return heads;
   };
   const Tensor q = heads_of(block.query, 1, block.query_norm);
@@ -210,14 +198,14 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   }
   const Tensor patches = ops::join_batches(of_clips);
   Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
-  Segments segments = split(z, placement);
-  const Tensor text = text_(context, ops::Activation::none, placement.all_text_tokens());
-  segments.text.copy_from(text);
   const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
     return product(x, ops::Activation::none, placement.all_video_tokens());
   };
-  ops::repeat_for_batch(of_video(patch_, patches), segments.video);
-  if (!config_.rotary) ops::add_table(segments.video, placement.sincos_table_);
+  z.rows(0, context.shape(0))
+      .copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
+  Tensor video = z.rows(context.shape(0), patches.shape(0));
+  ops::repeat_for_batch(of_video(patch_, patches), video);
+  if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     interruption_point();
@@ -227,7 +215,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   }
 
   const auto eps = static_cast<float>(config_.norm_eps);
-  Tensor video = ops::layer_norm(segments.video, norm_final_.weight, norm_final_.bias, eps);
+  video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {of_time(modulation_out_, time), 0, 1}, video);
   const Tensor features = of_video(out_, video);

@@ -1,5 +1,6 @@
-// Row norms. A row is read once, kept in shared memory as float32, and written once. The order of
-// its sums depends on its length and type, not on the number of rows.
+// Row norms. Rows are read once, kept in shared memory, and written once. A block has several rows,
+// so that it loads weights and modulation once for all of them. The order of a row's sums depends
+// only on its length and type, neither on the number of rows nor on the other rows of its block.
 #include <bit>
 
 #include "ops/cuda/ops.hpp"
@@ -9,20 +10,41 @@
 namespace reelmesh::gpu {
 namespace {
 
-constexpr int row_threads = 128;  // of a block; one row per block
+constexpr int row_threads = 128;  // of a block
 constexpr int row_warps = row_threads / warp_size;
-constexpr std::int64_t max_row_length = 10240;  // 40 KiB of shared memory
+constexpr int block_rows = 4;                        // rows of a block, if there is memory for them
+constexpr std::int64_t max_shared_bytes = 40 << 10;  // of a block's rows
 
-// Sum over a block; all threads get the same bits. partial: row_warps floats of shared memory.
-__device__ float block_sum(float x, float* partial) {
+// Sums of R values over a block; all threads get the same bits. partial: shared memory.
+template <int R>
+__device__ void block_sums(float (&x)[R], float (&partial)[R][row_warps]) {
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  x = warp_sum(x);
+  for (std::uint32_t r = 0; r < R; ++r) x[r] = warp_sum(x[r]);
   __syncthreads();  // the partial sums of the last call have been read
-  if (threadIdx.x % warp_size == 0) partial[warp] = x;
+  if (threadIdx.x % warp_size == 0) {
+    for (std::uint32_t r = 0; r < R; ++r) partial[r][warp] = x[r];
+  }
   __syncthreads();
-  float sum = partial[0];
-  for (int i = 1; i < row_warps; ++i) sum += partial[i];
-  return sum;
+  for (std::uint32_t r = 0; r < R; ++r) {
+    x[r] = partial[r][0];
+    for (int i = 1; i < row_warps; ++i) x[r] += partial[r][i];
+  }
+}
+
+// The row of a modulation table [rows, elements] for a row of a tensor [token, batch, channel].
+struct TablePlace {
+  std::int64_t elements = 0;
+  std::int64_t offset = 0;  ///< added for the first tokens
+  std::uint32_t rows = 1, batch = 1, first_tokens = 0;
+  __device__ std::int64_t begin(std::uint32_t row) const {
+    const std::uint32_t token = row / batch;
+    return (row - token * batch) % rows * elements + (token < first_tokens ? offset : 0);
+  }
+};
+
+TablePlace table_place(const Tensor& table, const Tensor& x, const FirstTokens& first) {
+  return {table.shape(1), first.chunks_later * x.shape(2), narrow_index(table.shape(0)),
+          narrow_index(x.shape(1)), narrow_index(first.count)};
 }
 
 // y = (x − mean)·rstd·weight + bias, then ·(1 + scale) + shift if there is a table. Without
@@ -32,83 +54,98 @@ struct RowNorm {
   const T* x;
   T* out;
   Numbers<T> weight, bias;
-  Numbers<T> table;  ///< [table_rows, chunks·n] or none
+  Numbers<T> table;  ///< or none
+  TablePlace place;
   std::int64_t scale = 0, shift = 0;
-  std::uint32_t n = 0, batch = 1, table_rows = 1;
-  std::int64_t table_row = 0;  ///< elements of a row of the table
+  std::uint32_t n = 0, rows = 0;
   float eps = 0;
   bool centred = true;
 };
 
-template <class T, int W>
+template <class T, int W, int R>
 __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
-  __shared__ float partial[row_warps];
-  // A thread reads back only its own values. They are interleaved with those of the other threads,
-  // which avoids bank conflicts.
-  float* const row = shared_memory<float>() + threadIdx.x;
-  const std::int64_t first = std::int64_t{blockIdx.x} * norm.n;
+  __shared__ float partial[R][row_warps];
   const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
-  const float count = static_cast<float>(norm.n);
+  const std::uint32_t kept_row = (norm.n + step - 1) / step * step;
+  T* const kept = shared_memory<T>();  // [R, kept_row]; a thread reads only what it has written
+  const auto count = static_cast<float>(norm.n);
+  // In the last block, rows beyond the last are this one again.
+  const auto row = [&](std::uint32_t r) {
+    return std::min<std::uint32_t>(blockIdx.x * R + r, norm.rows - 1);
+  };
 
-  float sum = 0;
-  float* kept = row;
-  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
-    float v[W];
-    load<W>(norm.x + first + i, v);
-    for (int j = 0; j < W; ++j) {
-      kept[j * row_threads] = v[j];
-      sum += v[j];
+  float mean[R] = {}, rstd[R] = {};
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    float v[R][W];
+    for (std::uint32_t r = 0; r < R; ++r) load<W>(norm.x + std::int64_t{row(r)} * norm.n + i, v[r]);
+    for (std::uint32_t r = 0; r < R; ++r) {
+      store<W>(v[r], kept + r * kept_row + i);
+      for (int j = 0; j < W; ++j) mean[r] += v[r][j];
     }
   }
-  const float mean = norm.centred ? block_sum(sum, partial) / count : 0.0F;
-  float squares = 0;
-  kept = row;
-  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
-    for (int j = 0; j < W; ++j) {
-      const float d = kept[j * row_threads] - mean;
-      squares += d * d;
+  if (norm.centred) block_sums<R>(mean, partial);
+  for (std::uint32_t r = 0; r < R; ++r) mean[r] = norm.centred ? mean[r] / count : 0.0F;
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    for (std::uint32_t r = 0; r < R; ++r) {
+      float v[W];
+      load<W>(kept + r * kept_row + i, v);
+      for (int j = 0; j < W; ++j) {
+        const float d = v[j] - mean[r];
+        rstd[r] = fmaf(d, d, rstd[r]);
+      }
     }
   }
-  const float rstd = 1.0F / sqrtf(block_sum(squares, partial) / count + norm.eps);
+  block_sums<R>(rstd, partial);
+  for (std::uint32_t r = 0; r < R; ++r) rstd[r] = 1.0F / sqrtf(rstd[r] / count + norm.eps);
 
-  const std::int64_t of_table = blockIdx.x % norm.batch % norm.table_rows * norm.table_row;
-  kept = row;
-  for (std::uint32_t i = start; i < norm.n; i += step, kept += step) {
-    float y[W], w[W], b[W] = {};
-    norm.weight.template load<W>(i, w);
-    if (norm.centred) norm.bias.template load<W>(i, b);
-    for (int j = 0; j < W; ++j) y[j] = (kept[j * row_threads] - mean) * rstd * w[j] + b[j];
-    if (!norm.table.none()) {
-      float scale[W], shift[W];
-      norm.table.template load<W>(of_table + norm.scale + i, scale);
-      norm.table.template load<W>(of_table + norm.shift + i, shift);
-      for (int j = 0; j < W; ++j) y[j] = y[j] * (1.0F + scale[j]) + shift[j];
+  for (std::uint32_t i = start; i < norm.n; i += step) {
+    float weight[W], bias[W] = {}, scale[W] = {}, shift[W] = {};
+    norm.weight.template load<W>(i, weight);
+    if (norm.centred) norm.bias.template load<W>(i, bias);
+    std::int64_t loaded = -1;  // where the row of the table begins that scale and shift are from
+    for (std::uint32_t r = 0; r < R; ++r) {
+      float v[W];
+      load<W>(kept + r * kept_row + i, v);
+      for (int j = 0; j < W; ++j) v[j] = fmaf((v[j] - mean[r]) * rstd[r], weight[j], bias[j]);
+      if (!norm.table.none()) {
+        const std::int64_t begin = norm.place.begin(row(r));
+        if (begin != loaded) {
+          norm.table.template load<W>(begin + norm.scale + i, scale);
+          norm.table.template load<W>(begin + norm.shift + i, shift);
+          loaded = begin;
+        }
+        for (int j = 0; j < W; ++j) v[j] = fmaf(v[j], 1.0F + scale[j], shift[j]);
+      }
+      store<W>(v, norm.out + std::int64_t{row(r)} * norm.n + i);
     }
-    store<W>(y, norm.out + first + i);
   }
 }
 
 template <class T>
-void run_norm(const Tensor& x, const RowNorm<T>& norm) {
-  const std::int64_t rows = x.numel() / norm.n;
-  expect(norm.n <= max_row_length, "norm of rows of {} numbers, at most {}", norm.n,
-         max_row_length);
-  bool packed = norm.n % pack_size<T> == 0 && norm.table_row % pack_size<T> == 0;
+void run_norm(const Tensor& x, RowNorm<T> norm) {
+  norm.n = narrow_index(x.shape().back());
+  norm.rows = narrow_index(x.numel() / norm.n);
+  bool packed = norm.n % pack_size<T> == 0 && norm.place.elements % pack_size<T> == 0;
   for (const void* p : {static_cast<const void*>(norm.x), static_cast<const void*>(norm.out),
                         norm.weight.any(), norm.bias.any(), norm.table.any()}) {
     packed = packed && aligned(p);
   }
-  const auto run = [&](auto width) {
-    constexpr int W = decltype(width)::value;
-    constexpr std::int64_t step = row_threads * W;  // memory is rounded up to whole steps
-    launch({"norm", x.device(), rows, row_threads, 4 * blocks_for(norm.n, step) * step},
-           norm_rows<T, W>, norm);
+  const auto run = [&](auto width, auto rows) {
+    constexpr int W = decltype(width)::value, R = decltype(rows)::value;
+    constexpr std::int64_t step = row_threads * W;
+    const std::int64_t bytes = blocks_for(norm.n, step) * step * R * std::int64_t{sizeof(T)};
+    if (bytes > max_shared_bytes) return false;
+    launch({"norm", x.device(), blocks_for(norm.rows, R), row_threads, bytes}, norm_rows<T, W, R>,
+           norm);
+    return true;
   };
-  if (packed) {
-    run(std::integral_constant<int, pack_size<T>>());
-  } else {
-    run(std::integral_constant<int, 1>());
-  }
+  const auto run_width = [&](auto width) {
+    return run(width, std::integral_constant<int, block_rows>()) ||
+           run(width, std::integral_constant<int, 1>());
+  };
+  const bool done = packed ? run_width(std::integral_constant<int, pack_size<T>>())
+                           : run_width(std::integral_constant<int, 1>());
+  expect(done, "norm of rows of {} numbers", norm.n);
 }
 
 // x += gate·y; the gate of a row is that of its batch item.
@@ -117,22 +154,24 @@ struct AddGated {
   T* x;
   const T* y;
   Numbers<T> table;
-  std::int64_t gate, table_row;
-  std::uint32_t n, batch, table_rows;
+  TablePlace place;
+  std::int64_t gate;
+  std::uint32_t n;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
+    const Place element(at, n);
     float v[W], w[W], g[W];
     load<W>(x + at, v);
     load<W>(y + at, w);
-    table.template load<W>(place.row % batch % table_rows * table_row + gate + place.column, g);
+    table.template load<W>(place.begin(element.row) + gate + element.column, g);
     for (int i = 0; i < W; ++i) v[i] = v[i] + g[i] * w[i];
     store<W>(v, x + at);
   }
 };
 
 constexpr int head_threads = 128;
-constexpr int head_pack = 8;  // channels of a lane
+constexpr int head_pack = 8;   // channels of a lane
+constexpr int lane_heads = 4;  // heads of a lane, for which it loads weights and angles once
 
 // Norm and rotation of heads. `lanes` neighbouring lanes have one head, head_pack channels each.
 template <class T>
@@ -142,59 +181,78 @@ struct HeadRows {
   const float *cosines, *sines;  ///< or null
   std::uint32_t rows;            ///< tokens · batch · heads
   std::uint32_t batch, parts, heads, n;
-  std::uint32_t lanes;  ///< of a head: a power of two
+  std::uint32_t unrotated;  ///< tokens
+  std::uint32_t lanes;      ///< of a head: a power of two
   float eps;
   bool packed;  ///< heads are whole packs at aligned addresses
 };
 
 template <class T>
 __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
-  const std::uint32_t thread = threadIdx.x, heads = head_threads / p.lanes;
-  const std::uint32_t row = blockIdx.x * heads + thread / p.lanes;
-  const std::uint32_t at = thread % p.lanes * head_pack;
-  const bool there = row < p.rows && at < p.n;  // other lanes only take part in sums
-  const std::uint32_t item = row / p.heads, token = item / p.batch;
-  T* x = p.x + (std::int64_t{item} * p.parts * p.heads + row % p.heads) * p.n + at;
-  const std::uint32_t count = !there ? 0 : p.n - at < head_pack ? p.n - at : head_pack;
+  const std::uint32_t side_by_side = head_threads / p.lanes;
+  const std::uint32_t first = blockIdx.x * side_by_side * lane_heads + threadIdx.x / p.lanes;
+  const std::uint32_t at = threadIdx.x % p.lanes * head_pack;
+  const std::uint32_t count = at >= p.n ? 0 : p.n - at < head_pack ? p.n - at : head_pack;
   const auto take = [&](const auto* from, float(&into)[head_pack]) {
+    if (count == 0) return;
     if (p.packed) {
-      if (there) load<head_pack>(from, into);
+      load<head_pack>(from, into);
     } else {
       for (std::uint32_t i = 0; i < head_pack; ++i) {
         if (i < count) into[i] = widen(from[i]);
       }
     }
   };
-  float v[head_pack] = {}, sum = 0, squares = 0;
-  take(x, v);
-  for (const float number : v) sum += number;
-  const auto n = static_cast<float>(p.n);
-  const float mean = p.bias != nullptr ? warp_sum(sum, static_cast<int>(p.lanes)) / n : 0.0F;
-  for (std::uint32_t i = 0; i < head_pack; ++i) {
-    const float d = i < count ? v[i] - mean : 0.0F;
-    squares += d * d;
+  // Lanes without a head or channels only take part in sums.
+  const auto row_of = [&](int i) { return first + i * side_by_side; };
+  const auto address_of = [&](std::uint32_t row) {
+    const std::uint32_t item = row / p.heads;
+    return p.x + (std::int64_t{item} * p.parts * p.heads + row - item * p.heads) * p.n + at;
+  };
+  float v[lane_heads][head_pack] = {};
+#pragma unroll
+  for (int i = 0; i < lane_heads; ++i) {
+    if (row_of(i) < p.rows) take(address_of(row_of(i)), v[i]);
   }
-  const float rstd = 1.0F / sqrtf(warp_sum(squares, static_cast<int>(p.lanes)) / n + p.eps);
-  float weight[head_pack] = {}, bias[head_pack] = {};
+  float weight[head_pack] = {}, bias[head_pack] = {}, c[head_pack] = {}, s[head_pack] = {};
   take(p.weight + at, weight);
   if (p.bias != nullptr) take(p.bias + at, bias);
-  for (int i = 0; i < head_pack; ++i) {
-    v[i] = (v[i] - mean) * rstd * weight[i];
-    if (p.bias != nullptr) v[i] += bias[i];
-  }
-  if (p.cosines != nullptr) {
-    float c[head_pack] = {}, s[head_pack] = {};
-    const std::int64_t angle = std::int64_t{token} * p.n + at;
-    take(p.cosines + angle, c);
-    take(p.sines + angle, s);
-    for (int i = 0; i < head_pack; i += 2) ops::rotate_pair(v[i], v[i + 1], c + i, s + i);
-  }
-  if (!p.packed) {
-    for (std::uint32_t i = 0; i < head_pack; ++i) {
-      if (i < count) x[i] = narrow<T>(v[i]);
+  const auto n = static_cast<float>(p.n);
+  std::int64_t loaded = -1;  // the token whose cosines and sines are in c and s
+#pragma unroll
+  for (int i = 0; i < lane_heads; ++i) {
+    float sum = 0, squares = 0;
+    for (const float number : v[i]) sum += number;
+    const float mean = p.bias != nullptr ? warp_sum(sum, static_cast<int>(p.lanes)) / n : 0.0F;
+    for (std::uint32_t j = 0; j < head_pack; ++j) {
+      const float d = j < count ? v[i][j] - mean : 0.0F;
+      squares = fmaf(d, d, squares);
     }
-  } else if (there) {
-    store<head_pack>(v, x);
+    const float rstd = 1.0F / sqrtf(warp_sum(squares, static_cast<int>(p.lanes)) / n + p.eps);
+    if (row_of(i) >= p.rows) continue;
+    for (int j = 0; j < head_pack; ++j) {
+      v[i][j] = fmaf((v[i][j] - mean) * rstd, weight[j], bias[j]);
+    }
+    const std::uint32_t token = row_of(i) / p.heads / p.batch;
+    if (p.cosines != nullptr && token >= p.unrotated) {
+      if (token != loaded) {
+        const std::int64_t begin = std::int64_t{token - p.unrotated} * p.n + at;
+        take(p.cosines + begin, c);
+        take(p.sines + begin, s);
+        loaded = token;
+      }
+      for (int j = 0; j < head_pack; j += 2) {
+        ops::rotate_pair(v[i][j], v[i][j + 1], c + j, s + j);
+      }
+    }
+    T* const into = address_of(row_of(i));
+    if (!p.packed) {
+      for (std::uint32_t j = 0; j < head_pack; ++j) {
+        if (j < count) into[j] = narrow<T>(v[i][j]);
+      }
+    } else if (count > 0) {
+      store<head_pack>(v[i], into);
+    }
   }
 }
 
@@ -210,7 +268,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
                     .weight = {weight, x.device()},
                     .bias = {},
                     .table = {},
-                    .n = narrow_index(x.shape().back()),
+                    .place = {},
                     .eps = eps,
                     .centred = false});
   });
@@ -227,7 +285,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
                     .weight = {weight, x.device()},
                     .bias = {bias, x.device()},
                     .table = {},
-                    .n = narrow_index(x.shape().back()),
+                    .place = {},
                     .eps = eps});
   });
   return out;
@@ -244,17 +302,15 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
                     .weight = {weight, x.device()},
                     .bias = {bias, x.device()},
                     .table = {modulation.table, x.device()},
+                    .place = table_place(modulation.table, x, modulation.first),
                     .scale = modulation.scale * n,
                     .shift = modulation.shift * n,
-                    .n = narrow_index(n),
-                    .batch = narrow_index(x.shape(1)),
-                    .table_rows = narrow_index(modulation.table.shape(0)),
-                    .table_row = modulation.table.shape(1),
                     .eps = eps});
   });
 }
 
-void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
+               const FirstTokens& first) {
   const std::int64_t n = x.shape(2);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -262,14 +318,14 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate) {
     const T* from = address<T>(y, x.device());
     const Numbers<T> gates(table, x.device());
     // If rows of x are whole packs, so are the rows and chunks of the table.
-    for_packs<T>("add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
-                 AddGated<T>{into, from, gates, gate * n, table.shape(1), narrow_index(n),
-                             narrow_index(x.shape(1)), narrow_index(table.shape(0))});
+    for_packs<T>(
+        "add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
+        AddGated<T>{into, from, gates, table_place(table, x, first), gate * n, narrow_index(n)});
   });
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                          const Tensor& sines) {
+                          const Tensor& sines, std::int64_t unrotated) {
   const std::int64_t n = x.shape(4), rows = x.numel() / std::max<std::int64_t>(1, x.shape(2) * n);
   const std::int64_t lanes = std::bit_ceil(static_cast<std::uint64_t>(blocks_for(n, head_pack)));
   expect(lanes <= warp_size, "norm of heads of {} channels", n);
@@ -280,7 +336,8 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     T* first = address<T>(x, device);
-    launch({"normalise_and_rotate", device, blocks_for(rows, head_threads / lanes), head_threads},
+    launch({"normalise_and_rotate", device, blocks_for(rows, lane_heads * head_threads / lanes),
+            head_threads},
            norm_heads<T>,
            HeadRows<T>{.x = first,
                        .weight = numbers(norm.weight),
@@ -292,6 +349,7 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
                        .parts = narrow_index(x.shape(2)),
                        .heads = narrow_index(x.shape(3)),
                        .n = narrow_index(n),
+                       .unrotated = narrow_index(unrotated),
                        .lanes = narrow_index(lanes),
                        .eps = norm.eps,
                        .packed = n % head_pack == 0 && aligned(first)});

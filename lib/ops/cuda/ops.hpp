@@ -12,6 +12,7 @@
 namespace reelmesh::gpu {
 
 using ops::ExactSum;
+using ops::FirstTokens;
 using ops::GroupStatistics;
 using ops::HeadNorm;
 using ops::Modulation;
@@ -37,9 +38,9 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out);
-void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate);
+void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate, const FirstTokens& first);
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                          const Tensor& sines);
+                          const Tensor& sines, std::int64_t unrotated);
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu);
