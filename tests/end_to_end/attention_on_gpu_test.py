@@ -3,6 +3,7 @@
 
 import unittest
 
+import h5py
 import numpy
 
 from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
@@ -20,6 +21,17 @@ class AttentionOnGpu(Scratch):
         clip = read_clip(self.make(options, ranks, GPUS))
         return clip["latents"], clip["attributes"]["layout"]
 
+    def kernels(self, name):
+        """What computed on the GPUs, as the trace says; without attention that has a bias."""
+        with h5py.File(self.folder / name / "trace.h5") as trace:
+            ranks = trace["ranks"][:]
+        self.assertEqual(int(ranks["padded_products"].sum()), 0)
+        found = {kernel for text in ranks["kernels"] for kernel in text.decode().split("; ")}
+        for kind in ("attention", "convolutions", "products"):
+            self.assertEqual(sum(kernel.startswith(f"{kind}: ") for kernel in found),
+                             0 if kind == "convolutions" else 1, found)
+        return found
+
     def check(self, reference, dtype, table):
         one, _ = self.latents(reference, dtype, "one")
         for index, (ranks, told, more) in enumerate(table):
@@ -29,6 +41,8 @@ class AttentionOnGpu(Scratch):
                 self.assertEqual(there.tobytes(), one.tobytes())
         # cuDNN's result is at most 1.2 times as far from float32 as that of our own kernels.
         own, _ = self.latents(reference, dtype, "own", numerics__attention="own")
+        self.assertIn("cuDNN", "; ".join(self.kernels("one")))
+        self.assertIn("attention: own kernels", self.kernels("own"))
         exact, _ = self.latents(reference, "float32", "float32")
         self.assertFalse(numpy.array_equal(own, one))
         self.assertLess(numpy.linalg.norm(one - exact), 1.2 * numpy.linalg.norm(own - exact))
