@@ -32,10 +32,12 @@ with h5py.File(PATH, "r") as file:
     assert found == expected, f"found {found}\nexpected {expected}"
     ranks = file["ranks"][...]
     assert ranks.dtype.names == ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
-                                 "peak_device_memory_bytes", "clock_offset_ns"), ranks.dtype.names
+                                 "peak_device_memory_bytes", "clock_offset_ns", "padded_products",
+                                 "kernels"), ranks.dtype.names
     for rank, row in enumerate(ranks):
         host = f"nœud-{rank}".encode()
         assert row.tolist()[:7] == (rank, host, b"all", b"cpu", 2, 4096, 8192), row
+        assert row.tolist()[8:] == (10 + rank, b"attention: own kernels; products: a library"), row
     assert ranks["clock_offset_ns"][0] == 0
     purposes = (b"activations", b"weights", b"workspace", b"exchange", b"queue")
     expected = [(rank, place, purpose, 100 * rank + 10 * i + at, 7 * at + i)

@@ -30,6 +30,8 @@ class Trace : public testing::Test {
       record.device_memory.peak[i] = record.host_memory.peak[i] + 1;
       record.device_memory.at_peak[i] = 7 + number;
     }
+    record.padded_products = 10 + world.rank();
+    record.kernels = "attention: own kernels; products: a library";
     return record;
   }
 
