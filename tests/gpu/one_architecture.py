@@ -3,9 +3,9 @@
 
     tests/gpu/one_architecture.py LIBRARY RESULT 90
 
-In .nv_fatbin the code of other compute capabilities is overwritten with zeros, and in
-__nv_relfatbin all code, which is the linker's input. Headers and addresses stay, so that the driver
-finds the code of its GPU as before. Not tried on a GPU.
+In .nv_fatbin, and __nv_relfatbin with the linker's input, the code for other compute capabilities is
+overwritten with zeros. Headers and addresses stay, so that the driver finds the code of its GPU as
+before. Not tried on a GPU.
 """
 import struct
 import sys
@@ -50,13 +50,12 @@ def clear(data, first, size, kept):
 def main(library, result, architecture):
     with open(library, "rb") as file:
         data = bytearray(file.read())
-    parts = sections(data)
-    left = clear(data, *parts[".nv_fatbin"], int(architecture))
-    if left == 0:
-        print(f"{library}: no code for compute capability {architecture}", file=sys.stderr)
-        return 1
-    if "__nv_relfatbin" in parts:
-        clear(data, *parts["__nv_relfatbin"], None)
+    for name, (first, size) in sections(data).items():
+        if name in (".nv_fatbin", "__nv_relfatbin") and not clear(data, first, size,
+                                                                  int(architecture)):
+            print(f"{library}: {name} has no code for compute capability {architecture}",
+                  file=sys.stderr)
+            return 1
     with open(result, "wb") as file:
         file.write(data)
     return 0
