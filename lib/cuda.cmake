@@ -109,7 +109,10 @@ target_compile_definitions(reelmesh_cuda INTERFACE REELMESH_WITH_CUDA=1
   REELMESH_CUDA_LIBRARY_FOLDER="${CUDAToolkit_LIBRARY_DIR}")
 target_include_directories(reelmesh_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${headers})
 target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart_static)
-# -fmad=false: products and sums are rounded separately, as on the CPU; fused multiply-adds are
-# written as fmaf or std::fma. FMT_USE_CONSTEXPR: fmt 9 assumes that nvcc has no constexpr.
+# -fmad=false: products and sums are rounded separately, as on the CPU. Also in kernels whose bits
+# differ from the CPU's: they compute several rows in unrolled loops, which nvcc might contract
+# differently, and the layout decides which of them computes a row. Where fused multiply-adds save
+# time, they are written as fmaf or std::fma. FMT_USE_CONSTEXPR: fmt 9 assumes that nvcc has no
+# constexpr.
 target_compile_options(reelmesh_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1>)

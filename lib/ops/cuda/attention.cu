@@ -127,6 +127,7 @@ class Work final : public ops::Attention::Work {
     p.heads = static_cast<int>(q[3]);
     p.channels = static_cast<int>(q[4]);
     p.scale = scale_;
+    p.log2_unit = bias_.empty() ? scale_ * log2_e : 1.0F;
     p.first = keys_ == 0;
     p.aligned = p.channels % 8 == 0 && gpu::aligned(p.keys) && gpu::aligned(p.values);
     return p;

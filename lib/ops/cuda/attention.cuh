@@ -17,9 +17,11 @@ struct AttentionArguments {
   std::int64_t bias_keys;
   int query_count, key_count;  ///< of one sequence; key_count: keys of this add()
   int batch, heads, channels;
-  float scale;
-  bool first;    ///< first add(): total, largest and sum are not initialised yet
-  bool aligned;  ///< rows of keys and values start at multiples of 8 elements and 16 bytes
+  float scale;      ///< positive
+  float log2_unit;  ///< attend_half: what its scores, to which any bias is added, are multiplied by
+                    ///< to be binary logarithms. A parameter, since registers are scarce.
+  bool first;       ///< first add(): total, largest and sum are not initialised yet
+  bool aligned;     ///< rows of keys and values start at multiples of 8 elements and 16 bytes
 };
 
 /// The queries, sequence, batch item and head that a thread block computes.
@@ -53,5 +55,6 @@ struct AttentionPlace {
 };
 
 constexpr float lowest = -INFINITY;
+constexpr float log2_e = 1.44269504088896341F;
 
 }  // namespace reelmesh::gpu

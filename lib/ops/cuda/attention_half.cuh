@@ -55,7 +55,6 @@ template <class T, int D, int M>
 __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   using S = HalfAttention<D, M>;
   constexpr int tile = S::tile, stride = S::row_stride;
-  constexpr float log2_e = 1.44269504088896341F;
   const AttentionPlace place(p, S::rows);
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int g = lane / 4, t = lane % 4;
@@ -137,35 +136,34 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int q = query_of(m, h);
-        float top = largest[m][h];
+        float top = lowest;
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) {
           for (int j = 0; j < 2; ++j) {
             float& s = score[m][n][2 * h + j];
             const int k = first + 8 * n + 2 * t + j;
-            s *= p.scale * log2_e;
             if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
-              s += place.bias(p, q)[k] * log2_e;
+              s = fmaf(s, p.scale * log2_e, place.bias(p, q)[k] * log2_e);
             }
             if (k >= p.key_count) s = lowest;
             top = fmaxf(top, s);
           }
         }
-        top = row_max(top);
+        top = fmaxf(largest[m][h], row_max(top) * p.log2_unit);
         const float base = top == lowest ? 0.0F : top;  // all scores so far are −∞
         float block = 0;
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) {
           float& a = score[m][n][2 * h];
           float& b = score[m][n][2 * h + 1];
-          a = exp2_approx(a - base);
-          b = exp2_approx(b - base);
+          a = exp2_approx(fmaf(a, p.log2_unit, -base));
+          b = exp2_approx(fmaf(b, p.log2_unit, -base));
           block += a + b;
           weights[m][n / 2][n % 2 * 2 + h] = pair_of<T>(a, b);
         }
         const float factor = exp2_approx(largest[m][h] - base);
         // Reduced over the lanes in every tile, so the bits do not depend on where an add() ended.
-        sum[m][h] = sum[m][h] * factor + row_sum(block);
+        sum[m][h] = fmaf(sum[m][h], factor, row_sum(block));
         largest[m][h] = top;
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) {
