@@ -37,7 +37,7 @@ struct ExactSum {
     lost += other.lost;
   }
 
-  double value() const {
+  REELMESH_HOST_DEVICE double value() const {
     if (lost > 0) return std::numeric_limits<double>::quiet_NaN();
     return static_cast<double>(high) * 0x1p40 +
            (static_cast<double>(middle) + static_cast<double>(low) * 0x1p-40);

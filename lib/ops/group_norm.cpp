@@ -5,6 +5,7 @@
 
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
+#include "ops/norm.hpp"
 #include "ops/onednn.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/dispatch.hpp"
@@ -26,29 +27,34 @@ REELMESH_CLONES void norm_pixel(const T* x, std::int64_t n, const float* factor,
 
 }  // namespace
 
-GroupStatistics group_statistics(std::span<const ExactSum> sums, double count, double eps) {
+GroupStatistics group_statistics(std::span<const ExactSum> sums, double count, double eps,
+                                 Device device) {
   const std::size_t groups = sums.size() / 2;
-  GroupStatistics statistics;
+  std::vector<float> mean, rstd;
   for (std::size_t g = 0; g < groups; ++g) {
-    const double mean = sums[g].value() / count;
-    const double variance = std::max(0.0, sums[groups + g].value() / count - mean * mean);
-    statistics.mean.push_back(static_cast<float>(mean));
-    statistics.rstd.push_back(static_cast<float>(1.0 / std::sqrt(variance + eps)));
+    const MeanRstd of_group(sums[g], sums[groups + g], count, eps);
+    mean.push_back(of_group.mean);
+    rstd.push_back(of_group.rstd);
   }
-  return statistics;
+  const auto tensor = [&](std::span<const float> x) {
+    return Tensor::of<float>(x, {static_cast<std::int64_t>(groups)}).on(device);
+  };
+  return {tensor(mean), tensor(rstd)};
 }
 
 ChannelFactors channel_factors(const GroupStatistics& statistics, const Tensor& weight,
                                const Tensor& bias) {
   const auto channels = static_cast<std::size_t>(weight.numel());
-  const std::size_t size = channels / statistics.mean.size();
-  expect(bias.numel() == weight.numel() && size * statistics.mean.size() == channels,
-         "group norm of {} groups with {} weights and {} biases", statistics.mean.size(), channels,
+  const std::span<const float> mean = statistics.mean.span<float>(),
+                               rstd = statistics.rstd.span<float>();
+  const std::size_t size = channels / mean.size();
+  expect(bias.numel() == weight.numel() && size * mean.size() == channels,
+         "group norm of {} groups with {} weights and {} biases", mean.size(), channels,
          bias.numel());
   ChannelFactors result{std::vector<float>(channels), std::vector<float>(channels)};
   for (std::size_t c = 0; c < channels; ++c) {
-    result.factor[c] = statistics.rstd[c / size] * weight.data<float>()[c];
-    result.offset[c] = bias.data<float>()[c] - statistics.mean[c / size] * result.factor[c];
+    result.factor[c] = rstd[c / size] * weight.data<float>()[c];
+    result.offset[c] = bias.data<float>()[c] - mean[c / size] * result.factor[c];
   }
   return result;
 }
@@ -77,6 +83,16 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
 
 }  // namespace cpu
 }  // namespace
+
+GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int64_t cell,
+                                 double eps) {
+  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
+         to_string(x.shape()), cell);
+  const auto count = static_cast<double>(x.numel() / groups);
+  return dispatch(
+      x.device(), [&] { return gpu::group_statistics(x, groups, cell, count, eps); },
+      [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); });
+}
 
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu) {

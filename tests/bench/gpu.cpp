@@ -171,8 +171,8 @@ void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
     const std::int64_t latents = 2, frames = shape[0];
     const Tensor w = bench.random_tensor({n}, DType::float32);
     const Tensor s = bench.random_tensor({latents, shape[1] / 8, shape[2] / 8, n});
-    ops::SpatialNorm norm{
-        {std::vector<float>(32, 0.0F), std::vector<float>(32, 1.0F)}, w, w, s, s, {}};
+    const Tensor of_groups = bench.random_tensor({32}, DType::float32);
+    ops::SpatialNorm norm{{of_groups, of_groups}, w, w, s, s, {}};
     for (std::int64_t t = 0; t < frames; ++t) norm.frame_of.push_back(t * latents / frames);
     return [=, x = bench.random_tensor(shape), y = bench.random_tensor(shape)]() mutable {
       ops::spatial_norm_silu(x, norm, y);

@@ -208,8 +208,8 @@ void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t colu
   const std::string size = fmt::format("{}x{}x{}", rows, columns, channels);
   add(m.name, "group_sums_" + size, t, {0, bytes},
       [=] { return [x = random_tensor(shape, t)] { ops::group_sums(x, groups, 4); }; });
-  const ops::GroupStatistics statistics{std::vector<float>(groups, 0.0F),
-                                        std::vector<float>(groups, 1.0F)};
+  const Tensor of_groups = random_tensor({groups}, DType::float32);
+  const ops::GroupStatistics statistics{of_groups, of_groups};
   const Tensor ones = random_tensor({channels}, DType::float32);
   add(m.name, "spatial_norm_silu_" + size, t, {0, 2 * bytes}, [=] {
     const Tensor latents = random_tensor({1, rows / 2, columns / 2, channels}, t);

@@ -6,6 +6,11 @@
 namespace reelmesh::test {
 namespace {
 
+ops::GroupStatistics there(const ops::GroupStatistics& statistics) {
+  return {test::there(statistics.mean), test::there(statistics.rstd)};
+}
+using test::there;
+
 class Norm : public KernelTest {
  protected:
   static std::vector<std::int64_t> widths() { return {24, 37, 1152, size(200, 3072)}; }
@@ -171,15 +176,28 @@ TEST_P(Norm, GroupSumsCountWhatIsLost) {
   EXPECT_EQ(sums[1].lost, 0);
 }
 
+TEST_P(Norm, GroupStatisticsAreThoseOfTheCpu) {
+  const Tensor x = random({3, 8, size(12, 60), size(32, 512)}, 1), z = there(x);
+  const std::int64_t groups = 4;
+  const auto count = static_cast<double>(x.numel() / groups);
+  const auto expected = ops::group_statistics(ops::group_sums(x, groups, 2), count, 1e-6, {});
+  for (const ops::GroupStatistics& statistics :
+       {gpu::group_statistics(z, groups, 2, count, 1e-6),
+        ops::group_statistics(gpu::group_sums(z, groups, 2), count, 1e-6, place())}) {
+    EXPECT_TRUE(same_bits(back(statistics.mean), expected.mean));
+    EXPECT_TRUE(same_bits(back(statistics.rstd), expected.rstd));
+  }
+}
+
 TEST_P(Norm, GroupNorm) {
   for (const std::int64_t n : {12, 32}) {
     for (const bool with_silu : {false, true}) {
       const Tensor x = random({2, 3, 5, n}, 1), w = random_tensor({n}, 2),
                    b = random_tensor({n}, 3);
-      const ops::GroupStatistics statistics{{0.1F, -0.2F, 0.3F, 0.0F}, {1.1F, 0.9F, 2.0F, 1.0F}};
-      EXPECT_TRUE(
-          same_bits(back(gpu::group_norm(there(x), statistics, there(w), there(b), with_silu)),
-                    ops::group_norm(x, statistics, w, b, with_silu)));
+      const auto statistics = ops::group_statistics(x, 4, 1, 1e-5);
+      EXPECT_TRUE(same_bits(
+          back(gpu::group_norm(there(x), there(statistics), there(w), there(b), with_silu)),
+          ops::group_norm(x, statistics, w, b, with_silu)));
     }
   }
 }
@@ -188,13 +206,16 @@ TEST_P(Norm, SpatialNormSilu) {
   for (const std::int64_t n : {12, 32}) {
     const Tensor x = random({5, 4, 6, n}, 1);
     Tensor out = Tensor::empty(x.shape(), GetParam());
-    const ops::SpatialNorm norm{{{0.1F, -0.2F}, {1.1F, 0.9F}}, random_tensor({n}, 2),
-                                random_tensor({n}, 3),         random({2, 2, 3, n}, 4),
-                                random({2, 2, 3, n}, 5),       {0, 0, 1, 1, 1}};
+    const ops::SpatialNorm norm{ops::group_statistics(x, 2, 1, 1e-5),
+                                random_tensor({n}, 2),
+                                random_tensor({n}, 3),
+                                random({2, 2, 3, n}, 4),
+                                random({2, 2, 3, n}, 5),
+                                {0, 0, 1, 1, 1}};
     ops::spatial_norm_silu(x, norm, out);
     Tensor z = there(x);
     gpu::spatial_norm_silu(z,
-                           {norm.statistics, there(norm.weight), there(norm.bias),
+                           {there(norm.statistics), there(norm.weight), there(norm.bias),
                             there(norm.scale), there(norm.shift), norm.frame_of},
                            z);
     EXPECT_TRUE(same_bits(back(z), out)) << n;

@@ -220,8 +220,7 @@ TEST(ExactSum, IsNotANumberBeyondItsRange) {
 TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   const Tensor x = random_tensor({3, 4, 6, 4}, 1);
   SpatialNorm norm;
-  norm.statistics.mean = {0.5F, -0.25F};
-  norm.statistics.rstd = {2.0F, 0.5F};
+  norm.statistics = {Tensor::of<float>({0.5F, -0.25F}, {2}), Tensor::of<float>({2.0F, 0.5F}, {2})};
   norm.weight = random_tensor({4}, 2);
   norm.bias = random_tensor({4}, 3);
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
@@ -233,8 +232,8 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
     const std::int64_t c = i % 4, column = i / 4 % 6, row = i / 24 % 4, frame = i / 96;
     const std::int64_t z = (((frame == 0 ? 0 : 1) * 2 + row / 2) * 3 + column / 2) * 4 + c;
     const auto g = std::size_t(c / 2);
-    const double n = (double(x.data<float>()[i]) - norm.statistics.mean[g]) *
-                         norm.statistics.rstd[g] * norm.weight.data<float>()[c] +
+    const double n = (double(x.data<float>()[i]) - norm.statistics.mean.data<float>()[g]) *
+                         norm.statistics.rstd.data<float>()[g] * norm.weight.data<float>()[c] +
                      norm.bias.data<float>()[c];
     const double v = n * norm.scale.data<float>()[z] + norm.shift.data<float>()[z];
     EXPECT_NEAR(y.data<float>()[i], v / (1 + std::exp(-v)), 1e-5);

@@ -55,11 +55,12 @@ Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
 }
 
 ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups, double eps) const {
+  if (group_.size() == 1) return ops::group_statistics(x, groups, scale_, eps);
   std::vector<ops::ExactSum> sums = ops::group_sums(x, groups, scale_);
   add_up(group_, sums);
   const double count = static_cast<double>(x.shape(0) * (x.shape(3) / groups)) *
                        static_cast<double>(numel(pixels_.global()));
-  return ops::group_statistics(sums, count, eps);
+  return ops::group_statistics(sums, count, eps, x.device());
 }
 
 Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t groups, double eps,

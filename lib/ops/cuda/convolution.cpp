@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/trace.hpp"
 #include "ops/convolution_tiles.hpp"
@@ -12,7 +13,7 @@ namespace reelmesh::gpu {
 namespace {
 
 // Pixels of a tile, tiles of a batch. They may affect the bits, but are the same in all layouts.
-constexpr std::int64_t tile_rows = 16, tile_columns = 32, batch = 16;
+constexpr std::int64_t tile_rows = 16, tile_columns = 32, batch = TileBatch::max_tiles;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
 
@@ -54,19 +55,17 @@ ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64
   return image;
 }
 
-Tensor table_of(const std::vector<ops::ConvolutionTile>& tiles, Device device) {
-  std::vector<std::int32_t> numbers;
+TileBatch batch_of(std::span<const ops::ConvolutionTile> tiles) {
+  const auto span = [](const ops::PixelSpan& s) {
+    return TileBatch::Span{static_cast<int>(s.begin), static_cast<int>(s.end)};
+  };
+  TileBatch result{};
   for (const ops::ConvolutionTile& tile : tiles) {
-    for (const std::int64_t number :
-         {tile.row, tile.column, tile.rows.begin, tile.rows.end, tile.columns.begin,
-          tile.columns.end, tile.needed_rows.begin, tile.needed_rows.end, tile.needed_columns.begin,
-          tile.needed_columns.end}) {
-      numbers.push_back(static_cast<std::int32_t>(number));
-    }
+    result.tile[result.tiles++] = {
+        static_cast<int>(tile.row), static_cast<int>(tile.column), span(tile.rows),
+        span(tile.columns),         span(tile.needed_rows),        span(tile.needed_columns)};
   }
-  return Tensor::of<std::int32_t>(std::span<const std::int32_t>(numbers),
-                                  {static_cast<std::int64_t>(tiles.size()), ints_per_tile})
-      .on(device);
+  return result;
 }
 
 }  // namespace
@@ -91,14 +90,14 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
 
   const Device device = out.device();
   const ImageTiles image = pieces_of(x, previous, enlarged, kt_ - 1, device);
-  const Tensor table = table_of(tiles, device);
   Tensor source =
       Tensor::empty({batch, frames + kt_ - 1, tile_rows + 2, tile_columns + 2, weight_.shape(4)},
                     out.dtype(), device);
   Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
                                 out.dtype(), device);
-  for (std::int64_t first = 0; first < table.shape(0); first += batch) {
-    const Tensor some = table.rows(first, std::min(batch, table.shape(0) - first));
+  for (std::int64_t first = 0; first < std::ssize(tiles); first += batch) {
+    const auto count = static_cast<std::size_t>(std::min(batch, std::ssize(tiles) - first));
+    const TileBatch some = batch_of({&tiles[static_cast<std::size_t>(first)], count});
     gather_tiles(image, some, in_, source);
     convolve(source, weight_, numerics_.tf32, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);

@@ -11,22 +11,23 @@ namespace {
 template <class T>
 struct Gather {
   ImageTiles image;
-  const std::int32_t* tiles;  ///< [item][ints_per_tile]
+  TileBatch batch;  ///< further items of x are zero
   T* x;
-  std::uint32_t count;  ///< number of tiles; further items of x are zero
   std::uint32_t frames, rows, columns, in, padded_in;
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place pixel(at, padded_in);
     const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
     const std::uint32_t r = line % rows, plane = line / rows;
-    const std::uint32_t t = plane % frames, item = plane / frames;
+    const std::uint32_t t = plane % frames;
+    const int item = static_cast<int>(plane / frames);
     float v[W] = {};
-    if (item < count && pixel.column < in) {
-      const std::int32_t* tile = tiles + item * ints_per_tile;
-      const int row = tile[0] + static_cast<int>(r) - 1;
-      const int column = tile[1] + static_cast<int>(c) - 1;
-      if (row >= tile[6] && row < tile[7] && column >= tile[8] && column < tile[9]) {
+    if (item < batch.tiles && pixel.column < in) {
+      const TileBatch::Tile& tile = batch.tile[item];
+      const int row = tile.row + static_cast<int>(r) - 1;
+      const int column = tile.column + static_cast<int>(c) - 1;
+      if (row >= tile.needed_rows.begin && row < tile.needed_rows.end &&
+          column >= tile.needed_columns.begin && column < tile.needed_columns.end) {
         for (int i = 0; i < image.pieces; ++i) {
           const ImageTiles::Piece& piece = image.piece[i];
           const int y = row / image.enlarged - piece.row,
@@ -50,7 +51,7 @@ struct Gather {
 // [frame][row][column][channels], whose first pixel is (first_row, first_column).
 template <class T>
 struct Scatter {
-  const std::int32_t* tiles;
+  TileBatch batch;
   const T* y;
   const float* bias;
   T* out;
@@ -62,10 +63,14 @@ struct Scatter {
     const Place pixel(at, channels);
     const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
     const std::uint32_t r = line % rows, plane = line / rows;
-    const std::uint32_t t = plane % frames, item = plane / frames;
-    const std::int32_t* tile = tiles + item * ints_per_tile;
-    const int row = tile[0] + static_cast<int>(r), column = tile[1] + static_cast<int>(c);
-    if (row < tile[2] || row >= tile[3] || column < tile[4] || column >= tile[5]) return;
+    const std::uint32_t t = plane % frames;
+    const int item = static_cast<int>(plane / frames);
+    const TileBatch::Tile& tile = batch.tile[item];
+    const int row = tile.row + static_cast<int>(r), column = tile.column + static_cast<int>(c);
+    if (row < tile.rows.begin || row >= tile.rows.end || column < tile.columns.begin ||
+        column >= tile.columns.end) {
+      return;
+    }
     const std::int64_t place =
         (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
     const auto sum = [](float v, float b) { return v + b; };
@@ -76,15 +81,14 @@ struct Scatter {
 
 }  // namespace
 
-void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x) {
+void gather_tiles(const ImageTiles& image, const TileBatch& tiles, std::int64_t in, Tensor& x) {
   const Device device = x.device();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     T* into = address<T>(x, device);
     const Gather<T> f{image,
-                      address<std::int32_t>(tiles, device),
+                      tiles,
                       into,
-                      narrow_index(tiles.shape(0)),
                       narrow_index(x.shape(1)),
                       narrow_index(x.shape(2)),
                       narrow_index(x.shape(3)),
@@ -98,7 +102,7 @@ void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in,
   });
 }
 
-void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
+void scatter_tiles(const TileBatch& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
                    std::int64_t first_row, std::int64_t first_column) {
   const Device device = y.device();
   visit_float(y.dtype(), [&](auto type) {
@@ -107,7 +111,7 @@ void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Ten
     T* into = address<T>(out, device);
     const auto* b = address<float>(bias, device);
     const std::int64_t n = out.shape(3);
-    const Scatter<T> f{address<std::int32_t>(tiles, device),
+    const Scatter<T> f{tiles,
                        from,
                        b,
                        into,
@@ -120,7 +124,7 @@ void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Ten
                        static_cast<std::int32_t>(first_column),
                        narrow_index(out.shape(1)),
                        narrow_index(out.shape(2))};
-    const std::int64_t count = tiles.shape(0) * y.shape(1) * y.shape(2) * y.shape(3) * n;
+    const std::int64_t count = tiles.tiles * y.shape(1) * y.shape(2) * y.shape(3) * n;
     for_packs<T>("scatter_tiles", device, count, n, {from, into, b}, f);
   });
 }

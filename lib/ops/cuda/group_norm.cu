@@ -1,5 +1,8 @@
-// Group norms of images. Kernels compute the sums of this rank in the same order as the CPU; the
-// host adds those of all ranks and computes the statistics; kernels apply them.
+// Group norms of images. Kernels compute the sums of this rank in the same order as the CPU. If
+// several ranks share an image, the host adds their sums and computes the statistics; otherwise a
+// kernel does, with the same bits, and nothing waits.
+#include <cstring>
+
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "tensor/cuda/packs.cuh"
@@ -96,23 +99,54 @@ struct SpatialNormSilu {
   }
 };
 
-// Factors and offsets of the channels, [2, channel] on the device.
-Tensor factors_on(Device device, const GroupStatistics& statistics, const Tensor& weight,
-                  const Tensor& bias) {
-  const ops::ChannelFactors channels = ops::channel_factors(statistics, weight.on({}), bias.on({}));
-  std::vector<float> both = channels.factor;
-  both.insert(both.end(), channels.offset.begin(), channels.offset.end());
-  return Tensor::of<float>(std::span<const float>(both), {2, weight.numel()}).on(device);
+// Mean and 1/√(variance + eps) of each group, with the CPU's arithmetic.
+__global__ void statistics_of(const ExactSum* sums, std::uint32_t groups, double count, double eps,
+                              float* mean, float* rstd) {
+  for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
+    const ops::MeanRstd of_group(sums[g], sums[groups + g], count, eps);
+    mean[g] = of_group.mean;
+    rstd[g] = of_group.rstd;
+  }
 }
 
-}  // namespace
+// ops::channel_factors for n channels: factors, then offsets.
+struct ChannelFactors {
+  const float *mean, *rstd, *weight, *bias;
+  float* out;
+  std::uint32_t n, size;  ///< size: channels of a group
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    for (std::int64_t c = at; c < at + W; ++c) {
+      const float factor = rstd[c / size] * weight[c];
+      out[c] = factor;
+      out[n + c] = bias[c] - mean[c / size] * factor;
+    }
+  }
+};
 
-std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
+// Factors and offsets of the channels, [2, channel].
+Tensor factors_on(Device device, const GroupStatistics& statistics, const Tensor& weight,
+                  const Tensor& bias) {
+  const std::int64_t n = weight.numel(), groups = statistics.mean.numel();
+  expect(bias.numel() == n && n % groups == 0,
+         "group norm of {} groups with {} weights and {} biases", groups, n, bias.numel());
+  Tensor out = Tensor::empty({2, n}, DType::float32, device);
+  const ChannelFactors f{address<float>(statistics.mean, device),
+                         address<float>(statistics.rstd, device),
+                         address<float>(weight, device),
+                         address<float>(bias, device),
+                         address<float>(out, device),
+                         narrow_index(n),
+                         narrow_index(n / groups)};
+  for_packs<float>("channel_factors", device, n, n, {}, f);
+  return out;
+}
+
+// Sums of the groups, [2·groups] ExactSum: pairs of int32, because tensors have no 64-bit type.
+Tensor sums_on_device(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   const std::int64_t rows = x.shape(1), columns = x.shape(2), channels = x.shape(3);
-  std::vector<ExactSum> result(static_cast<std::size_t>(2 * groups));
-  if (x.empty()) return result;
   const Device device = x.device();
-  // 64-bit integers as pairs of int32, because tensors have no 64-bit element type.
+  static_assert(sizeof(ExactSum) == 4 * sizeof(std::int64_t));
   Tensor sums = Tensor::zeros({2 * groups, 8}, DType::int32, device);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -124,11 +158,27 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
     launch({"group_sums", device, rows / cell * (columns / cell), 128, 16 * channels}, sum_cells<T>,
            sum);
   });
-  const Tensor host = sums.on({});
-  const auto* members = static_cast<const std::int64_t*>(host.raw());
-  for (std::size_t g = 0; g < result.size(); ++g) {
-    result[g] = {members[4 * g], members[4 * g + 1], members[4 * g + 2], members[4 * g + 3]};
-  }
+  return sums;
+}
+
+}  // namespace
+
+std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
+  const Tensor host = sums_on_device(x, groups, cell).on({});
+  std::vector<ExactSum> result(static_cast<std::size_t>(2 * groups));
+  std::memcpy(result.data(), host.raw(), static_cast<std::size_t>(host.bytes()));
+  return result;
+}
+
+GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int64_t cell,
+                                 double count, double eps) {
+  const Device device = x.device();
+  const Tensor sums = sums_on_device(x, groups, cell);
+  GroupStatistics result{Tensor::empty({groups}, DType::float32, device),
+                         Tensor::empty({groups}, DType::float32, device)};
+  launch({"group_statistics", device, 1, 64}, statistics_of,
+         static_cast<const ExactSum*>(sums.address_on(device)), narrow_index(groups), count, eps,
+         address<float>(result.mean, device), address<float>(result.rstd, device));
   return result;
 }
 

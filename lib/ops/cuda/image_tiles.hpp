@@ -4,9 +4,20 @@
 
 namespace reelmesh::gpu {
 
-/// int32 values of a tile: its first row and column; begin and end of the rows, then of the columns
-/// to store; begin and end of the rows, then of the columns that this part needs as input.
-constexpr int ints_per_tile = 10;
+/// Kernel argument: the tiles of a batch.
+struct TileBatch {
+  static constexpr int max_tiles = 16;
+  struct Span {
+    int begin, end;
+  };
+  struct Tile {
+    int row, column;                   ///< first pixel
+    Span rows, columns;                ///< to store
+    Span needed_rows, needed_columns;  ///< the input of what is stored
+  };
+  Tile tile[max_tiles];
+  int tiles;
+};
 
 /// Kernel argument: an ops::Image with the frames before it.
 struct ImageTiles {
@@ -23,15 +34,14 @@ struct ImageTiles {
   int before;    ///< number of frames before frame 0
 };
 
-/// Copies the input of each tile to one item of x; items without a tile become zero. tiles: int32
-/// [tile, ints_per_tile]; in: channels of the image; x: [item, before + frames, tile rows + 2, tile
-/// columns + 2, padded channels].
-void gather_tiles(const ImageTiles& image, const Tensor& tiles, std::int64_t in, Tensor& x);
+/// Copies the input of each tile to one item of x; items without a tile become zero. in: channels
+/// of the image; x: [item, before + frames, tile rows + 2, tile columns + 2, padded channels].
+void gather_tiles(const ImageTiles& image, const TileBatch& tiles, std::int64_t in, Tensor& x);
 
 /// Writes the part to store of each tile, plus the bias, to `out`. y: [item, frame, tile row, tile
 /// column, padded channels], one item for each tile, then unused ones; bias: float32 [channel];
 /// out: [frame, row, column, channel], whose first pixel is (first_row, first_column).
-void scatter_tiles(const Tensor& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
+void scatter_tiles(const TileBatch& tiles, const Tensor& y, const Tensor& bias, Tensor& out,
                    std::int64_t first_row, std::int64_t first_column);
 
 }  // namespace reelmesh::gpu

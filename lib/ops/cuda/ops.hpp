@@ -42,6 +42,9 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate, const 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines, std::int64_t unrotated);
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
+/// count: elements in a group.
+GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int64_t cell,
+                                 double count, double eps);
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu);
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
