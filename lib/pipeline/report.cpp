@@ -146,8 +146,8 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
          kernels +
          (padded == 0 ? ""
                       : fmt::format("{} matrix products were computed with padded rows, which is "
-                                    "slower: cuBLASLt supports their numbers of rows by no "
-                                    "algorithm with the same bits\n",
+                                    "slower: cuBLASLt has no algorithm with the same bits for "
+                                    "their numbers of rows\n",
                                     padded));
 }
 

@@ -58,36 +58,22 @@ class Products {
         reference_(product_.proposals(all_rows, !reproducible).front()) {}
 
   void run(const Call& call) {
-    auto [place, is_new] = choices_.try_emplace(call.rows());
-    if (is_new) {
-      try {
-        place->second = choose(call);
-      } catch (...) {
-        choices_.erase(place);
-        throw;
-      }
-    }
-    run(place->second, call);
+    auto found = choices_.find(call.rows());
+    if (found == choices_.end()) found = choices_.emplace(call.rows(), choose(call)).first;
+    if (found->second.padded > 0) ++trace::recorder().padded_products;
+    run(found->second, call);
   }
 
   // Measures the proposals for the rows of the call, and the reference, which is the first. Only
   // algorithms that support the rows are measured; y is overwritten.
   std::vector<std::pair<Algorithm, ProductTiming>> measure(const Call& call) {
-    std::vector<Algorithm> candidates{reference_};
-    for (const Algorithm& proposed : product_.proposals(call.rows(), !reproducible_)) {
-      candidates.push_back(proposed);
-    }
-    std::vector<std::pair<Algorithm, ProductTiming>> measured;
     const Choice reference = of_reference(call.rows());
     run(reference, call);
     const Digest expected = digest(call.y);
-    for (const Algorithm& candidate : candidates) {
-      const bool is_first = measured.empty();
+    std::vector<std::pair<Algorithm, ProductTiming>> measured{
+        {reference_, {seconds_of([&] { run(reference, call); }), true}}};
+    for (const Algorithm& candidate : product_.proposals(call.rows(), !reproducible_)) {
       ProductTiming& timing = measured.emplace_back(candidate, ProductTiming{}).second;
-      if (is_first) {
-        timing = {seconds_of([&] { run(reference, call); }), true};
-        continue;
-      }
       if (product_.enqueue(candidate, operands(call), call.rows()) != CUBLAS_STATUS_SUCCESS) {
         continue;
       }
@@ -155,7 +141,6 @@ class Products {
 
   void run(const Choice& choice, const Call& call) {
     if (choice.padded == 0) return product_.run(choice.algorithm, operands(call), call.rows());
-    ++trace::recorder().padded_products;
     const std::int64_t rows = call.rows(), piece = choice.padded;
     const Tensor flat = call.x.reshape({rows, call.in()});
     Tensor result = call.y.reshape({rows, call.out()});
