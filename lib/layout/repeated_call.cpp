@@ -20,7 +20,7 @@ void RepeatedCall::record() {
         for (std::size_t i = 0; i < made.size(); ++i) results_[i].copy_from(made[i]);
       });
     } catch (const Error& error) {
-      // Unavailable: for instance memory, of which a graph needs more than the same calls.
+      // unavailable: there may be too little memory, since a graph needs more than the calls.
       if (error.status() != Status::internal && error.status() != Status::unavailable) throw;
       log::warning("steps run without a CUDA graph, because recording one failed: {}",
                    error.what());

@@ -105,6 +105,10 @@ class Linear {
   /// share. On a GPU the algorithm, and with it the bits, is chosen for it.
   Tensor operator()(const Tensor& x, Activation activation = Activation::none,
                     std::int64_t all_rows = usual_rows) const;
+  /// The same for an x with all rows of its matrix: no other rank has a share of them.
+  Tensor with_all_rows(const Tensor& x, Activation activation = Activation::none) const {
+    return (*this)(x, activation, x.numel() / form_.in());
+  }
 
   std::int64_t in_features() const { return form_.in(); }
   std::int64_t out_features() const { return form_.out(); }

@@ -98,12 +98,6 @@ void add_gated(Tensor& z, const Tensor& change, const Tensor& table,
   ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
 }
 
-// A product of the time embedding, one row on every rank.
-Tensor of_time(const ops::Linear& product, const Tensor& time,
-               ops::Activation activation = ops::Activation::none) {
-  return product(time, activation, time.shape(0));
-}
-
 }  // namespace
 
 void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
@@ -115,7 +109,7 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
     return product(x, activation, placement.all_tokens());
   };
 
-  Tensor table = of_time(block.modulation1, time);
+  Tensor table = block.modulation1.with_all_rows(time);
   const Tensor x = modulated(z, block.norm1, eps, table, placement);
   const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
                             const ops::HeadNorm& norm) {
@@ -136,7 +130,7 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
   add_gated(z, of_tokens(block.out, attended), table, placement);
   interruption_point();
 
-  table = of_time(block.modulation2, time);
+  table = block.modulation2.with_all_rows(time);
   const Tensor hidden = of_tokens(block.up, modulated(z, block.norm2, eps, table, placement),
                                   ops::Activation::gelu_tanh);
   add_gated(z, of_tokens(block.down, hidden), table, placement);
@@ -189,7 +183,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
 
   // Every modulation layer begins with silu of the time embedding: computed once. The whole batch
   // has the same timestep.
-  const Tensor time = ops::silu(of_time(time2_, of_time(time1_, sinusoid, ops::Activation::silu)));
+  const Tensor time =
+      ops::silu(time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu)));
 
   std::vector<Tensor> of_clips;
   for (const Tensor& clip : latents) {
@@ -217,7 +212,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const auto eps = static_cast<float>(config_.norm_eps);
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
-                            {of_time(modulation_out_, time), 0, 1}, video);
+                            {modulation_out_.with_all_rows(time), 0, 1}, video);
   const Tensor features = of_video(out_, video);
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < batch; ++item) {

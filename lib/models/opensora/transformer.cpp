@@ -23,12 +23,6 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return out;
 }
 
-// A product with all rows of its matrix on every rank.
-Tensor of_all(const ops::Linear& product, const Tensor& x,
-              ops::Activation activation = ops::Activation::none) {
-  return product(x, activation, x.numel() / product.in_features());
-}
-
 Tensor sum(const Tensor& a, const Tensor& b) {
   Tensor out = a.clone();
   ops::add(out, b);
@@ -45,8 +39,8 @@ STDiTContext STDiT::encode_context(const Tensor& text) const {
       null_caption_.rows(0, tokens).reshape({tokens, 1, config_.text_channels}),
       text.on(device_).reshape({tokens, 1, config_.text_channels})};
   // [token, branch, channel]
-  const Tensor both =
-      of_all(caption2_, of_all(caption1_, ops::join_batches(texts), ops::Activation::gelu_tanh));
+  const Tensor both = caption2_.with_all_rows(
+      caption1_.with_all_rows(ops::join_batches(texts), ops::Activation::gelu_tanh));
   STDiTContext context;
   const auto add = [&](const Block& block) {
     context.keys_values.push_back(heads_of(block.text.key_value, both, tokens * branches));
@@ -234,11 +228,12 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   const std::int64_t frames = placement.frames(), positions = placement.positions();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
-  Tensor time = of_all(time2_, of_all(time1_, sinusoid, ops::Activation::silu));
+  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, of_all(fps2_, of_all(fps1_, placement.fps_.to(dtype_), ops::Activation::silu)));
+    ops::add(time, fps2_.with_all_rows(
+                       fps1_.with_all_rows(placement.fps_.to(dtype_), ops::Activation::silu)));
   }
-  const Tensor block_time = of_all(time_block_, ops::silu(time));
+  const Tensor block_time = time_block_.with_all_rows(ops::silu(time));
 
   const auto even = [](std::int64_t n, std::int64_t patch) {
     return (n + patch - 1) / patch * patch;

@@ -82,11 +82,6 @@ Tensor T5Layers::position_bias(std::int64_t tokens) const {
 
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
-  // Every rank that has a layer has all tokens of the prompt.
-  const auto of_tokens = [tokens](const ops::Linear& product, const Tensor& in,
-                                  ops::Activation activation = ops::Activation::none) {
-    return product(in, activation, tokens);
-  };
   x = x.clone();  // the residual stream is updated in place
   const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens).on(x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -95,16 +90,16 @@ Tensor T5Layers::operator()(Tensor x) const {
                            static_cast<int>(part_.first) + static_cast<int>(i));
     const trace::Scope scope("t5_layer", trace::Level::layers);
     {  // tensors of attention are freed before the feed-forward layers allocate wide ones
-      const Tensor qkv = of_tokens(layer.qkv, normed(x, layer.attention_norm));
+      const Tensor qkv = layer.qkv.with_all_rows(normed(x, layer.attention_norm));
       const Tensor attended =
           ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias, numerics_);
       const Tensor flat = attended.reshape({tokens, 1, heads * config_.d_kv});
-      ops::add(x, of_tokens(layer.out, flat).to(x.dtype()));
+      ops::add(x, layer.out.with_all_rows(flat).to(x.dtype()));
     }
     const Tensor h = normed(x, layer.feed_forward_norm);
-    Tensor gated = of_tokens(layer.gate, h, ops::Activation::gelu_tanh);
-    gated = ops::multiply(gated, of_tokens(layer.up, h));
-    ops::add(x, of_tokens(layer.down, gated.to(x.dtype())));
+    Tensor gated = layer.gate.with_all_rows(h, ops::Activation::gelu_tanh);
+    gated = ops::multiply(gated, layer.up.with_all_rows(h));
+    ops::add(x, layer.down.with_all_rows(gated.to(x.dtype())));
   }
   return part_.final_norm ? normed(x, final_norm_) : x;
 }
