@@ -94,10 +94,7 @@ Library make_library(Device device) {
   return Library(made);
 }
 
-std::string version_text() {
-  const std::size_t version = functions().cublasLtGetVersion();
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
+std::string version_text() { return cuda::version_text(functions().cublasLtGetVersion()); }
 
 // cuBLAS is column-major: yᵀ [out, rows] = W·xᵀ.
 Product::Product(cublasLtHandle_t library, Device device, const Problem& problem, void* workspace)

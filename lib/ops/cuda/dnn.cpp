@@ -38,10 +38,7 @@ const Functions& functions() {
   return all;
 }
 
-std::string version_text() {
-  const std::size_t version = functions().cudnnGetVersion();
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
+std::string version_text() { return cuda::version_text(functions().cudnnGetVersion()); }
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;

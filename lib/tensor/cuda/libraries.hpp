@@ -1,6 +1,11 @@
 #pragma once
 // NVIDIA's libraries, loaded when they are first needed. Linked, they would cost every process 200
 // MiB and 0.1 s, even if it computes on the CPU.
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+
 #include "base/shared_library.hpp"
 
 namespace reelmesh::cuda {
@@ -10,6 +15,11 @@ namespace reelmesh::cuda {
 const SharedLibrary& cublas_lt();
 const SharedLibrary& cudnn();
 const SharedLibrary& nccl();
+
+/// "9.19.0" for 91900, as cuBLASLt, cuDNN and NCCL number their versions.
+inline std::string version_text(std::size_t number) {
+  return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
 
 }  // namespace reelmesh::cuda
 

@@ -189,9 +189,7 @@ std::string versions() {
   }
   const auto add = [&](const char* name, const auto& version) {
     try {
-      const auto number = static_cast<std::size_t>(version());
-      text +=
-          fmt::format(", {} {}.{}.{}", name, number / 10000, number % 10000 / 100, number % 100);
+      text += fmt::format(", {} {}", name, version_text(static_cast<std::size_t>(version())));
     } catch (const Error&) {
       text += fmt::format(", {} not found", name);
     }
