@@ -8,11 +8,13 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "earlier.hpp"
 #include "given.hpp"
 #include "help.hpp"
 #include "keys.hpp"
 #include "prompts.hpp"
 #include "values.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;
@@ -29,8 +31,8 @@ std::vector<std::string> key_names() {
 // The options for Boost's parser; --help is printed by format_help.
 po::options_description known_options() {
   po::options_description known;
-  known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
-      "help", "");
+  known.add_options()("config", po::value<std::string>())("from", po::value<std::string>())(
+      "max-time", po::value<std::string>())("help", "");
   for (const Key& key : keys()) known.add_options()(key.name, po::value<std::string>(), "");
   return known;
 }
@@ -85,9 +87,18 @@ ByName by_name(const std::vector<Given>& givens) {
   return found;
 }
 
+bool gives_prompts(const ByName& line) {
+  return line.contains("prompt.text") || line.contains("prompt.file");
+}
+
+bool gives_model(const ByName& line) {
+  return std::ranges::any_of(
+      line, [](const auto& option) { return section_of(option.first) == "model"; });
+}
+
 // Prompts on the command line replace all prompts of the file, from prompt.text and prompt.file.
 void drop_replaced_prompts(ByName& file, const ByName& line) {
-  if (!line.contains("prompt.text") && !line.contains("prompt.file")) return;
+  if (!gives_prompts(line)) return;
   file.erase("prompt.text");
   file.erase("prompt.file");
 }
@@ -113,6 +124,19 @@ Draft set_keys(const ByName& line, const ByName& file) {
   return draft;
 }
 
+// The options of the command line and of a job file, in the order of the table.
+std::vector<std::pair<std::string, std::string>> given_options(const ByName& line,
+                                                               const ByName& file) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (const Key& key : keys()) {
+    const ByName& source = line.contains(key.name) ? line : file;
+    const auto found = source.find(key.name);
+    if (found == source.end()) continue;
+    for (const Given& given : found->second) options.emplace_back(given.name, given.value);
+  }
+  return options;
+}
+
 void add_clips(Draft& draft) {
   std::vector<ClipRequest>& clips = draft.job.clips;
   for (const std::string& text : draft.texts) {
@@ -131,22 +155,44 @@ void add_clips(Draft& draft) {
 
 namespace {
 
+constexpr std::int64_t max_job_file = std::int64_t{64} << 20;  // as read_config
+
 double parse_time_limit(std::string_view text, const std::string& option) {
   return text == "none" ? std::numeric_limits<double>::infinity() : parse_wait(text, option);
 }
 
-// The job from the command line and the --config file; without clips.
+// The job from the command line and the file of --config or --from; clips only from the latter.
 Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
           "unexpected argument '{}', expected options such as --sample.steps 50",
           operands.empty() ? "" : operands.front());
   const ByName line = by_name(givens);
+  const auto config = line.find("config"), from = line.find("from");
+  require(config == line.end() || from == line.end(), Status::usage,
+          "--config and --from are given, expected one of them");
   ByName file;
-  if (const auto config = line.find("config"); config != line.end()) {
+  EarlierJob earlier;
+  if (config != line.end()) {
     file = by_name(read_config(config->second.front().value, key_names()));
     drop_replaced_prompts(file, line);
+  } else if (from != line.end()) {
+    earlier = read_earlier(from->second.front().value, key_names());
+    file = by_name(earlier.options);
   }
   Draft draft = set_keys(line, file);
+  JobSource& source = draft.job.source;
+  source.given = given_options(line, from == line.end() ? file : ByName());
+  if (config != line.end()) {
+    source.job_file = read_text(config->second.front().value, max_job_file);
+  }
+  if (from != line.end()) {
+    source.from = from->second.front().value;
+    if (!gives_model(line)) source.weights_hash = earlier.weights_hash;
+    if (!gives_prompts(line)) {
+      draft.job.clips = std::move(earlier.clips);
+      override_requests(draft.job.clips, givens, draft.negative);
+    }
+  }
   if (const auto limit = line.find("max-time"); limit != line.end()) {
     draft.job.max_time = parse_time_limit(limit->second.front().value, "--max-time");
   }
@@ -176,8 +222,11 @@ Job parse_run(int argc, const char* const* argv) {
   Draft draft = read_draft(words.options, words.operands);
   require(!draft.job.output.empty(), Status::usage,
           "output.path is missing, expected a folder for the results");
-  require(!draft.texts.empty() || !draft.prompt_file.empty(), Status::usage,
-          "no prompt is given, expected prompt.text or prompt.file");
+  require(!draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty(),
+          Status::usage, "no prompt is given, expected prompt.text or prompt.file");
+  if (!draft.job.source.from.empty()) {
+    require_other_folder(draft.job.source.from, draft.job.output);
+  }
   add_clips(draft);
   return std::move(draft.job);
 }
@@ -189,7 +238,7 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
   std::set<std::string> seen;
   for (Given& given : words.options) {
     const bool own = given.name.find('.') == std::string::npos && given.name != "config" &&
-                     given.name != "max-time";
+                     given.name != "from" && given.name != "max-time";
     require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
     if (given.name == "ranks") {
@@ -206,7 +255,9 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
   require(options.ranks > 0, Status::usage, "--ranks is missing, expected the number of ranks");
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
   Draft draft = read_draft(of_job, words.operands);
-  if (draft.texts.empty() && draft.prompt_file.empty()) draft.texts.emplace_back();
+  if (draft.texts.empty() && draft.prompt_file.empty() && draft.job.clips.empty()) {
+    draft.texts.emplace_back();
+  }
   add_clips(draft);
   options.job = std::move(draft.job);
   return options;
@@ -220,6 +271,7 @@ std::string plan_help() {
         {"--device-memory SIZES", "the same as --device.memory-limit"},
         {"--json", "print JSON with the boxes and memory of every rank"},
         {"--config FILE", "job file"},
+        {"--from JOB.h5", "an earlier job instead of a job file"},
         {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = sections_of_keys();
   sections.insert(sections.end(), of_job.begin(), of_job.end());
@@ -240,8 +292,12 @@ std::string run_help() {
   const char* const max_time =
       "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a job of "
       "Slurm 23.02 or later stops a minute before its end";
+  const char* const from =
+      "run the job of this file again, with its prompts, settings and layout options, into another "
+      "output.path. Options on the command line win, also over the settings of its clips";
   std::vector<HelpSection> sections{{"Options",
                                      {{"--config FILE", "job file"},
+                                      {"--from JOB.h5", from},
                                       {"--max-time TIME|none", max_time},
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = sections_of_keys();
@@ -252,7 +308,8 @@ std::string run_help() {
          "\nExamples\n"
          "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
          "      --prompt.text 'A red fox walks through snow'\n"
-         "  srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n";
+         "  srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n"
+         "  mpirun -n 8 reelmesh run --from out/job.h5 --output.path again\n";
 }
 
 }  // namespace reelmesh::app

@@ -5,10 +5,12 @@
 #include <spdlog/version.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <boost/version.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/report.hpp"
+#include "base/system.hpp"
 #include "comm/group.hpp"
 #include "ops/attention.hpp"
 #include "tensor/device.hpp"
@@ -23,7 +25,9 @@ std::string mpi_version() {
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
-  return text.substr(0, text.find_first_of(",\n"));
+  text.resize(std::min(text.find_first_of(",\n"), text.size()));
+  const std::size_t v = text.find(" v");  // "Open MPI v4.1.4"
+  return v == std::string::npos ? text : text.erase(v + 1, 1);
 }
 
 std::string hdf5_version() {
@@ -37,10 +41,55 @@ std::string dnnl_version_text() {
   return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
 }
 
+std::string xxhash_version() {
+  const unsigned version = XXH_versionNumber();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string json_version() {
+  return fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                     NLOHMANN_JSON_VERSION_PATCH);
+}
+
+// The version of a library that has no function for it: that of its file, or `otherwise`, with
+// which the program was compiled.
+std::string version_of(const char* library, const std::string& otherwise) {
+  const std::string loaded = loaded_version(library);
+  return loaded.empty() ? otherwise : loaded;
+}
+
+// Names and versions of the libraries of every build.
+std::vector<std::pair<const char*, std::string>> libraries() {
+  return {{"MPI", mpi_version()},
+          {"HDF5", hdf5_version()},
+          {"oneDNN", dnnl_version_text()},
+          {"xxHash", xxhash_version()},
+          {"Boost", version_of("libboost_program_options",
+                               fmt::format("{}.{}.{}", BOOST_VERSION / 100000,
+                                           BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100))},
+          {"nlohmann-json", json_version()},
+          {"fmt", version_of("libfmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000,
+                                                   FMT_VERSION / 100 % 100, FMT_VERSION % 100))},
+          {"spdlog", version_of("libspdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR,
+                                                         SPDLOG_VER_MINOR, SPDLOG_VER_PATCH))},
+          {"sentencepiece", REELMESH_SENTENCEPIECE}};
+}
+
 }  // namespace
 
 pipeline::ProgramInfo program_info() {
-  return {.name = "reelmesh", .version = REELMESH_VERSION, .revision = REELMESH_REVISION};
+  pipeline::ProgramInfo info{.name = "reelmesh",
+                             .version = REELMESH_VERSION,
+                             .revision = REELMESH_REVISION,
+                             .changed = REELMESH_CHANGED,
+                             .compiler = REELMESH_COMPILER,
+                             .compiler_flags = REELMESH_FLAGS,
+                             .build_type = REELMESH_BUILD_TYPE};
+  for (const auto& [name, version] : libraries()) {
+    const bool is_named = std::string_view(name) == "MPI";  // "Open MPI 4.1.4"
+    info.libraries.push_back(is_named ? version : fmt::format("{} {}", name, version));
+  }
+  return info;
 }
 
 std::string version_text() {
@@ -51,17 +100,10 @@ std::string version_text() {
   row("backends", cuda_built ? "cpu, cuda" : "cpu");
   if (cuda_built) row("CUDA", cuda_versions());
   if (why_no_cuda().empty()) row("attention on GPUs", ops::attention_on_gpus());
-  row("MPI", mpi_version());
-  row("HDF5", hdf5_version());
-  row("oneDNN", dnnl_version_text());
-  const unsigned xxhash = XXH_versionNumber();
-  row("xxHash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100));
-  row("Boost", fmt::format("{}.{}.{}", BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000,
-                           BOOST_VERSION % 100));
-  row("nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
-                                   NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
-  row("spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH));
-  return fmt::format("reelmesh {} ({})\n{}", REELMESH_VERSION, REELMESH_REVISION, table.str());
+  for (const auto& [name, version] : libraries()) row(name, version);
+  const pipeline::ProgramInfo info = program_info();
+  row("compiler", info.compiler);
+  return fmt::format("reelmesh {}\n{}", info.described(), table.str());
 }
 
 }  // namespace reelmesh::app

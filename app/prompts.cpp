@@ -91,8 +91,10 @@ json parse_object(const std::string& line, const std::string& where) {
   return object;
 }
 
-ClipRequest parse_clip(const std::string& line, const std::string& negative,
-                       const std::string& where) {
+}  // namespace
+
+ClipRequest parse_request(const std::string& line, const std::string& negative,
+                          const std::string& where) {
   const json object = parse_object(line, where);
   require(object.contains("prompt") || object.contains("token_ids"), Status::usage,
           "{}: found neither \"prompt\" nor \"token_ids\", expected one of them", where);
@@ -115,8 +117,6 @@ ClipRequest parse_clip(const std::string& line, const std::string& negative,
   return clip;
 }
 
-}  // namespace
-
 std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
                                       const std::string& negative, const std::string& option) {
   const bool lines_of_json = file.extension() == ".jsonl";
@@ -129,7 +129,7 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
     const std::string_view text = trimmed(line);
     if (text.empty() || (!lines_of_json && text.front() == '#')) continue;
     if (lines_of_json) {
-      clips.push_back(parse_clip(line, negative, where));
+      clips.push_back(parse_request(line, negative, where));
     } else {
       require_prompt(text, where);
       clips.push_back({.prompt = std::string(text), .negative_prompt = negative});

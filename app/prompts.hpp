@@ -20,4 +20,8 @@ namespace reelmesh::app {
 std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
                                       const std::string& negative, const std::string& option);
 
+/// One line of a .jsonl file. where: its source, for messages.
+ClipRequest parse_request(const std::string& line, const std::string& negative,
+                          const std::string& where);
+
 }  // namespace reelmesh::app

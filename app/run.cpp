@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "base/stop.hpp"
+#include "base/system.hpp"
 #include "comm/group.hpp"
 #include "comm/watchdog.hpp"
 #include "commands.hpp"
@@ -36,7 +37,8 @@ std::optional<double> time_limit(const Job& job) {
 Status run_command(int argc, const char* const* argv) {
   // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
   std::signal(SIGPIPE, SIG_IGN);
-  const Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
+  Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
+  job.source.command = command_line();
   if (job.restart.on_signal) stop::catch_signals();
   pipeline::require_addresses_to_start();
   std::optional<comm::Watchdog> watchdog;  // watches MPI_Finalize, too

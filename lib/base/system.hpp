@@ -1,10 +1,25 @@
 #pragma once
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace reelmesh {
 
 /// The name of this host, for messages and results.
 std::string host_name();
+
+/// The processor's name, as Linux gives it; empty if it gives none.
+std::string processor_name();
+
+/// The version of NVIDIA's kernel driver, such as "550.54.15"; empty if none is loaded.
+std::string gpu_driver_version();
+
+/// The words with which this process was started.
+std::vector<std::string> command_line();
+
+/// The version in the file name of a shared library of this process: "9.1.0" for libfmt if
+/// libfmt.so.9.1.0 is loaded; empty if it is not loaded or its name has none.
+std::string loaded_version(std::string_view library);
 
 /// Whether text written to this file descriptor may be styled with escape sequences: it is a
 /// terminal, and NO_COLOR is not set (https://no-color.org).

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "base/profiler.hpp"
+#include "base/device_spans.hpp"
 
 namespace reelmesh::trace {
 
@@ -12,41 +12,58 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - start).count();
 }
 
-Recorder& recorder() {
-  static Recorder instance;
-  return instance;
-}
-
-Scope::Scope(const char* name, Level level, const char* lane) {
+void Scope::open(const char* name, Level level, const char* lane) {
   Recorder& r = recorder();
-  if (profiler_ranges.begin != nullptr) profiler_ranges.begin(name);
+  if (r.level >= level || level == Level::stages) {
+    level_ = level;
+    span_.emplace();
+    span_->name = name;
+    span_->lane = lane;
+    if (r.device_spans == nullptr) {
+      span_->start_ns = now_ns();
+    } else if (level == Level::stages) {
+      span_->start_ns = r.device_spans->settle();
+    } else {
+      pending_ = r.device_spans->begin();
+    }
+    span_->bytes = -r.bytes_sent;
+    span_->flops = -r.flops;
+    span_->memory_bytes = -r.memory_bytes;
+  }
   if (level == Level::stages) {
     stage_before_ = r.stage;
     r.stage = name;
   }
-  active_ = r.level >= level;
-  if (!active_) return;
-  if (r.synchronize) r.synchronize();
-  span_.name = name;
-  span_.lane = lane;
-  span_.start_ns = now_ns();
-  span_.bytes = -r.bytes_sent;
-  span_.flops = -r.flops;
+  if (profiler_ranges.begin != nullptr) profiler_ranges.begin(name);
+  open_ = true;
 }
 
-Scope::~Scope() {
+void Scope::close() noexcept {
   Recorder& r = recorder();
   if (profiler_ranges.end != nullptr) profiler_ranges.end();
   if (stage_before_ != nullptr) r.stage = stage_before_;
-  if (!active_) return;
-  if (r.synchronize) r.synchronize();
-  span_.duration_ns = now_ns() - span_.start_ns;
-  span_.bytes += r.bytes_sent;
-  span_.flops += r.flops;
-  span_.clip = r.clip;
-  span_.step = r.step;
-  span_.layer = r.layer;
-  r.spans.push_back(span_);
+  if (!span_) return;
+  span_->bytes += r.bytes_sent;
+  span_->flops += r.flops;
+  span_->memory_bytes += r.memory_bytes;
+  span_->clip = r.clip;
+  span_->step = r.step;
+  span_->layer = r.layer;
+  if (pending_ != nullptr) {
+    r.device_spans->end(*pending_, *span_);
+  } else {
+    const std::int64_t end =
+        r.device_spans == nullptr ? now_ns() : r.device_spans->settle_keeping_errors();
+    span_->duration_ns = end - span_->start_ns;
+    if (level_ == Level::stages) {
+      Total& total = r.stages[span_->name];
+      ++total.count;
+      total.duration_ns += span_->duration_ns;
+    }
+    if (r.level < level_) return;
+    r.spans.push_back(*span_);
+  }
+  if (r.span_ended && level_ <= Level::layers) r.span_ended(level_);
 }
 
 Mark::Mark(Relaxed<int> Recorder::*field, int value) : field_(field), before_(recorder().*field) {

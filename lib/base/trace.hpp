@@ -1,13 +1,19 @@
 #pragma once
-// Time spans of this rank, kept in memory until lib/store writes them. Only the thread that runs
-// the pipeline records, so no lock is needed.
+// Time spans and messages of this rank, kept in memory until lib/store writes them. Only the thread
+// that runs the pipeline records, so no lock is needed.
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/profiler.hpp"
 #include "base/relaxed.hpp"
+#include "base/trace_message.hpp"
 
 namespace reelmesh::trace {
 
@@ -24,11 +30,21 @@ struct Span {
   int layer = -1;         ///< layer, −1: none
   std::int64_t start_ns = 0;
   std::int64_t duration_ns = 0;
-  std::int64_t bytes = 0;  ///< sent by this rank within the span
-  std::int64_t flops = 0;  ///< of matrix products, convolutions and attention within the span
+  std::int64_t bytes = 0;         ///< sent by this rank within the span
+  std::int64_t flops = 0;         ///< as Recorder::flops, within the span
+  std::int64_t memory_bytes = 0;  ///< as Recorder::memory_bytes, within the span
 };
 
-/// The spans of this rank, what it does now, and running totals, which are counted at every level.
+class DeviceSpans;
+struct PendingSpan;
+
+/// Of all spans with one name.
+struct Total {
+  std::int64_t count = 0, duration_ns = 0;
+};
+
+/// The spans and messages of this rank that are not yet written, what it does now, and running
+/// totals, which are counted at every level.
 class Recorder {
  public:
   Level level = Level::stages;
@@ -40,7 +56,12 @@ class Recorder {
   Relaxed<int> step = -1;
   Relaxed<int> layer = -1;
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
-  std::int64_t flops = 0;       ///< running total, counted by lib/ops
+  /// Of matrix products, attention, convolutions and norms (a few per cent in small models, less in
+  /// others); running total, counted by lib/ops.
+  std::int64_t flops = 0;
+  /// That these operations read and write in the device's memory at least: each operand and result
+  /// once, in its type; running total, counted by lib/ops.
+  std::int64_t memory_bytes = 0;
   /// Of weights, from other ranks or from host memory; running total, counted by lib/layout.
   std::int64_t bytes_fetched = 0;
   /// Matrix products on a GPU whose rows were padded, because no algorithm with the same bits
@@ -49,26 +70,66 @@ class Recorder {
   /// What computes on this rank's GPU: "products: cuBLASLt 13.1.0", "attention: own kernels". Noted
   /// by lib/ops at the first use.
   std::set<std::string> kernels;
-  std::vector<Span> spans;
-  /// Waits for asynchronous work, such as a GPU's. Called at both ends of a span, so that the span
-  /// measures the work and not its launch. Must not throw.
-  std::function<void()> synchronize;
+  /// Of the spans of Level::stages, by name.
+  std::map<std::string_view, Total> stages;
+  /// Clips that wait on this rank for their next stage: to be denoised on the first rank in phased
+  /// mode, on the leader of the text ranks in split mode; to be decoded on the leader of the
+  /// decoding ranks. Counted by lib/pipeline.
+  std::int64_t clips_waiting = 0;
+  std::vector<Span> spans;  ///< in the order of their ends
+  std::vector<Message> messages;
+  int hand_overs = 0;  ///< HandOverMark objects that exist
+  /// Whether messages that begin now are recorded; the same for sender and receiver.
+  bool records_messages() const {
+    return level >= Level::ops || (hand_overs > 0 && level >= Level::stages);
+  }
+  /// Called after a span of Level::stages or Level::layers has been recorded, and now and then, as
+  /// after one of Level::stages, while the rank waits for control messages. Must not throw.
+  std::function<void(Level)> span_ended;
+  /// If this rank computes on a GPU: spans that its work has not reached yet, and the GPU's clock.
+  std::shared_ptr<DeviceSpans> device_spans;
 };
 
-Recorder& recorder();
+/// The recorder of this process. Never destroyed.
+inline Recorder& recorder() {
+  static Recorder& instance = *new Recorder;
+  return instance;
+}
 
 /// Records a span from its construction to its destruction, with the bytes and flops in between.
+/// One of Level::stages is counted in Recorder::stages also at a level at which it is not recorded.
+///
+/// Without a GPU it measures the host's time. With a GPU:
+/// - Level::stages: the host's time, after waiting for the GPU at both ends.
+/// - Level::layers and ops: the time of the compute stream, without a wait: from when all earlier
+///   work is done until the work enqueued within the span is done. It is known, and the span is in
+///   Recorder::spans, at the end of the stage (DeviceSpans). Work on other streams (messages,
+///   weights that are fetched) counts as far as the compute stream waits for it within the span,
+///   so an exchange that computation hides has a short span.
+///
+/// The constructor throws errors of the GPU; the destructor keeps them for the next constructor.
 class Scope {
  public:
-  explicit Scope(const char* name, Level level = Level::stages, const char* lane = "compute");
-  ~Scope();
+  explicit Scope(const char* name, Level level = Level::stages, const char* lane = "compute") {
+    if (level == Level::stages || recorder().level >= level || profiler_ranges.begin != nullptr) {
+      open(name, level, lane);
+    }
+  }
+  ~Scope() {
+    if (open_) close();
+  }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  bool active_;
+  void open(const char* name, Level level, const char* lane);
+  void close() noexcept;
+
+  bool open_ = false;
+  Level level_ = Level::stages;
   const char* stage_before_ = nullptr;  ///< only for a span of Level::stages
-  Span span_;
+  std::optional<Span> span_;            ///< if it is recorded or counted
+  PendingSpan* pending_ = nullptr;      ///< if the GPU measures it
 };
 
 /// Sets the clip, step or layer of the spans that end in its scope.
@@ -82,6 +143,15 @@ class Mark {
  private:
   Relaxed<int> Recorder::*field_;
   int before_;
+};
+
+/// In its scope messages hand data over from stage to stage; those are recorded at every level.
+class HandOverMark {
+ public:
+  HandOverMark() { ++recorder().hand_overs; }
+  ~HandOverMark() { --recorder().hand_overs; }
+  HandOverMark(const HandOverMark&) = delete;
+  HandOverMark& operator=(const HandOverMark&) = delete;
 };
 
 }  // namespace reelmesh::trace

@@ -9,6 +9,7 @@
 #include "base/trace.hpp"
 #include "comm/cuda/device_transport.hpp"
 #include "comm/requests.hpp"
+#include "comm/trace_channel.hpp"
 #include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
@@ -52,20 +53,6 @@ std::vector<Message> with_elements(std::span<const Message> messages,
   return found;
 }
 
-// For each rank of `comm` its rank in `other`, which contains all of them.
-std::vector<int> ranks_in(MPI_Comm comm, int size, MPI_Comm other) {
-  std::vector<int> own(static_cast<std::size_t>(size)), theirs(own.size());
-  std::iota(own.begin(), own.end(), 0);
-  MPI_Group from = MPI_GROUP_NULL, to = MPI_GROUP_NULL;
-  check(MPI_Comm_group(comm, &from), "MPI_Comm_group");
-  check(MPI_Comm_group(other, &to), "MPI_Comm_group");
-  check(MPI_Group_translate_ranks(from, size, own.data(), to, theirs.data()),
-        "MPI_Group_translate_ranks");
-  MPI_Group_free(&from);
-  MPI_Group_free(&to);
-  return theirs;
-}
-
 }  // namespace
 
 Environment::Environment() {
@@ -103,9 +90,12 @@ Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
   check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+  // All groups of MPI_COMM_WORLD have one channel, since its messages are counted together.
+  static const auto channel_of_world = std::make_shared<TraceChannel>(MPI_COMM_WORLD);
+  channel_ = comm == MPI_COMM_WORLD ? channel_of_world : std::make_shared<TraceChannel>(comm);
   if (parent == nullptr || parent->device_transport_ == nullptr) return;
   device_transport_ = parent->device_transport_;
-  for (const int place : ranks_in(comm, size_, parent->handle())) {
+  for (const int place : ranks_in(comm, parent->handle())) {
     transport_ranks_.push_back(parent->transport_ranks_[static_cast<std::size_t>(place)]);
   }
 }
@@ -288,11 +278,15 @@ Transfer Group::begin_exchange(std::span<const Message> sends,
   const std::vector<Message> out = with_elements(sends, device);
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
+  std::vector<trace::Message> recorded;
+  if (trace::recorder().records_messages()) recorded = channel_->begin(out, in);
   post_pending_messages();
-  if (!device->is_cuda()) return Transfer(std::make_unique<PendingHostExchange>(handle(), out, in));
+  if (!device->is_cuda()) {
+    return {std::make_unique<PendingHostExchange>(handle(), out, in), std::move(recorded)};
+  }
   expect(device_transport_ != nullptr, "an exchange of tensors on {} in a group without a device",
          to_string(*device));
-  return Transfer(device_transport_->begin(handle(), transport_ranks_, out, in));
+  return {device_transport_->begin(handle(), transport_ranks_, out, in), std::move(recorded)};
 }
 
 void Group::exchange(std::span<const Message> sends, std::span<const Message> receives) const {

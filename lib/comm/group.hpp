@@ -14,6 +14,8 @@
 
 namespace reelmesh::comm {
 
+class TraceChannel;
+
 /// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. Sets Open MPI's MPI-IO
 /// component to ROMIO, since Open MPI's own (OMPIO) reports no error when the disk is full; a
 /// component named in the environment (OMPI_MCA_io) is kept.
@@ -76,6 +78,8 @@ class Group {
   /// The communicator, for libraries that take one. Call post_pending_messages() before a library
   /// waits for other ranks with it. Error(internal) if this rank is not a member.
   MPI_Comm handle() const;
+  /// The communicator in traces.
+  TraceChannel& channel() const { return *channel_; }
 
   void barrier() const;
   /// Reductions over all ranks, with the result on every rank (MPI_Allreduce).
@@ -108,6 +112,7 @@ class Group {
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
+  std::shared_ptr<TraceChannel> channel_;
   std::shared_ptr<DeviceTransport> device_transport_;
   /// For each rank of this group its rank in the group that the transport was made for.
   std::vector<int> transport_ranks_;

@@ -4,12 +4,20 @@
 #include <thread>
 
 #include "comm/requests.hpp"
+#include "comm/trace_channel.hpp"
 #include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
 constexpr int tag = 0;
+
+// Control messages are recorded at the level that records all messages.
+bool recorded() { return trace::recorder().level >= trace::Level::ops; }
+
+std::int64_t bytes_of(const std::vector<std::int64_t>& words) {
+  return static_cast<std::int64_t>(words.size() * sizeof(std::int64_t));
+}
 
 }  // namespace
 
@@ -29,6 +37,7 @@ void Mailbox::post(int to, std::vector<std::int64_t> words) {
   check(MPI_Isend(message.words.data(), to_int(message.words.size(), "MPI_Isend"), MPI_INT64_T, to,
                   tag, group_.handle(), &message.request),
         "MPI_Isend");
+  if (recorded()) record_completed({group_.channel().begin(to, true, bytes_of(message.words))});
 }
 
 std::optional<ControlMessage> Mailbox::poll() {
@@ -43,6 +52,9 @@ std::optional<ControlMessage> Mailbox::poll() {
   check(MPI_Recv(message.words.data(), words, MPI_INT64_T, message.from, tag, group_.handle(),
                  MPI_STATUS_IGNORE),
         "MPI_Recv");
+  if (recorded()) {
+    record_completed({group_.channel().begin(message.from, false, bytes_of(message.words))});
+  }
   return message;
 }
 
@@ -50,6 +62,8 @@ ControlMessage Mailbox::wait() {
   const Waiting waiting("Mailbox::wait");
   while (true) {
     if (auto message = poll()) return std::move(*message);
+    const auto& span_ended = trace::recorder().span_ended;
+    if (span_ended) span_ended(trace::Level::stages);  // what was recorded may be written now
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
 }

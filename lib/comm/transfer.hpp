@@ -4,7 +4,10 @@
 
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "base/trace_message.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::comm {
@@ -34,15 +37,16 @@ class PendingExchange {
 class Transfer {
  public:
   Transfer() = default;
-  explicit Transfer(std::unique_ptr<PendingExchange> pending) : pending_(std::move(pending)) {}
+  /// recorded: rows of the messages for the trace; none if they are not recorded.
+  Transfer(std::unique_ptr<PendingExchange> pending, std::vector<trace::Message> recorded)
+      : pending_(std::move(pending)), recorded_(std::move(recorded)) {}
   /// Returns when all tensors may be used again: host tensors at once, device tensors by work
   /// enqueued after this call.
-  void finish() {
-    if (const auto pending = std::move(pending_)) pending->finish();
-  }
+  void finish();
 
  private:
   std::unique_ptr<PendingExchange> pending_;
+  std::vector<trace::Message> recorded_;
 };
 
 /// Exchanges a rank's device tensors with the ranks of one group and of all groups made from it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/trace.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -47,6 +48,7 @@ Halo::Halo(const comm::Group& group, const Layout& image, const std::vector<Move
 }
 
 Halo::Running Halo::begin(const Tensor& x) const {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   Running running;
   running.own = x;
   running.image = {global_[row_axis], global_[column_axis], {}};
@@ -67,6 +69,11 @@ Halo::Running Halo::begin(const Tensor& x) const {
   return running;
 }
 
+void Halo::Running::finish() {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  exchange.finish();
+}
+
 Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops::Image& previous,
                 std::int64_t enlarged) {
   const ops::ImageBox box = x.image.pieces.empty() ? ops::ImageBox{} : x.image.pieces.front().box;
@@ -81,6 +88,7 @@ Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops
 }
 
 void add_up(const comm::Group& group, std::span<ops::ExactSum> sums) {
+  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   std::vector<std::int64_t> values;
   for (const ops::ExactSum& sum : sums) {
     values.insert(values.end(), {sum.high, sum.middle, sum.low, sum.lost});

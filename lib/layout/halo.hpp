@@ -23,7 +23,7 @@ class Halo {
     Tensor own;
     ops::Image image;
     Exchange::Running exchange;
-    void finish() { exchange.finish(); }
+    void finish();
   };
   /// x: this rank's rectangle; an empty one gives an image without pieces. The Halo must stay alive
   /// and must not be moved until the exchange is finished.

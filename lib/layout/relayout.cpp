@@ -272,6 +272,7 @@ HandOver::HandOver(const comm::Group& group, const Tensor& x, const Move& move, 
   target_ = Tensor::empty(target.extent, dtype);
   if (source.empty() && target.empty()) return;
   exchange_ = std::make_unique<const Exchange>(group, std::vector{move});
+  const trace::HandOverMark mark;
   running_ =
       exchange_->begin({source.empty() ? Tensor::empty(source.extent, dtype) : x}, {&target_, 1});
 }

@@ -306,14 +306,13 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   fetch_ahead();
   Part& part = parts_[index];
   const auto& [form, weight] = *part.layer;
+  if (!part.fetched() && !part.kept.empty()) return part.kept;
+  const trace::Scope scope("weights", trace::Level::ops, "exchange");
   if (part.fetched()) {
-    const trace::Scope scope("weights", trace::Level::ops, "exchange");
     part.transfer.finish();
     if constexpr (cuda_built) part.copy.finish();
     fetch_ahead();
     if (!part.plain) return part.buffer;
-  } else if (!part.kept.empty()) {
-    return part.kept;
   }
   const PurposeScope purpose(Purpose::weights);
   if (!part.plain) {

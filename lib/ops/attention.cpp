@@ -4,6 +4,7 @@
 #include "ops/attention_work.hpp"
 #include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/ops.hpp"
+#include "ops/operation.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -42,8 +43,25 @@ Rows rows_of(const Tensor& keys_values, std::int64_t part, std::int64_t sequence
   return {keys_values, part, sequences};
 }
 
+// Elements of a part.
+std::int64_t elements(const Rows& rows) {
+  const Shape& shape = rows.tensor.shape();
+  return rows.tensor.empty() ? 0 : rows.tensor.numel() / shape[2];
+}
+
+// Of scores and their products with values, for queries of `queries` elements; the result is not
+// counted in bytes.
+Work work_of(std::int64_t queries, const Rows& keys) {
+  return {4 * queries * keys.count(),
+          (queries + 2 * elements(keys)) * size_of(keys.tensor.dtype())};
+}
+
 Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, float scale,
                    const Tensor& bias, const Numerics& numerics) {
+  const std::int64_t elements_of_queries = elements(queries);
+  Work work = work_of(elements_of_queries, keys);
+  work.bytes += elements_of_queries * size_of(queries.tensor.dtype()) + bias.bytes();
+  const Operation operation("attention", work);
   if constexpr (cuda_built) {
     const Tensor& q = queries.tensor;
     if (bias.empty() &&
@@ -51,7 +69,6 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
       const Shape& shape = q.shape();
       Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, q.dtype(), q.device());
       if (out.empty()) return out;
-      trace::recorder().flops += 4 * out.numel() * keys.count();
       gpu::fused_attention(queries, keys, values, scale, out);
       return out;
     }
@@ -63,17 +80,22 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
 
 Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences,
                      const Numerics& numerics)
-    : sequences_(sequences) {
+    : sequences_(sequences), elements_(queries.numel()), dtype_(queries.dtype()) {
   work_ = work_on(queries_in(queries, sequences), scale, {}, numerics);
 }
 
 Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
-  work_->add(rows_of(keys_values, 0, sequences_), rows_of(keys_values, 1, sequences_));
+  const Rows keys = rows_of(keys_values, 0, sequences_);
+  const Operation operation("attention", work_of(elements_, keys));
+  work_->add(keys, rows_of(keys_values, 1, sequences_));
 }
 
-Tensor Attention::finish() { return work_->finish(); }
+Tensor Attention::finish() {
+  const Operation operation("attention", {0, elements_ * size_of(dtype_)});
+  return work_->finish();
+}
 
 bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channels) {
   return size_of(dtype) == 2 && keys >= Attention::block_keys && channels % 8 == 0 &&

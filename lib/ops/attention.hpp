@@ -43,6 +43,8 @@ class Attention {
 
  private:
   std::int64_t sequences_;
+  std::int64_t elements_;  ///< of the queries
+  DType dtype_;
   std::unique_ptr<Work> work_;
 };
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <limits>
 
-#include "base/trace.hpp"
 #include "ops/attention_work.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
@@ -120,7 +119,6 @@ class Streamed : public Attention::Work {
       sum_ = Tensor::empty(largest_.shape(), DType::float32);
     }
     if (count > 0 && numel(shape_) > 0) {
-      trace::recorder().flops += 4 * numel(shape_) * count;
       const Packings packings = prepare(keys, values, count);
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
       const std::int64_t at_once = Attention::pairs_packed(pairs_, bytes_of_pair());

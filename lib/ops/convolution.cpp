@@ -4,9 +4,9 @@
 #include <map>
 #include <mutex>
 
-#include "base/trace.hpp"
 #include "ops/convolution_tiles.hpp"
 #include "ops/cuda/convolution.hpp"
+#include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/dispatch.hpp"
@@ -176,21 +176,34 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
              to_string(piece.values.shape()), name_of(piece.values.dtype()));
     }
   }
+  const bool on_gpu = bias_.device().is_cuda();
+  const std::vector<ConvolutionTile> tiles =
+      convolution_tiles(x, enlarged, want, which, on_gpu ? gpu::Convolution::tile_rows : tile_rows,
+                        on_gpu ? gpu::Convolution::tile_columns : tile_columns);
+  if (tiles.empty()) return;
+  const Operation operation("convolution",
+                            work_of(tiles, frames, !previous.pieces.empty(), enlarged));
   dispatch(
-      bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, which); },
-      [&] { run_on_cpu(x, previous, enlarged, want, out, which); });
+      bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, tiles); },
+      [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); });
+}
+
+// Of the input, the pixels that tiles store are counted, but not those around them.
+Work Convolution::work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames,
+                          bool with_previous, std::int64_t enlarged) const {
+  std::int64_t pixels = 0;
+  for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
+  const std::int64_t taps = kt_ * 9, read_frames = frames + (with_previous ? kt_ - 1 : 0);
+  const std::int64_t elements = pixels / (enlarged * enlarged) * read_frames * in_ +
+                                out_ * in_ * taps + pixels * frames * out_;
+  return {2 * frames * pixels * out_ * in_ * taps, elements * size_of(dtype_)};
 }
 
 void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
-                             const ImageBox& want, Tensor& out, Tiles which) const {
+                             const ImageBox& want, Tensor& out,
+                             const std::vector<ConvolutionTile>& tiles) const {
   const std::int64_t frames = out.shape(0);
-  const std::vector<ConvolutionTile> tiles =
-      convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
   const auto count = static_cast<std::int64_t>(tiles.size());
-  std::int64_t pixels = 0;
-  for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
-  trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
-
   parallel_for(frames * count, 1, [&](std::int64_t task) {
     const std::int64_t frame = task / count;
     const ConvolutionTile& tile = tiles[static_cast<std::size_t>(task % count)];

@@ -12,6 +12,7 @@ class Convolution;
 namespace reelmesh::ops {
 
 struct ConvolutionTile;
+struct Work;
 
 /// Rows [first, first + count) of an image that is `height` rows high.
 struct RowWindow {
@@ -72,7 +73,10 @@ class Convolution {
  private:
   void pack(const Tensor& weight);  ///< for the CPU
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
-                  const ImageBox& want, Tensor& out, Tiles tiles) const;
+                  const ImageBox& want, Tensor& out,
+                  const std::vector<ConvolutionTile>& tiles) const;
+  Work work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames, bool with_previous,
+               std::int64_t enlarged) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
                      std::int64_t frame, const ConvolutionTile& tile) const;

@@ -7,6 +7,7 @@
 #include "ops/math.hpp"
 #include "ops/norm.hpp"
 #include "ops/onednn.hpp"
+#include "ops/operation.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/dispatch.hpp"
 
@@ -90,7 +91,12 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
          to_string(x.shape()), cell);
   const auto count = static_cast<double>(x.numel() / groups);
   return dispatch(
-      x.device(), [&] { return gpu::group_statistics(x, groups, cell, count, eps); },
+      x.device(),
+      [&] {
+        // On the CPU, group_sums counts the same.
+        const Operation operation("norm", {norm_flops::group_sums * x.numel(), x.bytes()});
+        return gpu::group_statistics(x, groups, cell, count, eps);
+      },
       [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); });
 }
 
@@ -98,6 +104,9 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
                   const Tensor& bias, bool with_silu) {
   expect(weight.numel() == x.shape(3), "group norm of {} with {} weights", to_string(x.shape()),
          weight.numel());
+  const Operation operation("norm",
+                            {(norm_flops::group + (with_silu ? norm_flops::silu : 0)) * x.numel(),
+                             2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::group_norm(x, statistics, weight, bias, with_silu); },
       [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); });

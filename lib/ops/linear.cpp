@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/trace.hpp"
 #include "ops/cuda/linear.hpp"
 #include "ops/math.hpp"
+#include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
@@ -273,9 +273,16 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
       use(0, form_.units(), packed_);
     }
   };
+  const std::int64_t rows = x.numel() / in, size = size_of(dtype);
+  // The product with units [first, first + count) of the weight.
+  const auto work_of = [&](std::int64_t first, std::int64_t count) {
+    const std::int64_t columns = form_.row(first + count) - form_.row(first);
+    return Work{2 * rows * in * columns, (rows * in + in * columns + rows * columns) * size};
+  };
   const auto on_cuda = [&] {
     Tensor y;
-    visit([&](std::int64_t, std::int64_t, const Tensor& values) {
+    visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
+      const Operation product("product", work_of(first, count));
       y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
     });
     return y;
@@ -284,13 +291,11 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     Shape shape = x.shape();
     shape.back() = out;
     Tensor y = Tensor::empty(std::move(shape), dtype);
-    const std::int64_t rows = x.numel() / in;
-    trace::recorder().flops += 2 * rows * in * out;
     const Tensor input = as(form_.compute(), x);
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
-      if (rows > 0 && count > 0) {
-        form_.multiply(input, values, first, count, bias_, activation, y);
-      }
+      if (rows == 0 || count == 0) return;
+      const Operation product("product", work_of(first, count));
+      form_.multiply(input, values, first, count, bias_, activation, y);
     });
     return y;
   };

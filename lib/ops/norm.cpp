@@ -6,6 +6,7 @@
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
+#include "ops/operation.hpp"
 #include "ops/parallel.hpp"
 #include "ops/places.hpp"
 #include "tensor/dispatch.hpp"
@@ -268,12 +269,15 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
+  const Operation operation("norm", {norm_flops::rms * x.numel(), 2 * x.bytes() + weight.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::rms_norm(x, weight, eps); },
       [&] { return cpu::rms_norm(x, weight, eps); });
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  const Operation operation(
+      "norm", {norm_flops::layer * x.numel(), 2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
       [&] { return cpu::layer_norm(x, weight, bias, eps); });
@@ -287,6 +291,11 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   const int last_chunk = std::max(modulation.shift, modulation.scale) + first.chunks_later;
   expect((rows == 1 || rows == batch) && chunks >= (last_chunk + 1) * n,
          "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
+  // Of the table, two chunks are read, or four if the first tokens have their own.
+  const std::int64_t read = (first.count > 0 ? 4 : 2) * rows * n;
+  const Operation operation(
+      "norm", {(norm_flops::layer + norm_flops::modulate) * x.numel(),
+               2 * x.bytes() + read * size_of(x.dtype()) + weight.bytes() + bias.bytes()});
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
@@ -306,6 +315,14 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   expect(cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
                              sines.shape() == cosines.shape()),
          "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+  const std::int64_t of_token = x.numel() / x.shape(0) / x.shape(2);  // elements of part 0
+  const std::int64_t rotated = cosines.empty() ? 0 : x.shape(0) - unrotated;
+  const Operation operation(
+      "norm", {((norm.bias.empty() ? norm_flops::rms : norm_flops::layer) * x.shape(0) +
+                norm_flops::rotate * rotated) *
+                   of_token,
+               2 * x.bytes() / x.shape(2) + norm.weight.bytes() + norm.bias.bytes() +
+                   cosines.bytes() + sines.bytes()});
   dispatch(
       x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); },
       [&] { cpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); });
@@ -315,6 +332,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   if (x.empty()) return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups));
   expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
          to_string(x.shape()), cell);
+  const Operation operation("norm", {norm_flops::group_sums * x.numel(), x.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::group_sums(x, groups, cell); },
       [&] { return cpu::group_sums(x, groups, cell); });
@@ -324,6 +342,9 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
          to_string(out.shape()));
   if (x.empty()) return;
+  const Operation operation("norm", {(2 * norm_flops::group + norm_flops::silu) * x.numel(),
+                                     2 * x.bytes() + norm.scale.bytes() + norm.shift.bytes() +
+                                         norm.weight.bytes() + norm.bias.bytes()});
   dispatch(
       x.device(), [&] { gpu::spatial_norm_silu(x, norm, out); },
       [&] { cpu::spatial_norm_silu(x, norm, out); });

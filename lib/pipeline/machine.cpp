@@ -7,12 +7,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/system.hpp"
 #include "base/trace.hpp"
 #include "ops/linear.hpp"
+#include "ops/parallel.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -36,6 +45,73 @@ void warn_of_idle_cores(const Machine& machine) {
       "only {} of the {} cores of {} are used, because each rank is bound to {}; mpirun --bind-to "
       "none or --map-by ppr:{}:node:pe={} uses all",
       used, all, machine.host, machine.cores, machine.host_ranks, all / machine.host_ranks);
+}
+
+constexpr std::int64_t millisecond = 1'000'000;
+
+// The shortest time of work(), in ns: of calls within `limit` ns, at least one, after a first one
+// that starts threads and touches memory.
+template <class F>
+std::int64_t shortest(std::int64_t limit, F&& work) {
+  work();
+  const std::int64_t start = trace::now_ns();
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t before = start; before - start < limit;) {
+    work();
+    const std::int64_t now = trace::now_ns();
+    best = std::min(best, std::max<std::int64_t>(now - before, 1));
+    before = now;
+  }
+  return best;
+}
+
+double product_flops_per_s(DType dtype, Device device, const Numerics& numerics) {
+  constexpr std::int64_t channels = 1024, min_tokens = 128, max_tokens = 131072;
+  // Not zeros, with which a GPU needs less power and so has a higher clock.
+  std::vector<float> values(static_cast<std::size_t>(channels * channels));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 7919 % 1009) / 1009.0F - 0.5F;
+  }
+  const Tensor weight =
+      Tensor::of(std::span<const float>(values), {channels, channels}).to(dtype).on(device);
+  const ops::Linear product(weight, {}, numerics);
+  for (std::int64_t tokens = min_tokens;; tokens *= 4) {
+    Tensor x = Tensor::empty({tokens, channels}, dtype, device);
+    for (std::int64_t row = 0; row < tokens; row += min_tokens) {
+      x.rows(row, min_tokens).copy_from(weight.rows(0, min_tokens));
+    }
+    const auto multiply = [&] {
+      product(x);
+      synchronize(device);
+    };
+    // So large that a GPU's time is that of the product, not of its launch.
+    if (shortest(0, multiply) < millisecond && 4 * tokens <= max_tokens) continue;
+    const auto flops = static_cast<double>(2 * tokens * channels * channels);
+    return 1e9 * flops / static_cast<double>(shortest(30 * millisecond, multiply));
+  }
+}
+
+double copied_bytes_per_s(Device device) {
+  const std::int64_t bytes = std::int64_t{device.is_cuda() ? 128 : 32} << 20;
+  std::int64_t time = 0;
+  if (device.is_cuda()) {
+    const Tensor from = Tensor::zeros({bytes}, DType::uint8, device);
+    Tensor into = Tensor::empty({bytes}, DType::uint8, device);
+    time = shortest(30 * millisecond, [&] {
+      into.copy_from(from);
+      synchronize(device);
+    });
+  } else {
+    constexpr std::int64_t chunk = 1 << 20;
+    const std::vector<std::byte> from(static_cast<std::size_t>(bytes));
+    std::vector<std::byte> into(from.size());
+    time = shortest(30 * millisecond, [&] {
+      ops::parallel_for(bytes / chunk, 1, [&](std::int64_t i) {
+        std::memcpy(into.data() + i * chunk, from.data() + i * chunk, chunk);
+      });
+    });
+  }
+  return 2e9 * static_cast<double>(bytes) / static_cast<double>(time);
 }
 
 }  // namespace
@@ -110,7 +186,7 @@ std::vector<int> nodes_of(const comm::Group& world) {
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
                                    const Numerics& numerics) {
   constexpr std::int64_t channels = 1024, min_tokens = 512, max_tokens = 131072;
-  constexpr std::int64_t quarter_second = 250'000'000, millisecond = 1'000'000;
+  constexpr std::int64_t quarter_second = 250 * millisecond;
   const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {}, numerics);
   Tensor x;
   const auto timed = [&] {
@@ -139,10 +215,35 @@ std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device
   return speeds;
 }
 
+Peaks measure_peaks(const comm::Group& world, DType dtype, Device device,
+                    const Numerics& numerics) {
+  const PurposeScope purpose(Purpose::workspace);
+  // They are not work of the job.
+  trace::Recorder& recorder = trace::recorder();
+  const trace::Level level = std::exchange(recorder.level, trace::Level::off);
+  const std::int64_t flops = recorder.flops, memory_bytes = recorder.memory_bytes;
+  world.barrier();
+  Peaks peaks;
+  peaks.flops_per_s = product_flops_per_s(dtype, device, numerics);
+  world.barrier();
+  peaks.bytes_per_s = copied_bytes_per_s(device);
+  forget_memory_peaks();
+  std::ofstream("/proc/self/clear_refs") << 5;  // sets VmHWM back; without it, peaks are too large
+  recorder.level = level;
+  recorder.flops = flops;
+  recorder.memory_bytes = memory_bytes;
+  return peaks;
+}
+
 std::int64_t peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+  }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+  return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace reelmesh::pipeline

@@ -30,9 +30,10 @@ class PhasedJob {
 
  private:
   void make_replica_groups();
+  void count_waiting(std::span<const BatchState> batches) const;
   std::size_t in_queue(std::span<const BatchState> batches) const;
   void encode(std::span<BatchState> batches);
-  void make(std::span<BatchState> batches);
+  void make(std::span<BatchState> batches, std::span<const BatchState> later);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
   std::size_t next_batch(std::size_t replica, std::size_t turn);
@@ -72,6 +73,14 @@ void PhasedJob::make_replica_groups() {
   }
 }
 
+// These batches are not begun; the first rank counts them for the trace.
+void PhasedJob::count_waiting(std::span<const BatchState> batches) const {
+  if (world_.rank() != 0) return;
+  std::int64_t& waiting = trace::recorder().clips_waiting;
+  waiting = 0;
+  for (const BatchState& batch : batches) waiting += std::ssize(batch.clips);
+}
+
 // How many of these batches have embeddings that fit in the queue together; at least one.
 std::size_t PhasedJob::in_queue(std::span<const BatchState> batches) const {
   std::size_t count = 0;
@@ -89,6 +98,7 @@ std::size_t PhasedJob::in_queue(std::span<const BatchState> batches) const {
 bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
   const std::span<BatchState> before_tail = batches.first(batches.size() - tail);
   std::size_t encoded = 0, made = 0;
+  count_waiting(batches);
   while (made < batches.size() && !stop_all()) {
     if (made == encoded) {
       encoded += in_queue(batches.subspan(encoded));
@@ -101,7 +111,7 @@ bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
     }
     const std::size_t end =
         made < before_tail.size() ? std::min(encoded, before_tail.size()) : encoded;
-    make(batches.subspan(made, end - made));
+    make(batches.subspan(made, end - made), batches.subspan(end));
     made = end;
   }
   return !stopped_;
@@ -117,7 +127,8 @@ void PhasedJob::encode(std::span<BatchState> batches) {
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
 // there are no more; other replicas may still be at work.
-void PhasedJob::make(std::span<BatchState> batches) {
+// later: the batches after these.
+void PhasedJob::make(std::span<BatchState> batches, std::span<const BatchState> later) {
   maker_.stages().enter(Stages::denoise);
   const Queues queues(replica_groups_.size());
   const auto mine = std::ranges::find_if(replica_groups_, &comm::Group::member);
@@ -136,6 +147,7 @@ void PhasedJob::make(std::span<BatchState> batches) {
     // Other replicas have taken those between.
     for (; before < std::min(taken, batches.size()); ++before) batches[before].release();
     if (taken >= batches.size()) break;
+    count_waiting({batches.data() + taken + 1, later.data() + later.size()});
     BatchState& batch = batches[taken];
     maker_.stages().enter(Stages::denoise);
     maker_.denoise(batch, replica, [] {});
@@ -147,6 +159,7 @@ void PhasedJob::make(std::span<BatchState> batches) {
     maker_.decode(batch, decoder, maker_.to_decoder(batch, replica, decoder));
   }
   ++rounds_;
+  if (!stopped_) count_waiting(later);
 }
 
 // The batch that a replica makes next, the same on all its ranks; the number of batches or more if

@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "base/device_spans.hpp"
 #include "base/log.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
@@ -14,8 +15,10 @@
 #include "ops/packing.hpp"
 #include "pipeline/host_memory.hpp"
 #include "pipeline/job_plan.hpp"
+#include "pipeline/job_record.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
+#include "pipeline/plan_json.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/restart.hpp"
 #include "pipeline/status_file.hpp"
@@ -111,26 +114,23 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
   return pending;
 }
 
-// The state of each of these clips, by the files that are there; none on ranks other than rank 0.
-std::vector<ClipState> states_of(const std::vector<Clip>& clips, const Job& job,
-                                 const comm::Group& world,
-                                 const std::vector<ClipFailure>& failures) {
-  std::vector<ClipState> states;
-  if (world.rank() != 0) return states;
-  for (const Clip& clip : clips) {
+// Sets the state of each clip, by the files that are there, on the first rank.
+void set_states(std::vector<JobClip>& records, const std::vector<Clip>& clips, const Job& job,
+                const comm::Group& world, const std::vector<ClipFailure>& failures) {
+  if (world.rank() != 0) return;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
     const auto has = [&](std::filesystem::path (*path_of)(const std::filesystem::path&, int)) {
       std::error_code error;
-      return std::filesystem::exists(path_of(job.output, clip.index()), error);
+      return std::filesystem::exists(path_of(job.output, clips[i].index()), error);
     };
-    states.push_back({has(clip_path)      ? ClipState::complete
-                      : has(restart_path) ? ClipState::saved
-                                          : ClipState::missing,
-                      {}});
+    records[i].state = {has(clip_path)      ? ClipState::complete
+                        : has(restart_path) ? ClipState::saved
+                                            : ClipState::missing,
+                        {}};
   }
   for (const ClipFailure& failure : failures) {
-    states.at(static_cast<std::size_t>(failure.clip)) = {ClipState::failed, failure.reason};
+    records.at(static_cast<std::size_t>(failure.clip)).state = {ClipState::failed, failure.reason};
   }
-  return states;
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
@@ -143,6 +143,30 @@ std::string describe_ranks(const Plan& plan, int threads, Device device) {
                                                     : "phased: all ranks do each stage in turn");
 }
 
+// This rank's row of the trace's table of ranks, with its values now.
+RankRecord rank_record(const Machine& machine, int threads, Device device, const Plan& plan,
+                       int rank, const Peaks& peaks) {
+  const trace::Recorder& recorder = trace::recorder();
+  RankRecord record;
+  record.host = machine.host;
+  record.role = plan.roles.of(rank);
+  record.device = name_of(device);
+  record.threads = threads;
+  record.peak_memory_bytes = peak_memory_bytes();
+  record.peak_device_memory_bytes = device_memory(device).peak;
+  record.host_memory = memory_by_purpose(false);
+  record.device_memory = memory_by_purpose(true);
+  record.padded_products = recorder.padded_products;
+  record.kernels = fmt::format("{}", fmt::join(recorder.kernels, "; "));
+  if (!plan.memory.limits.empty()) {
+    record.memory_limit_bytes = plan.memory.limits.at(static_cast<std::size_t>(rank));
+  }
+  record.predicted_memory_bytes = plan.memory.peak(rank);
+  record.peak_flops_per_s = peaks.flops_per_s;
+  record.peak_memory_bytes_per_s = peaks.bytes_per_s;
+  return record;
+}
+
 Existing existing(IfExists choice) {
   return choice == IfExists::fail      ? Existing::fail
          : choice == IfExists::replace ? Existing::replace
@@ -151,14 +175,16 @@ Existing existing(IfExists choice) {
 
 }  // namespace
 
+std::string ProgramInfo::described() const {
+  return fmt::format("{} ({}{})", version, revision, changed ? ", changed" : "");
+}
+
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
            comm::Watchdog* watchdog) {
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   trace::recorder() = {};
-  // Stages are always recorded, for the closing report.
-  trace::recorder().level =
-      std::max(trace::Level::stages, static_cast<trace::Level>(job.trace_level));
+  trace::recorder().level = static_cast<trace::Level>(job.trace_level);
 
   const Machine machine = find_machine(ranks);
   const int threads = set_threads(machine, job.threads);
@@ -168,7 +194,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (device.is_cuda() && world.size() > 1) {
     log::info("messages between GPUs use {}", name_of(world.transport()));
   }
-  if (device.is_cuda()) trace::recorder().synchronize = [device] { synchronize_noexcept(device); };
+  if (device.is_cuda()) {
+    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock_of(device));
+  }
 
   // All checks that can refuse the job come before anything is loaded or written.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
@@ -194,6 +222,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   FolderLock lock;  // held by the first rank
   on_first_rank(world, [&] { lock = prepare_output(job.output, existing(job.if_exists)); });
   const std::string model = planned.family->fingerprint(world);
+  require_same_weights(job, model);
   std::vector<Clip> clips =
       pending_clips(job, planned, with_fingerprint(planned.clips, model, job, device), world);
   const auto count = static_cast<int>(clips.size());
@@ -204,24 +233,19 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   }
   const std::string layout = describe(planned);
   if (count > 0) {
-    log::info("{} {} ({}): {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.version,
-              program.revision, describe_clips(clips), job.model.root.string(), name_of(job.dtype),
+    log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),
+              describe_clips(clips), job.model.root.string(), name_of(job.dtype),
               describe_ranks(plan, threads, device), summary(planned),
               describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
                   (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));
   }
 
-  JobRecord record{program.name,
-                   program.version,
-                   program.revision,
-                   job.options,
-                   layout,
-                   world.gather(machine.host, 0),
-                   started,
-                   "",
-                   "unfinished",
-                   states_of(planned.clips, job, world, {}),
-                   false};
+  JobRecord record = job_record(world, job, program, machine, device, model);
+  record.plan = layout;
+  record.plan_json = as_json(planned).dump(2);
+  record.start = started;
+  record.clips = job_clips(job, planned.clips);
+  set_states(record.clips, planned.clips, job, world, {});
   std::optional<StatusFile> status_file;
   if (count > 0) {
     on_first_rank(world, [&] { write_job(job.output, record); });
@@ -230,22 +254,27 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     }
   }
 
+  std::optional<TraceWriter> traces;
+  if (job.trace_level > 0 && count > 0) {  // otherwise a trace that is there says how it was made
+    Peaks peaks;
+    if (trace::recorder().level >= trace::Level::ops) {
+      const trace::Scope scope("measure");
+      peaks = measure_peaks(world, job.dtype, device, job.numerics);
+    }
+    const char* levels[] = {"off", "stages", "layers", "ops"};
+    traces.emplace(world, job.output, levels[job.trace_level], [&, peaks] {
+      return rank_record(machine, threads, device, plan, world.rank(), peaks);
+    });
+  }
+
   const MadeClips made = make_clips(job, planned, world, std::move(clips), device, watchdog);
 
   const stop::UnsavedWork unsaved;  // the files that follow
-  const bool traced = job.trace_level > 0;
-  if (traced) {
-    write_trace(world, job.output,
-                {machine.host, plan.roles.of(world.rank()), name_of(device), threads,
-                 peak_memory_bytes(), device_memory(device).peak, memory_by_purpose(false),
-                 memory_by_purpose(true), trace::recorder().padded_products,
-                 fmt::format("{}", fmt::join(trace::recorder().kernels, "; "))},
-                trace::recorder().spans);
-  }
+  if (const auto& spans = trace::recorder().device_spans) spans->settle();
+  if (traces) traces->finish();
   record.end = iso8601_now();
   record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
-  record.clips = states_of(planned.clips, job, world, made.failures);
-  record.trace = traced;
+  set_states(record.clips, planned.clips, job, world, made.failures);
   on_first_rank(world, [&] {
     write_job(job.output, record);
     if (made.complete && made.failures.empty()) remove_restarts(job.output);
@@ -253,7 +282,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (status_file) status_file->remove();
 
   const auto number = [&](ClipState::State state) {
-    return std::ranges::count(record.clips, state, &ClipState::state);
+    return std::ranges::count(record.clips, state,
+                              [](const JobClip& clip) { return clip.state.state; });
   };
   Totals totals;
   const std::int64_t complete = number(ClipState::complete);  // in this job or before

@@ -41,6 +41,7 @@ class SplitRank {
   void decode_all();
   void decode_next();
   void count_decoding(comm::End end);
+  std::int64_t clips_of(const Words& latents) const;
 
   void handle(comm::ControlMessage message);
   void handle_arrived();
@@ -125,6 +126,7 @@ void SplitRank::handle(comm::ControlMessage message) {
       reply_ = std::move(message.words);
       return;
     case MessageKind::latents:
+      trace::recorder().clips_waiting += clips_of(message.words);
       arrived_.push_back(std::move(message.words));
       return;
     case MessageKind::accepted:
@@ -343,6 +345,11 @@ void SplitRank::decode_all() {
   }
 }
 
+// How many clips a message of latents announces.
+std::int64_t SplitRank::clips_of(const Words& latents) const {
+  return std::ssize(batches_[static_cast<std::size_t>(latents.at(2))].clips);
+}
+
 // Counts work that the decoding ranks begin (End::front) or have done (End::back).
 void SplitRank::count_decoding(comm::End end) {
   const bool leads = maker_.world().rank() == decode_leader_;
@@ -357,6 +364,7 @@ void SplitRank::decode_next() {
   if (group.rank() == 0) {
     words = std::move(arrived_.front());
     arrived_.pop_front();
+    trace::recorder().clips_waiting -= clips_of(words);
     words.front() = stop::requested() ? 1 : 0;
     const auto replica = static_cast<std::size_t>(words.at(1));
     mailbox_.post(leader_of(maker_.plan(), replica), control_message(MessageKind::accepted));

@@ -36,6 +36,7 @@ bool TextServer::encode_all() {
       if (!leads_ || stopped_) continue;
       encoded_[i] = true;
       waiting_bytes_ += maker_.embedding_bytes(batches_[i]);
+      trace::recorder().clips_waiting += std::ssize(batches_[i].clips);
       answer_requests();
       while (const auto message = mailbox_.poll()) receive(*message);
     }
@@ -104,6 +105,7 @@ void TextServer::answer(std::size_t replica, std::size_t batch) {
     std::ranges::fill(batches_[i].embeddings, Tensor());
     sent_[i] = true;
     waiting_bytes_ -= maker_.embedding_bytes(batches_[i]);
+    trace::recorder().clips_waiting -= std::ssize(batches_[i].clips);
   }
   requested_.erase(replica);
   served_[replica] = served_[replica] || helps_ || stopped_;
@@ -133,6 +135,7 @@ void TextServer::serve_all(bool stopped) {
     stopped_ = stopped_ || stop::requested();
     receive(message);
   }
+  trace::recorder().clips_waiting = 0;  // helpers have not asked for each batch
 }
 
 }  // namespace reelmesh::pipeline

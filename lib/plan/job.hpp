@@ -61,7 +61,18 @@ struct RestartSettings {
   bool any() const { return every_steps > 0 || every_seconds > 0; }
 };
 
+/// How the job was given; recorded in job.h5.
+struct JobSource {
+  std::vector<std::string> command;  ///< words of the command line
+  std::string job_file;              ///< text of the --config file
+  /// Options of the command line and the job file, as Job::options.
+  std::vector<std::pair<std::string, std::string>> given;
+  std::filesystem::path from;  ///< job.h5 of the job that is run again
+  std::string weights_hash;    ///< that the checkpoint must have, as `from` says; empty: any
+};
+
 struct Job {
+  JobSource source;
   ModelPaths model;
   std::vector<ClipRequest> clips;
   bool clean_prompts = true;  ///< for models that were trained with cleaned captions

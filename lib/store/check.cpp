@@ -6,13 +6,40 @@
 namespace reelmesh::hdf5 {
 namespace {
 
-/// Whether the dataset is stored in chunks, each with a checksum.
-bool has_checksums(hid_t creation) {
+/// The number of indices of the first axis in a chunk, if the dataset is stored in chunks of whole
+/// indices, each with a checksum; otherwise 0.
+hsize_t indices_of_chunk(hid_t creation, const Shape& shape) {
   unsigned flags = 0, number = 0;
   std::size_t values = 0;
-  return H5Pget_layout(creation) == H5D_CHUNKED &&
-         H5Pget_filter_by_id2(creation, H5Z_FILTER_FLETCHER32, &flags, &values, nullptr, 0, nullptr,
-                              &number) >= 0;
+  std::vector<hsize_t> chunk(shape.size());
+  if (H5Pget_layout(creation) != H5D_CHUNKED ||
+      H5Pget_filter_by_id2(creation, H5Z_FILTER_FLETCHER32, &flags, &values, nullptr, 0, nullptr,
+                           &number) < 0 ||
+      H5Pget_chunk(creation, static_cast<int>(chunk.size()), chunk.data()) !=
+          static_cast<int>(chunk.size())) {
+    return 0;
+  }
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const auto extent = static_cast<hsize_t>(shape[axis]);
+    if (axis == 0 ? chunk[axis] > extent : chunk[axis] != extent) return 0;
+  }
+  return chunk[0];
+}
+
+/// Whether the index of chunks says for each chunk that it has no more bytes than the file: HDF5
+/// would allocate them.
+bool has_chunks(hid_t dataset, hsize_t indices, const Shape& shape) {
+  const File file(H5Iget_file_id(dataset));
+  hsize_t file_bytes = 0;
+  if (!file || H5Fget_filesize(file.get(), &file_bytes) < 0) return false;
+  std::vector<hsize_t> begin(shape.size(), 0);
+  for (; begin[0] < static_cast<hsize_t>(shape[0]); begin[0] += indices) {
+    hsize_t bytes = 0;
+    if (H5Dget_chunk_storage_size(dataset, begin.data(), &bytes) < 0 || bytes > file_bytes) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// Whether all values can be read and are those that were written. HDF5 compares the checksums of
@@ -75,7 +102,9 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (dims[axis] != static_cast<hsize_t>(shape[axis])) return false;
   }
-  return has_checksums(creation.get()) && has_values(dataset.get(), type, shape);
+  const hsize_t indices = indices_of_chunk(creation.get(), shape);
+  return indices > 0 && has_chunks(dataset.get(), indices, shape) &&
+         has_values(dataset.get(), type, shape);
 }
 
 void write_record(hid_t file, const ClipRecord& record) {
@@ -94,13 +123,19 @@ void write_record(hid_t file, const ClipRecord& record) {
   write_attribute(file, "wall_seconds", record.wall_seconds);
 }
 
+bool is_known_version(hid_t file) {
+  if (H5Aexists(file, "format_version") == 0) return true;
+  const auto version = read_unsigned(file, "format_version");
+  return version && *version <= static_cast<std::uint64_t>(format_version);
+}
+
 bool has_text(hid_t object, const char* name, const std::string& expected) {
   const auto found = read_text(object, name, std::max<std::size_t>(expected.size(), 1));
   return found && *found == expected;
 }
 
 bool has_record(hid_t file, const ClipRecord& expected) {
-  return has_text(file, "prompt", expected.prompt) &&
+  return is_known_version(file) && has_text(file, "prompt", expected.prompt) &&
          has_text(file, "negative_prompt", expected.negative_prompt) &&
          read_unsigned(file, "seed") == expected.seed && is_number(file, "steps", expected.steps) &&
          is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&

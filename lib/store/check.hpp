@@ -13,7 +13,10 @@ File open_if_valid(const std::filesystem::path& path);
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);
 
-/// Writes the attributes of a clip.
+/// Whether a file is of this or an earlier version of the layout; the first had no attribute.
+bool is_known_version(hid_t file);
+
+/// Writes the attributes of a clip, without a title.
 void write_record(hid_t file, const ClipRecord& record);
 /// Whether a file's attributes are those of this clip, except model, layout and wall_seconds.
 bool has_record(hid_t file, const ClipRecord& expected);

@@ -1,13 +1,11 @@
 #include "store/clip.hpp"
 
-#include <hdf5_hl.h>
-
 #include <deque>
-#include <map>
 
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
+#include "store/axes.hpp"
 #include "store/check.hpp"
 #include "store/file.hpp"
 #include "store/pieces.hpp"
@@ -15,21 +13,12 @@
 namespace reelmesh {
 namespace {
 
-struct Axis {
-  const char* name;
-  const char* meaning;
-};
-
-constexpr Axis frame{"frame", "frame"};
-constexpr Axis height{"height", "pixel row, from the top"};
-constexpr Axis width{"width", "pixel column, from the left"};
-constexpr Axis channel{"channel", "colour: red, green, blue"};
-constexpr Axis latent_frame{"latent_frame", "frame of the latents"};
-constexpr Axis latent_channel{"latent_channel", "channel of the latents"};
-constexpr Axis latent_height{"latent_height", "row of the latents, from the top"};
-constexpr Axis latent_width{"latent_width", "column of the latents, from the left"};
-constexpr Axis token{"token", "text token"};
-constexpr Axis embedding{"embedding", "feature of the text encoder"};
+const Axis latent_frame{"latent_frame", "frame of the latents"};
+const Axis latent_channel{"latent_channel", "channel of the latents"};
+const Axis latent_height{"latent_height", "row of the latents, from the top"};
+const Axis latent_width{"latent_width", "column of the latents, from the left"};
+const Axis token{"token", "text token"};
+const Axis embedding{"embedding", "feature of the text encoder"};
 
 /// An array of the file, and this rank's part of it.
 struct Array {
@@ -65,45 +54,19 @@ Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& 
           {}};
 }
 
-/// A dimension as netCDF and xarray expect it: a one-dimensional array of indices, made an HDF5
-/// dimension scale.
-hdf5::Dataset create_scale(hid_t file, const Axis& axis, std::int64_t extent) {
-  hdf5::Dataset scale = hdf5::create_dataset(file, axis.name, H5T_NATIVE_INT32, {extent});
-  std::vector<std::int32_t> index(static_cast<std::size_t>(extent));
-  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i);
-  hdf5::write_all(scale.get(), H5T_NATIVE_INT32, index.data());
-  hdf5::check_in(scale.get(), H5DSset_scale(scale.get(), axis.name), "make a dimension scale");
-  hdf5::write_attribute(scale.get(), "long_name", axis.meaning);
-  hdf5::write_attribute(scale.get(), "units", "1");
-  return scale;
-}
-
 /// Writes everything in the file except the values of the arrays.
 void make_structure(hid_t file, const ClipRecord& record, const std::vector<Array>& arrays) {
+  hdf5::write_title(file, fmt::format("clip {} of reelmesh", record.index));
   hdf5::write_record(file, record);
-  std::map<std::string, std::pair<hdf5::Dataset, std::int64_t>> scales;
+  Scales scales(file);
   for (const Array& array : arrays) {
-    const std::string& name = array.piece.name;
-    const hdf5::Dataset dataset =
-        hdf5::create_dataset(file, name.c_str(), array.piece.type, array.shape, array.chunk);
-    hdf5::write_attribute(dataset.get(), "long_name", array.meaning);
+    const hdf5::Dataset dataset = hdf5::create_dataset(file, array.piece.name.c_str(),
+                                                       array.piece.type, array.shape, array.chunk);
+    hdf5::describe(dataset.get(), array.meaning, "1");
     hdf5::write_attribute(dataset.get(), checksum_name, array.checksum);
-    for (std::size_t i = 0; i < array.axes.size(); ++i) {
-      const Axis& axis = array.axes[i];
-      const std::int64_t extent = array.shape[i];
-      auto found = scales.find(axis.name);
-      if (found == scales.end()) {
-        auto made = std::pair(create_scale(file, axis, extent), extent);
-        found = scales.emplace(axis.name, std::move(made)).first;
-      }
-      const auto& [scale, scale_extent] = found->second;
-      expect(scale_extent == extent, "{} has {} along {}, another array has {}", name, extent,
-             axis.name, scale_extent);
-      const auto place = static_cast<unsigned>(i);
-      hdf5::check_in(dataset.get(), H5DSattach_scale(dataset.get(), scale.get(), place),
-                     "attach a dimension scale");
-      hdf5::check_in(dataset.get(), H5DSset_label(dataset.get(), place, axis.name),
-                     "label a dimension");
+    scales.attach(dataset.get(), array.axes, array.shape);
+    if (array.axes.front().name == axes::frame.name) {
+      scales.add_time(dataset.get(), array.shape[0], record.fps);
     }
   }
 }
@@ -138,7 +101,8 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
     moved.push_back(relayout(*x, Layout::cut(x->layout.global(), 0, group.size())));
     arrays.push_back(make_array(name, meaning, dtype, std::move(axes), moved.back()));
   };
-  add(video, "video", "video, RGB", DType::uint8, {frame, height, width, channel});
+  add(video, "video", "video, RGB", DType::uint8,
+      {axes::frame, axes::height, axes::width, axes::channel});
   add(latents, "latents", "latents as the sampler leaves them", DType::float32,
       {latent_frame, latent_channel, latent_height, latent_width});
   add(prompt_embeds, "prompt_embeds", "text embedding of the prompt", DType::float32,

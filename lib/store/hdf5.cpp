@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "store/text_heap.hpp"
+
 namespace reelmesh::hdf5 {
 namespace {
 
@@ -16,22 +18,12 @@ Dataspace simple_space(hid_t object, const Shape& shape) {
                             "describe an array"));
 }
 
-void write_attribute(hid_t object, const char* name, hid_t type, hid_t space, const void* value) {
-  const Attribute attribute(
-      check_in(object, H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT),
-               fmt::format("create attribute {}", name)));
-  check_in(object, H5Awrite(attribute.get(), type, value), fmt::format("write attribute {}", name));
-}
-
-void write_scalar(hid_t object, const char* name, hid_t type, const void* value) {
-  const Dataspace space(check_in(object, H5Screate(H5S_SCALAR), "describe a scalar"));
-  write_attribute(object, name, type, space.get(), value);
-}
-
+// The format of HDF5 1.8, which every reader knows; that of 1.10 only where 1.8 has none (virtual
+// datasets).
 Properties access_properties() {
   Properties access(H5Pcreate(H5P_FILE_ACCESS));
   expect(static_cast<bool>(access) && H5Pset_file_locking(access.get(), false, true) >= 0 &&
-             H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
+             H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0,
          "HDF5 refuses file access properties: {}", innermost_error());
   return access;
 }
@@ -64,16 +56,6 @@ Selection select(hid_t dataset, const Box& box, const std::string& doing) {
 // Before main; otherwise HDF5 would initialise itself with its first call (see initialize()).
 [[maybe_unused]] const bool initialized_before_main = (initialize(), true);
 
-/// An attribute that holds a single value; an empty handle if there is none.
-Attribute open_scalar(hid_t object, const char* name) {
-  if (H5Aexists(object, name) <= 0) return {};
-  Attribute attribute(H5Aopen(object, name, H5P_DEFAULT));
-  if (!attribute) return {};
-  const Dataspace space(H5Aget_space(attribute.get()));
-  if (!space || H5Sget_simple_extent_npoints(space.get()) != 1) return {};
-  return attribute;
-}
-
 }  // namespace
 
 void initialize() {
@@ -82,6 +64,7 @@ void initialize() {
     H5open();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
     H5PLset_loading_state(0);  // a file must not choose code to run
+    register_text_references();
     return true;
   }();
   static_cast<void>(done);
@@ -135,6 +118,17 @@ Datatype string_type(std::size_t bytes) {
   return type;
 }
 
+Datatype enumeration(const std::vector<std::pair<const char*, int>>& values) {
+  Datatype type(H5Tenum_create(H5T_NATIVE_INT8));
+  bool made = static_cast<bool>(type);
+  for (const auto& [name, number] : values) {
+    const auto value = static_cast<std::int8_t>(number);
+    made = made && H5Tenum_insert(type.get(), name, &value) >= 0;
+  }
+  expect(made, "HDF5 refuses an enumeration: {}", innermost_error());
+  return type;
+}
+
 Datatype compound(std::size_t size, const std::vector<Field>& fields) {
   Datatype type(H5Tcreate(H5T_COMPOUND, size));
   bool made = static_cast<bool>(type);
@@ -145,74 +139,6 @@ Datatype compound(std::size_t size, const std::vector<Field>& fields) {
   }
   expect(made, "HDF5 refuses a table row: {}", innermost_error());
   return type;
-}
-
-void write_attribute(hid_t object, const char* name, std::string_view value) {
-  const std::string text = value.empty() ? std::string(1, '\0') : std::string(value);
-  write_scalar(object, name, string_type(text.size()).get(), text.data());
-}
-
-void write_attribute(hid_t object, const char* name, const std::vector<std::string>& values) {
-  std::size_t length = 1;
-  for (const std::string& value : values) length = std::max(length, value.size());
-  std::string block;
-  for (const std::string& value : values) {
-    block += value;
-    block.append(length - value.size(), '\0');
-  }
-  const Dataspace space = simple_space(object, {static_cast<std::int64_t>(values.size())});
-  write_attribute(object, name, string_type(length).get(), space.get(), block.data());
-}
-
-void write_attribute(hid_t object, const char* name, std::int64_t value) {
-  write_scalar(object, name, H5T_NATIVE_INT64, &value);
-}
-
-void write_attribute(hid_t object, const char* name, std::uint64_t value) {
-  write_scalar(object, name, H5T_NATIVE_UINT64, &value);
-}
-
-void write_attribute(hid_t object, const char* name, double value) {
-  write_scalar(object, name, H5T_NATIVE_DOUBLE, &value);
-}
-
-std::optional<std::string> read_text(hid_t object, const char* name, std::size_t limit) {
-  const Attribute attribute = open_scalar(object, name);
-  if (!attribute) return std::nullopt;
-  const Datatype type(H5Aget_type(attribute.get()));
-  if (!type || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0) {
-    return std::nullopt;
-  }
-  const std::size_t bytes = H5Tget_size(type.get());
-  if (bytes == 0 || bytes > limit) return std::nullopt;
-  std::string text(bytes, '\0');
-  if (H5Aread(attribute.get(), type.get(), text.data()) < 0) return std::nullopt;
-  text.erase(text.find_last_not_of('\0') + 1);
-  return text;
-}
-
-std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name) {
-  const Attribute attribute = open_scalar(object, name);
-  if (!attribute) return std::nullopt;
-  const Datatype type(H5Aget_type(attribute.get()));
-  std::uint64_t value = 0;
-  if (!type || H5Tget_class(type.get()) != H5T_INTEGER ||
-      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-std::optional<double> read_number(hid_t object, const char* name) {
-  const Attribute attribute = open_scalar(object, name);
-  if (!attribute) return std::nullopt;
-  const Datatype type(H5Aget_type(attribute.get()));
-  double value = 0;
-  if (!type || (H5Tget_class(type.get()) != H5T_FLOAT && H5Tget_class(type.get()) != H5T_INTEGER) ||
-      H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) {
-    return std::nullopt;
-  }
-  return value;
 }
 
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
@@ -258,6 +184,15 @@ void write_box(hid_t dataset, hid_t type, const Box& box, const void* values) {
            H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), transfer.get(),
                     box.empty() ? &nothing : values),
            doing);
+}
+
+void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values) {
+  const std::string doing = fmt::format("write box {}", to_string(box));
+  const Selection selection = select(dataset, box, doing);
+  check_in(
+      dataset,
+      H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), H5P_DEFAULT, values),
+      doing);
 }
 
 std::string read_box(hid_t dataset, hid_t type, const Box& box) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -92,12 +93,14 @@ File open_together(const comm::Group& group, const std::filesystem::path& path);
 File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
 Datatype string_type(std::size_t bytes);
+/// An enumeration of these names and values, stored in a byte.
+Datatype enumeration(const std::vector<std::pair<const char*, int>>& values);
 
 /// A member of a table row.
 struct Field {
   const char* name;
   std::size_t offset;
-  hid_t number;             ///< HDF5 type of a number
+  hid_t number;             ///< HDF5 type of a number or an enumeration
   std::size_t letters = 0;  ///< for a text its length in bytes; 0: a number
 };
 /// Type of table rows of `size` bytes, with the same layout in memory and in the file.
@@ -112,18 +115,35 @@ void put(char (&field)[n], std::string_view text) {
   std::memcpy(field, text.data(), length);
 }
 
-// Writes an attribute. Texts may have any length: files use the HDF5 1.8 format, which stores
-// attributes above 64 KiB outside the object header. Error(io).
+// Writes an attribute. Texts are UTF-8 strings of variable length, which h5py reads as str; they
+// have no zero bytes. Error(io).
 void write_attribute(hid_t object, const char* name, std::string_view value);
 void write_attribute(hid_t object, const char* name, const std::vector<std::string>& values);
 void write_attribute(hid_t object, const char* name, std::int64_t value);
 void write_attribute(hid_t object, const char* name, std::uint64_t value);
 void write_attribute(hid_t object, const char* name, double value);
+/// An enumeration of FALSE and TRUE, which h5py reads as a bool.
+void write_flag(hid_t object, const char* name, bool value);
 
-/// Reads a scalar attribute; nullopt if missing, of another type, or longer than `limit` bytes.
+/// The attributes long_name and units of an array; units: "s", "1" for a pure number, "" for none.
+void describe(hid_t dataset, std::string_view long_name, std::string_view units);
+/// The attributes long_names and units of a table, one entry for each column.
+void describe_columns(hid_t table, const std::vector<std::string>& long_names,
+                      const std::vector<std::string>& units);
+
+/// The version of the layout of all files, as the attribute format_version.
+inline constexpr std::int64_t format_version = 1;
+/// Writes the attributes format_version and title of a file.
+void write_title(hid_t file, std::string_view title);
+
+/// Reads a scalar attribute; nullopt if missing, of another type, or longer than `limit` bytes. The
+/// file must be open for reading only. It is untrusted: texts of variable length are read without
+/// HDF5, which does not check what their references lead to.
 std::optional<std::string> read_text(hid_t object, const char* name, std::size_t limit);
 std::optional<std::uint64_t> read_unsigned(hid_t object, const char* name);
 std::optional<double> read_number(hid_t object, const char* name);
+/// The same for a one-dimensional dataset of texts of variable length. limit: of all together.
+std::optional<std::vector<std::string>> read_texts(hid_t dataset, std::size_t limit);
 
 enum class Compression { none, deflate };
 
@@ -134,6 +154,9 @@ Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& 
                        const std::optional<Shape>& chunk = std::nullopt,
                        Compression compression = Compression::deflate);
 
+/// Creates and writes a one-dimensional dataset of texts of variable length, from one rank.
+Dataset write_texts(hid_t parent, const char* name, const std::vector<std::string>& values);
+
 Dataset open_dataset(hid_t parent, const char* name);
 
 /// Writes a whole dataset from one rank.
@@ -142,6 +165,9 @@ void write_all(hid_t dataset, hid_t type, const void* values);
 /// Writes `values`, dense in the shape of `box`, to that box of a dataset in a file from
 /// open_together(). Collective: a rank with nothing to write passes an empty box. Error(io).
 void write_box(hid_t dataset, hid_t type, const Box& box, const void* values);
+
+/// The same for a non-empty box of a dataset in a file from create().
+void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values);
 
 /// Reads the bytes of a non-empty box on this rank only. Error(io).
 std::string read_box(hid_t dataset, hid_t type, const Box& box);

@@ -2,12 +2,17 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <ctime>
 
 #include "store/clip.hpp"
 #include "store/file.hpp"
 #include "store/hdf5.hpp"
+#include "store/job_parts.hpp"
+#include "store/pieces.hpp"
+#include "store/saved_job.hpp"
+#include "store/trace.hpp"
 
 namespace reelmesh {
 namespace {
@@ -19,66 +24,95 @@ void link(hid_t group, const std::string& name, const std::string& target) {
       fmt::format("link {}", target));
 }
 
+// Job files have no line ends within values; the prompts as they are are in /requests.
 std::string as_input_file(const std::vector<std::pair<std::string, std::string>>& options) {
   std::string text;
-  for (const auto& [key, value] : options) text += fmt::format("{} = {}\n", key, value);
+  for (const auto& [key, value] : options) {
+    std::string line = fmt::format("{} = {}", key, value);
+    std::ranges::replace_if(
+        line, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    text += line + '\n';
+  }
   return text;
 }
 
-// A row of /states.
+// A row of /states, without padding.
+#pragma pack(push, 1)
 struct StateRow {
   std::int32_t clip;
-  char state[12];
+  std::int8_t state;
   char reason[112];
 };
+#pragma pack(pop)
 
-const char* name_of(ClipState::State state) {
-  switch (state) {
-    case ClipState::saved:
-      return "saved";
-    case ClipState::failed:
-      return "failed";
-    case ClipState::complete:
-      return "complete";
-    default:
-      return "missing";
-  }
-}
-
-void write_states(hid_t file, const std::vector<ClipState>& clips) {
+void write_states(hid_t file, const std::vector<JobClip>& clips) {
   std::vector<StateRow> rows(clips.size());
   for (std::size_t i = 0; i < clips.size(); ++i) {
     rows[i].clip = static_cast<std::int32_t>(i);
-    hdf5::put(rows[i].state, name_of(clips[i].state));
-    hdf5::put(rows[i].reason, clips[i].reason);
+    rows[i].state = static_cast<std::int8_t>(clips[i].state.state);
+    hdf5::put(rows[i].reason, clips[i].state.reason);
   }
+  const hdf5::Datatype state = hdf5::enumeration({{"MISSING", ClipState::missing},
+                                                  {"SAVED", ClipState::saved},
+                                                  {"FAILED", ClipState::failed},
+                                                  {"COMPLETE", ClipState::complete}});
   const hdf5::Datatype type = hdf5::compound(
       sizeof(StateRow),
       {{"clip", offsetof(StateRow, clip), H5T_NATIVE_INT32},
-       {"state", offsetof(StateRow, state), hdf5::no_id, sizeof StateRow::state},
+       {"state", offsetof(StateRow, state), state.get()},
        {"reason", offsetof(StateRow, reason), hdf5::no_id, sizeof StateRow::reason}});
   const hdf5::Dataset table = hdf5::create_dataset(file, "states", type.get(), {std::ssize(rows)});
   if (!rows.empty()) hdf5::write_all(table.get(), type.get(), rows.data());
+  hdf5::write_attribute(table.get(), "long_name", "how far each clip has come");
+  hdf5::describe_columns(table.get(), {"number of the clip", "state", "why it failed"},
+                         {"", "", ""});
 }
 
-void fill(hid_t file, const JobRecord& record) {
+std::vector<std::string> requests_of(const std::vector<JobClip>& clips) {
+  std::vector<std::string> requests;
+  for (const JobClip& clip : clips) requests.push_back(clip.request);
+  return requests;
+}
+
+void write_requests(hid_t file, const std::vector<std::string>& requests) {
+  const hdf5::Dataset dataset = hdf5::write_texts(file, "requests", requests);
+  hdf5::describe(dataset.get(), "what was asked for, as lines of a .jsonl prompt file", "");
+}
+
+void write_links(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
+  const hdf5::Group clips(hdf5::check_in(
+      file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
+  const auto linked = [&](const std::filesystem::path& target) {
+    std::error_code error;
+    return record.status == "unfinished" || std::filesystem::exists(folder / target, error);
+  };
+  for (std::size_t i = 0; i < record.clips.size(); ++i) {
+    const std::filesystem::path clip = clip_path("", static_cast<int>(i));
+    if (linked(clip)) link(clips.get(), clip.stem().string(), clip.string());
+  }
+  if (record.trace && linked("trace.h5")) link(file, "trace", "trace.h5");
+}
+
+void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
+  hdf5::write_title(file, "job of reelmesh");
   hdf5::write_attribute(file, "program", record.program);
   hdf5::write_attribute(file, "version", record.version);
   hdf5::write_attribute(file, "git_revision", record.revision);
-  hdf5::write_attribute(file, "options", as_input_file(record.options));
+  const SavedJob saved{as_input_file(record.options), requests_of(record.clips),
+                       record.provenance.working_folder, record.provenance.weights_hash};
+  hdf5::write_attribute(file, "options", saved.options);
+  hdf5::write_attribute(file, checksum_name, checksum_of(saved));
   hdf5::write_attribute(file, "plan", record.plan);
+  hdf5::write_attribute(file, "plan_json", record.plan_json);
   hdf5::write_attribute(file, "hosts", record.hosts);
   hdf5::write_attribute(file, "start", record.start);
   hdf5::write_attribute(file, "end", record.end);
   hdf5::write_attribute(file, "status", record.status);
-  const hdf5::Group clips(hdf5::check_in(
-      file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
   write_states(file, record.clips);
-  for (std::size_t i = 0; i < record.clips.size(); ++i) {
-    const std::filesystem::path clip = clip_path("", static_cast<int>(i));
-    link(clips.get(), clip.stem().string(), clip.string());
-  }
-  if (record.trace) link(file, "trace", "trace.h5");
+  write_requests(file, saved.requests);
+  write_videos(file, record.clips);
+  write_provenance(file, record.provenance);
+  write_links(file, folder, record);
 }
 
 /// Whether a name in clips/ is one that write_clip uses: at least six digits, then ".h5".
@@ -126,6 +160,9 @@ void clear(const std::filesystem::path& folder, bool results) {
   if (std::filesystem::is_directory(folder / "restart")) collect(folder / "restart", is_clip_name);
   for (const auto& path : ours) std::filesystem::remove(path);
   if (results) std::filesystem::remove_all(folder / "restart");
+  // What a killed job left; the lock says that it does not run.
+  std::filesystem::remove(folder / "status.json");
+  remove_trace_parts(folder);
 }
 
 }  // namespace
@@ -140,7 +177,7 @@ void write_job(const std::filesystem::path& folder, const JobRecord& record) {
   try {
     create_empty(partial);
     hdf5::File file = hdf5::create(partial);
-    fill(file.get(), record);
+    fill(file.get(), folder, record);
     file.close();
     sync_file(partial);
     publish(path);

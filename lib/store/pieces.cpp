@@ -1,5 +1,6 @@
 #include "store/pieces.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/hash.hpp"
@@ -8,6 +9,37 @@
 
 namespace reelmesh {
 namespace {
+
+// How many indices of the first axis are written at a time: all, or those of about 4 MiB.
+std::int64_t portion_of(const Piece& piece) {
+  const std::int64_t indices = piece.box.extent[0];
+  if (!piece.read || piece.box.empty()) return std::max<std::int64_t>(indices, 1);
+  const std::int64_t bytes =
+      piece.box.numel() / indices * static_cast<std::int64_t>(H5Tget_size(piece.type));
+  return std::max<std::int64_t>((std::int64_t{4} << 20) / bytes, 1);
+}
+
+std::int64_t portions(const Piece& piece) {
+  const std::int64_t portion = portion_of(piece);
+  return (piece.box.extent[0] + portion - 1) / portion;
+}
+
+// A part of a piece that is written at a time.
+struct Portion {
+  Box box;  ///< empty if the piece has fewer portions
+  const void* given = nullptr;
+  std::string read;
+  const void* values() const { return given != nullptr ? given : read.data(); }
+};
+
+Portion portion(const Piece& piece, std::int64_t number) {
+  if (!piece.read) return {piece.box, piece.values, {}};
+  const std::int64_t first = std::min(number * portion_of(piece), piece.box.extent[0]);
+  Box box = piece.box;
+  box.offset[0] += first;
+  box.extent[0] = std::min(portion_of(piece), piece.box.extent[0] - first);
+  return {box, nullptr, box.empty() ? std::string() : piece.read(first, box.extent[0])};
+}
 
 void write_values(const comm::Group& group, const std::filesystem::path& path,
                   const std::vector<Piece>& pieces) {
@@ -18,8 +50,13 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
       hdf5::Dataset dataset;
       comm::run_collectively(group,
                              [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
-      comm::run_collectively(
-          group, [&] { hdf5::write_box(dataset.get(), piece.type, piece.box, piece.values); });
+      const std::int64_t rounds = piece.read ? group.max(portions(piece)) : 1;
+      for (std::int64_t round = 0; round < rounds; ++round) {
+        Portion part;
+        comm::run_collectively(group, [&] { part = portion(piece, round); });
+        comm::run_collectively(
+            group, [&] { hdf5::write_box(dataset.get(), piece.type, part.box, part.values()); });
+      }
     }
     comm::run_collectively(group, [&] { file.close(); });
   } catch (...) {
@@ -33,10 +70,13 @@ void check_values(const std::filesystem::path& path, const std::vector<Piece>& p
   for (const Piece& piece : pieces) {
     const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), piece.name.c_str());
     if (piece.box.empty()) continue;
-    const std::string found = hdf5::read_box(dataset.get(), piece.type, piece.box);
-    require(std::memcmp(found.data(), piece.values, found.size()) == 0, Status::io,
-            "{}: {} {} does not read back as it was written", path.string(), piece.name,
-            to_string(piece.box));
+    for (std::int64_t number = 0; number < portions(piece); ++number) {
+      const Portion part = portion(piece, number);
+      const std::string found = hdf5::read_box(dataset.get(), piece.type, part.box);
+      require(std::memcmp(found.data(), part.values(), found.size()) == 0, Status::io,
+              "{}: {} {} does not read back as it was written", path.string(), piece.name,
+              to_string(part.box));
+    }
   }
 }
 
@@ -45,6 +85,12 @@ void check_values(const std::filesystem::path& path, const std::vector<Piece>& p
 std::string combined(std::span<const std::uint64_t> hashes) {
   return fmt::format("{:016x}",
                      hash_of({reinterpret_cast<const char*>(hashes.data()), hashes.size_bytes()}));
+}
+
+std::string checksum_of(const std::vector<std::string>& texts) {
+  std::vector<std::uint64_t> hashes;
+  for (const std::string& text : texts) hashes.push_back(hash_of(text));
+  return combined(hashes);
 }
 
 std::string checksum_of(const comm::Group& group, const Piece& piece) {

@@ -17,13 +17,19 @@ struct Piece {
   hid_t type;          ///< of an element in memory and in the file
   Box box;             ///< empty if this rank has nothing to write
   const void* values;  ///< dense in the shape of the box
+  /// Instead of `values`, on all ranks: → the values of `count` indices of the first axis,
+  /// beginning with the box's index `first`. Called twice for each, with a bounded number of bytes.
+  std::function<std::string(std::int64_t first, std::int64_t count)> read;
 };
 
 /// A hash of the values of a dataset whose pieces are whole indices of the first axis, in rank
 /// order: of the hashes of each index. The text is on rank 0, empty elsewhere. Collective.
 std::string checksum_of(const comm::Group& group, const Piece& piece);
-/// The attribute of a dataset that has it.
+/// The attribute of a dataset that has it; of a file, that of the texts that it is read for, since
+/// HDF5 stores texts without checksums.
 inline constexpr const char* checksum_name = "checksum";
+/// A hash of these texts, as text.
+std::string checksum_of(const std::vector<std::string>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 

@@ -16,6 +16,12 @@ constexpr std::int64_t max_history = 8;  // samplers keep one array
 
 std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
 
+const char* meaning_of(const std::string& name) {
+  return name == "latents"      ? "latents as they are denoised"
+         : name == "embeddings" ? "text embeddings, of the negative prompt first"
+                                : "what the sampler keeps of earlier steps";
+}
+
 }  // namespace
 
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip) {
@@ -36,10 +42,13 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
     bytes += checked_product(numel(shape), 4, array.name) + 1024 * shape[0];
   }
   const auto structure = [&](hid_t file) {
+    hdf5::write_title(
+        file, fmt::format("clip {} of reelmesh after {} steps", record.clip.index, record.step));
     hdf5::write_record(file, record.clip);
     hdf5::write_attribute(file, "inputs", record.inputs);
     hdf5::write_attribute(file, "step", record.step);
     hdf5::write_attribute(file, "generator", record.generator);
+    hdf5::write_attribute(file, checksum_name, checksum_of({record.generator}));
     hdf5::write_attribute(file, "history", record.history);
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const Shape& shape = arrays[i].values.layout.global();
@@ -47,6 +56,7 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
       chunk[0] = 1;
       const hdf5::Dataset dataset = hdf5::create_dataset(
           file, arrays[i].name.c_str(), H5T_NATIVE_FLOAT, shape, chunk, hdf5::Compression::none);
+      hdf5::describe(dataset.get(), meaning_of(arrays[i].name), "1");
       hdf5::write_attribute(dataset.get(), checksum_name, checksums[i]);
     }
   };
@@ -72,6 +82,7 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   const auto history = hdf5::read_unsigned(file, "history");
   const auto generator = hdf5::read_text(file, "generator", max_generator);
   if (!step || !history || !generator || *history > max_history || *step == 0 ||
+      !hdf5::has_text(file, checksum_name, checksum_of({*generator})) ||
       !hdf5::has_record(file, clip) || !hdf5::has_text(file, "inputs", inputs) ||
       !hdf5::holds(file, "latents", H5T_NATIVE_FLOAT, latents) ||
       !hdf5::holds(file, "embeddings", H5T_NATIVE_FLOAT, embeddings)) {

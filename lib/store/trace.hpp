@@ -1,11 +1,11 @@
 #pragma once
-// trace.h5: the time spans of all ranks on one clock.
+// trace.h5: the time spans, messages and counters of all ranks on one clock.
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
-#include <vector>
 
-#include "base/trace.hpp"
 #include "comm/group.hpp"
 #include "tensor/purpose.hpp"
 
@@ -22,17 +22,45 @@ struct RankRecord {
   MemoryByPurpose host_memory, device_memory;  ///< of tensors
   std::int64_t padded_products = 0;            ///< as trace::Recorder::padded_products
   std::string kernels;                         ///< trace::Recorder::kernels, joined by "; "
+  std::int64_t memory_limit_bytes = 0;         ///< that the plan keeps to; 0: none
+  std::int64_t predicted_memory_bytes = 0;     ///< peak by the plan; 0: unknown
+  double peak_flops_per_s = 0;                 ///< measured; 0: not measured
+  double peak_memory_bytes_per_s = 0;          ///< read and written; measured; 0: not measured
 };
 
-/// Clock (trace::now_ns()) of rank 0 minus this rank's, in ns, from the fastest of 20 round trips;
-/// the error is at most half of that round trip. 0 on rank 0. Collective.
-std::int64_t clock_offset_ns(const comm::Group& group);
+/// Writes what trace::recorder() records, while the job runs and at its end.
+///
+/// At the end of a span of Level::stages, every few seconds or when it holds some MiB, each rank
+/// appends its rows to files in folder/trace/, and rank 0 makes trace.h5 from the files of all
+/// ranks that are there, at most so often that this takes 1 % of the time. So little memory is
+/// used, and a job that is killed leaves trace.h5. finish() writes it anew from all ranks in
+/// parallel.
+///
+/// An error of writing never ends the job: recording stops on this rank, trace.h5 stays as it is,
+/// and finish() logs one warning.
+class TraceWriter {
+ public:
+  /// Compares the clocks and begins. rank: the present values of this rank's row of /ranks. level:
+  /// of the recorder, as text. The recorder must exist as long as this object. Collective.
+  TraceWriter(const comm::Group& world, const std::filesystem::path& folder, std::string level,
+              std::function<RankRecord()> rank);
+  ~TraceWriter();  ///< stops recording; leaves the files of an unfinished trace
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
 
-/// Writes folder/trace.h5: /spans of all ranks, sorted by rank and then start, /ranks, and /memory:
-/// for each rank, place and purpose a row. Time 0 is the start of the earliest span. Replaces an
-/// existing file; written as by write_pieces, so that it is either complete or absent. Collective
-/// over `world`. Error(cannot_create), Error(io).
-void write_trace(const comm::Group& world, const std::filesystem::path& folder,
-                 const RankRecord& mine, const std::vector<trace::Span>& spans);
+  /// Appends all rows to this rank's files now; on rank 0 also makes trace.h5 from the files.
+  void write_part();
+  /// Writes the complete folder/trace.h5, replacing an existing one as write_pieces does, and
+  /// removes folder/trace/. Recording ends. Collective.
+  void finish();
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+/// Removes folder/trace/ with the files that a job left there. Errors are thrown as
+/// std::filesystem::filesystem_error, except if only the folder itself cannot be removed.
+void remove_trace_parts(const std::filesystem::path& folder);
 
 }  // namespace reelmesh

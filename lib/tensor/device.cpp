@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/cuda/stream_clock.hpp"
 
 namespace reelmesh {
 
@@ -67,11 +68,11 @@ void synchronize(Device device) {
   }
 }
 
-void synchronize_noexcept(Device device) noexcept {
-  try {
-    synchronize(device);
-  } catch (const Error&) {
+std::shared_ptr<trace::DeviceClock> clock_of(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::stream_clock(device);
   }
+  return nullptr;
 }
 
 DeviceMemory device_memory(Device device) {

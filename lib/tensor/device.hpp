@@ -1,7 +1,12 @@
 #pragma once
 // Where a tensor's memory is, and where ops on it are computed.
 #include <cstdint>
+#include <memory>
 #include <string>
+
+namespace reelmesh::trace {
+class DeviceClock;
+}
 
 namespace reelmesh {
 
@@ -55,8 +60,8 @@ std::string bus_of(Device device);
 /// Waits until all work enqueued on the device's stream is done. Throws errors of earlier kernels.
 /// Does nothing for the host.
 void synchronize(Device device);
-/// As synchronize(), for time measurements: errors are ignored here; later calls report them.
-void synchronize_noexcept(Device device) noexcept;
+/// The clock of the device's stream, for trace::DeviceSpans; null for the host.
+std::shared_ptr<trace::DeviceClock> clock_of(Device device);
 
 /// Bytes held by this process's tensors and graphs on a device, now and at the peak. 0 for the
 /// host, whose tensors are not counted.

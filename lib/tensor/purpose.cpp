@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
+#include <utility>
 
 namespace reelmesh {
 namespace {
@@ -12,6 +12,7 @@ thread_local Purpose current = Purpose::activations;
 struct Counts {
   std::mutex mutex;
   MemoryByPurpose bytes;
+  std::array<std::int64_t, purposes> recent_max{};
   std::int64_t total = 0, peak = 0;
 };
 
@@ -32,6 +33,21 @@ MemoryByPurpose memory_by_purpose(bool on_gpu) {
   return c.bytes;
 }
 
+RecentMemory take_recent_memory(bool on_gpu) {
+  Counts& c = counts(on_gpu);
+  const std::lock_guard lock(c.mutex);
+  return {c.bytes.present, std::exchange(c.recent_max, c.bytes.present)};
+}
+
+void forget_memory_peaks() {
+  for (const bool on_gpu : {false, true}) {
+    Counts& c = counts(on_gpu);
+    const std::lock_guard lock(c.mutex);
+    c.bytes.peak = c.bytes.at_peak = c.recent_max = c.bytes.present;
+    c.peak = c.total;
+  }
+}
+
 Purpose count_memory(Device device, std::int64_t bytes) {
   Counts& c = counts(device.is_cuda());
   const auto purpose = static_cast<std::size_t>(current);
@@ -39,6 +55,7 @@ Purpose count_memory(Device device, std::int64_t bytes) {
   MemoryByPurpose& of = c.bytes;
   of.present[purpose] += bytes;
   of.peak[purpose] = std::max(of.peak[purpose], of.present[purpose]);
+  c.recent_max[purpose] = std::max(c.recent_max[purpose], of.present[purpose]);
   c.total += bytes;
   if (c.total > c.peak) {
     c.peak = c.total;

@@ -34,6 +34,16 @@ struct MemoryByPurpose {
 };
 MemoryByPurpose memory_by_purpose(bool on_gpu);
 
+/// The bytes that are present now, and the most since the previous call, of each purpose. For the
+/// one reader that records them over time.
+struct RecentMemory {
+  std::array<std::int64_t, purposes> present{}, max{};
+};
+RecentMemory take_recent_memory(bool on_gpu);
+
+/// All peaks are set back to what is present now.
+void forget_memory_peaks();
+
 /// Counts the memory of a tensor, for the purpose of the innermost scope; and that it is freed.
 Purpose count_memory(Device device, std::int64_t bytes);
 void count_freed(Device device, std::int64_t bytes, Purpose purpose);

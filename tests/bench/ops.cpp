@@ -13,6 +13,7 @@
 #include "ops/group_norm.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
+#include "ops/operation.hpp"
 #include "ops/pointwise.hpp"
 
 namespace reelmesh::bench {
@@ -223,7 +224,22 @@ void decoder_norms(const Model& m, DType t, std::int64_t rows, std::int64_t colu
   });
 }
 
+// What a trace adds to 1000 operations: the bytes of its spans.
+void spans(const std::string& name, trace::Level level) {
+  constexpr int count = 1000;
+  add("trace", name, DType::float32, {0, count * sizeof(trace::Span)}, [=] {
+    return [=] {
+      trace::recorder().level = level;
+      for (int i = 0; i < count; ++i) const ops::Operation operation("norm", {1, 1});
+      trace::recorder().spans.clear();
+      trace::recorder().level = trace::Level::stages;
+    };
+  });
+}
+
 void add_all() {
+  spans("1000_operations_not_recorded", trace::Level::layers);
+  spans("1000_operations_recorded", trace::Level::ops);
   for (const DType t : {DType::float32, DType::bfloat16}) {
     // Latents 3 × 30 × 44, with guidance.
     const Model tiny{"tiny", 2, 16, 2, 3, 4, 10, 48, 32};

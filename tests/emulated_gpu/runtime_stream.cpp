@@ -6,6 +6,12 @@
 
 using namespace reelmesh::emulated;
 
+namespace {
+std::atomic<std::int64_t> events = 0;
+}  // namespace
+
+std::int64_t reelmesh::emulated::live_events() { return events; }
+
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
@@ -102,6 +108,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (settings().devices == 0) return result(cudaErrorNoDevice);
   *event = new CUevent_st;
+  ++events;
   (*event)->timed = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
@@ -109,6 +116,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const std::scoped_lock lock(api());
   delete event;
+  --events;
   return cudaSuccess;
 }
 

@@ -114,6 +114,8 @@ bool& in_host_function();
 cudaError_t check_capture_allows();
 /// Waits for all streams of a device, or of all devices (−1). api() must not be held.
 void wait_for_streams(int device);
+/// Events that were created and not destroyed.
+std::int64_t live_events();
 /// As enqueue(); requires api() to be held.
 cudaError_t add_work(cudaStream_t stream, Work work);
 

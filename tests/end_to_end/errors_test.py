@@ -10,7 +10,7 @@ import time
 import unittest.mock
 
 from support import (ERROR, LONG, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, command_of,
-                     execute, finish, main, result_files, run, start)
+                     execute, finish, main, programs_of, result_files, run, start)
 
 DATA_ERROR, NO_INPUT, UNAVAILABLE, CANNOT_CREATE, IO_ERROR = 65, 66, 69, 73, 74
 RANKS = (1, 3) if LONG else (1,)
@@ -115,19 +115,6 @@ class OutputErrorTest(Refusal):
                     self.assertEqual(list(self.output.glob("**/.*")), [])
                 finally:
                     subprocess.run(["umount", disk], check=True)
-
-
-def programs_of(launcher):
-    """Process ids of the ranks that this mpirun has started."""
-    ranks = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == launcher and os.path.samefile(entry / "exe", PROGRAM):
-                ranks.append(int(entry.name))
-        except OSError:
-            continue  # the process has ended
-    return sorted(ranks)
 
 
 class RankTest(Refusal):

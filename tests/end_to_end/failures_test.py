@@ -5,8 +5,8 @@ import shutil
 import h5py
 import numpy
 
-from support import (ERROR, Reference, Scratch, clip_file, job_status, main, read_clip, read_header, run,
-                     write_header)
+from support import (ERROR, Reference, Scratch, clip_file, job_status, main, names_of_states,
+                     read_clip, read_header, run, write_header)
 
 FAILED = 65
 PROMPTS = ["a fox", "two boats", "an old man", "quartz of jazz", "rain", "light", "a lake at noon",
@@ -44,7 +44,7 @@ class FailuresTest(Scratch):
             self.assertEqual(file["states"].dtype.names, ("clip", "state", "reason"))
             rows = file["states"][()]
             self.assertEqual(list(rows["clip"]), list(range(len(rows))))
-            return (file.attrs["status"].decode(), [state.decode() for state in rows["state"]],
+            return (file.attrs["status"], names_of_states(rows),
                     [reason.decode() for reason in rows["reason"]])
 
     def test_a_poisoned_prompt_leaves_the_others_their_bits(self):

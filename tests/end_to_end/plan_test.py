@@ -36,7 +36,6 @@ class PlanTest(PlanCase):
             self.make(options, ranks)
             with h5py.File(options["output.path"] / "job.h5") as file:
                 said = file.attrs["plan"]
-            said = said.decode() if isinstance(said, bytes) else said
             planned = self.planned(options, "--ranks", ranks)
             self.assertEqual(planned["description"].strip(), said.strip())
             self.assertIn("memory: rank", said)

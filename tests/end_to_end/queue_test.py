@@ -11,7 +11,7 @@ import h5py
 
 from restart_test import programs_of
 from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
-                     main, read_clip, run, start)
+                     main, names_of_states, read_clip, run, start)
 
 SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
 
@@ -124,11 +124,11 @@ class QueueTest(QueueCase):
         self.assertEqual({clip["clip"] for clip in found["at_work"]},
                          {rank["clip"] for rank in found["ranks"] if "clip" in rank})
         with h5py.File(self.output / "job.h5") as file:
-            self.assertEqual(list(file["states"]["state"]), clips * [b"missing"])
+            self.assertEqual(names_of_states(file["states"][()]), clips * ["missing"])
             done = [name for name in file["clips"] if name in file["clips"]]
             self.assertGreaterEqual(len(done), found["complete"])
             self.assertEqual(file["clips"][min(done)].attrs["prompt"],
-                             f"clip {int(min(done))}".encode())
+                             f"clip {int(min(done))}")
 
         outcome = run(self.options(clips, output__if_exists="resume"), 2)
         self.assertEqual(outcome.status, 0, outcome)
@@ -148,7 +148,7 @@ class QueueTest(QueueCase):
         self.assertEqual({made[0][1], made[2][1]}, {4, 5}, made)
         self.assertEqual((made[1][1:], made[3][1:]), (made[0][1:], made[2][1:]), made)
         with h5py.File(self.output / "job.h5") as file:
-            self.assertIn(b"the last 2 batches", file.attrs["plan"])
+            self.assertIn("the last 2 batches", file.attrs["plan"])
 
     def test_the_number_of_replicas_suits_the_clips(self):
         expected = self.expected(8)

@@ -80,6 +80,19 @@ def start(command, environment=None, **more):
                             env={**os.environ, **ENVIRONMENT, **(environment or {})}, **more)
 
 
+def programs_of(launcher):
+    """Process ids of the ranks that this mpirun has started."""
+    ranks = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == launcher and os.path.samefile(entry / "exe", PROGRAM):
+                ranks.append(int(entry.name))
+        except OSError:
+            continue  # the process has ended
+    return sorted(ranks)
+
+
 def finish(process, began, timeout):
     """Waits for the process. After `timeout` seconds it is ended and the test fails."""
     try:
@@ -95,9 +108,11 @@ def finish(process, began, timeout):
     return Outcome(process.returncode, output, errors, time.monotonic() - began)
 
 
-def execute(command, environment=None, timeout=60):
+def execute(command, environment=None, timeout=60, folder=None):
+    """folder: in which the command runs."""
     began = time.monotonic()
-    process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    cwd=folder)
     return finish(process, began, timeout)
 
 
@@ -217,23 +232,36 @@ def read_clip(output, index=0):
 
 
 def read_attributes(item):
-    """Attributes as a dict, texts as str: h5py returns fixed-length strings as bytes."""
-    return {name: value.decode() if isinstance(value, bytes) else value
-            for name, value in item.attrs.items()}
+    """Attributes as a dict."""
+    return dict(item.attrs.items())
+
+
+def names_of_states(rows):
+    """Of rows of /states in job.h5: "missing", "saved", "failed" or "complete" of each."""
+    values = h5py.check_enum_dtype(rows.dtype["state"])
+    names = {value: name.lower() for name, value in values.items()}
+    return [names[state] for state in rows["state"]]
 
 
 def job_status(output):
     """The attribute `status` of job.h5."""
     with h5py.File(pathlib.Path(output) / "job.h5") as file:
-        return file.attrs["status"].decode()
+        return file.attrs["status"]
+
+
+def trace_complete(output):
+    with h5py.File(pathlib.Path(output) / "trace.h5") as file:
+        return bool(file.attrs["complete"])
 
 
 def result_files(output):
-    """Files under their final names: index (unless it says that the job is not finished), trace and
-    clips."""
+    """Files under their final names: index and trace (unless they say that the job is not finished)
+    and clips."""
     output = pathlib.Path(output)
-    found = [path for name in ("job.h5", "trace.h5") for path in output.glob(name)
-             if name != "job.h5" or job_status(output) != "unfinished"]
+    finished = {"job.h5": lambda: job_status(output) != "unfinished",
+                "trace.h5": lambda: trace_complete(output)}
+    found = [path for name, is_finished in finished.items() for path in output.glob(name)
+             if is_finished()]
     return found + sorted((output / "clips").glob("[0-9]*"))
 
 

@@ -1,7 +1,6 @@
-#include "ops/cuda/convolution.hpp"
+#include "ops/convolution.hpp"
 
 #include "kernels/place.hpp"
-#include "ops/convolution.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -54,7 +53,7 @@ TEST_P(ConvolutionKernel, AgreesWithTheCpu) {
           Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
           ops::Convolution(w, b).run(image, before, enlarged, want, expected, Tiles::all);
           Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
-          gpu::Convolution(test::there(w), test::there(b.to(DType::float32)), {})
+          ops::Convolution(test::there(w), test::there(b))
               .run(there(image), there(before), enlarged, want, y, Tiles::all);
           EXPECT_LT(relative_error(back(y), expected), tolerance())
               << kt << " frames, enlarged " << enlarged << ", " << in << " channels";
@@ -68,7 +67,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   const std::int64_t rows = 37, columns = 70, in = 8, out = size(8, 128);
   const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);
   const Tensor x = random({1, rows, columns, in}, 3), earlier = random({2, rows, columns, in}, 4);
-  const gpu::Convolution convolution(test::there(w), test::there(b), {});
+  const ops::Convolution convolution(test::there(w), test::there(b));
   Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
   convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
                   Tiles::all);
@@ -91,7 +90,7 @@ TEST_P(ConvolutionKernel, MoreTilesThanABatchHas) {
   Tensor expected = Tensor::empty({1, 70, 130, 8}, GetParam());
   ops::Convolution(w, b).run(whole(x), {}, 1, {0, 70, 0, 130}, expected, Tiles::all);
   Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
-  gpu::Convolution(test::there(w), test::there(b.to(DType::float32)), {})
+  ops::Convolution(test::there(w), test::there(b))
       .run(there(whole(x)), {}, 1, {0, 70, 0, 130}, y, Tiles::all);
   EXPECT_LT(relative_error(back(y), expected), tolerance());
 }

@@ -10,6 +10,7 @@
 #include "store/clip.hpp"
 #include "store/file.hpp"
 #include "store/hdf5.hpp"
+#include "store/saved_job.hpp"
 #include "store_support.hpp"
 #include "support/expect_error.hpp"
 #include "support/ranks.hpp"
@@ -36,19 +37,47 @@ class JobFile : public testing::Test {
   TestFolder folder;
 };
 
+JobClip clip(ClipState state, const char* prompt, std::uint64_t seed) {
+  JobClip c;
+  c.state = std::move(state);
+  c.request = fmt::format(R"({{"prompt":"{}"}})", prompt);
+  c.prompt = prompt;
+  c.seed = seed;
+  c.fps = 8;
+  c.video = {3, 4, 6, 3};
+  return c;
+}
+
 JobRecord record() {
   JobRecord r;
   r.program = "reelmesh";
   r.version = "0.1.0";
   r.revision = "abc1234";
-  r.options = {{"model.path", "models/tiny"}, {"sample.steps", "4"}};
+  r.options = {{"model.path", "models/tiny"}, {"prompt.text", "two\nlines"}};
   r.plan = "phased, 1 rank";
-  r.hosts = {"node-1", "node-02"};
+  r.plan_json = R"({"ranks": 1})";
+  r.hosts = {"node-1", "nœud-02"};
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";
-  r.status = "complete";
-  r.clips = {{ClipState::complete, {}}, {ClipState::failed, "NaN in größe"}};
+  r.status = "failed";
+  r.clips = {clip({ClipState::complete, {}}, "one", 0),
+             clip({ClipState::complete, {}}, "zwei größe", 1),
+             clip({ClipState::failed, "NaN in größe"}, "three", 18446744073709551615ULL)};
   r.trace = true;
+  Provenance& from = r.provenance;
+  from.command = {"reelmesh", "run", "--prompt.text", "two\nlines"};
+  from.working_folder = "/home/me";
+  from.options_given = {"prompt.text = two\nlines"};
+  from.git_revision = "abc1234";
+  from.git_changed = true;
+  from.compiler = "GNU 12.2.0";
+  from.compiler_flags = "-O3";
+  from.build_type = "Release";
+  from.libraries = {"HDF5 1.10.8", "fmt 9.1.0"};
+  from.model_path = "/home/me/models/tiny";
+  from.weights_hash = "0123";
+  from.environment = {"OMP_NUM_THREADS=1"};
+  from.hosts = {{"node-1", "fast", "cpu", ""}, {"nœud-02", "", "H100", "550.1"}};
   return r;
 }
 
@@ -57,9 +86,10 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
   const Layout layout = Layout::cut({3, 4, 6, 3}, 1, world.size());
   const Sharded video = filled(world, layout, DType::uint8);
   for (int i = 0; i < 2; ++i) {
-    ClipRecord clip;
-    clip.index = i;
-    write_clip(world, folder.path() / "out", clip, &video, nullptr, nullptr, nullptr, false);
+    ClipRecord made;
+    made.index = i;
+    made.fps = 8;
+    write_clip(world, folder.path() / "out", made, &video, nullptr, nullptr, nullptr, false);
   }
   on_rank_0([&] { write_job(folder.path() / "out", record()); });
   EXPECT_EQ(folder.listing(), "out/clips/000000.h5 out/clips/000001.h5 out/job.h5");
@@ -69,6 +99,87 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
   EXPECT_EQ(run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_job.py " +
                                      (folder.path() / "moved/job.h5").string()),
             0);
+}
+
+TEST_F(JobFile, LinksAllFilesWhileTheJobRuns) {
+  JobRecord r = record();
+  r.status = "unfinished";
+  on_rank_0([&] { write_job(folder.path(), r); });
+  const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
+  for (const char* name : {"clips/000000", "clips/000002", "trace"}) {
+    EXPECT_GT(H5Lexists(file.get(), name, H5P_DEFAULT), 0) << name;
+  }
+}
+
+TEST_F(JobFile, HasNoTimesOfFramesWhereRatesDiffer) {
+  JobRecord r = record();
+  r.clips[1].fps = 16;
+  on_rank_0([&] { write_job(folder.path(), r); });
+  const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
+  EXPECT_GT(H5Lexists(file.get(), "videos/3x4x6/fps", H5P_DEFAULT), 0);
+  EXPECT_EQ(H5Lexists(file.get(), "videos/3x4x6/time", H5P_DEFAULT), 0);
+}
+
+TEST_F(JobFile, SaysWhatIsNeededToRunTheJobAgain) {
+  on_rank_0([&] { write_job(folder.path(), record()); });
+  const SavedJob saved = read_job(folder.path() / "job.h5");
+  EXPECT_EQ(saved.options, "model.path = models/tiny\nprompt.text = two lines\n");
+  EXPECT_EQ(saved.requests,
+            (std::vector<std::string>{R"({"prompt":"one"})", R"({"prompt":"zwei größe"})",
+                                      R"({"prompt":"three"})"}));
+  EXPECT_EQ(saved.working_folder, "/home/me");
+  EXPECT_EQ(saved.weights_hash, "0123");
+}
+
+TEST_F(JobFile, ThatIsNotOneIsRefused) {
+  const std::filesystem::path path = folder.path() / "job.h5";
+  const auto expect = [&](Status status, const char* message) {
+    world.barrier();
+    test::expect_error(
+        status, [&] { read_job(path); }, message);
+    world.barrier();
+  };
+  const auto changed = [&](const std::function<void(JobRecord&)>& change) {
+    JobRecord r = record();
+    change(r);
+    on_rank_0([&] { write_job(folder.path(), r); });
+  };
+  const auto edited = [&](const std::function<void(hid_t)>& edit) {
+    on_rank_0([&] {
+      write_job(folder.path(), record());
+      const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      edit(file.get());
+    });
+  };
+  expect(Status::no_input, "not found");
+  on_rank_0([&] { touch(path); });
+  expect(Status::data, "cannot open");
+  changed([](JobRecord& r) { r.program = "another"; });
+  expect(Status::data, "of another program");
+  changed([](JobRecord& r) { r.clips.clear(); });
+  expect(Status::data, "no requests");
+  edited([](hid_t file) {
+    H5Adelete(file, "format_version");
+    hdf5::write_attribute(file, "format_version", std::int64_t{2});
+  });
+  expect(Status::data, "newer format");
+  edited([](hid_t file) { H5Ldelete(file, "requests", H5P_DEFAULT); });
+  expect(Status::data, "no /requests");
+  edited([](hid_t file) {  // a link to the same array in another file is not followed
+    H5Ldelete(file, "requests", H5P_DEFAULT);
+    H5Lcreate_external("other.h5", "/requests", file, "requests", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  expect(Status::data, "no /requests");
+  edited([](hid_t file) {
+    H5Adelete(file, "options");
+    hdf5::write_attribute(file, "options", "sample.seed = 7\n");
+  });
+  expect(Status::data, "not those that were written");
+  changed([](JobRecord&) {});
+  if (world.rank() == 0) {
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) * 3 / 4);
+  }
+  expect(Status::data, "");
 }
 
 TEST_F(JobFile, IsWrittenAgainAndWithManyHosts) {
@@ -173,15 +284,15 @@ TEST_F(JobFile, ReplaceRemovesWhatAJobWroteAndNothingElse) {
             "job.h5.old notes.txt");
 }
 
-TEST_F(JobFile, ResumeKeepsAllButTemporaryFiles) {
+TEST_F(JobFile, ResumeKeepsAllButWhatIsOfARunningJob) {
   on_rank_0([&] {
-    for (const char* name :
-         {"job.h5", "clips/000000.h5", "clips/.000001.h5.partial", "restart/state.h5"}) {
+    for (const char* name : {"job.h5", "trace.h5", "status.json", "trace/000000.spans",
+                             "clips/000000.h5", "clips/.000001.h5.partial", "restart/state.h5"}) {
       touch(folder.path() / name);
     }
     prepare_output(folder.path(), Existing::resume);
   });
-  EXPECT_EQ(folder.listing(), "clips/000000.h5 job.h5 restart/state.h5");
+  EXPECT_EQ(folder.listing(), "clips/000000.h5 job.h5 restart/state.h5 trace.h5");
 }
 
 TEST_F(JobFile, OutputThatCannotBeMadeIsAnError) {

@@ -1,11 +1,17 @@
 #include "store/trace.hpp"
 
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
+#include <fstream>
 
+#include "base/log.hpp"
 #include "store/hdf5.hpp"
+#include "store/trace_counters.hpp"
+#include "store/trace_file.hpp"
 #include "store_support.hpp"
 #include "support/ranks.hpp"
 
@@ -20,6 +26,11 @@ std::int64_t steady_ns() {
 class Trace : public testing::Test {
  protected:
   Trace() : folder(world) {}
+  void SetUp() override {
+    trace::recorder() = {};
+    trace::recorder().level = trace::Level::ops;
+  }
+  void TearDown() override { trace::recorder() = {}; }
 
   RankRecord mine() const {
     RankRecord record{"nœud-" + std::to_string(world.rank()), "all", "cpu", 2, 4096, 8192};
@@ -32,7 +43,46 @@ class Trace : public testing::Test {
     }
     record.padded_products = 10 + world.rank();
     record.kernels = "attention: own kernels; products: a library";
+    record.memory_limit_bytes = std::int64_t{1} << 40;
+    record.predicted_memory_bytes = 1000 + world.rank();
+    record.peak_flops_per_s = 1.5e12;
+    record.peak_memory_bytes_per_s = 2.5e9;
     return record;
+  }
+  std::unique_ptr<TraceWriter> writer() const {
+    return std::make_unique<TraceWriter>(world, folder.path(), "ops", [this] { return mine(); });
+  }
+  // Spans as they are recorded: when they end, so the inner one comes first. Rank 1 has none; rank
+  // r has r + 2, rank 0 has 3.
+  void record_spans(std::int64_t base) const {
+    if (world.rank() == 1) return;
+    std::vector<trace::Span>& spans = trace::recorder().spans;
+    spans.push_back({"denoise_step", "compute", 0, 3, -1, base + 100, 50, 7, 1LL << 40, 12});
+    spans.push_back({"load", "file", -1, -1, -1, base + 20, 10, 0, 0, 0});
+    spans.push_back({"denoise", "compute", 0, -1, -1, base + 100, 500, 9, 5, 0});
+    for (int i = 1; i < world.rank(); ++i) spans.push_back({"more", "x", i, i, i, base + 700 + i});
+  }
+  // The present time of rank 0 on this rank's clock.
+  std::int64_t now_on_first_rank() const {
+    const std::int64_t now = std::stoll(world.broadcast(std::to_string(trace::now_ns()), 0));
+    return now - clock_offset_ns(world);
+  }
+  // Two messages of 8 bytes to the next rank.
+  void exchange() const {
+    std::vector<comm::Message> sends, receives;
+    for (int i = 0; i < 2; ++i) {
+      sends.push_back({(world.rank() + 1) % world.size(), Tensor::zeros({8}, DType::uint8)});
+      receives.push_back(
+          {(world.rank() + world.size() - 1) % world.size(), Tensor::zeros({8}, DType::uint8)});
+    }
+    world.exchange(sends, receives);
+  }
+  // Compares trace.h5 with `times` times what a test has recorded on each rank. → 0 if it agrees.
+  int read_trace(int times, bool complete) const {
+    return run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_trace.py " +
+                                    (folder.path() / "trace.h5").string() + " " +
+                                    std::to_string(world.size()) + " " + std::to_string(times) +
+                                    (complete ? " complete" : ""));
   }
 
   comm::Group world = test::world();
@@ -49,54 +99,204 @@ TEST_F(Trace, ClockOffsetIsThatOfTheSharedClock) {
   }
   EXPECT_NEAR(static_cast<double>(offset), static_cast<double>(start_of_mine - start_of_first),
               5e6);
+  EXPECT_TRUE(trace::recorder().messages.empty());
+  EXPECT_EQ(trace::recorder().bytes_sent, 0);
 }
 
-TEST_F(Trace, HoldsTheSpansOfAllRanksOnOneClock) {
-  // Spans are recorded when they end, so the inner one comes first. Rank 1 has no spans; rank r has
-  // r + 2, rank 0 has 3.
-  std::vector<trace::Span> spans;
-  const std::int64_t offset = clock_offset_ns(world);
-  const std::int64_t base = 1000000000000 - offset;  // 10^12 on the clock of rank 0
-  if (world.rank() != 1) {
-    spans.push_back({"denoise_step", "compute", 0, 3, -1, base + 100, 50, 7, 1LL << 40});
-    spans.push_back({"load", "file", -1, -1, -1, base + 20, 10, 0, 0});
-    spans.push_back({"denoise", "compute", 0, -1, -1, base + 100, 500, 9, 5});
-    spans.back().name = "denoise";
-    for (int i = 1; i < world.rank(); ++i) spans.push_back({"more", "x", i, i, i, base + 700 + i});
+TEST(TraceClock, AnOffsetIsAddedAsLongAsThereIsOneComparison) {
+  const TraceClock clock{1000, -300, 1000, -300};
+  EXPECT_EQ(clock.drift_ppb(), 0);
+  for (const std::int64_t own : {0, 1000, 5000}) EXPECT_EQ(clock.on_first_rank(own), own - 300);
+}
+
+// Its clock shows 7 s when that of rank 0 shows 0, and runs 50 ppm fast.
+TEST(TraceClock, CorrectsAClockThatRunsFast) {
+  constexpr std::int64_t second = 1'000'000'000, day = 86400 * second;
+  const auto own = [](std::int64_t first) { return 7 * second + first + first / 20000; };
+  const std::int64_t start = 10 * second, end = 3 * day;
+  const TraceClock clock{own(start), start - own(start), own(end), end - own(end)};
+  EXPECT_NEAR(static_cast<double>(clock.drift_ppb()), -50e3, 3);  // of its own seconds
+  const auto error = [&](std::int64_t first) {
+    return static_cast<double>(clock.on_first_rank(own(first)) - first);
+  };
+  for (const std::int64_t first : {start, 3600 * second, day, end}) {
+    EXPECT_NEAR(error(first), 0, 2) << first;
   }
-  write_trace(world, folder.path(), mine(), spans);
+  EXPECT_NEAR(error(end + second), 50e3, 2);  // not corrected after the second comparison
+  EXPECT_NEAR(error(0), -500e3, 2);
+}
+
+TEST_F(Trace, HoldsWhatAllRanksHaveRecordedOnOneClock) {
+  const auto traces = writer();
+  record_spans(now_on_first_rank());
+  exchange();
+  trace::recorder().clips_waiting = 5;
+  traces->finish();
   EXPECT_EQ(folder.listing(), "trace.h5");
-  EXPECT_EQ(run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_trace.py " +
-                                     (folder.path() / "trace.h5").string() + " " +
-                                     std::to_string(world.size())),
-            0);
+  EXPECT_EQ(read_trace(1, true), 0);
+}
+
+TEST_F(Trace, IsMadeOfPartsWhileTheJobRuns) {
+  const auto traces = writer();
+  const std::int64_t base = now_on_first_rank();
+  trace::recorder().clips_waiting = 5;
+  for (int times = 1; times <= 3; ++times) {
+    record_spans(base + 1'000'000 * times);
+    exchange();
+    trace::recorder().span_ended(trace::Level::stages);  // samples counters
+    if (world.rank() != 0) traces->write_part();
+    EXPECT_TRUE(world.rank() == 0 || trace::recorder().spans.empty());
+    world.barrier();
+    if (world.rank() == 0) traces->write_part();  // makes trace.h5
+    world.barrier();
+    EXPECT_EQ(read_trace(times, false), 0);
+    world.barrier();
+  }
+  record_spans(base + 4'000'000);
+  exchange();
+  traces->finish();
+  EXPECT_EQ(folder.listing(), "trace.h5");
+  EXPECT_EQ(read_trace(4, true), 0);
+}
+
+TEST_F(Trace, DropsARowThatIsHalfWritten) {
+  const auto traces = writer();
+  record_spans(now_on_first_rank());
+  exchange();
+  trace::recorder().clips_waiting = 5;
+  trace::recorder().span_ended(trace::Level::stages);
+  traces->write_part();
+  world.barrier();
+  if (world.rank() == 0) {
+    for (const char* name : {"000000.spans", "000000.messages", "000000.counters"}) {
+      std::ofstream file(folder.path() / "trace" / name, std::ios::app | std::ios::binary);
+      file << "half of a row";
+    }
+    make_trace_file(folder.path(), world.size(), "ops");
+  }
+  world.barrier();
+  EXPECT_EQ(read_trace(1, false), 0);
 }
 
 TEST_F(Trace, WithoutSpansHasTheRanksAllTheSame) {
-  write_trace(world, folder.path(), mine(), {});
-  write_trace(world, folder.path(), mine(), {});  // again, replacing
+  trace::recorder().level = trace::Level::stages;
+  for (int i = 0; i < 2; ++i) writer()->finish();  // the second replaces the first
   const hdf5::File file = hdf5::open_for_reading(folder.path() / "trace.h5");
-  for (const auto& [name, rows] : {std::pair("spans", 0), std::pair("ranks", world.size())}) {
+  for (const auto& [name, rows] :
+       {std::pair("spans", 0), std::pair("messages", 0), std::pair("ranks", world.size())}) {
     const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), name);
     const hdf5::Dataspace space(H5Dget_space(dataset.get()));
     EXPECT_EQ(H5Sget_simple_extent_npoints(space.get()), rows) << name;
   }
 }
 
-TEST_F(Trace, FailureIsTheSameOnAllRanksAndLeavesNothing) {
-  EXPECT_EQ(status_of([&] { write_trace(world, folder.path() / "no", mine(), {}); }),
-            Status::cannot_create);
+// The hook writes parts by itself when many rows are in memory, but not within a stage.
+TEST_F(Trace, RowsLeaveTheMemoryAtTheEndOfAStage) {
+  const auto traces = writer();
+  {
+    const trace::Scope outer("decode");
+    for (int i = 0; i < 50000; ++i) {
+      const trace::Scope product("product", trace::Level::ops);
+    }
+    { const trace::Scope inner("load"); }
+    EXPECT_EQ(trace::recorder().spans.size(), 50001U);
+  }
+  EXPECT_TRUE(trace::recorder().spans.empty());
+  EXPECT_EQ(std::filesystem::file_size(folder.path() / "trace" /
+                                       fmt::format("{:06}.spans", world.rank())),
+            50002 * sizeof(SpanRow));
+  world.barrier();
+  // So many that they are copied in several portions.
+  const auto check_spans = [&] {
+    const hdf5::File file = hdf5::open_for_reading(folder.path() / "trace.h5");
+    const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), "spans");
+    const std::int64_t rows = 50002;
+    const Table table = span_table();
+    for (std::int64_t rank = 0; rank < world.size(); ++rank) {
+      for (const std::int64_t row : {std::int64_t{0}, rows - 1}) {
+        const std::string found =
+            hdf5::read_box(dataset.get(), table.type.get(), Box{{rank * rows + row}, {1}});
+        SpanRow span{};
+        std::memcpy(&span, found.data(), sizeof span);
+        EXPECT_EQ(span.rank, rank);
+        EXPECT_EQ(std::string(span.name), row == 0 ? "decode" : "load");
+      }
+    }
+  };
+  if (world.rank() == 0) {
+    traces->write_part();
+    check_spans();
+  }
+  world.barrier();
+  traces->finish();
+  check_spans();
+}
+
+TEST_F(Trace, AnErrorOfWritingStopsRecordingWithOneWarning) {
+  const auto traces = writer();
+  record_spans(0);
+  traces->write_part();
+  world.barrier();
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit small = before;
   small.rlim_cur = 50000;
   setrlimit(RLIMIT_FSIZE, &small);
-  const std::vector<trace::Span> spans(1000);
-  const Status status = status_of([&] { write_trace(world, folder.path(), mine(), spans); });
+  trace::recorder().spans.resize(1000);
+  traces->write_part();
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_EQ(status, Status::io);
-  EXPECT_EQ(folder.listing(), "");
+  EXPECT_EQ(trace::recorder().level, trace::Level::off);
+  EXPECT_TRUE(trace::recorder().spans.empty());
+  testing::internal::CaptureStderr();
+  traces->finish();
+  const std::string printed = testing::internal::GetCapturedStderr();
+  if (log::rank() == 0) {
+    EXPECT_THAT(printed, testing::HasSubstr("warning: the trace is not complete: rank 0: "));
+    EXPECT_THAT(printed, testing::HasSubstr("000000.spans: cannot write to it: File too large"));
+    EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
+  } else {
+    EXPECT_EQ(printed, "");
+  }
+  world.barrier();
+  EXPECT_EQ(folder.listing(), "trace.h5");  // as it was made before
+}
+
+TEST_F(Trace, WithoutAFolderNothingIsRecorded) {
+  std::ofstream(folder.path() / "trace") << "a file";
+  const auto traces = writer();
+  EXPECT_EQ(trace::recorder().level, trace::Level::off);
+  testing::internal::CaptureStderr();
+  traces->finish();
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(printed, '\n'), log::rank() == 0 ? 1 : 0) << printed;
+  EXPECT_EQ(folder.listing(), "trace");
+}
+
+TEST(TraceCounters, KeepThePeakBetweenTwoSamples) {
+  constexpr std::int64_t bytes = 1 << 20;
+  CounterSampler counters(3);
+  counters.sample(10);  // what tests before have left
+  counters.rows.clear();
+  {
+    const PurposeScope purpose(Purpose::queue);
+    const Tensor large = Tensor::empty({2 * bytes}, DType::uint8);
+    const Tensor small = Tensor::empty({bytes}, DType::uint8);
+  }
+  counters.sample(20);
+  counters.sample(30);  // nothing has changed
+  trace::recorder().clips_waiting = 2;
+  counters.sample(40);
+  trace::recorder() = {};
+  ASSERT_EQ(counters.rows.size(), 2U);
+  const CounterRow& queue = counters.rows[0];
+  EXPECT_EQ(queue.rank, 3);
+  EXPECT_EQ(queue.counter, static_cast<int>(Purpose::queue));
+  EXPECT_EQ(queue.time_ns, 20);
+  EXPECT_EQ(queue.max - queue.value, 3 * bytes);
+  EXPECT_EQ(counters.rows[1].counter, static_cast<int>(TraceCounter::clips_waiting));
+  EXPECT_EQ(counters.rows[1].value, 2);
+  EXPECT_EQ(counters.rows[1].time_ns, 40);
 }
 
 }  // namespace

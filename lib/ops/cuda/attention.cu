@@ -1,4 +1,3 @@
-#include "base/trace.hpp"
 #include "ops/cuda/attention_float.cuh"
 #include "ops/cuda/attention_half.cuh"
 #include "ops/cuda/attention_wide.hpp"
@@ -60,7 +59,6 @@ class Work final : public ops::Attention::Work {
     expect(keys_ % ops::Attention::block_keys == 0, "add() after {} keys, expected whole blocks",
            keys_);
     if (count > 0 && !total_.empty()) {
-      trace::recorder().flops += 4 * total_.numel() * count;
       const AttentionArguments p = arguments(keys, values);
       visit_head(total_.shape(3), [&](auto head, auto more) {
         constexpr int D = decltype(head)::value, M = decltype(more)::value;

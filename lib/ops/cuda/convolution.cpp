@@ -4,16 +4,14 @@
 #include <cstring>
 #include <span>
 
-#include "base/trace.hpp"
-#include "ops/convolution_tiles.hpp"
 #include "ops/cuda/convolve.hpp"
 #include "ops/cuda/image_tiles.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-// Pixels of a tile, tiles of a batch. They may affect the bits, but are the same in all layouts.
-constexpr std::int64_t tile_rows = 16, tile_columns = 32, batch = TileBatch::max_tiles;
+// Tiles that are convolved together. May affect the bits, but is the same in all layouts.
+constexpr std::int64_t batch = TileBatch::max_tiles;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
 
@@ -79,15 +77,9 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       numerics_(numerics) {}
 
 void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-                      const ops::ImageBox& want, Tensor& out, ops::Tiles which) const {
-  const std::vector<ops::ConvolutionTile> tiles =
-      ops::convolution_tiles(x, enlarged, want, which, tile_rows, tile_columns);
-  if (tiles.empty()) return;
+                      const ops::ImageBox& want, Tensor& out,
+                      const std::vector<ops::ConvolutionTile>& tiles) const {
   const std::int64_t frames = out.shape(0);
-  std::int64_t pixels = 0;
-  for (const ops::ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
-  trace::recorder().flops += 2 * frames * pixels * out_ * in_ * kt_ * 9;
-
   const Device device = out.device();
   const ImageTiles image = pieces_of(x, previous, enlarged, kt_ - 1, device);
   Tensor source =

@@ -1,5 +1,8 @@
 #pragma once
+#include <vector>
+
 #include "ops/convolution.hpp"
+#include "ops/convolution_tiles.hpp"
 
 namespace reelmesh::gpu {
 
@@ -10,12 +13,16 @@ namespace reelmesh::gpu {
 /// again when the bias is added.
 class Convolution {
  public:
+  /// Pixels of a tile. They may affect the bits, but are the same in all layouts.
+  static constexpr std::int64_t tile_rows = 16, tile_columns = 32;
+
   /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3]; bias: float32 [out]. Both on the device.
   Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics);
 
-  /// As ops::Convolution::run, which has checked the arguments.
+  /// As ops::Convolution::run, which has checked the arguments and chosen the tiles.
   void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-           const ops::ImageBox& want, Tensor& out, ops::Tiles which) const;
+           const ops::ImageBox& want, Tensor& out,
+           const std::vector<ops::ConvolutionTile>& tiles) const;
 
   std::int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
 

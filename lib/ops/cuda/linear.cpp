@@ -204,7 +204,6 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Ac
               const Numerics& numerics, std::int64_t all_rows) {
   Tensor out = result_of(x, weight);
   if (out.empty()) return out;
-  trace::recorder().flops += 2 * x.numel() * weight.shape(0);
   const Call call{x, weight, bias, out};
   cuda::one_of<Library>(x.device())
       .products(call, activation == ops::Activation::gelu_tanh, numerics, all_rows)

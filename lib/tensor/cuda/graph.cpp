@@ -37,7 +37,7 @@ struct Graph::State {
   Device device;
   Executable executable;
   std::shared_ptr<const void> memory;  ///< counts the memory that the graph holds
-  std::int64_t flops = 0, bytes_sent = 0, bytes_fetched = 0, padded_products = 0;
+  std::int64_t flops = 0, memory_bytes = 0, bytes_sent = 0, bytes_fetched = 0, padded_products = 0;
   ~State() {
     executable.reset();
     try {
@@ -50,8 +50,8 @@ struct Graph::State {
 Graph::Graph(Device device, const std::function<void()>& work) : state_(new State{device}) {
   const cudaStream_t queue = stream(device);
   trace::Recorder& recorder = trace::recorder();
-  const std::int64_t flops = recorder.flops, bytes_sent = recorder.bytes_sent,
-                     bytes_fetched = recorder.bytes_fetched,
+  const std::int64_t flops = recorder.flops, memory_bytes = recorder.memory_bytes,
+                     bytes_sent = recorder.bytes_sent, bytes_fetched = recorder.bytes_fetched,
                      padded_products = recorder.padded_products;
   const std::int64_t before = memory(device).present;
   peak_since_last(device);
@@ -67,6 +67,7 @@ Graph::Graph(Device device, const std::function<void()>& work) : state_(new Stat
   state_->memory = count(device, peak_since_last(device) - before);
   // Counted when the graph is replayed.
   state_->flops = std::exchange(recorder.flops, flops) - flops;
+  state_->memory_bytes = std::exchange(recorder.memory_bytes, memory_bytes) - memory_bytes;
   state_->bytes_sent = std::exchange(recorder.bytes_sent, bytes_sent) - bytes_sent;
   state_->bytes_fetched = std::exchange(recorder.bytes_fetched, bytes_fetched) - bytes_fetched;
   state_->padded_products =
@@ -84,6 +85,7 @@ Graph::~Graph() = default;
 
 void Graph::replay() const {
   trace::recorder().flops += state_->flops;
+  trace::recorder().memory_bytes += state_->memory_bytes;
   trace::recorder().bytes_sent += state_->bytes_sent;
   trace::recorder().bytes_fetched += state_->bytes_fetched;
   trace::recorder().padded_products += state_->padded_products;

@@ -26,6 +26,8 @@ bool captures(cudaStream_t stream);
 
 /// A new event without timing.
 Event make_event();
+/// A new event for cudaEventElapsedTime.
+Event make_timing_event();
 /// Waits for the work that precedes the event in its stream; calls cuda::watch meanwhile.
 void wait(cudaEvent_t event);
 /// Whether wait() would return at once. Must not be called while a stream is capturing.

@@ -130,6 +130,12 @@ Event make_event() {
   return Event(event);
 }
 
+Event make_timing_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate");
+  return Event(event);
+}
+
 bool reached(cudaEvent_t event) {
   const cudaError_t status = cudaEventQuery(event);
   if (status != cudaErrorNotReady) {

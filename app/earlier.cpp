@@ -1,0 +1,98 @@
+#include "earlier.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "prompts.hpp"
+#include "store/saved_job.hpp"
+#include "text_file.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+// Prompts are in the requests; the rest belongs to the folder of that job.
+constexpr std::array<std::string_view, 4> not_taken{"prompt.text", "prompt.file", "output.path",
+                                                    "output.if-exists"};
+
+bool is_path(const Given& option) {
+  return option.name.starts_with("model.") ||
+         (option.name == "parallel.device-map" && option.value.ends_with(".json"));
+}
+
+std::string found_from(const std::filesystem::path& folder, const std::string& value) {
+  std::error_code error;
+  const std::filesystem::path path(value), there = folder / path;
+  const bool only_there = path.is_relative() && !std::filesystem::exists(path, error) &&
+                          std::filesystem::exists(there, error);
+  return only_there ? there.lexically_normal().string() : value;
+}
+
+std::vector<Given> options_of(const SavedJob& saved, const std::string& file,
+                              std::span<const std::string> names) {
+  std::vector<Given> options;
+  const std::string& text = saved.options;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (trimmed(line).empty()) continue;
+    const std::size_t equals = line.find('=');
+    require(equals != std::string_view::npos, Status::data,
+            "{}: found '{}' in the attribute options, expected 'key = value'", file, line);
+    Given option{.name = std::string(trimmed(line.substr(0, equals))),
+                 .value = std::string(trimmed(line.substr(equals + 1)))};
+    option.where = file + ": " + option.name;
+    require(std::ranges::find(names, option.name) != names.end(), Status::data,
+            "{}: found the option {}, which this reelmesh does not have: use the one that wrote "
+            "the file",
+            file, option.name);
+    if (std::ranges::find(not_taken, option.name) != not_taken.end()) continue;
+    if (is_path(option)) option.value = found_from(saved.working_folder, option.value);
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+}  // namespace
+
+EarlierJob read_earlier(const std::filesystem::path& file, std::span<const std::string> names) {
+  const SavedJob saved = read_job(file);
+  EarlierJob job{options_of(saved, file.string(), names), {}, saved.weights_hash};
+  for (const std::string& request : saved.requests) {
+    const std::string where = fmt::format("{}: /requests[{}]", file.string(), job.clips.size());
+    try {
+      job.clips.push_back(parse_request(request, "", where));
+    } catch (const Error& error) {
+      fail(Status::data, "{}", error.what());
+    }
+  }
+  return job;
+}
+
+void override_requests(std::vector<ClipRequest>& clips, std::span<const Given> line,
+                       const std::string& negative) {
+  for (const Given& option : line) {
+    for (ClipRequest& clip : clips) {
+      if (option.name == "prompt.negative") clip.negative_prompt = negative;
+      if (option.name == "prompt.clean") clip.clean.reset();
+      if (option.name == "sample.seed") clip.seed.reset();
+      if (option.name == "sample.height") clip.height.reset();
+      if (option.name == "sample.width") clip.width.reset();
+      if (option.name == "sample.frames") clip.frames.reset();
+      if (option.name == "sample.fps") clip.fps.reset();
+      if (option.name == "sample.steps") clip.steps.reset();
+      if (option.name == "sample.guidance") clip.guidance.reset();
+    }
+  }
+}
+
+void require_other_folder(const std::filesystem::path& file, const std::filesystem::path& output) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(file, error).parent_path();
+  require(!std::filesystem::equivalent(folder, output, error), Status::usage,
+          "output.path: found '{}', the folder of the job that is run again, expected another one",
+          output.string());
+}
+
+}  // namespace reelmesh::app

@@ -1,0 +1,42 @@
+#pragma once
+// Records messages for traces.
+#include <mpi.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/trace.hpp"
+#include "comm/transfer.hpp"
+
+namespace reelmesh::comm {
+
+/// A communicator in traces: its number, and how many messages each pair of ranks has recorded on
+/// it.
+class TraceChannel {
+ public:
+  /// Agrees on a number that is unique within the job; MPI_COMM_WORLD has 0. Collective.
+  explicit TraceChannel(MPI_Comm comm);
+
+  /// Rows of messages that begin now. Their sender and receiver begin them in the same order.
+  std::vector<trace::Message> begin(std::span<const Message> sends,
+                                    std::span<const Message> receives);
+  /// A row of one message; peer: rank of the communicator.
+  trace::Message begin(int peer, bool sends, std::int64_t bytes);
+
+ private:
+  MPI_Comm comm_;
+  std::int64_t number_ = 0;
+  // For each rank of the communicator: rank in MPI_COMM_WORLD, messages to it and from it. Empty
+  // until the first message is recorded.
+  std::vector<int> world_ranks_;
+  std::vector<std::int64_t> sent_, received_;
+};
+
+/// Completes rows of TraceChannel::begin(), and gives them to the recorder.
+void record_completed(std::vector<trace::Message> rows);
+
+/// For each rank of `comm` its rank in `other`, which contains all of them.
+std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other);
+
+}  // namespace reelmesh::comm

@@ -1,0 +1,166 @@
+#include "pipeline/job_record.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/system.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 14> read_variables{
+    "OMP_",  "GOMP_",  "KMP_",      "OMPI_MCA_", "UCX_",  "CUDA_", "NVIDIA_",
+    "NCCL_", "CUDNN_", "REELMESH_", "ONEDNN_",   "DNNL_", "HDF5_", "XDG_CACHE_HOME="};
+// What mpirun itself tells its ranks, with addresses and a key of the job.
+constexpr std::array<std::string_view, 5> set_by_mpirun{"OMPI_MCA_orte_", "OMPI_MCA_ess",
+                                                        "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+                                                        "OMPI_MCA_shmem_RUNTIME"};
+constexpr std::array<std::string_view, 20> slurm_variables{"SLURM_JOB_ID=",
+                                                           "SLURM_JOB_NAME=",
+                                                           "SLURM_JOB_PARTITION=",
+                                                           "SLURM_JOB_NODELIST=",
+                                                           "SLURM_JOB_NUM_NODES=",
+                                                           "SLURM_CLUSTER_NAME=",
+                                                           "SLURM_JOB_QOS=",
+                                                           "SLURM_JOB_ACCOUNT=",
+                                                           "SLURM_JOB_START_TIME=",
+                                                           "SLURM_JOB_END_TIME=",
+                                                           "SLURM_RESTART_COUNT=",
+                                                           "SLURM_ARRAY_JOB_ID=",
+                                                           "SLURM_ARRAY_TASK_ID=",
+                                                           "SLURM_STEP_ID=",
+                                                           "SLURM_NTASKS=",
+                                                           "SLURM_NTASKS_PER_NODE=",
+                                                           "SLURM_CPUS_PER_TASK=",
+                                                           "SLURM_MEM_PER_NODE=",
+                                                           "SLURM_GPUS",
+                                                           "SLURM_SUBMIT_HOST="};
+
+/// The variables that begin with one of these texts, sorted.
+template <std::size_t n>
+std::vector<std::string> variables(const std::array<std::string_view, n>& beginnings) {
+  const auto begins = [](const std::string& text, const auto& with) {
+    return std::ranges::any_of(with, [&](std::string_view b) { return text.starts_with(b); });
+  };
+  std::vector<std::string> found;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    std::string text = *variable;
+    if (begins(text, beginnings) && !begins(text, set_by_mpirun)) found.push_back(std::move(text));
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+/// Gathers on the first rank.
+std::vector<RankHost> hosts_of(const comm::Group& world, const RankHost& mine) {
+  const std::array<std::vector<std::string>, 4> columns{
+      world.gather(mine.host, 0), world.gather(mine.processor, 0), world.gather(mine.device, 0),
+      world.gather(mine.driver, 0)};
+  std::vector<RankHost> hosts;
+  for (std::size_t i = 0; i < columns[0].size(); ++i) {
+    hosts.push_back({columns[0][i], columns[1][i], columns[2][i], columns[3][i]});
+  }
+  return hosts;
+}
+
+/// "12.4, cuBLASLt 12.4.5, NCCL not found" → "CUDA 12.4", "cuBLASLt 12.4.5"
+std::vector<std::string> libraries_of_gpus() {
+  std::vector<std::string> libraries;
+  const std::string all = "CUDA " + cuda_versions();
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = std::min(all.find(", ", begin), all.size());
+    const std::string library = all.substr(begin, end - begin);
+    if (!library.ends_with(" not found")) libraries.push_back(library);
+    begin = end + 2;
+  }
+  return libraries;
+}
+
+std::string path_text(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  return (error ? path : absolute).string();
+}
+
+/// All that was asked for, so that the clip does not depend on options or defaults.
+std::string request_line(const ClipRequest& request, const Clip& clip) {
+  const VideoSize& size = clip.format.size;
+  const ClipRecord& record = clip.record;
+  json line{{"prompt", request.prompt},   {"negative_prompt", request.negative_prompt},
+            {"seed", record.seed},        {"height", size.height},
+            {"width", size.width},        {"frames", size.frames},
+            {"fps", record.fps},          {"steps", record.steps},
+            {"guidance", record.guidance}};
+  if (!request.token_ids.empty()) line["token_ids"] = request.token_ids;
+  if (request.clean) line["clean"] = *request.clean;
+  return line.dump();
+}
+
+}  // namespace
+
+JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo& program,
+                     const Machine& machine, Device device, const std::string& weights) {
+  JobRecord record;
+  record.program = program.name;
+  record.version = program.version;
+  record.revision = program.revision;
+  record.options = job.options;
+  record.status = "unfinished";
+  record.trace = job.trace_level > 0;
+  Provenance& from = record.provenance;
+  from.hosts = hosts_of(world, {machine.host, processor_name(), name_of(device),
+                                device.is_cuda() ? gpu_driver_version() : ""});
+  for (const RankHost& host : from.hosts) record.hosts.push_back(host.host);
+  from.command = job.source.command;
+  std::error_code unknown;
+  from.working_folder = std::filesystem::current_path(unknown).string();
+  from.job_file = job.source.job_file;
+  for (const auto& [key, value] : job.source.given) {
+    from.options_given.push_back(fmt::format("{} = {}", key, value));
+  }
+  from.git_revision = program.revision;
+  from.git_changed = program.changed;
+  from.compiler = program.compiler;
+  from.compiler_flags = program.compiler_flags;
+  from.build_type = program.build_type;
+  from.libraries = program.libraries;
+  if (device.is_cuda()) {
+    for (std::string& library : libraries_of_gpus()) from.libraries.push_back(std::move(library));
+  }
+  from.model_path = path_text(job.model.root);
+  from.weights_hash = weights;
+  from.environment = variables(read_variables);
+  from.slurm = variables(slurm_variables);
+  return record;
+}
+
+std::vector<JobClip> job_clips(const Job& job, const std::vector<Clip>& clips) {
+  std::vector<JobClip> records;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const ClipRecord& record = clips[i].record;
+    JobClip& clip = records.emplace_back();
+    clip.request = request_line(job.clips.at(i), clips[i]);
+    clip.prompt = record.prompt;
+    clip.seed = record.seed;
+    clip.fps = record.fps;
+    if (!job.keep_video) continue;
+    clip.video = clips[i].video;
+    clip.video.push_back(3);
+  }
+  return records;
+}
+
+void require_same_weights(const Job& job, const std::string& weights) {
+  const std::string& expected = job.source.weights_hash;
+  require(expected.empty() || weights == expected, Status::data,
+          "{}: the model has the hash {}, but that of the job of {} had {}; give --model.path to "
+          "run it with this model all the same",
+          job.model.root.string(), weights, job.source.from.string(), expected);
+}
+
+}  // namespace reelmesh::pipeline

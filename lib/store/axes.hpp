@@ -1,0 +1,41 @@
+#pragma once
+// Dimensions as netCDF and xarray expect them: HDF5 dimension scales.
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "store/hdf5.hpp"
+
+namespace reelmesh {
+
+struct Axis {
+  std::string_view name;
+  const char* meaning;  ///< the attribute long_name
+};
+
+namespace axes {
+inline constexpr Axis frame{"frame", "frame"};
+inline constexpr Axis height{"height", "pixel row, from the top"};
+inline constexpr Axis width{"width", "pixel column, from the left"};
+inline constexpr Axis channel{"channel", "colour: red, green, blue"};
+}  // namespace axes
+
+/// The dimension scales of one file or group: a one-dimensional array of indices for each axis, and
+/// `time`, the coordinate of frames.
+class Scales {
+ public:
+  explicit Scales(hid_t parent) : parent_(parent) {}
+
+  /// Attaches the scale of each axis, made when it is first used, and labels the dimensions.
+  void attach(hid_t dataset, const std::vector<Axis>& axes, const Shape& shape);
+  /// Makes the scale of an axis with these values instead of indices.
+  void add(const Axis& axis, const std::vector<std::int32_t>& values);
+  /// Makes `time` [frame], in seconds, and names it in the attribute `coordinates` of a video.
+  void add_time(hid_t video, std::int64_t frames, double fps);
+
+ private:
+  hid_t parent_;
+  std::map<std::string, std::pair<hdf5::Dataset, std::int64_t>, std::less<>> made_;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,17 @@
+#pragma once
+// Parts of job.h5.
+#include "store/hdf5.hpp"
+#include "store/job.hpp"
+
+namespace reelmesh {
+
+/// Writes a group /videos/FRAMESxHEIGHTxWIDTH for each size of clips: `video` [clip, frame, height,
+/// width, channel], a virtual dataset over the clips' files, in which clips that are missing read
+/// as 0; `clip` (their numbers), `prompt`, `seed` and `fps` of each; `time` of each frame, if all
+/// have the same frame rate.
+void write_videos(hid_t file, const std::vector<JobClip>& clips);
+
+/// Writes the group /provenance.
+void write_provenance(hid_t file, const Provenance& from);
+
+}  // namespace reelmesh

@@ -1,0 +1,74 @@
+#include "store/saved_job.hpp"
+
+#include "store/check.hpp"
+#include "store/pieces.hpp"
+
+namespace reelmesh {
+namespace {
+
+constexpr std::size_t max_bytes = std::size_t{256} << 20;  // of all texts: a million prompts
+
+/// An object of the file itself; links to other places are not followed.
+bool is_inside(hid_t file, const char* name, H5O_type_t type) {
+  H5L_info_t link;
+  H5O_info_t object;
+  return H5Lexists(file, name, H5P_DEFAULT) > 0 &&
+         H5Lget_info(file, name, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD &&
+         H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) >= 0 &&
+         object.type == type;
+}
+
+}  // namespace
+
+std::string checksum_of(const SavedJob& job) {
+  std::vector<std::string> texts = job.requests;
+  for (const std::string& text : {job.options, job.working_folder, job.weights_hash}) {
+    texts.push_back(text);
+  }
+  return checksum_of(texts);
+}
+
+SavedJob read_job(const std::filesystem::path& path) {
+  std::error_code error;
+  require(std::filesystem::exists(path, error), Status::no_input, "{}: file not found",
+          path.string());
+  const hdf5::File file = hdf5::open_if_valid(path);
+  require(static_cast<bool>(file), Status::data,
+          "{}: found a file that HDF5 cannot open, expected job.h5 of an earlier job",
+          path.string());
+  const hid_t root = file.get();
+  require(hdf5::has_text(root, "program", "reelmesh"), Status::data,
+          "{}: found a file of another program, or a clip or trace, expected job.h5 of a job",
+          path.string());
+  require(hdf5::is_known_version(root), Status::data,
+          "{}: is of a newer format than this program reads, which is {}: use the reelmesh that "
+          "wrote it",
+          path.string(), hdf5::format_version);
+  const auto options = hdf5::read_text(root, "options", max_bytes);
+  require(options.has_value(), Status::data, "{}: found no readable attribute options",
+          path.string());
+  require(is_inside(root, "requests", H5O_TYPE_DATASET) &&
+              is_inside(root, "provenance", H5O_TYPE_GROUP),
+          Status::data,
+          "{}: found no /requests and /provenance, expected those of a job of this version of "
+          "reelmesh; run it with its job file instead",
+          path.string());
+  const hdf5::Dataset dataset(H5Dopen2(root, "requests", H5P_DEFAULT));
+  const hdf5::Group provenance(H5Gopen2(root, "provenance", H5P_DEFAULT));
+  auto requests = dataset ? hdf5::read_texts(dataset.get(), max_bytes) : std::nullopt;
+  const auto text_of = [&](const char* name) {
+    return provenance ? hdf5::read_text(provenance.get(), name, max_bytes) : std::nullopt;
+  };
+  const auto folder = text_of("working_folder"), hash = text_of("weights_hash");
+  require(requests && folder && hash, Status::data,
+          "{}: /requests or /provenance cannot be read: the file is damaged", path.string());
+  SavedJob job{*options, std::move(*requests), *folder, *hash};
+  require(hdf5::has_text(root, checksum_name, checksum_of(job)), Status::data,
+          "{}: options or requests are not those that were written: the file is damaged",
+          path.string());
+  require(!job.requests.empty(), Status::data, "{}: found no requests, expected at least one",
+          path.string());
+  return job;
+}
+
+}  // namespace reelmesh

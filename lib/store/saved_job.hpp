@@ -1,0 +1,24 @@
+#pragma once
+// What job.h5 of an earlier job says, to run that job again.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace reelmesh {
+
+struct SavedJob {
+  std::string options;                ///< JobRecord::options as text, one a line
+  std::vector<std::string> requests;  ///< JobClip::request of each clip
+  std::string working_folder;         ///< in which relative paths were meant
+  std::string weights_hash;           ///< of the checkpoint
+};
+
+/// The attribute `checksum` of job.h5.
+std::string checksum_of(const SavedJob& job);
+
+/// Reads job.h5, which is untrusted: external links are not followed. Error(no_input) if it is
+/// missing; Error(data) if it is damaged, of another program, of a newer layout, or without
+/// requests.
+SavedJob read_job(const std::filesystem::path& path);
+
+}  // namespace reelmesh

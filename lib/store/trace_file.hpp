@@ -1,0 +1,20 @@
+#pragma once
+// Makes trace.h5 from the files of trace_parts.hpp.
+#include <filesystem>
+#include <string>
+
+#include "store/trace_parts.hpp"
+
+namespace reelmesh {
+
+/// Makes folder/trace.h5 on this rank alone from the rows that are there of all ranks, under a
+/// temporary name until it is made. It says that it is not complete. Called on rank 0, whose clock
+/// it uses. Error(cannot_create), Error(io).
+void make_trace_file(const std::filesystem::path& folder, int ranks, const std::string& level);
+
+/// Writes folder/trace.h5 in parallel, each rank its own rows: as write_pieces. mine: of this rank,
+/// with both comparisons of the clock. Collective.
+void write_trace_file(const comm::Group& world, const std::filesystem::path& folder,
+                      const std::string& level, const RankPart& mine);
+
+}  // namespace reelmesh

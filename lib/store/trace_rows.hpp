@@ -1,0 +1,94 @@
+#pragma once
+// The tables of trace.h5: rows with the same layout in memory and in the file, and what describes
+// their columns.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/trace.hpp"
+#include "store/hdf5.hpp"
+#include "store/trace.hpp"
+
+namespace reelmesh {
+
+struct SpanRow {
+  std::int32_t rank;
+  char lane[16];
+  char name[48];
+  std::int32_t clip, step, layer;
+  std::int64_t start_ns, duration_ns, bytes, flops, memory_bytes;
+};
+
+struct MessageRow {
+  std::int32_t rank, peer;
+  std::int8_t direction;  ///< 0 SEND, 1 RECEIVE
+  char unused[3];
+  std::int32_t clip, step, layer;
+  std::int64_t start_ns, duration_ns, bytes, channel, number;
+};
+
+struct CounterRow {
+  std::int32_t rank;
+  std::int8_t counter;  ///< TraceCounter
+  char unused[3];
+  std::int64_t time_ns, value, max;
+};
+
+struct RankRow {
+  std::int32_t rank;
+  char host[64];
+  char role[32];
+  char device[64];
+  std::int32_t threads;
+  std::int64_t peak_memory_bytes, peak_device_memory_bytes, clock_offset_ns, padded_products;
+  char kernels[160];
+  std::int64_t clock_drift_ppb, memory_limit_bytes, predicted_memory_bytes;
+  double peak_flops_per_s, peak_memory_bytes_per_s;
+};
+
+struct MemoryRow {
+  std::int32_t rank;
+  char place[12];
+  char purpose[16];
+  std::int64_t peak_bytes, bytes_at_peak;
+};
+
+// No padding between members, since rows are compared as bytes after writing.
+static_assert(sizeof(SpanRow) == 120 && sizeof(MessageRow) == 64 && sizeof(CounterRow) == 32);
+static_assert(sizeof(RankRow) == 400 && sizeof(MemoryRow) == 48);
+
+/// Values of CounterRow::counter. The first are those of Purpose on the host, then on the device.
+enum class TraceCounter : std::uint8_t {
+  host_memory = 0,
+  device_memory = purposes,
+  bytes_sent = 2 * purposes,
+  clips_waiting
+};
+inline constexpr std::size_t trace_counters = 2 * purposes + 2;
+
+struct Table {
+  const char* name;
+  const char* long_name;
+  std::size_t row_bytes;
+  hdf5::Datatype type;
+  std::vector<std::string> long_names, units;  ///< per column
+};
+Table span_table();
+Table message_table();
+Table counter_table();
+Table rank_table();
+Table memory_table();
+
+/// Makes a dataset of `rows` rows with the attributes long_name, long_names and units.
+hdf5::Dataset create_table(hid_t file, const Table& table, std::int64_t rows);
+
+/// Times are this rank's.
+SpanRow row_of(const trace::Span& span, int rank);
+/// peers: for each rank of MPI_COMM_WORLD its row in /ranks.
+MessageRow row_of(const trace::Message& message, int rank, const std::vector<int>& peers);
+/// Without the clock's columns.
+RankRow row_of(const RankRecord& record, int rank);
+std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank);
+
+}  // namespace reelmesh

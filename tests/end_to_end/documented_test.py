@@ -1,0 +1,197 @@
+"""lib/store/README.md says what result files hold: all datasets, columns and attributes of files
+of a job are in its tables with their types, dimensions and units, and the files have all that is in
+the tables, unless their meaning says "only ..."."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import h5py
+
+from support import Reference, Scratch, clip_file, command_of, main, start
+
+README = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "lib" / "store" / "README.md"
+# Attributes of each file and dataset, from the section on all files; those of dimension scales.
+OF_DATASETS = {"long_name", "units", "long_names", "checksum", "coordinates"}
+OF_SCALES = {"CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS"}
+
+
+def names_in(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def is_optional(cells):
+    return re.search(r"\bonly (with|if|for|while)\b", cells["meaning"]) is not None
+
+
+class Tables:
+    """The tables of a section: by the path in a heading ("" above the first one) and the kind of
+    row ("attribute", "dataset", "column"), name -> cells."""
+
+    def __init__(self, section):
+        self.rows, path, header = {}, "", None
+        for line in section.splitlines():
+            if line.startswith("### "):
+                path = line[4:].strip()
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if not cells:
+                header = None
+            elif header is None:
+                header = cells
+            elif not set(cells[0]) <= {"-"}:
+                table = self.rows.setdefault((path, header[0]), {})
+                named = names_in(cells[0])
+                types = cells[1].split(", ")
+                for i, name in enumerate(named):
+                    row = dict(zip(header, cells))
+                    row["type"] = types[i] if len(types) == len(named) else types[0]
+                    table[name] = row
+
+    def of(self, path, kind):
+        return self.rows.get((path, kind), {})
+
+
+def sections():
+    return {part.split("\n", 1)[0].strip(): part
+            for part in re.split(r"^## ", README.read_text(), flags=re.M)[1:]}
+
+
+def type_of(dtype, shape=()):
+    """As the README writes it. shape: of an attribute."""
+    names = h5py.check_enum_dtype(dtype)
+    if dtype == bool or names == {"FALSE": 0, "TRUE": 1}:
+        return "flag"
+    if names is not None:
+        return "enum"
+    if dtype.names is not None:
+        return "table"
+    if h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
+        return "texts" if shape else "text"
+    return dtype.str[1:] if dtype.kind == "S" else dtype.name
+
+
+def attribute_type(item, name):
+    attribute = h5py.h5a.open(item.id, name.encode())
+    return type_of(attribute.dtype, attribute.shape)
+
+
+class DocumentedTest(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.output = self.folder / "output"
+        self.options = Reference("rotary").options(
+            self.output, sample__steps=3, prompt__text=["one", "two"], output__embeddings="yes",
+            trace__level="ops")
+
+    def compare(self, what, found, documented):
+        """found: names."""
+        self.assertEqual(set(found) - set(documented), set(), f"{what}: not in the README")
+        needed = {name for name, cells in documented.items() if not is_optional(cells)}
+        self.assertEqual(needed - set(found), set(), f"{what}: in the README, not in the file")
+
+    def check_attributes(self, where, item, documented):
+        self.compare(f"attributes of {where}", item.attrs, documented)
+        for name in item.attrs:
+            self.assertEqual(attribute_type(item, name), documented[name]["type"],
+                             f"attribute {name} of {where}")
+
+    def check_dataset(self, where, dataset, cells):
+        self.assertEqual(type_of(dataset.dtype), cells["type"], where)
+        dimensions = cells["dimensions"].split(", ")
+        self.assertEqual(len(dataset.shape), len(dimensions), where)
+        labels = [dim.label for dim in dataset.dims]
+        if any(labels):
+            self.assertEqual(labels, dimensions, where)
+        attributes = set(dataset.attrs) - OF_SCALES
+        self.assertLessEqual(attributes, OF_DATASETS, where)
+        self.assertIn("long_name", attributes, where)
+        self.assertIn("units", attributes, where)
+        if dataset.dtype.names is None:
+            self.assertEqual(dataset.attrs["units"], cells["units"], where)
+
+    def check_columns(self, where, dataset, documented):
+        self.compare(f"columns of {where}", dataset.dtype.names, documented)
+        self.assertEqual(list(dataset.dtype.names), list(documented), f"order in {where}")
+        long_names, units = dataset.attrs["long_names"], dataset.attrs["units"]
+        self.assertEqual(len(long_names), len(documented), where)
+        for i, (name, cells) in enumerate(documented.items()):
+            self.assertEqual(type_of(dataset.dtype[name]), cells["type"], f"{where}: {name}")
+            self.assertEqual(units[i], cells["units"], f"{where}: {name}")
+            self.assertTrue(long_names[i], f"{where}: {name}")
+
+    def check_group(self, where, group, datasets):
+        found = {name: item for name, item in group.items()
+                 if isinstance(group.get(name, getlink=True), h5py.HardLink) and
+                 isinstance(item, h5py.Dataset)}
+        self.compare(f"datasets of {where}", found, datasets)
+        for name, dataset in found.items():
+            self.check_dataset(f"{where}: {name}", dataset, datasets[name])
+
+    def check_tables(self, where, file, tables):
+        """All tables of a file; `tables` has their columns below headings with their paths."""
+        def visit(name, item):
+            if isinstance(item, h5py.Dataset) and item.dtype.names is not None:
+                self.check_columns(f"{where}: /{name}", item, tables.of(f"/{name}", "column"))
+        file.visititems(visit)
+
+    @staticmethod
+    def at_root(datasets):
+        return {name.removeprefix("/"): cells for name, cells in datasets.items()
+                if "/" not in name.removeprefix("/")}
+
+    def check_file(self, path, tables):
+        with h5py.File(path, "r") as file:
+            self.check_attributes(path.name, file, tables.of("", "attribute"))
+            self.check_group(path.name, file, self.at_root(tables.of("", "dataset")))
+            self.check_tables(path.name, file, tables)
+
+    def test_clip_index_and_trace(self):
+        self.make(self.options)
+        parts = sections()
+        self.check_file(clip_file(self.output), Tables(parts["Clips"]))
+
+        tables = Tables(parts["job.h5"])
+        self.check_file(self.output / "job.h5", tables)
+        with h5py.File(self.output / "job.h5", "r") as job:
+            self.assertEqual(set(job), {"clips", "provenance", "requests", "states", "trace",
+                                        "videos"})
+            self.check_attributes("/provenance", job["provenance"],
+                                  tables.of("/provenance", "attribute"))
+            self.assertEqual(list(job["provenance"]), ["hosts"])
+            self.check_dataset("hosts", job["provenance/hosts"],
+                               tables.of("", "dataset")["/provenance/hosts"])
+            self.assertEqual(list(job["videos"]), ["16x112x48"])
+            self.check_group("/videos", job["videos/16x112x48"],
+                             tables.of("/videos/FRAMESxHEIGHTxWIDTH", "dataset"))
+
+        trace = Tables(parts["trace.h5"])
+        if not trace.of("", "attribute"):
+            print("trace.h5 is not compared: its section has no table of attributes", flush=True)
+            return
+        self.check_file(self.output / "trace.h5", trace)
+
+    def test_restart_file(self):
+        job = start(command_of(self.options | {"sample.steps": 300, "restart.every": 1}),
+                    stderr=subprocess.DEVNULL)
+        path = self.output / "restart" / "000000.h5"
+        while not path.exists() and job.poll() is None:
+            time.sleep(0.01)
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(60), 75)
+        self.check_file(path, Tables(sections()["Restart files"]))
+
+    def test_every_file_has_the_attributes_of_all_files(self):
+        self.make(self.options)
+        documented = Tables(sections()["All HDF5 files"]).of("", "attribute")
+        self.assertEqual(set(documented), OF_DATASETS | {"format_version", "title"})
+        for path in (clip_file(self.output), self.output / "job.h5"):
+            with h5py.File(path, "r") as file:
+                self.assertEqual(file.attrs["format_version"], 1)
+                self.assertIn("of reelmesh", file.attrs["title"])
+
+
+if __name__ == "__main__":
+    main()
