@@ -12,8 +12,9 @@ install(TARGETS reelmesh RUNTIME DESTINATION bin)
 # Tools. Each finds its Python package beside itself, through a link in P/bin too.
 file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
 install(PROGRAMS ${tools} tools/convert_open_sora.py DESTINATION ${share}/tools)
-install(DIRECTORY tools/view tools/open_sora DESTINATION ${share}/tools
-        FILES_MATCHING PATTERN *.py PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
+        FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
+        PATTERN __pycache__ EXCLUDE)
 foreach(tool ${tools})
   cmake_path(GET tool FILENAME name)
   set(link ${CMAKE_BINARY_DIR}/generated/bin/${name})
@@ -26,6 +27,7 @@ endforeach()
 install(DIRECTORY inputs/demo_model DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
         inputs/demo.png DESTINATION ${share}/inputs)
+install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
         lib/models/opensora/README.md lib/ops/cuda/README.md lib/plan/README.md lib/store/README.md
         lib/weights/README.md tools/README.md tools/licences.md)
@@ -59,6 +61,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "openmpi-bin, python3, python3-h5py, python3-numpy, python3-pil")
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ffmpeg, fonts-dejavu-core")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ffmpeg, fonts-dejavu-core, python3-matplotlib")
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 include(CPack)

@@ -9,9 +9,12 @@ import subprocess
 import tempfile
 import unittest
 
+import results_support
+
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 BUILD = pathlib.Path(os.environ["REELMESH_BUILD"])
 CMAKE = os.environ["REELMESH_CMAKE"]
+TOOLS = sorted(path.name for path in SOURCE.glob("tools/reelmesh-*"))
 
 
 class Install(unittest.TestCase):
@@ -37,13 +40,15 @@ class Install(unittest.TestCase):
     def test_files(self):
         files = {str(path.relative_to(self.prefix))
                  for path in self.prefix.rglob("*") if not path.is_dir()}
-        for name in ("bin/reelmesh", "bin/reelmesh-view"):
-            self.assertIn(name, files)
-        self.assertEqual(os.readlink(self.prefix / "bin/reelmesh-view"),
-                         "../share/reelmesh/tools/reelmesh-view")
+        self.assertIn("bin/reelmesh", files)
+        for name in TOOLS:
+            self.assertEqual(os.readlink(self.prefix / "bin" / name),
+                             f"../share/reelmesh/tools/{name}")
         for name in ("README.md", "tools/licences.md", "inputs/README.md", "jobs/README.md",
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
-                     "tools/view/sheet.py", "tools/convert_open_sora.py"):
+                     "tools/results/sheet.py", "tools/results/report/timeline.js",
+                     "tools/results/report/page.css", "tools/results/report/page.html",
+                     "tools/results/report/schema.json", "tools/convert_open_sora.py"):
             self.assertIn(f"share/reelmesh/{name}", files)
         # All job files and batch scripts.
         for pattern in ("inputs/*.cfg", "jobs/*.sbatch"):
@@ -92,7 +97,22 @@ class Install(unittest.TestCase):
                            for name in ("tiny", "same")))
         self.assertIn("9x64x64", self.call("reelmesh", "plan", "--config",
                                            self.share / "inputs/demo.cfg", "--ranks", "4"))
-        self.assertIn("OUT", self.call("reelmesh-view", "--help"))
+
+    def test_tools(self):
+        """Each in P/bin, on result files, with its options' default places."""
+        out = self.elsewhere / "out"
+        results_support.write_job(out, clips=2, spans=100, ranks=2, frames=2, height=32, width=32)
+        for name in TOOLS:
+            self.assertIn("Exit status: 0 ", self.call(name, "--help"))
+        self.assertIn("2 clips in", self.call("reelmesh-view", out, "--no-mp4"))
+        self.assertIn("2 clips: the same bits", self.call("reelmesh-compare", out, out))
+        self.assertIn(" spans, ", self.call("reelmesh-trace", out))
+        self.assertIn("2 clips in", self.call("reelmesh-export", out, "--all", "--to", "exported",
+                                              "--format", "png,npy,safetensors"))
+        self.assertIn("report.html", self.call("reelmesh-report", out))
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         ["clips", "job.h5", "report.html", "trace.h5", "trace.json", "view"])
+        self.assertFalse(list(self.prefix.rglob("__pycache__")))
 
 
 if __name__ == "__main__":

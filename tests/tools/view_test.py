@@ -4,13 +4,19 @@
 Ends with status 77 (skipped) if Debian's packages for it are not installed. Without ffmpeg the
 tests of MP4s are skipped.
 """
+import contextlib
+import fcntl
+import io
 import json
 import os
 import pathlib
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 try:
@@ -21,12 +27,27 @@ except ImportError as missing:
     print(f"view_test: passed over: {missing}")
     sys.exit(77)
 
+import results_support
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from results import watch  # noqa: E402
+from results.viewer import Viewer  # noqa: E402
+
 TOOL = ROOT / "tools/reelmesh-view"
 FFMPEG = shutil.which("ffmpeg") and shutil.which("ffprobe")
 needs_ffmpeg = unittest.skipUnless(FFMPEG, "ffmpeg is not installed")
 COLOURS = [(220, 35, 40), (35, 165, 60), (40, 75, 225), (245, 220, 45)]  # left half, by frame
 RIGHT = (15, 15, 18)
+
+
+# Watches without a viewer; exits as the tool would.
+GOES_ON = f"""
+import pathlib, sys
+sys.path.insert(0, {str(ROOT / "tools")!r})
+from results import watch
+sys.exit(watch.follow(pathlib.Path(sys.argv[1]), lambda count: None, pause=0.05, patience=0.2))
+"""
 
 
 def clip_of(frames, height, width):
@@ -49,12 +70,14 @@ class View(unittest.TestCase):
         with h5py.File(self.out / "clips" / f"{number:06}.h5", "w") as file:
             if video is not None:
                 file["video"] = video
-            # Fixed-length strings, as reelmesh writes them.
+            # A fixed-length string, as in earlier files.
             file.attrs.update({"prompt": np.bytes_(prompt.encode()), "fps": 8.0, "seed": 42,
                                **attributes})
 
     def index(self, clips):
         with h5py.File(self.out / "job.h5", "w") as file:
+            file.attrs["program"] = "reelmesh"
+            file.require_group("clips")
             for number in range(clips):
                 name = f"{number:06}"
                 file[f"clips/{name}"] = h5py.ExternalLink(f"clips/{name}.h5", "/")
@@ -185,6 +208,164 @@ class View(unittest.TestCase):
         self.assertEqual([(size["width"], size["height"]) for size in sizes],
                          [(402, 386), (924, 396), (2000, 8)])
 
+    # -- animated pictures -----------------------------------------------------------------------
+
+    def animation(self, path):
+        """Frames as arrays, their durations in ms, and how often it repeats (0: without end)."""
+        with Image.open(path) as picture:
+            frames, durations = [], []
+            for i in range(picture.n_frames):
+                picture.seek(i)
+                picture.load()  # WebP knows the duration only then
+                frames.append(np.asarray(picture.convert("RGB")).astype(int))
+                durations.append(picture.info["duration"])
+            return frames, durations, picture.info.get("loop")
+
+    @needs_ffmpeg
+    def test_animated_pictures(self):
+        self.add(0, clip_of(9, 64, 64), fps=12.5)
+        said = self.view_well(self.out, "--gif", "--webp", "--no-mp4")
+        self.assertIn("PNG, GIF and WebP of each", said)
+        self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
+                         ["000000.gif", "000000.png", "000000.webp", "sheet.png"])
+        for kind, error in (("gif", 2), ("webp", 10)):
+            frames, durations, loop = self.animation(self.out / f"view/000000.{kind}")
+            self.assertEqual((durations, loop), ([80] * 9, 0), kind)
+            for t, frame in enumerate(frames):
+                self.assertEqual(frame.shape, (384, 384, 3))
+                for half, colour in ((frame[8:-8, 8:180], COLOURS[t % 4]),
+                                     (frame[8:-8, 204:-8], RIGHT)):
+                    self.assertLessEqual(np.abs(half - colour).max(), error, (kind, t))
+
+    @needs_ffmpeg
+    def test_a_gif_keeps_the_clips_time(self):
+        """GIFs count in hundredths of a second."""
+        for number, (fps, frames) in enumerate([(8.0, 8), (24.0, 24), (100.0, 100)]):
+            self.add(number, clip_of(frames, 32, 32), fps=fps)
+        self.view_well(self.out, "--gif", "--no-mp4")
+        for number in range(3):
+            _, durations, _ = self.animation(self.out / f"view/00000{number}.gif")
+            self.assertLessEqual(abs(sum(durations) - 1000), 40)
+            self.assertGreaterEqual(min(durations), 20)  # browsers slow down shorter ones
+
+    # -- while a job runs -------------------------------------------------------------------------
+
+    def job(self, status, clips=3):
+        """job.h5 of a job of some clips, replaced as a whole."""
+        other = self.folder / "other"
+        results_support.write_index(other, [{}] * clips, status=status, trace=False)
+        self.out.mkdir(exist_ok=True)
+        (other / "job.h5").replace(self.out / "job.h5")
+
+    def tell(self, **content):
+        partial = self.out / ".status.json.partial"
+        partial.write_text(json.dumps({"clips": 3, "complete": 0, "ranks": []} | content))
+        partial.replace(self.out / "status.json")
+
+    def lock(self):
+        """Locks the folder as a job does."""
+        (self.out / ".lock").touch()
+        file = os.open(self.out / ".lock", os.O_RDWR)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK,
+                    struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return file
+
+    def appear(self, number):
+        self.add(number, clip_of(2, 16, 16))
+
+    def watched(self, **options):
+        """(exit status, standard output) of watching in this process."""
+        said = io.StringIO()
+        (self.out / "view").mkdir(exist_ok=True)
+        with contextlib.redirect_stdout(said):
+            status = watch.follow(self.out, lambda count: Viewer(self.out / "view", 9, [], count),
+                                  pause=0.02, **options)
+        return status, said.getvalue()
+
+    def test_a_job_is_watched_while_it_grows(self):
+        self.job("unfinished")
+        lock = self.lock()
+        self.tell(updated="a", at_work=[{"clip": 1, "state": "denoising", "step": 7, "steps": 20,
+                                         "ranks": [0]}, {"clip": 2, "state": "encoding"}])
+        self.appear(0)
+        with subprocess.Popen([sys.executable, "-B", TOOL, self.out, "--watch", "--no-mp4"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+            try:
+                self.assertEqual(tool.stdout.readline(), (
+                    f"reelmesh-view: clip 0, 1 of 3: {self.out}/view/000000.png; at work: clip 1 "
+                    "denoising step 7 of 20, clip 2 encoding\n"))
+                before = (self.out / "view/000000.png").stat().st_mtime_ns
+                self.tell(updated="b", at_work=[])
+                self.appear(2)
+                self.assertEqual(tool.stdout.readline(),
+                                 f"reelmesh-view: clip 2, 2 of 3: {self.out}/view/000002.png\n")
+                self.appear(1)
+                self.job("complete")
+                (self.out / "status.json").unlink()
+                os.close(lock)
+                rest, errors = tool.communicate(timeout=60)
+            except BaseException:
+                tool.kill()
+                raise
+        self.assertIn("clip 1, 3 of 3", rest)
+        self.assertIn("the job is complete; 3 clips in", rest)
+        self.assertEqual((tool.returncode, errors), (0, ""))
+        self.assertEqual((self.out / "view/000000.png").stat().st_mtime_ns, before)
+        sheet = np.asarray(Image.open(self.out / "view/sheet.png").convert("RGB"))
+        self.assertEqual((sheet == COLOURS[0]).all(2).sum(), 3 * 160 * 80)
+
+    def test_ctrl_c(self):
+        self.job("unfinished")
+        self.lock()
+        self.appear(0)
+        with subprocess.Popen([sys.executable, "-B", TOOL, self.out, "--watch", "--no-mp4"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+            tool.stdout.readline()
+            tool.send_signal(signal.SIGINT)
+            _, errors = tool.communicate(timeout=60)
+        self.assertEqual((tool.returncode, errors), (130, ""))
+
+    def test_how_a_watched_job_has_ended(self):
+        self.out.mkdir()
+        self.appear(0)
+        for end, status in (("failed", 1), ("stopped", 75), ("complete", 0)):
+            self.job(end)
+            self.assertEqual(self.watched()[0], status)
+        self.job("unfinished")
+        self.tell(updated="a")
+        status, said = self.watched(patience=0.2)
+        self.assertEqual(status, 76)
+        self.assertIn("it was killed, or failed; 1 clip in", said)
+
+    def test_a_job_that_holds_its_lock_is_not_given_up(self):
+        self.job("unfinished")
+        lock = self.lock()
+        self.assertTrue(watch._locked(self.out / ".lock"))
+        with subprocess.Popen([sys.executable, "-B", "-c", GOES_ON, str(self.out)],
+                              stdout=subprocess.DEVNULL) as other:
+            time.sleep(1.5)
+            self.assertIsNone(other.poll())  # far beyond its patience of 0.2 s
+            os.close(lock)
+            other.communicate(timeout=60)
+        self.assertEqual(other.returncode, 76)
+
+    def test_a_damaged_clip_of_a_watched_job(self):
+        self.job("complete")
+        self.appear(0)
+        self.appear(1)
+        (self.out / "clips/000001.h5").write_bytes(b"not HDF5")
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            self.assertEqual(self.watched()[0], 65)
+        self.assertIn("000001.h5: not a readable HDF5 file", errors.getvalue())
+
+    def test_what_cannot_be_watched(self):
+        self.refused(66, "no such folder", self.out, "--watch", "--no-mp4")
+        self.out.mkdir()
+        self.refused(66, "has no job.h5; expected the output folder of a running job", self.out,
+                     "--watch", "--no-mp4")
+        self.refused(64, "not allowed with --watch", self.out, "--watch", "--clip", "0")
+
     # -- failures ---------------------------------------------------------------------------------
 
     def test_what_is_not_there(self):
@@ -194,6 +375,14 @@ class View(unittest.TestCase):
         self.add(0, clip_of(1, 16, 16))
         self.index(1)
         self.refused(66, "no clip 7; complete are 0", self.out, "--no-mp4", "--clip", "7")
+
+    def test_clips_that_a_job_did_not_make_are_named(self):
+        self.add(0, clip_of(1, 16, 16))
+        results_support.write_index(self.out, [{}] * 3, {1: ("failed", "NaN"), 2: ("missing", "")},
+                                    status="failed", trace=False)
+        done = self.view(self.out, "--no-mp4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("clips 1-2 of job.h5 are not there", done.stderr)
 
     def test_a_job_without_video(self):
         self.add(0, None)

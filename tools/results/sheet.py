@@ -11,8 +11,8 @@ PAPER, INK, FAINT = (255, 255, 255), (25, 25, 30), (110, 112, 118)
 GAP, SPACE, MARGIN = 4, 26, 18  # pixels: between frames, between clips, around the sheet
 SMALL, LARGE = 160, 240  # pixels: frames of less height are enlarged, of more height reduced
 LINE = 1840  # pixels: maximum width of a row of frames
-MANY = 8  # with more clips, the sheet has columns, FEW frames per clip and at most MOST clips
-FEW, MOST = 4, 400
+MANY = 8  # with more clips, the sheet has columns, FEW frames per clip and at most MAX_CLIPS clips
+FEW, MAX_CLIPS = 4, 400
 WIDE = 4000  # pixels: maximum width of a sheet with several columns
 BORDER = (190, 192, 196)
 

@@ -1,13 +1,12 @@
 """Reads the clips in a job's output folder, frame by frame."""
 import re
 
-import h5py
+from .errors import TOOL, fail, say
+from .hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read
+from .index import Index
 
-from .errors import fail, say
-
-
-class Damaged(Exception):
-    """A clip file that cannot be read or has unexpected content."""
+# In the order in which a job computes them.
+DATASETS = ("token_ids", "prompt_embeds", "negative_prompt_embeds", "latents", "video")
 
 
 def find(out, wanted):
@@ -16,41 +15,48 @@ def find(out, wanted):
         fail(66, f"{out}: no such folder; expected the output folder of a job")
     if out.is_file() and out.name != "job.h5":
         return out.parent, [out]
-    folder = out if out.is_dir() else out.parent
-    # Only complete clips have such names; clips that are being written have hidden names.
-    found = {int(path.stem): path for path in (folder / "clips").glob("*.h5")
-             if re.fullmatch(r"\d{6,}", path.stem)}
+    folder = folder_of(out)
+    found = complete(folder)
     if not found:
         fail(66, f"{folder}: no clip is complete in {folder / 'clips'}")
     for number in wanted or []:
         if number not in found:
-            fail(66, f"{folder}: no clip {number}; complete are {_ranges(sorted(found))}")
+            fail(66, f"{folder}: no clip {number}; complete are {ranges(found)}")
     _report_missing(folder, found)
-    return folder, [found[number] for number in sorted(found) if not wanted or number in wanted]
+    return folder, [path for number, path in found.items() if not wanted or number in wanted]
+
+
+def folder_of(out):
+    """The output folder of a job, given it or its job.h5."""
+    return out if out.is_dir() else out.parent
+
+
+def complete(folder):
+    """Number → file of the clips that are complete, sorted by number."""
+    # Only complete clips have such names; clips that are being written have hidden names.
+    found = {int(path.stem): path for path in (folder / "clips").glob("*.h5")
+             if re.fullmatch(r"\d{6,}", path.stem)}
+    return dict(sorted(found.items()))
 
 
 def _report_missing(folder, found):
     """Reports clips that are missing according to job.h5."""
     index = folder / "job.h5"
-    so_far = f"the job is not finished; complete so far: {_ranges(sorted(found))}"
+    so_far = f"the job is not finished; complete so far: {ranges(found)}"
     if not index.exists():
-        print(f"reelmesh-view: {folder} has no job.h5: {so_far}")
+        print(f"{TOOL}: {folder} has no job.h5: {so_far}")
         return
-    try:
-        with h5py.File(index, "r") as file:
-            if file.attrs.get("status") == b"unfinished":
-                print(f"reelmesh-view: {folder}: {so_far}")
-                return
-            missing = sorted({int(name) for name in file["clips"]} - set(found))
-    except (OSError, KeyError, ValueError) as error:
-        say(f"{index}: not the index of a job ({error}); going by the files in clips")
-        return
-    if missing:
-        say(f"{folder}: clips {_ranges(missing)} of job.h5 are not there")
+    with or_fail(index):
+        job = Index(index)
+    missing = sorted(set(job.clips) - set(found))
+    if job.status == "unfinished":
+        print(f"{TOOL}: {folder}: {so_far}")
+    elif missing:
+        say(f"{folder}: clips {ranges(missing)} of job.h5 are not there")
 
 
-def _ranges(numbers):
-    """[0, 1, 2, 5] → '0-2, 5'."""
+def ranges(numbers):
+    """Sorted numbers as text: [0, 1, 2, 5] → '0-2, 5'."""
     parts = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -60,15 +66,18 @@ def _ranges(numbers):
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
+def check(file):
+    """Raises Damaged if the file is not a clip."""
+    if not present(file, DATASETS) and "prompt" not in attributes(file):
+        raise Damaged(f"has none of {', '.join(DATASETS)}: not a clip of reelmesh")
+
+
 class Clip:
     """An open clip file: sizes, attributes, and frames as uint8 [height, width, 3]."""
 
     def __init__(self, path):
         self.name = f"clip {int(path.stem)}" if path.stem.isdecimal() else path.stem
-        try:
-            self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise Damaged(f"not a readable HDF5 file: {error}") from error
+        self._file = opened(path)
         try:
             self._open(path)
         except BaseException:
@@ -76,32 +85,29 @@ class Clip:
             raise
 
     def _open(self, path):
-        if "video" not in self._file:
+        check(self._file)
+        if not present(self._file, ["video"]):
             fail(66, f"{path}: has no video; the job was run with output.video = no")
-        self._video = self._file["video"]
+        self._video = dataset(self._file, "video")
         shape = self._video.shape
         if self._video.dtype != "uint8" or len(shape) != 4 or shape[3] != 3 or not min(shape):
             raise Damaged(f"video is {self._video.dtype} {list(shape)}, expected uint8 "
                           "[frame, height, width, 3]")
         self.frames, self.height, self.width = shape[:3]
-        attributes = {name: value.decode(errors="replace") if isinstance(value, bytes) else value
-                      for name, value in self._file.attrs.items()}
-        self.prompt = " ".join(str(attributes.get("prompt", "(no prompt)")).split())
-        self.fps = float(attributes.get("fps", 8))
+        self.attributes = found = attributes(self._file)
+        self.prompt = " ".join(str(found.get("prompt", "(no prompt)")).split())
+        self.fps = float(found.get("fps", 8))
         if not 0 < self.fps < 1e6:
             raise Damaged(f"fps is {self.fps}, expected frames per second above 0")
         facts = {"seed": "seed {}", "steps": "{} steps", "guidance": "guidance {:g}",
                  "dtype": "{}"}
-        self.facts = [text.format(attributes[name]) for name, text in facts.items()
-                      if name in attributes]
+        self.facts = [text.format(found[name]) for name, text in facts.items()
+                      if name in found]
         self.facts.append(f"{self.frames} {'frame' if self.frames == 1 else 'frames'} of "
                           f"{self.width} × {self.height}, {self.fps:g} a second")
 
     def frame(self, index):
-        try:
-            return self._video[index]
-        except OSError as error:
-            raise Damaged(f"frame {index} of video cannot be read: {error}") from error
+        return read(self._video, index)
 
     def __enter__(self):
         return self

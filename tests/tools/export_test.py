@@ -1,0 +1,212 @@
+#!/usr/bin/python3
+"""Tests of tools/reelmesh-export: reads back what it writes.
+
+Ends with status 77 (skipped) if Debian's packages for it are not installed. Without ffmpeg the
+tests of MP4s are skipped.
+"""
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import unittest
+
+try:
+    import h5py
+    import numpy as np
+    from PIL import Image
+except ImportError as missing:
+    print(f"export_test: passed over: {missing}")
+    sys.exit(77)
+
+import results_support
+from tool_support import ToolTest
+
+needs_ffmpeg = unittest.skipUnless(shutil.which("ffmpeg") and shutil.which("ffprobe"),
+                                   "ffmpeg is not installed")
+COMMENT = ("seed 43, steps 20, guidance 3, model inputs/demo_model, scheduler "
+           "CogVideoXDDIMScheduler, dtype float32, fingerprint model 0123456789abcdef, reelmesh "
+           "0.1.0 (0123456789ab)")
+
+
+def read_safetensors(path):
+    """(metadata, name → array), read after the description of the format."""
+    raw = path.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + length])
+    metadata = header.pop("__metadata__")
+    values, at = {}, 0
+    for name, one in header.items():
+        begin, end = one["data_offsets"]
+        assert begin == at and one["dtype"] == "F32", one  # in order, without gaps
+        values[name] = np.frombuffer(raw[8 + length + begin:8 + length + end],
+                                     "<f4").reshape(one["shape"])
+        at = end
+    assert length % 8 == 0 and len(raw) == 8 + length + at
+    return metadata, values
+
+
+class Export(ToolTest):
+    tool = "reelmesh-export"
+
+    def setUp(self):
+        super().setUp()
+        self.out, self.to = self.folder / "out", self.folder / "to"
+        results_support.write_job(self.out, clips=3, spans=100)
+
+    def dataset(self, number, name):
+        with h5py.File(self.out / f"clips/{number:06}.h5") as file:
+            return file[name][()]
+
+    def made(self):
+        return sorted(str(path.relative_to(self.to)) for path in self.to.rglob("*.*"))
+
+    def probe(self, path):
+        said = subprocess.run(
+            ["ffprobe", "-v", "error", "-count_frames", "-of", "json", "-show_entries",
+             "stream=codec_name,pix_fmt,width,height,r_frame_rate,nb_read_frames:format_tags",
+             path], check=True, capture_output=True, timeout=60).stdout
+        found = json.loads(said)
+        return found["streams"][0], found["format"]["tags"]
+
+    def decoded(self, path, height, width):
+        raw = subprocess.run(["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt",
+                              "rgb24", "-"], check=True, capture_output=True, timeout=60).stdout
+        return np.frombuffer(raw, np.uint8).reshape(-1, height, width, 3)
+
+    # -- films ------------------------------------------------------------------------------------
+
+    @needs_ffmpeg
+    def test_mp4(self):
+        said = self.expect(0, self.out, "--clip", "1", "--to", self.to)
+        self.assertIn("1 clip in", said)
+        self.assertEqual(self.made(), ["000001.mp4"])
+        stream, tags = self.probe(self.to / "000001.mp4")
+        self.assertEqual(stream, {"codec_name": "h264", "pix_fmt": "yuv420p", "width": 64,
+                                  "height": 64, "r_frame_rate": "8/1", "nb_read_frames": "9"})
+        expected = {"title": "a square moves to the right, 1", "comment": COMMENT, "seed": "43",
+                    "steps": "20", "guidance": "3", "model": "inputs/demo_model",
+                    "scheduler": "CogVideoXDDIMScheduler", "dtype": "float32",
+                    "fingerprint": "model 0123456789abcdef", "reelmesh": "0.1.0 (0123456789ab)",
+                    "com.apple.quicktime.title": "a square moves to the right, 1"}
+        self.assertEqual({name: tags.get(name) for name in expected}, expected)
+        film = self.decoded(self.to / "000001.mp4", 64, 64).astype(int)
+        mean = np.abs(film - self.dataset(1, "video")).mean()
+        self.assertLess(mean, 3)  # of 255: colours have half the resolution
+
+    @needs_ffmpeg
+    def test_quality_and_odd_sizes(self):
+        noise = np.random.default_rng(1).integers(0, 256, (4, 33, 47, 3), np.uint8)
+        results_support.write_clip(self.out, 0, noise, fps=12.5)
+        sizes = []
+        for quality in ("0", "14", "40"):
+            self.expect(0, self.out, "--clip", "0", "--to", self.to, "--quality", quality)
+            sizes.append((self.to / "000000.mp4").stat().st_size)
+        self.assertGreater(sizes[0], sizes[1])
+        self.assertGreater(sizes[1], sizes[2])
+        stream, _ = self.probe(self.to / "000000.mp4")
+        self.assertEqual((stream["width"], stream["height"], stream["r_frame_rate"]),
+                         (48, 34, "25/2"))
+
+    @needs_ffmpeg
+    def test_lossless(self):
+        noise = np.random.default_rng(1).integers(0, 256, (4, 33, 47, 3), np.uint8)
+        results_support.write_clip(self.out, 2, noise, "a prompt\nof = two; lines")
+        self.expect(0, self.out, "--clip", "2", "--to", self.to, "--lossless")
+        self.assertEqual(self.made(), ["000002.mkv"])
+        stream, tags = self.probe(self.to / "000002.mkv")
+        self.assertEqual((stream["codec_name"], tags["title"], tags["SEED"]),
+                         ("ffv1", "a prompt\nof = two; lines", "44"))
+        self.assertTrue((self.decoded(self.to / "000002.mkv", 33, 47) == noise).all())
+
+    # -- pictures and arrays ----------------------------------------------------------------------
+
+    def test_png(self):
+        (self.to / "000002").mkdir(parents=True)
+        (self.to / "000002/frame_0009.png").write_bytes(b"of a longer clip")
+        self.expect(0, self.out, "--clip", "2", "--to", self.to, "--format", "png")
+        self.assertEqual(self.made(), [f"000002/frame_{i:04}.png" for i in range(9)])
+        video = self.dataset(2, "video")
+        for i in range(9):
+            with Image.open(self.to / f"000002/frame_{i:04}.png") as picture:
+                self.assertTrue((np.asarray(picture) == video[i]).all())
+                self.assertEqual(picture.text["Title"], "a square moves to the right, 2")
+                self.assertEqual((picture.text["frame"], picture.text["seed"]), (str(i), "44"))
+        self.assertEqual(picture.text["time"], "1 s")
+
+    def test_safetensors(self):
+        embeddings = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+        with h5py.File(self.out / "clips/000001.h5", "r+") as file:
+            file["prompt_embeds"] = embeddings
+            file.attrs["prompt"] = 'δ "quoted" 猫'
+        self.expect(0, self.out, "--all", "--to", self.to, "--format", "safetensors")
+        self.assertEqual(self.made(), [f"00000{i}.safetensors" for i in range(3)])
+        metadata, values = read_safetensors(self.to / "000001.safetensors")
+        self.assertEqual(sorted(values), ["latents", "prompt_embeds"])
+        self.assertTrue((values["latents"] == self.dataset(1, "latents")).all())
+        self.assertTrue((values["prompt_embeds"] == embeddings).all())
+        self.assertEqual(metadata, {
+            "format": "pt", "prompt": 'δ "quoted" 猫', "negative_prompt": "", "seed": "43",
+            "steps": "20", "guidance": "3", "model": "inputs/demo_model", "dtype": "float32",
+            "scheduler": "CogVideoXDDIMScheduler", "fingerprint": "model 0123456789abcdef",
+            "fps": "8", "reelmesh": "0.1.0 (0123456789ab)"})
+
+    def test_npy(self):
+        self.expect(0, self.out / "job.h5", "--clip", "0", "--clip", "2", "--to", self.to,
+                    "--format", "npy")
+        self.assertEqual(self.made(), ["000000_latents.npy", "000000_video.npy",
+                                       "000002_latents.npy", "000002_video.npy"])
+        for name in ("video", "latents"):
+            found = np.load(self.to / f"000002_{name}.npy")
+            expected = self.dataset(2, name)
+            self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape))
+            self.assertTrue((found == expected).all())
+
+    def test_a_clip_file_alone(self):
+        alone = self.folder / "elsewhere/clip.h5"
+        alone.parent.mkdir()
+        shutil.copy(self.out / "clips/000000.h5", alone)
+        self.expect(0, alone, "--to", self.to, "--format", "safetensors,npy")
+        self.assertEqual(self.made(), ["clip.safetensors", "clip_latents.npy", "clip_video.npy"])
+        self.assertNotIn("reelmesh", read_safetensors(self.to / "clip.safetensors")[0])
+
+    def test_datasets_that_a_clip_lacks(self):
+        with h5py.File(self.out / "clips/000000.h5", "r+") as file:
+            del file["video"]
+        with h5py.File(self.out / "clips/000001.h5", "r+") as file:
+            del file["latents"]
+        self.expect(0, self.out, "--clip", "0", "--to", self.to, "--format", "npy,safetensors")
+        self.assertEqual(self.made(), ["000000.safetensors", "000000_latents.npy"])
+        self.refused(66, "has no video", self.out, "--clip", "0", "--to", self.to, "--format",
+                     "png")
+        self.refused(66, "has no latents; the job was run with output.latents = no", self.out,
+                     "--clip", "1", "--to", self.to, "--format", "safetensors")
+
+    # -- wrong use --------------------------------------------------------------------------------
+
+    def test_wrong_use(self):
+        to = ("--to", self.to)
+        for arguments, part in (
+                ((self.out, *to), "expected --clip N or --all"),
+                ((self.out, "--all", "--clip", "0", *to), "expected --clip N or --all"),
+                ((self.out, "--all"), "required: --to"),
+                ((self.out / "clips/000000.h5", "--all", *to), "is a clip"),
+                ((self.out, "--all", *to, "--format", "mp4,gif"), "found 'gif', expected mp4, png"),
+                ((self.out, "--all", *to, "--quality", "52"), "from 0 to 51"),
+                ((self.out, "--clip", "-1", *to), "expected a whole number")):
+            self.refused(64, part, *arguments)
+        self.refused(66, "no clip 7; complete are 0-2", self.out, "--clip", "7", *to)
+        self.refused(69, "ffmpeg is not installed", self.out, "--all", *to,
+                     environment={"PATH": ""})
+        self.assertFalse(self.to.exists())
+
+    def test_a_damaged_clip_does_not_keep_the_others_back(self):
+        path = self.out / "clips/000001.h5"
+        path.write_bytes(path.read_bytes()[:500])
+        self.refused(65, "000001.h5: not a readable HDF5 file", self.out, "--all", "--to", self.to,
+                     "--format", "npy")
+        self.assertEqual(len(self.made()), 4)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,1 @@
+"""What the tools reelmesh-* share: result files, clips as films and pictures, errors."""

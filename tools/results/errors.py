@@ -1,0 +1,84 @@
+"""Reports errors: one line and an exit status."""
+import argparse
+import contextlib
+import errno
+import importlib.util
+import os
+import pathlib
+import sys
+
+DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "PIL": "python3-pil",
+          "matplotlib": "python3-matplotlib"}
+TOOL = pathlib.Path(sys.argv[0]).name
+
+
+def say(message):
+    print(f"{TOOL}: error: " + " ".join(str(message).split()), file=sys.stderr)
+
+
+def fail(status, message):
+    say(message)
+    sys.exit(status)
+
+
+class Parser(argparse.ArgumentParser):
+    """Options; a wrong one ends the tool with status 64."""
+
+    def __init__(self, description):
+        super().__init__(prog=TOOL, description=description,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message):
+        fail(64, message)
+
+
+def need_packages(*names):
+    """Exits with status 69 if one of these modules is not installed."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        packages = " ".join(DEBIAN[name] for name in missing)
+        fail(69, f"{sys.executable} has no {', '.join(missing)}; on Debian: apt install {packages}")
+
+
+def folder(path):
+    """Makes a folder for results. Exits with status 73 if that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(73, f"{path}: cannot make the folder: {error.strerror}")
+
+
+def written(path, write):
+    """Calls write(file) for a hidden temporary file, then renames it to `path`. Exits if that
+    fails: with status 74 if the disk is full or fails, else with 73."""
+    partial = path.with_name("." + path.name)
+    try:
+        write(partial)
+        partial.replace(path)
+    except OSError as error:
+        not_written(path, error)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def not_written(path, error):
+    """Exits with status 74 if the disk is full or fails, else with 73."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    fail(74 if full else 73, f"{path}: cannot write it: {error.strerror or error}")
+
+
+def run(main):
+    """Calls main() and ends the tool with its exit status; 130 after Ctrl-C, 74 if reading or
+    writing fails, silently if the reader of standard output has ended, as `head` does."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = 130
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        status = 74
+    sys.exit(status)

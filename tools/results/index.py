@@ -1,0 +1,54 @@
+"""Reads job.h5: what was asked for, how it was run, and what became of each clip."""
+import json
+
+import h5py
+import numpy as np
+
+from .hdf5 import Damaged, attributes, opened, table, text
+
+STATES = ("missing", "saved", "failed", "complete")
+
+
+class Index:
+    """The content of a job.h5, read at once."""
+
+    def __init__(self, path):
+        with opened(path) as file:
+            self.attributes = attributes(file)
+            if self.attributes.get("program") != "reelmesh":
+                raise Damaged("not the index of a job of reelmesh: it has no attribute program = "
+                              "reelmesh")
+            try:
+                linked = {int(name) for name in file["clips"]}
+                self.requests = [json.loads(text(line)) for line in file["requests"][()]] \
+                    if "requests" in file else []
+                self.provenance = attributes(file["provenance"]) if "provenance" in file else {}
+                self.hosts = (file["provenance/hosts"][()] if "provenance/hosts" in file else None)
+                self.states = _states(table(file, "states", ("clip", "state", "reason")))
+                # A job that has ended links only the clips that are there.
+                self.clips = sorted(linked | set(self.states))
+            except (KeyError, OSError, RuntimeError, ValueError) as error:
+                raise Damaged(f"not the index of a job of reelmesh: {error}") from error
+        try:
+            self.plan = json.loads(self.attributes.get("plan_json") or "{}")
+        except ValueError as error:
+            raise Damaged(f"its attribute plan_json is not JSON: {error}") from error
+
+    @property
+    def status(self):
+        """'unfinished' (running or killed), 'complete', 'stopped' or 'failed'."""
+        return self.attributes.get("status", "")
+
+
+def _states(rows):
+    """clip → (state, reason)."""
+    if rows is None:
+        return {}
+    names = {number: name.lower()
+             for name, number in (h5py.check_enum_dtype(rows.dtype["state"]) or {}).items()}
+
+    def name_of(state):
+        return text(state) if isinstance(state, (bytes, np.bytes_)) else names.get(int(state), "")
+
+    return {int(row["clip"]): (name_of(row["state"]), text(bytes(row["reason"])))
+            for row in rows[()]}

@@ -1,0 +1,1 @@
+"""What tools/reelmesh-report is made of: numbers of a job, and a page and a text that show them."""

@@ -1,0 +1,17 @@
+"""Colours of names and lanes. Each is readable on a light and on a dark page."""
+
+LANES = {"compute": "#3d7cc9", "exchange": "#e08a1e", "file": "#7d8ca0"}
+NAMES = {"encode": "#8a63c9", "t5_layer": "#a98bdd", "denoise_step": "#2f6fc0",
+         "transformer_block": "#5b9ae0", "product": "#1a94ad", "attention": "#c2508e",
+         "convolution": "#b0653a", "norm": "#9aa83a", "decode": "#23875e",
+         "decode_batch": "#55b08a", "exchange": "#e08a1e", "handover": "#c9562f",
+         "load": "#7d8ca0", "write": "#a3afbe", "hash": "#5d6b7e"}
+# Purposes of memory, in the order in which they are stacked.
+PURPOSES = {"weights": "#2f6fc0", "activations": "#23875e", "workspace": "#c2508e",
+            "exchange": "#e08a1e", "queue": "#8a63c9"}
+OTHERS = ("#7f6a3a", "#4f9fb3", "#b84a4a", "#6b7fd1", "#8f8f3c", "#a25fb0", "#4c9a4c", "#c78f3d")
+
+
+def of_names(pairs):
+    """(lane, name) pairs → a colour for each; the same name has the same one in every report."""
+    return [NAMES.get(name) or OTHERS[sum(name.encode()) % len(OTHERS)] for _, name in pairs]

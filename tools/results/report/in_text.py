@@ -1,0 +1,187 @@
+"""The numbers as text for a terminal of 100 columns."""
+import textwrap
+
+from . import memory
+from .units import number, percent, plural, rate, seconds, size
+
+WIDE = 100
+MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
+FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
+FILL = {"compute": "█", "exchange": "▓", "file": "▒", "waiting": "·"}
+
+
+def of(numbers):
+    trace = numbers["trace"]
+    parts = [_head(numbers), _clips(numbers["clips"])]
+    if trace and trace["spans"]:
+        parts += [_ranks(trace), _names(trace), _steps(trace), _operations(trace), _memory(trace),
+                  _sent(trace)]
+    elif trace:
+        parts.append("The trace has no spans yet.")
+    else:
+        parts.append("There is no trace: nothing about time and memory.")
+    if numbers["plan"]:
+        parts.append(_part("Plan", _wrapped(numbers["plan"])))
+    parts.append(_provenance(numbers["provenance"]))
+    return _printable("\n\n".join(part for part in parts if part))
+
+
+def _printable(text):
+    """Without control characters, which would change the terminal."""
+    return "".join(one if one == "\n" or one.isprintable() or one == "\u202f" else "\ufffd"
+                   for one in text).replace("\u202f", " ")
+
+
+def _part(title, content):
+    return f"{title}\n{'─' * len(title)}\n{content}"
+
+
+def _wrapped(text):
+    return "\n".join(textwrap.fill(line, WIDE, initial_indent="  ", subsequent_indent="      ",
+                                   break_on_hyphens=False) for line in text.strip().splitlines())
+
+
+def _table(columns, rows, limit=MAX_LINES):
+    """columns: headings; those that begin with '<' are aligned to the left."""
+    left = [name.startswith("<") for name in columns]
+    lines = [[name.lstrip("<") for name in columns], *rows[:limit]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    found = ["  ".join(cell.ljust(width) if to_left else cell.rjust(width)
+                       for cell, width, to_left in zip(line, widths, left)).rstrip()
+             for line in lines]
+    if len(rows) > limit:
+        found.append(f"… and {number(len(rows) - limit)} more")
+    return textwrap.indent("\n".join(found), "  ", lambda line: True)
+
+
+def _short(text, limit):
+    text = " ".join(str(text).split())
+    return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
+def bar(share, wide):
+    """A bar of eighths of a character."""
+    eighths = round(max(0, min(1, share)) * wide * 8)
+    return (FULL * (eighths // 8) + PARTS[eighths % 8].strip()).ljust(wide)
+
+
+def stacked(shares, wide):
+    """shares: (character, share); the characters of all together fill the width at most."""
+    found, done = "", 0.0
+    for character, share in shares:
+        done += share
+        found += character * (round(min(1, done) * wide) - len(found))
+    return found.ljust(wide)
+
+
+def _head(numbers):
+    job, clips = numbers["job"], numbers["clips"]
+    bad = [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
+           if clips[state]]
+    machine = f"{plural(job['ranks'], 'rank')} on {plural(len(job['hosts']), 'host')}"
+    lines = [f"{job['folder']}: {job['status']}", "",
+             f"  clips   {number(clips['complete'])} of {number(clips['total'])} complete"
+             + "".join(f", {one}" for one in bad),
+             f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)",
+             f"  time    {seconds(job['wall_seconds'])}, started {job['start']}",
+             f"  ranks   {machine}" + (f", {', '.join(job['devices'])}" if job["devices"] else ""),
+             f"  model   {job['model']}", f"  reelmesh {job['version']}"]
+    if numbers["trace"] and not numbers["trace"]["complete"]:
+        lines.append("  The trace has what was written before the job ended.")
+    return "\n".join(lines) + _now(job["now"])
+
+
+def _now(now):
+    if not now:
+        return ""
+    rows = [[str(rank.get(name, "–")) for name in ("rank", "host", "stage", "clip", "step")]
+            for rank in now.get("ranks", []) if isinstance(rank, dict)]
+    return "\n\n" + _part(f"Ranks {seconds(now['seconds_ago'])} ago", _table(
+        ["rank", "<host", "<stage", "clip", "step"], rows))
+
+
+def _clips(clips):
+    rows = [[str(clip["clip"]), clip["state"], str(clip.get("seed", "–")),
+             "×".join(str(clip[name]) for name in ("frames", "height", "width"))
+             if "width" in clip else "–",
+             _short(clip["reason"] or clip.get("prompt", ""), WIDE - 42)]
+            for clip in sorted(clips["items"], key=lambda clip: clip["state"] == "complete")]
+    return _part("Clips", _table(["clip", "<state", "seed", "<size", "<prompt, or reason"], rows,
+                                 MAX_CLIPS)) if rows else "The job has no clips."
+
+
+def _ranks(trace):
+    names = ("compute", "exchange", "file", "waiting")
+    rows = []
+    for rank in trace["ranks"]:
+        shares = [rank["seconds"].get(name, 0) / trace["seconds"] for name in names]
+        rows.append([str(rank["rank"]), _short(rank["host"], 12), stacked(
+            [(FILL[name], share) for name, share in zip(names, shares)], 36),
+            *map(percent, shares)])
+    legend = "  ".join(f"{FILL[name]} {name}" for name in names)
+    return _part("Ranks", f"  {legend}\n" + _table(["rank", "<host", "<", *names], rows))
+
+
+def _names(trace):
+    rows = [[one["name"], one["lane"], number(one["calls"]), seconds(one["seconds"]),
+             percent(one["share"]), bar(one["share"], 10), seconds(one["call_seconds"]["mean"]),
+             seconds(one["rank_seconds"]["min"]), seconds(one["rank_seconds"]["max"])]
+            for one in trace["names"]]
+    return _part("Stages", _table(["<name", "<lane", "calls", "total", "own", "<share", "mean call",
+                                   "min of rank", "max"], rows))
+
+
+def _steps(trace):
+    rows = [[one["size"] or "–", one["replica"], number(one["count"]),
+             *(seconds(one[key]) for key in ("mean", "min", "p05", "median", "p95", "max"))]
+            for one in trace["steps"]]
+    return _part("Steps", _table(["<size", "<replica", "steps", "mean", "min", "5 %", "median",
+                                  "95 %", "max"], rows)) if rows else ""
+
+
+def _operations(trace):
+    rows = [[one["name"], number(one["calls"]), percent(one["share"]), bar(one["share"], 10),
+             rate(one["flops_per_s"], "FLOP/s"), percent(one["flops_share_of_peak"]),
+             rate(one["memory_bytes_per_s"], "B/s"), percent(one["memory_bytes_share_of_peak"])]
+            for one in trace["names"] if one["innermost"] and (
+                one["flops"] or one["memory_bytes"] or one["lane"] == "exchange")]
+    return _part("Operations", _table(["<name", "calls", "time", "<", "FLOP/s", "of peak", "memory",
+                                       "of peak"], rows)) if trace["level"] == "ops" else ""
+
+
+def _memory(trace):
+    by_rank = {}
+    for one in trace["memory"]:
+        by_rank.setdefault((one["rank"], one["place"]), {})[one["purpose"]] = one["peak_bytes"]
+    ranks = {rank["rank"]: rank for rank in trace["ranks"]}
+    rows = [[str(rank), place, *(size(found.get(name)) for name in memory.PURPOSES),
+             size(ranks[rank]["peak_device_memory_bytes" if place == "device" else
+                              "peak_memory_bytes"]),
+             size(ranks[rank].get("predicted_memory_bytes") or None),
+             size(ranks[rank].get("memory_limit_bytes") or None)]
+            for (rank, place), found in sorted(by_rank.items()) if rank in ranks]
+    return _part("Memory, peaks", _table(["rank", "<place", *memory.PURPOSES, "all", "plan",
+                                          "limit"], rows)) if rows else ""
+
+
+def _sent(trace):
+    steps = {one["rank"]: one for one in trace["step_bytes"]}
+    rows = [[str(rank["rank"]), size(rank["bytes_sent"]),
+             *([size(one["mean"]), size(one["planned"]),
+                f"{one['ratio']:.3f}" if one["ratio"] is not None else "–"]
+               if (one := steps.get(rank["rank"])) else ["–"] * 3)] for rank in trace["ranks"]]
+    return _part("Bytes sent", _table(["rank", "in all", "a step", "plan", "measured / plan"],
+                                      rows))
+
+
+def _provenance(found):
+    lines = []
+    for name, value in found.items():
+        if isinstance(value, list) and name != "ranks":
+            value = (" " if name == "command" else ", ").join(map(str, value))
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        if name not in ("ranks", "job_file") and value not in ("", None):
+            lines.append(textwrap.fill(f"{name.replace('_', ' '):16} {value}", WIDE - 2,
+                                       subsequent_indent=" " * 17, break_on_hyphens=False))
+    return _part("What was run", textwrap.indent("\n".join(lines), "  ")) if lines else ""

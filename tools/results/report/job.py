@@ -1,0 +1,127 @@
+"""Everything in the output folder of a job except the trace: index, clips, what it does now."""
+import dataclasses
+import datetime
+import json
+import pathlib
+
+from ..clips import check
+from ..errors import fail
+from ..hdf5 import Damaged, attributes, dataset, opened, present, read
+from ..index import Index
+
+ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
+SETTINGS = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "dtype", "scheduler",
+            "wall_seconds")
+
+
+@dataclasses.dataclass
+class Clip:
+    """A clip of the job. state: 'complete', 'failed', 'saved', 'missing' or 'damaged'."""
+    number: int
+    path: pathlib.Path
+    state: str
+    reason: str = ""
+    settings: dict = dataclasses.field(default_factory=dict)  # SETTINGS, frames, height, width
+    has_video: bool = False
+
+
+class Job:
+    """`problems`: messages about files that are damaged or not there; `exit_status` fits them."""
+
+    def __init__(self, out):
+        if not out.exists():
+            fail(66, f"{out}: no such folder; expected the output folder of a job")
+        self.folder = out if out.is_dir() else out.parent
+        path = self.folder / "job.h5"
+        if not path.exists():
+            fail(66, f"{self.folder}: has no job.h5; expected the output folder of a job")
+        self.problems, self.exit_status = [], 0
+        try:
+            self.index = Index(path)
+        except Damaged as error:
+            fail(error.status, f"{path}: {error}")
+        self.options = _options(self.index.attributes.get("options", ""))
+        self.clips = [self._clip(number) for number in self._numbers()]
+        self.now = self._now()
+
+    def problem(self, path, error):
+        self.problems.append(f"{path}: {error}")
+        self.exit_status = self.exit_status or getattr(error, "status", 65)
+
+    @property
+    def status(self):
+        """'complete', 'failed', 'stopped', 'running' or 'unfinished' (it was killed, or an error
+        ended it)."""
+        if self.index.status == "unfinished" and self.now and self.now["seconds_ago"] < ALIVE:
+            return "running"
+        return self.index.status or "unknown"
+
+    def _numbers(self):
+        return sorted({*self.index.clips, *self.index.states, *range(len(self.index.requests))})
+
+    def _clip(self, number):
+        state, reason = self.index.states.get(number, ("missing", ""))
+        clip = Clip(number, self.folder / "clips" / f"{number:06}.h5", state, reason)
+        if number < len(self.index.requests):
+            clip.settings.update(self.index.requests[number])
+        if not clip.path.exists():
+            if state == "complete":
+                clip.state = "missing"
+                clip.reason = "job.h5 says that it is complete, but its file is not there"
+                self.problem(clip.path, Damaged("no such file; job.h5 says that this clip is "
+                                                "complete", 66))
+            return clip
+        try:
+            with opened(clip.path) as file:
+                found = attributes(file)
+                clip.settings.update({name: _plain(found[name])
+                                      for name in SETTINGS if name in found})
+                check(file)
+                clip.has_video = bool(present(file, ["video"]))
+                if clip.has_video:
+                    shape = dataset(file, "video").shape
+                    clip.settings.update(zip(("frames", "height", "width"), map(int, shape)))
+            clip.state, clip.reason = "complete", ""
+        except Damaged as error:
+            self.damaged(clip, error)
+        return clip
+
+    def check_clips(self):
+        """Notes clips of which a frame cannot be read."""
+        for clip in self.clips:
+            if clip.has_video:
+                try:
+                    with opened(clip.path) as file:
+                        video = dataset(file, "video")
+                        read(video, len(video) // 2)
+                except Damaged as error:
+                    self.damaged(clip, error)
+
+    def damaged(self, clip, error):
+        clip.state, clip.reason, clip.has_video = "damaged", str(error), False
+        self.problem(clip.path, error)
+
+    def _now(self):
+        """status.json, with its age in seconds; None if there is none."""
+        path = self.folder / "status.json"
+        try:
+            found = json.loads(path.read_text())
+            updated = datetime.datetime.fromisoformat(found["updated"].replace("Z", "+00:00"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self.problem(path, f"not a status.json of reelmesh: {error}")
+            return None
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return found | {"seconds_ago": max(0.0, (now - updated).total_seconds())}
+
+
+def _plain(value):
+    """A value of an attribute as one of Python's own types."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _options(text):
+    """`section.key = value` lines → dict."""
+    pairs = (line.split("=", 1) for line in str(text).splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs}

@@ -1,0 +1,54 @@
+"""Numbers with units, for people."""
+
+
+def number(value):
+    """1234567 → '1 234 567' with narrow spaces that do not break."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def seconds(value):
+    """'12.3 ms', '45.6 s', '12 min 30 s', '2 h 05 min', '5 d 3 h'; '–' for None."""
+    if value is None:
+        return "–"
+    if value >= 100 * 3600:
+        return f"{int(value) // 86400} d {int(value) % 86400 // 3600} h"
+    if value >= 3600:
+        return f"{int(value) // 3600} h {int(value) % 3600 // 60:02} min"
+    if value >= 120:
+        return f"{int(value) // 60} min {int(value) % 60:02} s"
+    return _scaled(value, (("s", 1), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)))
+
+
+def size(value):
+    """'12.3 MiB'."""
+    if value is None:
+        return "–"
+    return _scaled(value, (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10),
+                           ("B", 1)))
+
+
+def rate(value, unit):
+    """'12.3 GFLOP/s'; decimal prefixes, as machines' peaks are given."""
+    if value is None:
+        return "–"
+    return _scaled(value, ((f"T{unit}", 1e12), (f"G{unit}", 1e9), (f"M{unit}", 1e6),
+                           (f"k{unit}", 1e3), (unit, 1)))
+
+
+def percent(value):
+    if value is None:
+        return "–"
+    return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
+
+
+def _scaled(value, units):
+    if not value:
+        return f"0 {units[0][0] if units[0][0] == 's' else units[-1][0]}"
+    unit, factor = next((one for one in units if value >= 0.9995 * one[1]), units[-1])
+    scaled = value / factor
+    return f"{scaled:.0f} {unit}" if scaled >= 99.95 or scaled == int(scaled) else (
+        f"{scaled:#.3g} {unit}")
+
+
+def plural(count, one, many=None):
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,157 @@
+"""Reads trace.h5: spans in blocks, so that tables larger than memory can be read."""
+import h5py
+import numpy as np
+
+from .errors import fail
+from .hdf5 import Damaged, attributes, opened, row_as_dict, table, text
+
+BLOCK = 1 << 19  # rows of /spans that are in memory at a time
+SPANS = ("rank", "lane", "name", "clip", "step", "layer", "start_ns", "duration_ns", "bytes",
+         "flops")
+RANKS = ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
+         "peak_device_memory_bytes")
+MESSAGES = ("rank", "peer", "direction", "start_ns", "duration_ns", "bytes", "channel", "number")
+COUNTERS = ("rank", "counter", "time_ns", "value", "max")
+
+
+class Names:
+    """Gives each text of a column of fixed-length strings a number, in the order of appearance."""
+
+    def __init__(self):
+        self.texts = []
+        self._known = {}  # hash → number
+        self._hashes = np.empty(0, np.uint64)  # sorted
+        self._numbers = np.empty(0, np.int16)
+
+    def numbers(self, column):
+        """[rows] of bytes → [rows] of int16, indices of `texts`."""
+        hashes = _hashes(column)
+        at = np.searchsorted(self._hashes, hashes)
+        at[at == len(self._hashes)] = 0
+        if not len(self._hashes) or (self._hashes[at] != hashes).any():
+            new, first = np.unique(hashes, return_index=True)
+            for value, row in sorted(zip(new.tolist(), first.tolist()), key=lambda pair: pair[1]):
+                if value not in self._known:
+                    self._known[value] = len(self.texts)
+                    self.texts.append(text(bytes(column[row])))
+            if len(self.texts) > np.iinfo(np.int16).max:
+                raise Damaged("/spans has more than 32767 names, expected a table of reelmesh")
+            self._hashes = np.array(sorted(self._known), np.uint64)
+            self._numbers = np.array([self._known[int(h)] for h in self._hashes], np.int16)
+            at = np.searchsorted(self._hashes, hashes)
+        return self._numbers[at]
+
+
+def _hashes(column):
+    """A 64-bit hash of each string; much faster than comparing strings."""
+    width = -(-column.dtype.itemsize // 8) * 8
+    padded = np.ascontiguousarray(column.astype(f"S{width}"))
+    words = padded.view(np.uint64).reshape(len(column), -1)
+    mixed = np.full(len(column), 0x9E3779B97F4A7C15, np.uint64)
+    for i in range(words.shape[1]):
+        mixed = (mixed ^ words[:, i]) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+class Trace:
+    """An open trace.h5. `lanes` and `names` are the texts of the numbers in the blocks of spans."""
+
+    def __init__(self, path):
+        self.file = opened(path)
+        try:
+            self.attributes = attributes(self.file)
+            self._spans = table(self.file, "spans", SPANS)
+            self._ranks = table(self.file, "ranks", RANKS)
+            if self._spans is None or self._ranks is None:
+                raise Damaged("has no /spans or /ranks, expected a trace of reelmesh")
+            self._messages = table(self.file, "messages", MESSAGES)
+            self._counters = table(self.file, "counters", COUNTERS)
+            self.memory = _read(table(self.file, "memory", ("rank", "place", "purpose",
+                                                            "peak_bytes", "bytes_at_peak")))
+            self.ranks = _read(self._ranks)
+        except BaseException:
+            self.file.close()
+            raise
+        self.lanes, self.names = Names(), Names()
+        self.count = len(self._spans)
+
+    @property
+    def complete(self):
+        """False: the job is running or was killed; the trace has what was written until then."""
+        return bool(self.attributes.get("complete", True))
+
+    def spans(self, begin=0, end=None):
+        """Blocks of rows: a dict of arrays by column; lane and name are numbers (see `lanes.texts`,
+        `names.texts`), memory_bytes is 0 in files that do not have it. begin, end: only these
+        rows."""
+        end = self.count if end is None else end
+        for first in range(begin, end, BLOCK):
+            rows = _slice(self._spans, first, min(first + BLOCK, end))
+            block = {name: rows[name] for name in SPANS if name not in ("lane", "name")}
+            block["lane"] = self.lanes.numbers(rows["lane"])
+            block["name"] = self.names.numbers(rows["name"])
+            block["memory_bytes"] = (rows["memory_bytes"] if "memory_bytes" in rows.dtype.names
+                                     else np.zeros(len(rows), np.int64))
+            yield block
+
+    def times(self):
+        """Blocks of rows of /spans with only start_ns and duration_ns."""
+        for first in range(0, self.count, BLOCK):
+            yield _slice(self._spans, first, first + BLOCK, ("start_ns", "duration_ns"))
+
+    def rank_rows(self):
+        """The rows of /ranks as dicts, texts as str."""
+        return [row_as_dict(row) for row in self.ranks]
+
+    def messages(self, begin=0, end=None):
+        """Blocks of rows of /messages; nothing if the file has none. begin, end: only these
+        rows."""
+        yield from _blocks(self._messages, begin, end)
+
+    def counters(self, begin=0, end=None):
+        yield from _blocks(self._counters, begin, end)
+
+    def counter_names(self):
+        """Number → name of a counter, such as 1 → 'HOST_WEIGHTS'."""
+        if self._counters is None:
+            return {}
+        values = h5py.check_enum_dtype(self._counters.dtype["counter"]) or {}
+        return {number: name for name, number in values.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+
+def _slice(rows, first, last, columns=None):
+    try:
+        return (rows.fields(columns) if columns else rows)[first:last]
+    except (OSError, RuntimeError) as error:
+        raise Damaged(f"{rows.name} cannot be read: {error}") from error
+
+
+def _blocks(rows, begin, end):
+    if rows is not None:
+        end = len(rows) if end is None else end
+        for first in range(begin, end, BLOCK):
+            yield _slice(rows, first, min(first + BLOCK, end))
+
+
+def _read(rows):
+    return None if rows is None else _slice(rows, 0, len(rows))
+
+
+def find(out):
+    """The trace of a job: out is its output folder, its job.h5, or a trace.h5. Ends the tool if
+    there is none."""
+    if not out.exists():
+        fail(66, f"{out}: no such file or folder; expected a job's output folder or its trace.h5")
+    if out.is_file() and out.name != "job.h5":
+        return out
+    path = (out if out.is_dir() else out.parent) / "trace.h5"
+    if not path.exists():
+        fail(66, f"{path.parent}: has no trace.h5; was the job run with trace.level = off?")
+    return path
