@@ -118,15 +118,18 @@ class RestartTest(Scratch):
     def test_stops_at_a_time_limit(self):
         began = time.monotonic()
         self.make(self.options())
-        # Enough for some steps on a loaded machine, and less than 1000 steps take.
+        # Enough for some steps on a loaded machine, and less than the steps of a clip take.
         seconds = time.monotonic() - began + 0.5
         shutil.rmtree(self.output)
-        options = self.options(restart__every="none", sample__steps=1000)
+        long = {"sample__steps": 1000}
+        if not BACKEND:
+            long |= {"sample__height": 224, "sample__width": 192}
+        options = self.options(restart__every="none", **long)
         outcome = run(options | {"max-time": f"{seconds}s"}, 2)
         self.check_stopped(outcome, "the time limit (--max-time)")
         self.assertGreaterEqual(len(self.saved()), 1, outcome)
         slurm = {"SLURM_JOB_END_TIME": str(int(time.time() + seconds) + 1)}
-        options = self.options(sample__steps=1000, output__if_exists="resume")
+        options = self.options(output__if_exists="resume", **long)
         done = lambda: sum(self.saved().values()) + 1000 * sum(
             clip_file(self.output, index).exists() for index in range(3))
         before = done()
