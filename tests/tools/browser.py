@@ -31,7 +31,8 @@ class Browser:
         shell = 'exec 8<&"$0" 9>&"$1"; shift; exec 3<&8 4>&9 8<&- 9>&-; exec "$@"'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, str(commands), str(answers), *words],
-            pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=os.environ | {"TMPDIR": self._profile})  # a killed browser leaves a socket there
         os.close(commands)
         os.close(answers)
         self._out, self._in = ours, theirs
