@@ -21,10 +21,14 @@ struct Pause {
   }
 };
 
+// The kernel slews clocks by at most this much; more is an error of the comparisons.
+constexpr double max_drift = 500e-6;
+
 double drift(const TraceClock& clock) {
   if (clock.end_ns <= clock.start_ns) return 0;
-  return static_cast<double>(clock.end_offset_ns - clock.start_offset_ns) /
-         static_cast<double>(clock.end_ns - clock.start_ns);
+  const double measured = static_cast<double>(clock.end_offset_ns - clock.start_offset_ns) /
+                          static_cast<double>(clock.end_ns - clock.start_ns);
+  return std::clamp(measured, -max_drift, max_drift);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -18,6 +19,9 @@ std::filesystem::path rank_path(const std::filesystem::path& folder, int rank) {
 std::filesystem::path rows_path(const std::filesystem::path& folder, int rank, PartTable table) {
   return parts_folder(folder) / fmt::format("{:06}.{}", rank, table_of(table).name);
 }
+
+static_assert(offsetof(SpanRow, duration_ns) == offsetof(SpanRow, start_ns) + 8 &&
+              offsetof(MessageRow, duration_ns) == offsetof(MessageRow, start_ns) + 8);
 
 std::size_t time_offset(PartTable table) {
   switch (table) {
@@ -124,10 +128,16 @@ std::string PartReader::read(PartTable table, std::size_t row_bytes, std::int64_
   read_bytes(open_file(path, O_RDONLY).get(), rows.data(), rows.size(),
              first * static_cast<std::int64_t>(row_bytes), path);
   for (std::size_t at = time_offset(table); at < rows.size(); at += row_bytes) {
-    std::int64_t time = 0;
-    std::memcpy(&time, rows.data() + at, sizeof time);
-    time = clock.on_first_rank(time) - origin;
-    std::memcpy(rows.data() + at, &time, sizeof time);
+    std::array<std::int64_t, 2> times{};  // a time and a duration, or only a time
+    const std::size_t bytes = table == PartTable::counters ? sizeof times[0] : sizeof times;
+    std::memcpy(times.data(), rows.data() + at, bytes);
+    auto& [start, duration] = times;
+    // Both ends are converted, so that spans within others stay within them.
+    const std::int64_t end = clock.on_first_rank(start + duration);
+    start = clock.on_first_rank(start);
+    duration = end - start;
+    start -= origin;
+    std::memcpy(rows.data() + at, times.data(), bytes);
   }
   return rows;
 }

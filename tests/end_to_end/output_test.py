@@ -257,13 +257,14 @@ class TraceTest(Output):
 
     def check_nesting(self, spans):
         """Each span ends before or with those that are open when it starts."""
-        ends = []
+        end_of = lambda span: span["start_ns"] + span["duration_ns"]
+        open_spans = []
         for span in spans:  # sorted by start
-            end = span["start_ns"] + span["duration_ns"]
-            while ends and ends[-1] <= span["start_ns"]:
-                ends.pop()
-            self.assertLessEqual(end, ends[-1] if ends else end, span)
-            ends.append(end)
+            while open_spans and end_of(open_spans[-1]) <= span["start_ns"]:
+                open_spans.pop()
+            if open_spans:
+                self.assertLessEqual(end_of(span), end_of(open_spans[-1]), (span, open_spans[-1]))
+            open_spans.append(span)
 
     def test_roles_are_whole(self):
         self.make(self.options())

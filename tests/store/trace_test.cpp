@@ -12,8 +12,10 @@
 #include "store/hdf5.hpp"
 #include "store/trace_counters.hpp"
 #include "store/trace_file.hpp"
+#include "store/trace_parts.hpp"
 #include "store_support.hpp"
 #include "support/ranks.hpp"
+#include "support/temp_folder.hpp"
 
 namespace reelmesh {
 namespace {
@@ -124,6 +126,37 @@ TEST(TraceClock, CorrectsAClockThatRunsFast) {
   }
   EXPECT_NEAR(error(end + second), 50e3, 2);  // not corrected after the second comparison
   EXPECT_NEAR(error(0), -500e3, 2);
+}
+
+TEST(TraceClock, TakesALargeDriftForAnErrorOfTheComparisons) {
+  const TraceClock clock{0, 0, 1'000'000, 100'000};
+  EXPECT_EQ(clock.drift_ppb(), 500'000);
+  EXPECT_EQ(clock.on_first_rank(1'000'000), 1'000'500);
+}
+
+TEST(TraceParts, SpansWithinOthersStayWithinThem) {
+  const test::TempFolder folder;
+  std::filesystem::create_directories(parts_folder(folder.path()));
+  constexpr std::int64_t second = 1'000'000'000;
+  std::vector<SpanRow> spans(3);
+  spans[0].duration_ns = second;  // two that follow each other, and one at the end of the second
+  spans[1].start_ns = second;
+  spans[1].duration_ns = 2 * second;
+  spans[2].start_ns = 2 * second;
+  spans[2].duration_ns = second;
+  PartWriter writer(folder.path(), 0);
+  writer.append(PartTable::spans, spans.data(), spans.size() * sizeof(SpanRow));
+  for (const std::int64_t change : {-31'416, 31'416}) {  // of the offset in 3 s
+    const TraceClock clock{0, 7, 3 * second, 7 + change};
+    const std::string rows =
+        PartReader(folder.path(), 0).read(PartTable::spans, sizeof(SpanRow), 0, 3, clock, 7);
+    std::memcpy(spans.data(), rows.data(), rows.size());
+    const auto end_of = [](const SpanRow& span) { return span.start_ns + span.duration_ns; };
+    EXPECT_EQ(end_of(spans[0]), second + change / 3);
+    EXPECT_EQ(spans[1].start_ns, end_of(spans[0]));
+    EXPECT_EQ(end_of(spans[1]), 3 * second + change);
+    EXPECT_EQ(end_of(spans[2]), end_of(spans[1]));
+  }
 }
 
 TEST_F(Trace, HoldsWhatAllRanksHaveRecordedOnOneClock) {
