@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "base/trace.hpp"
 #include "base/units.hpp"
 #include "values.hpp"
 
@@ -26,7 +27,6 @@ constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 2> attentions{"auto", "own"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
-constexpr std::array<Text, 4> levels{"off", "stages", "layers", "ops"};
 
 std::string parse_path(Text text, Option option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
@@ -363,7 +363,7 @@ const Key table[] = {
 
     {"trace.level", "LEVEL", "detail of trace.h5: off, stages, layers or ops", "stages",
      [](Draft& d, Text text, Option option) {
-       d.job.trace_level = static_cast<int>(parse_choice(text, option, levels));
+       d.job.trace_level = static_cast<int>(parse_choice(text, option, trace::level_names));
      }},
 };
 

@@ -12,10 +12,9 @@ namespace reelmesh::app {
 
 /// `reelmesh run …`, with argv[0] "run". Options override the --config file; if prompts are given
 /// on the command line, all prompts of the file are dropped. With --from instead, options and clips
-/// are those of an earlier job. Relative paths are relative to the
-/// current folder. Throws Error with the option, or file and line, in its one-line message: usage,
-/// no_input (a file does not exist), data (a file is not text), unavailable (a backend is not
-/// built).
+/// are those of an earlier job. Relative paths are relative to the current folder. Throws Error
+/// with the option, or file and line, in its one-line message: usage, no_input (a file does not
+/// exist), data (a file is not text), unavailable (a backend is not built).
 Job parse_run(int argc, const char* const* argv);
 std::string run_help();
 

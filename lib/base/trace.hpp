@@ -1,6 +1,7 @@
 #pragma once
 // Time spans and messages of this rank, kept in memory until lib/store writes them. Only the thread
 // that runs the pipeline records, so no lock is needed.
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 namespace reelmesh::trace {
 
 enum class Level { off, stages, layers, ops };
+inline constexpr std::array<std::string_view, 4> level_names{"off", "stages", "layers", "ops"};
 
 /// Nanoseconds of a steady clock since the first call.
 std::int64_t now_ns();

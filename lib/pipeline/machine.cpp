@@ -65,8 +65,11 @@ std::int64_t shortest(std::int64_t limit, F&& work) {
   return best;
 }
 
-double product_flops_per_s(DType dtype, Device device, const Numerics& numerics) {
-  constexpr std::int64_t channels = 1024, min_tokens = 128, max_tokens = 131072;
+// Of products with a weight of 1024 × 1024, measured for `limit` ns while all ranks measure.
+// Collective.
+double product_flops_per_s(const comm::Group& world, DType dtype, Device device,
+                           const Numerics& numerics, std::int64_t limit) {
+  constexpr std::int64_t channels = 1024, min_tokens = 512, max_tokens = 131072;
   // Not zeros, with which a GPU needs less power and so has a higher clock.
   std::vector<float> values(static_cast<std::size_t>(channels * channels));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -75,20 +78,25 @@ double product_flops_per_s(DType dtype, Device device, const Numerics& numerics)
   const Tensor weight =
       Tensor::of(std::span<const float>(values), {channels, channels}).to(dtype).on(device);
   const ops::Linear product(weight, {}, numerics);
-  for (std::int64_t tokens = min_tokens;; tokens *= 4) {
-    Tensor x = Tensor::empty({tokens, channels}, dtype, device);
+  Tensor x;
+  const auto multiply = [&] {
+    product(x);
+    synchronize(device);
+  };
+  // So many that a GPU's time is that of the product, not of its launch. On CPUs the same number,
+  // so that equal ranks measure the same.
+  std::int64_t tokens = min_tokens;
+  for (;; tokens *= 4) {
+    x = Tensor::empty({tokens, channels}, dtype, device);
     for (std::int64_t row = 0; row < tokens; row += min_tokens) {
       x.rows(row, min_tokens).copy_from(weight.rows(0, min_tokens));
     }
-    const auto multiply = [&] {
-      product(x);
-      synchronize(device);
-    };
-    // So large that a GPU's time is that of the product, not of its launch.
-    if (shortest(0, multiply) < millisecond && 4 * tokens <= max_tokens) continue;
-    const auto flops = static_cast<double>(2 * tokens * channels * channels);
-    return 1e9 * flops / static_cast<double>(shortest(30 * millisecond, multiply));
+    if (!device.is_cuda() || 4 * tokens > max_tokens) break;
+    if (shortest(0, multiply) >= millisecond) break;
   }
+  world.barrier();
+  const auto flops = static_cast<double>(2 * tokens * channels * channels);
+  return 1e9 * flops / static_cast<double>(shortest(limit, multiply));
 }
 
 double copied_bytes_per_s(Device device) {
@@ -185,28 +193,7 @@ std::vector<int> nodes_of(const comm::Group& world) {
 
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
                                    const Numerics& numerics) {
-  constexpr std::int64_t channels = 1024, min_tokens = 512, max_tokens = 131072;
-  constexpr std::int64_t quarter_second = 250 * millisecond;
-  const ops::Linear product(Tensor::zeros({channels, channels}, dtype, device), {}, numerics);
-  Tensor x;
-  const auto timed = [&] {
-    const std::int64_t before = trace::now_ns();
-    product(x);
-    synchronize(device);
-    return std::max<std::int64_t>(1, trace::now_ns() - before);
-  };
-  // So large that a GPU's time is that of the product, not of its launch.
-  std::int64_t tokens = min_tokens;
-  for (;; tokens *= 4) {
-    x = Tensor::zeros({tokens, channels}, dtype, device);
-    timed();  // warm-up: starts threads and touches memory
-    if (!device.is_cuda() || 4 * tokens > max_tokens || timed() >= millisecond) break;
-  }
-  world.barrier();
-  const std::int64_t start = trace::now_ns();
-  std::int64_t best = quarter_second;
-  while (trace::now_ns() - start < quarter_second) best = std::min(best, timed());
-  const double mine = static_cast<double>(tokens) / static_cast<double>(best);
+  const double mine = product_flops_per_s(world, dtype, device, numerics, 250 * millisecond);
   const double relative = std::max(1.0, std::round(16 * mine / world.max(mine))) / 16;
   std::vector<double> speeds;
   for (const std::string& speed : world.all_gather(fmt::format("{}", relative))) {
@@ -222,9 +209,8 @@ Peaks measure_peaks(const comm::Group& world, DType dtype, Device device,
   trace::Recorder& recorder = trace::recorder();
   const trace::Level level = std::exchange(recorder.level, trace::Level::off);
   const std::int64_t flops = recorder.flops, memory_bytes = recorder.memory_bytes;
-  world.barrier();
   Peaks peaks;
-  peaks.flops_per_s = product_flops_per_s(dtype, device, numerics);
+  peaks.flops_per_s = product_flops_per_s(world, dtype, device, numerics, 30 * millisecond);
   world.barrier();
   peaks.bytes_per_s = copied_bytes_per_s(device);
   forget_memory_peaks();

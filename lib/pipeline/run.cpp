@@ -242,9 +242,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
 
   JobRecord record = job_record(world, job, program, machine, device, model);
   record.plan = layout;
-  record.plan_json = as_json(planned).dump(2);
   record.start = started;
-  record.clips = job_clips(job, planned.clips);
+  if (world.rank() == 0) {  // which writes it
+    record.plan_json = as_json(planned).dump(2);
+    record.clips = job_clips(job, planned.clips);
+  }
   set_states(record.clips, planned.clips, job, world, {});
   std::optional<StatusFile> status_file;
   if (count > 0) {
@@ -261,8 +263,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
       const trace::Scope scope("measure");
       peaks = measure_peaks(world, job.dtype, device, job.numerics);
     }
-    const char* levels[] = {"off", "stages", "layers", "ops"};
-    traces.emplace(world, job.output, levels[job.trace_level], [&, peaks] {
+    const auto level = trace::level_names.at(static_cast<std::size_t>(job.trace_level));
+    traces.emplace(world, job.output, std::string(level), [&, peaks] {
       return rank_record(machine, threads, device, plan, world.rank(), peaks);
     });
   }

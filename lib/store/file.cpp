@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 
@@ -34,6 +35,19 @@ Descriptor open_file(const std::filesystem::path& path, int flags) {
   require_system(static_cast<bool>(file), creating ? Status::cannot_create : Status::io, path,
                  creating ? "create it" : "open it");
   return file;
+}
+
+std::size_t read_at(int file, void* bytes, std::size_t count, off_t at) {
+  auto* into = static_cast<std::byte*>(bytes);
+  std::size_t done = 0;
+  while (done < count) {
+    errno = 0;
+    const ssize_t found = ::pread(file, into + done, count - done, at + static_cast<off_t>(done));
+    if (found < 0 && errno == EINTR) continue;
+    if (found <= 0) break;
+    done += static_cast<std::size_t>(found);
+  }
+  return done;
 }
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {

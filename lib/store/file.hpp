@@ -3,6 +3,7 @@
 // folder, flushed to disk (fsync), and renamed when it is complete.
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 
@@ -14,6 +15,10 @@ using Descriptor = Handle<int, &::close, -1>;
 
 /// open(2) with O_CLOEXEC. Error(cannot_create) with O_CREAT, otherwise Error(io).
 Descriptor open_file(const std::filesystem::path& path, int flags);
+
+/// Reads `count` bytes from the offset `at` (pread). → how many were read: fewer at the end of the
+/// file, or after an error, which errno then says; at the end of the file errno is 0.
+std::size_t read_at(int file, void* bytes, std::size_t count, off_t at);
 
 /// folder/name → folder/.name.partial
 std::filesystem::path partial_path(const std::filesystem::path& path);

@@ -118,12 +118,12 @@ Datatype string_type(std::size_t bytes) {
   return type;
 }
 
-Datatype enumeration(const std::vector<std::pair<const char*, int>>& values) {
+Datatype enumeration(const std::vector<std::pair<std::string, int>>& values) {
   Datatype type(H5Tenum_create(H5T_NATIVE_INT8));
   bool made = static_cast<bool>(type);
   for (const auto& [name, number] : values) {
     const auto value = static_cast<std::int8_t>(number);
-    made = made && H5Tenum_insert(type.get(), name, &value) >= 0;
+    made = made && H5Tenum_insert(type.get(), name.c_str(), &value) >= 0;
   }
   expect(made, "HDF5 refuses an enumeration: {}", innermost_error());
   return type;

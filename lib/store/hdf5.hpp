@@ -94,7 +94,7 @@ File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
 Datatype string_type(std::size_t bytes);
 /// An enumeration of these names and values, stored in a byte.
-Datatype enumeration(const std::vector<std::pair<const char*, int>>& values);
+Datatype enumeration(const std::vector<std::pair<std::string, int>>& values);
 
 /// A member of a table row.
 struct Field {

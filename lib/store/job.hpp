@@ -21,8 +21,8 @@ struct ClipState {
 /// A clip in the index.
 struct JobClip {
   ClipState state;
-  std::string
-      request;  ///< a JSON object that is valid as a line of prompt.file; all that was asked
+  /// All that was asked for: a JSON object that is valid as a line of prompt.file.
+  std::string request;
   std::string prompt;
   std::uint64_t seed = 0;
   double fps = 0;

@@ -82,13 +82,9 @@ std::string TextHeap::read_bytes(std::uint64_t address, std::uint64_t count) con
     return {};
   }
   std::string bytes(count, '\0');
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t more =
-        ::pread(file_.get(), bytes.data() + done, count - done, static_cast<off_t>(address + done));
-    if (more <= 0) return {};
-    done += static_cast<std::size_t>(more);
-  }
-  return bytes;
+  const bool whole =
+      read_at(file_.get(), bytes.data(), count, static_cast<off_t>(address)) == count;
+  return whole ? bytes : std::string();
 }
 
 }  // namespace reelmesh::hdf5

@@ -30,7 +30,7 @@ struct RankRecord {
 
 /// Writes what trace::recorder() records, while the job runs and at its end.
 ///
-/// At the end of a span of Level::stages, every few seconds or when it holds some MiB, each rank
+/// At the end of a span of Level::stages, once a second or when it holds 4 MiB, each rank
 /// appends its rows to files in folder/trace/, and rank 0 makes trace.h5 from the files of all
 /// ranks that are there, at most so often that this takes 1 % of the time. So little memory is
 /// used, and a job that is killed leaves trace.h5. finish() writes it anew from all ranks in

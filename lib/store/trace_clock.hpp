@@ -11,7 +11,8 @@ namespace reelmesh {
 std::int64_t clock_offset_ns(const comm::Group& group);
 
 /// The clock of a rank, compared with that of rank 0 at the start and at the end of a job. Between
-/// the two the offset is taken to change evenly, before and after them not at all.
+/// the two the offset is taken to change evenly, by at most 500 ppm, before and after them not at
+/// all.
 struct TraceClock {
   std::int64_t start_ns = 0;         ///< this rank's time of the first comparison
   std::int64_t start_offset_ns = 0;  ///< the offset then: what has to be added

@@ -54,18 +54,10 @@ void write_bytes(int file, const void* bytes, std::size_t count, off_t at,
 
 void read_bytes(int file, void* bytes, std::size_t count, off_t at,
                 const std::filesystem::path& path) {
-  auto* into = static_cast<std::byte*>(bytes);
-  while (count > 0) {
-    errno = 0;
-    const ssize_t found = ::pread(file, into, count, at);
-    if (found < 0 && errno == EINTR) continue;
-    if (found < 0) fail_for(path, "read it");
-    require(found > 0, Status::io, "{}: found its end at byte {}, expected {} bytes more",
-            path.string(), at, count);
-    into += found;
-    count -= static_cast<std::size_t>(found);
-    at += found;
-  }
+  const std::size_t found = read_at(file, bytes, count, at);
+  if (found < count && errno != 0) fail_for(path, "read it");
+  require(found == count, Status::io, "{}: found its end at byte {}, expected {} bytes more",
+          path.string(), at + static_cast<off_t>(found), count - found);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "store/trace_rows.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace reelmesh {
 namespace {
@@ -24,24 +26,29 @@ Table table(const char* name, const char* long_name, std::size_t row_bytes,
   return made;
 }
 
+// Where tensors are: rows and counters of the first come first.
+constexpr std::array<const char*, 2> places{"host", "device"};
+
 // Types of members.
 const hid_t i4 = H5T_NATIVE_INT32, i8 = H5T_NATIVE_INT64, f8 = H5T_NATIVE_DOUBLE;
 
 hdf5::Datatype direction_type() { return hdf5::enumeration({{"SEND", 0}, {"RECEIVE", 1}}); }
 
+// "HOST_WEIGHTS" and so on for each purpose, then those of the device, then the others.
 hdf5::Datatype counter_type() {
-  return hdf5::enumeration({{"HOST_ACTIVATIONS", 0},
-                            {"HOST_WEIGHTS", 1},
-                            {"HOST_WORKSPACE", 2},
-                            {"HOST_EXCHANGE", 3},
-                            {"HOST_QUEUE", 4},
-                            {"DEVICE_ACTIVATIONS", 5},
-                            {"DEVICE_WEIGHTS", 6},
-                            {"DEVICE_WORKSPACE", 7},
-                            {"DEVICE_EXCHANGE", 8},
-                            {"DEVICE_QUEUE", 9},
-                            {"BYTES_SENT", 10},
-                            {"CLIPS_WAITING", 11}});
+  std::vector<std::pair<std::string, int>> counters;
+  const auto add = [&](std::string name) {
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    });
+    counters.emplace_back(std::move(name), static_cast<int>(counters.size()));
+  };
+  for (const char* place : places) {
+    for (const char* purpose : purpose_names) add(fmt::format("{}_{}", place, purpose));
+  }
+  add("bytes_sent");
+  add("clips_waiting");
+  return hdf5::enumeration(counters);
 }
 
 }  // namespace
@@ -204,12 +211,11 @@ RankRow row_of(const RankRecord& record, int rank) {
 std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank) {
   std::array<MemoryRow, 2 * purposes> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const bool on_host = i < purposes;
-    const std::size_t purpose = i % purposes;
-    const MemoryByPurpose& memory = on_host ? record.host_memory : record.device_memory;
+    const std::size_t place = i / purposes, purpose = i % purposes;
+    const MemoryByPurpose& memory = place == 0 ? record.host_memory : record.device_memory;
     MemoryRow& row = rows[i];
     row.rank = rank;
-    hdf5::put(row.place, on_host ? "host" : "device");
+    hdf5::put(row.place, places[place]);
     hdf5::put(row.purpose, purpose_names[purpose]);
     row.peak_bytes = memory.peak[purpose];
     row.bytes_at_peak = memory.at_peak[purpose];
