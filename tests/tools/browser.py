@@ -12,6 +12,8 @@ import time
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which(
     "google-chrome")
+# An expression that is true once the page of reelmesh-report has drawn its timeline.
+DRAWN = "document.documentElement.dataset.timeline === 'drawn'"
 
 
 class Browser:
@@ -20,7 +22,8 @@ class Browser:
 
     def __init__(self):
         self._profile = tempfile.mkdtemp(prefix="reelmesh_browser_")
-        self._id, self._read, self.errors, self.requests = 0, b"", [], []
+        self._id, self._session, self._read = 0, None, b""
+        self.errors, self.requests = [], []
         commands, ours = os.pipe()
         theirs, answers = os.pipe()
         # The browser reads commands from descriptor 3 and writes answers to 4.
@@ -38,7 +41,6 @@ class Browser:
         self._out, self._in = ours, theirs
         target = next(one for one in self.call("Target.getTargets")["targetInfos"]
                       if one["type"] == "page")["targetId"]
-        self._session = None
         self._session = self.call("Target.attachToTarget", targetId=target,
                                   flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -54,7 +56,7 @@ class Browser:
     def call(self, method, timeout=60, **parameters):
         self._id += 1
         message = {"id": self._id, "method": method, "params": parameters}
-        if getattr(self, "_session", None):
+        if self._session is not None:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         end = time.monotonic() + timeout

@@ -258,11 +258,9 @@ class InBrowser(Report):
         cls.browser = browser.Browser()
         cls.addClassCleanup(cls.browser.close)
 
-    DRAWN = "document.documentElement.dataset.timeline === 'drawn'"
-
-    def opened(self, until=DRAWN):
+    def opened(self):
         self.expect(0, self.out)
-        self.browser.open(self.out / "report.html", until)
+        self.browser.open(self.out / "report.html", browser.DRAWN)
         self.assertEqual(self.browser.errors, [])
 
     def evaluate(self, expression):
@@ -281,7 +279,7 @@ class InBrowser(Report):
         for width in (390, 820, 1440):
             for dark in (False, True):
                 self.browser.screen(width, dark=dark)
-                self.browser.open(self.out / "report.html", self.DRAWN)
+                self.browser.open(self.out / "report.html", browser.DRAWN)
                 self.assertEqual(self.browser.errors, [])
                 self.assertEqual(self.evaluate("document.documentElement.scrollWidth"), width)
                 path = pictures / f"report_{width}_{'dark' if dark else 'light'}.png"
@@ -415,6 +413,7 @@ class InBrowser(Report):
             choice.value = "2"; choice.dispatchEvent(new Event("change")); })()""")
         self.assertEqual(self.evaluate("""[...document.querySelectorAll("[data-rank]")].filter(
             one => one.offsetHeight).map(one => one.dataset.rank)"""), ["2"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -6,8 +6,8 @@ is skipped without jsonschema.
 """
 import json
 import shutil
-import subprocess
 import sys
+import time
 import unittest
 
 try:
@@ -19,6 +19,7 @@ except ImportError as missing:
     print(f"report_test: passed over: {missing}")
     sys.exit(77)
 
+import damages
 import results_support as support
 from report_support import SPANS, Report
 from tool_support import TOOLS
@@ -141,8 +142,8 @@ class Numbers(Report):
 
     def test_a_job_that_runs(self):
         self.job(2, states={1: ("missing", "")}, status="unfinished", end="")
-        status = {"updated": subprocess.check_output(["date", "-u", "+%FT%TZ"], text=True).strip(),
-                  "clips": 2, "complete": 1, "at_work": [],
+        status = {"updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "clips": 2,
+                  "complete": 1, "at_work": [],
                   "ranks": [{"rank": 0, "host": "node-a", "stage": "denoise_step", "clip": 1,
                              "step": 3, "steps": 20}]}
         (self.out / "status.json").write_text(json.dumps(status))
@@ -233,32 +234,17 @@ class Text(Report):
 
 
 class Errors(Report):
-    def damage(self, name, how):
-        path = self.out / name
-        raw = path.read_bytes()
-        if how == "truncated":
-            path.write_bytes(raw[:len(raw) // 2])
-        elif how == "empty":
-            path.write_bytes(b"")
-        elif how == "foreign":
-            path.write_bytes(b"GIF89a" + bytes(200))
-        elif how == "another":
-            with h5py.File(path, "w") as file:
-                file["temperature"] = np.arange(4)
-        else:
-            with h5py.File(path, "a") as file:
-                file.attrs["format_version"] = 2
-
-    MESSAGES = {"truncated": "not a readable HDF5 file", "empty": "the file is empty",
-                "foreign": "not a readable HDF5 file",
-                "newer": "is of format version 2, this tool reads up to 1"}
+    MESSAGES = {damages.truncated: "not a readable HDF5 file", damages.empty: "the file is empty",
+                damages.foreign: "not a readable HDF5 file",
+                damages.newer: "is of format version 2, this tool reads up to 1"}
 
     def test_a_trace_that_is_none(self):
-        for how, message in {**self.MESSAGES, "another": "has no /spans or /ranks"}.items():
-            with self.subTest(how):
+        messages = self.MESSAGES | {damages.foreign_hdf5: "has no /spans or /ranks"}
+        for damage, message in messages.items():
+            with self.subTest(damage.__name__):
                 shutil.rmtree(self.out, ignore_errors=True)
                 self.job()
-                self.damage("trace.h5", how)
+                damage(self.out / "trace.h5")
                 done = self.call(self.out, "--json")
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (65, 1))
                 self.assertIn(f"trace.h5: {message}", done.stderr)
@@ -278,15 +264,16 @@ class Errors(Report):
 
     def test_clips_that_are_none(self):
         self.job(4)
-        for i, how in enumerate(("truncated", "empty", "newer")):
-            self.damage(f"clips/{i:06}.h5", how)
+        done_to_clips = (damages.truncated, damages.empty, damages.newer)
+        for i, damage in enumerate(done_to_clips):
+            damage(self.out / f"clips/{i:06}.h5")
         done = self.call(self.out)
         self.assertEqual(done.returncode, 65)
         told = done.stderr.splitlines()
         self.assertEqual(len(told), 3, told)
-        for i, how in enumerate(("truncated", "empty", "newer")):
+        for i, damage in enumerate(done_to_clips):
             self.assertIn(f"{i:06}.h5: ", told[i])
-            self.assertIn(self.MESSAGES[how], told[i])
+            self.assertIn(self.MESSAGES[damage], told[i])
         page = (self.out / "report.html").read_text()
         self.assertEqual(page.count('<span class="state damaged">'), 3)
         self.assertIn('<p class="prompt">prompt 3</p>', page)

@@ -118,9 +118,9 @@ def steps_of(ranks, count, clips, level="ops"):
     operations = [("product", "compute", 9_000, 40_000_000, 300_000),
                   ("norm", "compute", 1_000, 60_000, 400_000),
                   ("attention", "compute", 6_000, 20_000_000, 200_000),
-                  ("exchange", "exchange", 2_000, 0, 0), ("product", "compute", 8_000, 40_000_000,
-                                                         300_000), ("norm", "compute", 1_000,
-                                                                    60_000, 400_000)]
+                  ("exchange", "exchange", 2_000, 0, 0),
+                  ("product", "compute", 8_000, 40_000_000, 300_000),
+                  ("norm", "compute", 1_000, 60_000, 400_000)]  # with ns, FLOPs, bytes of memory
     layer_ns = sum(one[2] for one in operations) + 2_000
     step_ns = 8 * layer_ns + 5_000
     one = np.zeros(per_step, SPAN)

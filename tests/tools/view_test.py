@@ -9,13 +9,11 @@ import fcntl
 import io
 import json
 import os
-import pathlib
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -28,23 +26,20 @@ except ImportError as missing:
     sys.exit(77)
 
 import results_support
+from tool_support import TOOLS, ToolTest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-from results import watch  # noqa: E402
-from results.viewer import Viewer  # noqa: E402
+from results import watch
+from results.viewer import Viewer
 
-TOOL = ROOT / "tools/reelmesh-view"
+TOOL = TOOLS / "reelmesh-view"
 FFMPEG = shutil.which("ffmpeg") and shutil.which("ffprobe")
 needs_ffmpeg = unittest.skipUnless(FFMPEG, "ffmpeg is not installed")
 COLOURS = [(220, 35, 40), (35, 165, 60), (40, 75, 225), (245, 220, 45)]  # left half, by frame
 RIGHT = (15, 15, 18)
-
-
-# Watches without a viewer; exits as the tool would.
-GOES_ON = f"""
+# A program that watches a job without making pictures, and ends with the status of the tool.
+WATCHER = f"""
 import pathlib, sys
-sys.path.insert(0, {str(ROOT / "tools")!r})
+sys.path.insert(0, {str(TOOLS)!r})
 from results import watch
 sys.exit(watch.follow(pathlib.Path(sys.argv[1]), lambda count: None, pause=0.05, patience=0.2))
 """
@@ -59,10 +54,11 @@ def clip_of(frames, height, width):
     return video
 
 
-class View(unittest.TestCase):
+class View(ToolTest):
+    tool = "reelmesh-view"
+
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_view_"))
-        self.addCleanup(shutil.rmtree, self.folder)
+        super().setUp()
         self.out = self.folder / "out"
 
     def add(self, number, video, prompt="a red square over a black field", **attributes):
@@ -82,23 +78,6 @@ class View(unittest.TestCase):
                 name = f"{number:06}"
                 file[f"clips/{name}"] = h5py.ExternalLink(f"clips/{name}.h5", "/")
 
-    def view(self, *arguments, environment=None):
-        words = [sys.executable, "-B", TOOL, *(arguments or [self.out])]
-        return subprocess.run([str(word) for word in words], text=True, capture_output=True,
-                              env={**os.environ, **(environment or {})}, timeout=120)
-
-    def view_well(self, *arguments):
-        done = self.view(*arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        return done.stdout
-
-    def refused(self, status, part, *arguments, environment=None):
-        done = self.view(*arguments, environment=environment)
-        self.assertEqual(done.returncode, status, done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertTrue(done.stderr.startswith("reelmesh-view: error: "), done.stderr)
-        self.assertIn(part, done.stderr)
-
     def colours_across(self, path, y):
         """Colours along row y of an image: one for each run of equal pixels at least 20 wide."""
         line = np.asarray(Image.open(path).convert("RGB"))[y]
@@ -110,7 +89,7 @@ class View(unittest.TestCase):
     def test_a_sheet_has_the_frames_side_by_side_in_their_own_colours(self):
         self.add(0, clip_of(3, 64, 64))
         self.index(1)
-        self.view_well(self.out, "--no-mp4")
+        self.expect(0, self.out, "--no-mp4")
         across = self.colours_across(self.out / "view/000000.png", 60)
         self.assertEqual([c for c in across if c != (255, 255, 255)],
                          [COLOURS[0], RIGHT, COLOURS[1], RIGHT, COLOURS[2], RIGHT])
@@ -119,18 +98,18 @@ class View(unittest.TestCase):
         video = np.zeros((49, 64, 64, 3), np.uint8)
         video[..., 0] = 5 * np.arange(49)[:, None, None]
         self.add(0, video)
-        self.view_well(self.out, "--no-mp4")
+        self.expect(0, self.out, "--no-mp4")
         across = self.colours_across(self.out / "view/000000.png", 60)
         self.assertEqual([c[0] for c in across if c != (255, 255, 255)],
                          [5 * t for t in range(0, 49, 6)])
-        self.view_well(self.out, "--no-mp4", "--frames", "2")
+        self.expect(0, self.out, "--no-mp4", "--frames", "2")
         across = self.colours_across(self.out / "view/000000.png", 60)
         self.assertEqual([c[0] for c in across if c != (255, 255, 255)], [0, 240])
 
     def test_the_prompt_stands_below_the_frames(self):
         self.add(0, clip_of(2, 64, 64), prompt="short")
         self.add(1, clip_of(2, 64, 64), prompt="long words " * 40)
-        self.view_well(self.out, "--no-mp4")
+        self.expect(0, self.out, "--no-mp4")
         pictures = [np.asarray(Image.open(self.out / f"view/00000{i}.png")) for i in (0, 1)]
         inks = [(picture[18 + 194 + 20:].max(2) < 100).sum() for picture in pictures]
         self.assertGreater(inks[0], 50)
@@ -141,7 +120,7 @@ class View(unittest.TestCase):
         for number in range(20):
             self.add(number, np.full((2, 64, 64, 3), 3 + 12 * number, np.uint8))
         self.index(20)
-        self.assertIn("20 clips", self.view_well(self.out, "--no-mp4"))
+        self.assertIn("20 clips", self.expect(0, self.out, "--no-mp4"))
         sheet = np.asarray(Image.open(self.out / "view/sheet.png").convert("RGB"))
         for number in range(20):
             self.assertGreaterEqual((sheet == 3 + 12 * number).all(2).sum(), 2 * 192 * 192)
@@ -149,7 +128,7 @@ class View(unittest.TestCase):
 
     def test_large_clips_are_reduced_and_odd_texts_do_no_harm(self):
         self.add(0, clip_of(49, 480, 720), prompt="δ 猫\n\t\x07 " + "x" * 3000)
-        self.view_well(self.out, "--no-mp4")
+        self.expect(0, self.out, "--no-mp4")
         with Image.open(self.out / "view/000000.png") as picture:
             self.assertLess(max(picture.size), 2000)
 
@@ -157,7 +136,7 @@ class View(unittest.TestCase):
         for number in range(3):
             self.add(number, clip_of(1, 16, 16))
         self.index(3)
-        self.view_well(self.out / "job.h5", "--no-mp4", "--clip", "1", "--to", self.folder / "a/b")
+        self.expect(0, self.out / "job.h5", "--no-mp4", "--clip", "1", "--to", self.folder / "a/b")
         self.assertEqual(sorted(path.name for path in (self.folder / "a/b").iterdir()),
                          ["000001.png", "sheet.png"])
         self.assertFalse((self.out / "view").exists())
@@ -166,7 +145,7 @@ class View(unittest.TestCase):
         self.add(0, clip_of(1, 16, 16))
         self.add(2, clip_of(1, 16, 16))
         (self.out / "clips/.000003.h5.partial").write_bytes(b"half")
-        said = self.view_well(self.out, "--no-mp4")
+        said = self.expect(0, self.out, "--no-mp4")
         self.assertIn("the job is not finished; complete so far: 0, 2", said)
         self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
                          ["000000.png", "000002.png", "sheet.png"])
@@ -188,7 +167,7 @@ class View(unittest.TestCase):
     @needs_ffmpeg
     def test_a_film_has_every_frame_at_the_right_rate_in_the_right_colours(self):
         self.add(0, clip_of(9, 64, 64), fps=12.5)
-        self.view_well()
+        self.expect(0, self.out)
         path = self.out / "view/000000.mp4"
         self.assertEqual(self.probe(path), {
             "codec_name": "h264", "pix_fmt": "yuv420p", "width": 384, "height": 384,
@@ -203,7 +182,7 @@ class View(unittest.TestCase):
     def test_sides_are_even_whatever_the_clip_has(self):
         for number, (height, width) in enumerate([(385, 401), (33, 77), (8, 2000)]):
             self.add(number, clip_of(2, height, width))
-        self.view_well()
+        self.expect(0, self.out)
         sizes = [self.probe(self.out / f"view/00000{i}.mp4") for i in range(3)]
         self.assertEqual([(size["width"], size["height"]) for size in sizes],
                          [(402, 386), (924, 396), (2000, 8)])
@@ -224,7 +203,7 @@ class View(unittest.TestCase):
     @needs_ffmpeg
     def test_animated_pictures(self):
         self.add(0, clip_of(9, 64, 64), fps=12.5)
-        said = self.view_well(self.out, "--gif", "--webp", "--no-mp4")
+        said = self.expect(0, self.out, "--gif", "--webp", "--no-mp4")
         self.assertIn("PNG, GIF and WebP of each", said)
         self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
                          ["000000.gif", "000000.png", "000000.webp", "sheet.png"])
@@ -242,7 +221,7 @@ class View(unittest.TestCase):
         """GIFs count in hundredths of a second."""
         for number, (fps, frames) in enumerate([(8.0, 8), (24.0, 24), (100.0, 100)]):
             self.add(number, clip_of(frames, 32, 32), fps=fps)
-        self.view_well(self.out, "--gif", "--no-mp4")
+        self.expect(0, self.out, "--gif", "--no-mp4")
         for number in range(3):
             _, durations, _ = self.animation(self.out / f"view/00000{number}.gif")
             self.assertLessEqual(abs(sum(durations) - 1000), 40)
@@ -341,7 +320,7 @@ class View(unittest.TestCase):
         self.job("unfinished")
         lock = self.lock()
         self.assertTrue(watch._locked(self.out / ".lock"))
-        with subprocess.Popen([sys.executable, "-B", "-c", GOES_ON, str(self.out)],
+        with subprocess.Popen([sys.executable, "-B", "-c", WATCHER, str(self.out)],
                               stdout=subprocess.DEVNULL) as other:
             time.sleep(1.5)
             self.assertIsNone(other.poll())  # far beyond its patience of 0.2 s
@@ -380,7 +359,7 @@ class View(unittest.TestCase):
         self.add(0, clip_of(1, 16, 16))
         results_support.write_index(self.out, [{}] * 3, {1: ("failed", "NaN"), 2: ("missing", "")},
                                     status="failed", trace=False)
-        done = self.view(self.out, "--no-mp4")
+        done = self.call(self.out, "--no-mp4")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("clips 1-2 of job.h5 are not there", done.stderr)
 
@@ -400,7 +379,7 @@ class View(unittest.TestCase):
         broken = self.out / "clips/000000.h5"
         broken.write_bytes(broken.read_bytes()[:500])
         self.index(3)
-        done = self.view(self.out, "--no-mp4")
+        done = self.call(self.out, "--no-mp4")
         self.assertEqual(done.returncode, 65, done.stderr)
         told = done.stderr.splitlines()
         self.assertEqual(len(told), 2, told)

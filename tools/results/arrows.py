@@ -27,7 +27,8 @@ class Arrows:
         threads, at: thread ids and times, within slices."""
         ends = np.zeros(len(at), _END)
         ends["channel"], ends["number"] = block["channel"], block["number"]
-        ends["sender"], ends["receiver"] = (block["rank"], block["peer"])[::1 - 2 * side]
+        ends["sender"], ends["receiver"] = (block[name] for name in (
+            ("rank", "peer") if side == 0 else ("peer", "rank")))
         ends["side"], ends["thread"], ends["at"] = side, threads, at
         self._ends.append(ends)
 

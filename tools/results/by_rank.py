@@ -33,36 +33,40 @@ def index(blocks, time):
 
 
 def ordered(read, rows, keys, keep):
-    """Blocks of one rank's rows as dicts of arrays, sorted by the arrays that keys(block) gives
-    (the last is the first to sort by). If the file has them in another order than that of time, all
-    are one block. read(begin, end): blocks of rows. keep(block): which rows are wanted."""
+    """Blocks of one rank's rows as dicts of arrays, sorted by the arrays that keys(block) gives, of
+    which the last, the time, counts most. All rows are in memory at once only if the file does not
+    have them sorted by time. read(begin, end): blocks of rows. keep(block): which are wanted."""
+    blocks = (_kept(block, keep) for begin, end in rows.ranges for block in read(begin, end))
+    if not rows.sorted:
+        blocks = [joined(list(blocks))]
     held = None
-    for begin, end in rows.ranges:
-        for block in read(begin, end):
-            block = _joined(held, _chosen(_as_dict(block), keep))
-            if not rows.sorted:
-                held = block
-                continue
-            block = _chosen(block, lambda block: np.lexsort(keys(block)))
-            # Rows of the same time may go on in the next block.
-            times = keys(block)[-1]
-            split = int(np.searchsorted(times, times[-1])) if len(times) else 0
-            held = _chosen(block, lambda block, split=split: slice(split, None))
-            yield _chosen(block, lambda block, split=split: slice(0, split))
+    for block in blocks:
+        if held is not None:
+            block = joined([held, block])
+        block = chosen(block, np.lexsort(keys(block)))
+        # Rows of the same time may go on in the next block.
+        times = keys(block)[-1]
+        split = int(np.searchsorted(times, times[-1])) if len(times) else 0
+        held = chosen(block, slice(split, None))
+        yield chosen(block, slice(split))
     if held is not None:
-        yield _chosen(held, lambda block: np.lexsort(keys(block)))
+        yield held
+
+
+def _kept(block, keep):
+    block = _as_dict(block)
+    return chosen(block, keep(block))
 
 
 def _as_dict(block):
     return block if isinstance(block, dict) else {name: block[name] for name in block.dtype.names}
 
 
-def _chosen(block, keep):
-    where = keep(block)
+def chosen(block, where):
+    """The rows `where` of a block: a slice, a mask, or indices."""
     return {name: column[where] for name, column in block.items()}
 
 
-def _joined(first, second):
-    if first is None:
-        return second
-    return {name: np.concatenate((first[name], column)) for name, column in second.items()}
+def joined(blocks):
+    """The rows of all blocks as one block."""
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}

@@ -4,16 +4,20 @@ import re
 from .errors import TOOL, fail, say
 from .hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read
 from .index import Index
+from .outputs import folder_of, is_one_file
 
-# In the order in which a job computes them.
-DATASETS = ("token_ids", "prompt_embeds", "negative_prompt_embeds", "latents", "video")
+# Datasets of a clip in the order in which a job computes them, and the names of their axes.
+AXES = {"token_ids": ("token",), "prompt_embeds": ("token", "column"),
+        "negative_prompt_embeds": ("token", "column"),
+        "latents": ("frame", "channel", "row", "column"),
+        "video": ("frame", "row", "column", "channel")}
 
 
 def find(out, wanted):
     """Output folder, and clip files sorted by number. wanted: numbers of clips, or None for all."""
     if not out.exists():
         fail(66, f"{out}: no such folder; expected the output folder of a job")
-    if out.is_file() and out.name != "job.h5":
+    if is_one_file(out):
         return out.parent, [out]
     folder = folder_of(out)
     found = complete(folder)
@@ -26,9 +30,9 @@ def find(out, wanted):
     return folder, [path for number, path in found.items() if not wanted or number in wanted]
 
 
-def folder_of(out):
-    """The output folder of a job, given it or its job.h5."""
-    return out if out.is_dir() else out.parent
+def name_of(path):
+    """'clip 7' for …/000007.h5; the file's own name if it has no number."""
+    return f"clip {int(path.stem)}" if path.stem.isdecimal() else path.stem
 
 
 def complete(folder):
@@ -68,15 +72,15 @@ def ranges(numbers):
 
 def check(file):
     """Raises Damaged if the file is not a clip."""
-    if not present(file, DATASETS) and "prompt" not in attributes(file):
-        raise Damaged(f"has none of {', '.join(DATASETS)}: not a clip of reelmesh")
+    if not present(file, AXES) and "prompt" not in attributes(file):
+        raise Damaged(f"has none of {', '.join(AXES)}: not a clip of reelmesh")
 
 
 class Clip:
     """An open clip file: sizes, attributes, and frames as uint8 [height, width, 3]."""
 
     def __init__(self, path):
-        self.name = f"clip {int(path.stem)}" if path.stem.isdecimal() else path.stem
+        self.name = name_of(path)
         self._file = opened(path)
         try:
             self._open(path)

@@ -5,15 +5,9 @@ import dataclasses
 import numpy as np
 
 from . import quality
-from .clips import check
+from .clips import AXES, check
 from .hdf5 import Damaged, attributes, dataset, opened, present, read
 
-# Compared in the order in which a job computes them: the first that differs shows where two runs
-# part. Axes as they are named in messages.
-AXES = {"token_ids": ("token",), "prompt_embeds": ("token", "column"),
-        "negative_prompt_embeds": ("token", "column"),
-        "latents": ("frame", "channel", "row", "column"),
-        "video": ("frame", "row", "column", "channel")}
 REQUEST = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "scheduler", "dtype",
            "fingerprint")  # attributes; others, such as layout and model, do not change the values
 BLOCK = 1 << 22  # bytes that are read at a time at least, if the array has as many
@@ -69,6 +63,7 @@ def clips(path_a, path_b):
     """Compares two clip files. Raises Damaged with a message that names the file."""
     with _open(path_a) as a, _open(path_b) as b:
         there = set(present(a, AXES)), set(present(b, AXES))
+        # In the order of AXES: the first that differs shows where two runs part.
         known = [name for name in AXES if name in there[0] | there[1]]
         both = [name for name in AXES if name in there[0] & there[1]]
         reasons = [f"{name} is {_kind(a[name])} in A and {_kind(b[name])} in B" for name in both

@@ -2,7 +2,7 @@
 import json
 import math
 
-from .comparison import AXES
+from .clips import AXES
 
 
 class Report:

@@ -1,8 +1,9 @@
-"""Reports errors: one line and an exit status."""
+"""Options of a tool; its errors: one line and an exit status."""
 import argparse
 import contextlib
 import errno
 import importlib.util
+import math
 import os
 import pathlib
 import sys
@@ -32,6 +33,17 @@ class Parser(argparse.ArgumentParser):
         fail(64, message)
 
 
+def whole(least, most=math.inf):
+    """The type of an option for argparse: a whole number from `least` to `most`."""
+    def convert(text):
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"found '{text}', expected a whole number from {least} "
+                + ("on" if most == math.inf else f"to {most}"))
+        return int(text)
+    return convert
+
+
 def need_packages(*names):
     """Exits with status 69 if one of these modules is not installed."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
@@ -49,12 +61,14 @@ def folder(path):
 
 
 def written(path, write):
-    """Calls write(file) for a hidden temporary file, then renames it to `path`. Exits if that
-    fails: with status 74 if the disk is full or fails, else with 73."""
+    """Calls write(file) for a hidden temporary file, then renames it to `path`. Returns what
+    write() returned. Exits if that fails: with status 74 if the disk is full or fails, else with
+    73."""
     partial = path.with_name("." + path.name)
     try:
-        write(partial)
+        result = write(partial)
         partial.replace(path)
+        return result
     except OSError as error:
         not_written(path, error)
     finally:

@@ -16,19 +16,21 @@ BLOCK = 1 << 24  # bytes that are read and written at a time at least
 
 
 def facts(path):
-    """What a clip's file says about itself, as texts: 'prompt', 'seed', …, and 'reelmesh', the
-    version of the program, if job.h5 is there."""
+    """What a clip's file says about itself, as texts: 'prompt', 'seed', …"""
     with opened(path) as file:
         check(file)
         found = attributes(file)
-    known = {name: _short(found[name]) for name in ("prompt", "negative_prompt", *FACTS, "fps")
-             if name in found}
+    return {name: _short(found[name]) for name in ("prompt", "negative_prompt", *FACTS, "fps")
+            if name in found}
+
+
+def version(path):
+    """{'reelmesh': version of the program} of the job.h5 at this path; {} if it does not say."""
     try:
-        job = Index(path.parent.parent / "job.h5").attributes
-        known["reelmesh"] = f"{job['version']} ({job['git_revision']})"
+        job = Index(path).attributes
+        return {"reelmesh": f"{job['version']} ({job['git_revision']})"}
     except (Damaged, KeyError):
-        pass  # a clip alone has no version
-    return known
+        return {}  # a clip alone has no version
 
 
 def _short(value):

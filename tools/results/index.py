@@ -6,8 +6,6 @@ import numpy as np
 
 from .hdf5 import Damaged, attributes, opened, table, text
 
-STATES = ("missing", "saved", "failed", "complete")
-
 
 class Index:
     """The content of a job.h5, read at once."""

@@ -15,9 +15,13 @@ MIN_SIDE, MAX_SIDE = 384, 1920
 GIF_RATE = 50  # frames per second at most: browsers slow down GIFs with more
 
 
+def has_ffmpeg():
+    return shutil.which("ffmpeg") is not None
+
+
 def need_ffmpeg(otherwise=""):
     """otherwise: what can be done without it."""
-    if shutil.which("ffmpeg") is None:
+    if not has_ffmpeg():
         fail(69, "ffmpeg is not installed; on Debian: apt install ffmpeg"
                  + (f"; or {otherwise}" if otherwise else ""))
 
@@ -64,13 +68,24 @@ def write_webp(clip, path):
                         "-f", "webp"], _times(clip))
 
 
+def reader_of(frame, fps):
+    """The ffmpeg command up to its input: frames of this size, as bytes on its standard input."""
+    height, width = frame.shape[:2]
+    return ["ffmpeg", "-loglevel", "error", "-nostdin", "-y", "-f", "rawvideo",
+            "-pixel_format", "rgb24", "-video_size", f"{width}x{height}",
+            "-framerate", repr(fps), "-i", "pipe:0"]
+
+
+def failure(said):
+    """An OSError with what ffmpeg wrote to its standard error, bytes."""
+    lines = said.decode(errors="replace").strip().splitlines()
+    return OSError(None, f"ffmpeg: {lines[-1] if lines else 'no reason given'}")
+
+
 def encode(clip, path, options, times=1, even=True):
     """Gives all frames, enlarged `times` times, to ffmpeg. options: of the output. Raises OSError
     if ffmpeg fails."""
-    height, width = enlarged(clip.frame(0), times, even).shape[:2]
-    command = ["ffmpeg", "-loglevel", "error", "-nostdin", "-y", "-f", "rawvideo",
-               "-pixel_format", "rgb24", "-video_size", f"{width}x{height}",
-               "-framerate", repr(clip.fps), "-i", "pipe:0", *options, f"file:{path}"]
+    command = [*reader_of(enlarged(clip.frame(0), times, even), clip.fps), *options, f"file:{path}"]
     frames = (enlarged(clip.frame(i), times, even).tobytes() for i in range(clip.frames))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -81,6 +96,6 @@ def encode(clip, path, options, times=1, even=True):
         except BaseException:
             process.kill()
             raise
-        errors = process.communicate()[1].decode(errors="replace").strip()
+        said = process.communicate()[1]
     if process.returncode:
-        raise OSError(None, f"ffmpeg: {(errors or 'no reason given').splitlines()[-1]}")
+        raise failure(said)

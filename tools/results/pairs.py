@@ -5,6 +5,7 @@ from . import clips
 from .errors import fail
 from .hdf5 import or_fail
 from .index import Index
+from .outputs import folder_of, is_one_file
 
 
 @dataclasses.dataclass
@@ -22,7 +23,7 @@ def of(a, b, number):
     for path in (a, b):
         if not path.exists():
             fail(66, f"{path}: no such file or folder; expected a job's output folder or a clip")
-    files = [path.is_file() and path.name != "job.h5" for path in (a, b)]
+    files = [is_one_file(path) for path in (a, b)]
     if all(files):
         if number is not None:
             fail(64, f"argument --clip: {a} and {b} are clips, expected a job's output folder")
@@ -40,22 +41,22 @@ def of(a, b, number):
 def _name(a, b):
     """The name of a pair: that of the clip, or of both."""
     if a.stem == b.stem:
-        return f"clip {int(a.stem)}" if a.stem.isdecimal() else a.stem
+        return clips.name_of(a)
     return f"{a.stem} and {b.stem}"
 
 
 def _numbered(path, number):
-    found = clips.complete(clips.folder_of(path))
+    found = clips.complete(folder_of(path))
     if number not in found:
         complete = f"complete are {clips.ranges(found)}" if found else "none is complete"
-        fail(66, f"{clips.folder_of(path)}: no clip {number}; {complete}")
+        fail(66, f"{folder_of(path)}: no clip {number}; {complete}")
     return found[number]
 
 
 def _jobs(a, b):
     found, expected = [], []
     for path in (a, b):
-        folder = clips.folder_of(path)
+        folder = folder_of(path)
         found.append(clips.complete(folder))
         index = folder / "job.h5"
         if not index.exists() and not found[-1]:

@@ -13,7 +13,6 @@ import numpy as np
 from . import by_rank
 from .arrows import Arrows, microseconds
 from .counter_events import Counters
-from .hdf5 import text
 
 STAGES = ("hash", "measure", "load", "encode", "denoise_step", "decode", "handover", "write",
           "save")
@@ -91,7 +90,7 @@ class Writer:
         spans = by_rank.index(self._trace.spans(), "start_ns")
         messages = by_rank.index(self._trace.messages(), "start_ns")
         counters = by_rank.index(self._trace.counters(), "time_ns")
-        rows = {int(row["rank"]): row for row in self._trace.ranks}
+        rows = {row["rank"]: row for row in self._trace.rank_rows()}
         self._write('{"displayTimeUnit": "ns", "otherData": ' + json.dumps(about)
                     + ', "traceEvents": [\n')
         for rank in sorted({*rows, *spans, *messages, *counters}):
@@ -119,9 +118,12 @@ class Writer:
 
     # -- spans ------------------------------------------------------------------------------------
 
-    def _keep_span(self, block):
+    def _in_time(self, block):
         start = block["start_ns"]
-        keep = (start < self._end) & (start + block["duration_ns"] > self._begin)
+        return (start < self._end) & (start + block["duration_ns"] > self._begin)
+
+    def _keep_span(self, block):
+        keep = self._in_time(block)
         if self._names is not None:
             wanted = np.array([name in self._names for name in self._trace.names.texts])
             keep &= wanted[block["name"]]
@@ -129,9 +131,7 @@ class Writer:
 
     def _spans_of(self, rank, rows, lanes, exchanges):
         pid = process(rank)
-        blocks = by_rank.ordered(self._trace.spans, rows,
-                                 lambda block: (-block["duration_ns"], block["start_ns"]),
-                                 self._keep_span)
+        blocks = by_rank.ordered(self._trace.spans, rows, _outer_first, self._keep_span)
         for block in blocks:
             names = [json.dumps(name) for name in self._trace.names.texts]
             texts = self._trace.lanes.texts
@@ -168,18 +168,12 @@ class Writer:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def _keep_message(self, block):
-        start = block["start_ns"]
-        return (start < self._end) & (start + block["duration_ns"] > self._begin)
-
     def _messages_of(self, rank, rows, lanes, exchanges):
         """Slices of the messages that lie in no span of the lane of exchanges; notes all for
         arrows. Without the spans of operations, only the messages in spans that are left."""
         starts = np.frombuffer(exchanges[0], np.int64)
         last_ends = np.maximum.accumulate(np.frombuffer(exchanges[1], np.int64))
-        blocks = by_rank.ordered(self._trace.messages, rows,
-                                 lambda block: (-block["duration_ns"], block["start_ns"]),
-                                 self._keep_message)
+        blocks = by_rank.ordered(self._trace.messages, rows, _outer_first, self._in_time)
         for block in blocks:
             # An arrow leaves at the start of the send, and arrives at the end of the receive.
             receive = block["direction"] == 1
@@ -187,7 +181,7 @@ class Writer:
                           block["start_ns"])
             threads = np.where(_inside(at, starts, last_ends), lanes.first("exchange"), 0)
             if self._names is not None:
-                block = {name: column[threads > 0] for name, column in block.items()}
+                block = by_rank.chosen(block, threads > 0)
                 receive, at, threads = (one[threads > 0] for one in (receive, at, threads))
             for i in np.flatnonzero(threads == 0).tolist():
                 row = {name: column[i].item() for name, column in block.items()}
@@ -200,9 +194,8 @@ class Writer:
                     "name": name, "ts": start / 1000, "dur": duration / 1000,
                     "args": args | {"bytes": row["bytes"]}})
             for side in (0, 1):
-                self._arrows.note(side, {name: column[receive == side]
-                                         for name, column in block.items()},
-                                  threads[receive == side], at[receive == side])
+                ends = receive == side
+                self._arrows.note(side, by_rank.chosen(block, ends), threads[ends], at[ends])
 
     # -- counters ---------------------------------------------------------------------------------
 
@@ -217,6 +210,11 @@ class Writer:
         yield from counters.last()
 
 
+def _outer_first(block):
+    """Keys to sort by start; of equal starts the longest first."""
+    return -block["duration_ns"], block["start_ns"]
+
+
 def _inside(at, starts, last_ends):
     """Whether each time lies in one of the spans. last_ends: the largest end so far."""
     if not len(starts):
@@ -226,11 +224,10 @@ def _inside(at, starts, last_ends):
 
 
 def _process(rank, row):
-    """Name and labels of a rank. row: of /ranks, or None."""
+    """Name and labels of a rank. row: of /ranks as a dict, or None."""
     name, labels = f"rank {rank}", ""
     if row is not None:
-        device = text(bytes(row["device"]))
-        name += f": {text(bytes(row['role']))} ({text(bytes(row['host']))}, {device})"
+        name += f": {row['role']} ({row['host']}, {row['device']})"
         labels = f"{row['threads']} threads, at most {row['peak_memory_bytes'] / 1e9:.3g} GB"
         if row["peak_device_memory_bytes"]:
             labels += f", {row['peak_device_memory_bytes'] / 1e9:.3g} GB on the device"

@@ -3,14 +3,16 @@ import h5py
 import numpy as np
 
 from .errors import fail
-from .hdf5 import Damaged, attributes, opened, row_as_dict, table, text
+from .hdf5 import Damaged, attributes, opened, read, row_as_dict, table, text
+from .outputs import folder_of, is_one_file
 
-BLOCK = 1 << 19  # rows of /spans that are in memory at a time
+BLOCK = 1 << 19  # rows of a table that are in memory at a time
 SPANS = ("rank", "lane", "name", "clip", "step", "layer", "start_ns", "duration_ns", "bytes",
          "flops")
 RANKS = ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
          "peak_device_memory_bytes")
 MESSAGES = ("rank", "peer", "direction", "start_ns", "duration_ns", "bytes", "channel", "number")
+MEMORY = ("rank", "place", "purpose", "peak_bytes", "bytes_at_peak")
 COUNTERS = ("rank", "counter", "time_ns", "value", "max")
 
 
@@ -62,14 +64,14 @@ class Trace:
         try:
             self.attributes = attributes(self.file)
             self._spans = table(self.file, "spans", SPANS)
-            self._ranks = table(self.file, "ranks", RANKS)
-            if self._spans is None or self._ranks is None:
+            ranks = table(self.file, "ranks", RANKS)
+            if self._spans is None or ranks is None:
                 raise Damaged("has no /spans or /ranks, expected a trace of reelmesh")
             self._messages = table(self.file, "messages", MESSAGES)
             self._counters = table(self.file, "counters", COUNTERS)
-            self.memory = _read(table(self.file, "memory", ("rank", "place", "purpose",
-                                                            "peak_bytes", "bytes_at_peak")))
-            self.ranks = _read(self._ranks)
+            memory = table(self.file, "memory", MEMORY)
+            self.memory = None if memory is None else read(memory)
+            self.ranks = read(ranks)
         except BaseException:
             self.file.close()
             raise
@@ -85,9 +87,7 @@ class Trace:
         """Blocks of rows: a dict of arrays by column; lane and name are numbers (see `lanes.texts`,
         `names.texts`), memory_bytes is 0 in files that do not have it. begin, end: only these
         rows."""
-        end = self.count if end is None else end
-        for first in range(begin, end, BLOCK):
-            rows = _slice(self._spans, first, min(first + BLOCK, end))
+        for rows in _blocks(self._spans, begin, end):
             block = {name: rows[name] for name in SPANS if name not in ("lane", "name")}
             block["lane"] = self.lanes.numbers(rows["lane"])
             block["name"] = self.names.numbers(rows["name"])
@@ -97,8 +97,7 @@ class Trace:
 
     def times(self):
         """Blocks of rows of /spans with only start_ns and duration_ns."""
-        for first in range(0, self.count, BLOCK):
-            yield _slice(self._spans, first, first + BLOCK, ("start_ns", "duration_ns"))
+        yield from _blocks(self._spans, columns=("start_ns", "duration_ns"))
 
     def rank_rows(self):
         """The rows of /ranks as dicts, texts as str."""
@@ -126,22 +125,12 @@ class Trace:
         self.file.close()
 
 
-def _slice(rows, first, last, columns=None):
-    try:
-        return (rows.fields(columns) if columns else rows)[first:last]
-    except (OSError, RuntimeError) as error:
-        raise Damaged(f"{rows.name} cannot be read: {error}") from error
-
-
-def _blocks(rows, begin, end):
+def _blocks(rows, begin=0, end=None, columns=()):
+    """Blocks of rows of a table, or nothing if it is None. columns: only these; (): all."""
     if rows is not None:
         end = len(rows) if end is None else end
         for first in range(begin, end, BLOCK):
-            yield _slice(rows, first, min(first + BLOCK, end))
-
-
-def _read(rows):
-    return None if rows is None else _slice(rows, 0, len(rows))
+            yield read(rows, (slice(first, min(first + BLOCK, end)), *columns))
 
 
 def find(out):
@@ -149,9 +138,9 @@ def find(out):
     there is none."""
     if not out.exists():
         fail(66, f"{out}: no such file or folder; expected a job's output folder or its trace.h5")
-    if out.is_file() and out.name != "job.h5":
+    if is_one_file(out):
         return out
-    path = (out if out.is_dir() else out.parent) / "trace.h5"
+    path = folder_of(out) / "trace.h5"
     if not path.exists():
         fail(66, f"{path.parent}: has no trace.h5; was the job run with trace.level = off?")
     return path

@@ -1,6 +1,7 @@
 """The spans of a trace in blocks that can be evaluated one after the other."""
 import numpy as np
 
+from ..by_rank import chosen, joined
 from ..hdf5 import Damaged
 
 
@@ -16,13 +17,13 @@ def closed(trace):
             if rest is not None and rest["rank"][0] != part["rank"][0]:
                 yield rest
                 rest = None
-            rest = part if rest is None else _joined([rest, part])
+            rest = part if rest is None else joined([rest, part])
             rest = _in_order(rest)
             ends = np.maximum.accumulate(rest["start_ns"] + rest["duration_ns"])
             cuts = np.flatnonzero(ends[:-1] <= rest["start_ns"][1:]) + 1
             if len(cuts):
-                yield {name: column[:cuts[-1]] for name, column in rest.items()}
-                rest = {name: column[cuts[-1]:] for name, column in rest.items()}
+                yield chosen(rest, slice(cuts[-1]))
+                rest = chosen(rest, slice(cuts[-1], None))
     if rest is not None:
         yield rest
 
@@ -33,7 +34,7 @@ def _sorted(trace):
     blocks = [_checked(block) for block in trace.spans()]
     if not blocks:
         return
-    whole = _joined(blocks)
+    whole = joined(blocks)
     blocks.clear()
     order = np.argsort(whole["rank"], kind="stable")
     for name in whole:
@@ -48,14 +49,10 @@ def _checked(block):
     return block
 
 
-def _joined(blocks):
-    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-
-
 def _of_one_rank(block):
     edges = np.flatnonzero(np.diff(block["rank"])) + 1
     for first, last in zip([0, *edges], [*edges, len(block["rank"])]):
-        yield {name: column[first:last] for name, column in block.items()}
+        yield chosen(block, slice(first, last))
 
 
 def _in_order(block):
@@ -63,5 +60,4 @@ def _in_order(block):
     later = np.diff(start)
     if ((later > 0) | ((later == 0) & (np.diff(duration) <= 0))).all():
         return block
-    order = np.lexsort((-duration, start))
-    return {name: column[order] for name, column in block.items()}
+    return chosen(block, np.lexsort((-duration, start)))

@@ -12,6 +12,6 @@ PURPOSES = {"weights": "#2f6fc0", "activations": "#23875e", "workspace": "#c2508
 OTHERS = ("#7f6a3a", "#4f9fb3", "#b84a4a", "#6b7fd1", "#8f8f3c", "#a25fb0", "#4c9a4c", "#c78f3d")
 
 
-def of_names(pairs):
-    """(lane, name) pairs → a colour for each; the same name has the same one in every report."""
-    return [NAMES.get(name) or OTHERS[sum(name.encode()) % len(OTHERS)] for _, name in pairs]
+def of_name(name):
+    """The colour of the spans of this name, the same in every report."""
+    return NAMES.get(name) or OTHERS[sum(name.encode()) % len(OTHERS)]

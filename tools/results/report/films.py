@@ -1,15 +1,10 @@
 """Many MP4s by one ffmpeg, as starting it takes longer than a small clip."""
-import shutil
 import subprocess
 import tempfile
 
 import numpy as np
 
 from .. import movie
-
-
-def possible():
-    return shutil.which("ffmpeg") is not None
 
 
 class Films:
@@ -22,12 +17,9 @@ class Films:
         self._folder, self._frames, self._numbers = folder, clip.frames, []
         self._prefix = f".{clip.frames}x{clip.height}x{clip.width}x{clip.fps!r}_"
         self._black = np.zeros_like(movie.enlarged(clip.frame(0), times))
-        height, width = self._black.shape[:2]
         every = str(clip.frames)
-        command = ["ffmpeg", "-loglevel", "error", "-nostdin", "-y", "-f", "rawvideo",
-                   "-pixel_format", "rgb24", "-video_size", f"{width}x{height}",
-                   "-framerate", repr(clip.fps), "-i", "pipe:0", "-vf", movie.COLOURS,
-                   *movie.TAGS, "-c:v", "libx264", "-preset", "veryfast", "-crf", "20",
+        command = [*movie.reader_of(self._black, clip.fps), "-vf", movie.COLOURS, *movie.TAGS,
+                   "-c:v", "libx264", "-preset", "veryfast", "-crf", "20",
                    # Each clip begins with a key frame; no frame refers to one of the next clip.
                    "-bf", "0", "-g", every, "-keyint_min", every, "-sc_threshold", "0",
                    "-f", "segment", "-segment_frames",
@@ -57,10 +49,10 @@ class Films:
         self._process.stdin.close()
         failed = self._process.wait() != 0
         self._errors.seek(0)
-        errors = self._errors.read().decode(errors="replace").strip().splitlines()
+        said = self._errors.read()
         self._errors.close()
         if failed:
-            raise OSError(None, f"ffmpeg: {errors[-1] if errors else 'no reason given'}")
+            raise movie.failure(said)
         for place, number in enumerate(self._numbers):
             (self._folder / f"{self._prefix}{place:06}.mp4").rename(
                 self._folder / f"{number:06}.mp4")

@@ -2,7 +2,8 @@
 import textwrap
 
 from . import memory
-from .units import number, percent, plural, rate, seconds, size
+from .units import (not_complete, number, percent, plural, provenance_in_words, rate, seconds,
+                    size)
 
 WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
@@ -76,12 +77,10 @@ def stacked(shares, wide):
 
 def _head(numbers):
     job, clips = numbers["job"], numbers["clips"]
-    bad = [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
-           if clips[state]]
     machine = f"{plural(job['ranks'], 'rank')} on {plural(len(job['hosts']), 'host')}"
     lines = [f"{job['folder']}: {job['status']}", "",
              f"  clips   {number(clips['complete'])} of {number(clips['total'])} complete"
-             + "".join(f", {one}" for one in bad),
+             + "".join(f", {one}" for one in not_complete(clips)),
              f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)",
              f"  time    {seconds(job['wall_seconds'])}, started {job['start']}",
              f"  ranks   {machine}" + (f", {', '.join(job['devices'])}" if job["devices"] else ""),
@@ -175,13 +174,7 @@ def _sent(trace):
 
 
 def _provenance(found):
-    lines = []
-    for name, value in found.items():
-        if isinstance(value, list) and name != "ranks":
-            value = (" " if name == "command" else ", ").join(map(str, value))
-        if isinstance(value, bool):
-            value = "yes" if value else "no"
-        if name not in ("ranks", "job_file") and value not in ("", None):
-            lines.append(textwrap.fill(f"{name.replace('_', ' '):16} {value}", WIDE - 2,
-                                       subsequent_indent=" " * 17, break_on_hyphens=False))
+    lines = [textwrap.fill(f"{name:16} {value}", WIDE - 2, subsequent_indent=" " * 17,
+                           break_on_hyphens=False)
+             for name, value in provenance_in_words(found, ", ") if name != "job file"]
     return _part("What was run", textwrap.indent("\n".join(lines), "  ")) if lines else ""

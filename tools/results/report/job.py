@@ -6,8 +6,9 @@ import pathlib
 
 from ..clips import check
 from ..errors import fail
-from ..hdf5 import Damaged, attributes, dataset, opened, present, read
+from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read
 from ..index import Index
+from ..outputs import folder_of
 
 ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
 SETTINGS = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "dtype", "scheduler",
@@ -31,15 +32,13 @@ class Job:
     def __init__(self, out):
         if not out.exists():
             fail(66, f"{out}: no such folder; expected the output folder of a job")
-        self.folder = out if out.is_dir() else out.parent
+        self.folder = folder_of(out)
         path = self.folder / "job.h5"
         if not path.exists():
             fail(66, f"{self.folder}: has no job.h5; expected the output folder of a job")
         self.problems, self.exit_status = [], 0
-        try:
+        with or_fail(path):
             self.index = Index(path)
-        except Damaged as error:
-            fail(error.status, f"{path}: {error}")
         self.options = _options(self.index.attributes.get("options", ""))
         self.clips = [self._clip(number) for number in self._numbers()]
         self.now = self._now()
@@ -57,7 +56,7 @@ class Job:
         return self.index.status or "unknown"
 
     def _numbers(self):
-        return sorted({*self.index.clips, *self.index.states, *range(len(self.index.requests))})
+        return sorted({*self.index.clips, *range(len(self.index.requests))})
 
     def _clip(self, number):
         state, reason = self.index.states.get(number, ("missing", ""))

@@ -41,6 +41,6 @@ def swatch(colour):
     return f'<i class="swatch" style="background:{colour}"></i>'
 
 
-def section(name, title, content, lead=""):
+def section(name, title, content):
     return (f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">'
-            f'{text(title)}</h2>{f"<p class=lead>{lead}</p>" if lead else ""}{content}</section>')
+            f'{text(title)}</h2>{content}</section>')

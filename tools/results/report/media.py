@@ -109,7 +109,7 @@ def _make_group(job, clips, folder, side):
             with Clip(clip.path) as opened:
                 times = max(1, min(side // min(opened.height, opened.width),
                                    movie.MAX_SIDE // max(opened.height, opened.width)))
-                if film is None and films.possible():
+                if film is None and movie.has_ffmpeg():
                     film = films.Films(opened, times, len(clips), folder)
                 poster = opened.frame(opened.frames // 2)
                 if film:

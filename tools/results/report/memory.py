@@ -23,7 +23,7 @@ class Series:
     intervals, None if the trace has no such values."""
 
     def __init__(self, trace, extent):
-        self._largest, self._last, self._ended = {}, {}, {}
+        self._largest, self._last = {}, {}
         self._names = trace.counter_names()
         for block in trace.counters():
             at = (block["time_ns"] - extent.first) * BINS // extent.length
@@ -40,9 +40,6 @@ class Series:
         np.maximum.at(largest, at, np.maximum(value, largest_value))
         last = self._last.setdefault(key, np.full(BINS, -1, np.int64))
         last[at] = value  # of equal places the last row wins
-
-    def ranks(self):
-        return sorted({rank for rank, _ in self._largest})
 
     def of(self, rank, counter):
         if (rank, counter) not in self._largest:

@@ -7,7 +7,7 @@ import string
 
 from . import clip_cards, colours, timeline, trace_parts
 from .markup import section, table, text
-from .units import number, percent, plural, seconds
+from .units import not_complete, number, percent, plural, provenance_in_words, seconds
 
 HERE = pathlib.Path(__file__).resolve().parent
 STATUS = {"complete": ("good", "complete"), "running": ("busy", "running"),
@@ -49,8 +49,7 @@ def _digest(script):
 def _kinds(measured):
     pairs = [(measured.trace.lanes.texts[lane], measured.trace.names.texts[name])
              for lane, name in measured.sums.kinds.pairs]
-    return [{"name": name, "lane": lane, "colour": colour}
-            for (lane, name), colour in zip(pairs, colours.of_names(pairs))]
+    return [{"name": name, "lane": lane, "colour": colours.of_name(name)} for lane, name in pairs]
 
 
 # -- head -----------------------------------------------------------------------------------------
@@ -95,9 +94,7 @@ def _notes(numbers):
     if job["status"] == "stopped":
         notes.append("The job was stopped early and can go on: run it again with "
                      "output.if-exists = resume.")
-    bad = [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
-           if clips[state]]
-    if bad:
+    if bad := not_complete(clips):
         notes.append(f'Clips that are not complete: {", ".join(bad)}. <a href="#clips">Reasons '
                      "are below.</a>")
     if trace and not trace["complete"]:
@@ -122,8 +119,8 @@ def _now(job):
     return (f'<details{" open" if job["status"] == "running" else ""}><summary>What the '
             f'ranks did {seconds(now["seconds_ago"])} ago</summary>'
             + table("Ranks", [("rank", "number"), ("host", "text"), ("stage", "text"),
-                                           ("clip", "number"), ("step", "number"),
-                                           ("waiting in", "text")], rows) + "</details>")
+                              ("clip", "number"), ("step", "number"), ("waiting in", "text")], rows)
+            + "</details>")
 
 
 def _no_trace(numbers):
@@ -153,18 +150,9 @@ def _options(numbers):
 
 
 def _provenance(numbers):
-    rows = []
-    for name, value in numbers["provenance"].items():
-        if name == "ranks":
-            continue
-        if isinstance(value, list):
-            value = (" " if name == "command" else "\n").join(map(str, value))
-        if isinstance(value, bool):
-            value = "yes" if value else "no"
-        if value not in ("", None):
-            shown = text(value)
-            rows.append([text(name.replace("_", " ")),
-                         f"<pre>{shown}</pre>" if "\n" in shown else f"<code>{shown}</code>"])
+    rows = [[text(name), f"<pre>{text(value)}</pre>" if "\n" in value else
+             f"<code>{text(value)}</code>"]
+            for name, value in provenance_in_words(numbers["provenance"], "\n")]
     found = table("Provenance", [("", "text"), ("", "text")], rows, wide=False).replace(
         "<table>", '<table class="pairs">')
     ranks = numbers["provenance"].get("ranks")

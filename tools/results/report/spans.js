@@ -96,7 +96,8 @@ function paint(line, items, from, scale, shades, labels) {
       i++;
       continue;
     }
-    // All that start within this pixel: the share that they cover, the kind of the longest of some.
+    // All that start within this pixel: the share that they cover, the kind of the longest of the
+    // first twelve.
     const pixel = Math.floor(x);
     let next = firstFrom(start, from + (pixel + 1) / scale, i + 1);
     // Only the last of them can reach further, as spans of a row follow each other.

@@ -1,5 +1,6 @@
-"""The timeline of all ranks: spans one by one as long as they are not too many, else the longest of
-them, and all as bins: for an interval of time, the share that is busy and the name with most of it.
+"""The timeline of all ranks. Up to MAX_SPANS spans are in it one by one. Of more, the longest are,
+and all spans together are bins: intervals of time, each with the share of it that is busy, and the
+name that takes most of it.
 
 In the page the numbers are columns of bytes, deflated, in base64; timeline.js reads them.
 """
@@ -8,6 +9,8 @@ import json
 import zlib
 
 import numpy as np
+
+from ..by_rank import chosen, joined
 
 MAX_SPANS = 1_000_000  # in the page one by one
 MAX_BINS = 1 << 21  # of all rows together
@@ -45,10 +48,10 @@ class Rows:
                 **{name: block[name][keep].astype(np.float32) for name in ("bytes", "flops")}})
 
     def _add_to_bins(self, start, end, lane, depth, kind):
-        """Adds to each bin the time that the spans cover in it, in widths of a bin. The time that a
-        span has covered when a bin ends rises from 0 to its duration, so the sum over spans of the
-        share of the first bin, and of the rest in the next, gives by a running sum what is
-        covered from a start on; the same from the end is taken away."""
+        """Adds to each bin the part of it that the spans cover. What is added is the change from
+        the bin before, which _finish() sums up. A span that began and never ended would cover part
+        of its first bin and all of the later ones: changes in two bins. The same from its end on
+        is taken away."""
         width = self.length / self.bins
         code = (lane.astype(np.int64) * 8 + depth) * 256 + np.minimum(kind, 255)
         for one in np.flatnonzero(np.bincount(code)).tolist():
@@ -80,11 +83,10 @@ class Rows:
         self._finish()
         if not self._kept:
             return {}, {}
-        columns = {name: np.concatenate([part[name] for part in self._kept])
-                   for name in self._kept[0]}
+        columns = joined(self._kept)
         self._kept = []
-        order = np.lexsort((columns["start"], columns["depth"], columns["lane"], columns["rank"]))
-        columns = {name: column[order] for name, column in columns.items()}
+        columns = chosen(columns, np.lexsort([columns[name] for name in ("start", "depth", "lane",
+                                                                         "rank")]))
         key = (columns["rank"].astype(np.int64) << 16) + columns["lane"] * 8 + columns["depth"]
         edges = [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)]
         return {(int(columns["rank"][a]), int(columns["lane"][a]), int(columns["depth"][a])):
@@ -112,7 +114,7 @@ def payload(rows, trace, kinds):
         parts.append(raw.view(np.uint8).reshape(len(raw), -1).T.tobytes())
 
     if columns:
-        columns = {name: column[order] for name, column in columns.items()}
+        columns = chosen(columns, order)
         times = columns["start"] // rows.quantum
         put(np.diff(times, prepend=0), "<i4")
         put(-(-columns["duration"] // rows.quantum), "<i4")
@@ -125,10 +127,8 @@ def payload(rows, trace, kinds):
         for i in (0, 1):
             put(np.concatenate([rows.binned[key][i] for key in keys]), "u1")
     header = {"quantum_ns": rows.quantum, "length_ns": rows.length, "spans": len(order),
-              "bins": 0 if rows.whole else rows.bins, "shortest_ns": rows.shortest_ns,
-              "kinds": kinds,
-              "ranks": [{"rank": row["rank"], "host": row["host"], "role": row["role"]}
-                        for row in trace.rank_rows()],
+              "bins": 0 if rows.whole else rows.bins, "kinds": kinds,
+              "ranks": [{"rank": row["rank"], "host": row["host"]} for row in trace.rank_rows()],
               "rows": [{"rank": key[0], "lane": lanes[key[1]], "depth": key[2],
                         "spans": spans[key][1] - spans[key][0] if key in spans else 0}
                        for key in keys]}
@@ -138,13 +138,14 @@ def payload(rows, trace, kinds):
 
 
 WIDTH, GUTTER, HIGH, GAP = 1000, 44, 7, 5  # of the static picture: units of its coordinates
-COLUMNS = 250
+COLUMNS, MAX_RANKS = 250, 64
 
 
-def picture(rows, trace, kinds, max_ranks=64):
-    """A static timeline as SVG: for each rank and lane the outermost spans, in COLUMNS bins."""
+def picture(rows, trace, kinds):
+    """A static timeline as SVG: for each lane of the first MAX_RANKS ranks the outermost spans, in
+    COLUMNS bins."""
     lanes = [lane for lane in LANES if lane in trace.lanes.texts]
-    ranks = sorted({key[0] for key in rows.binned})[:max_ranks]
+    ranks = sorted({key[0] for key in rows.binned})[:MAX_RANKS]
     step = HIGH * len(lanes) + GAP
     paths, texts = {}, []
     for line, rank in enumerate(ranks):

@@ -3,6 +3,7 @@ import dataclasses
 
 import numpy as np
 
+from ..by_rank import joined
 from ..hdf5 import Damaged
 from . import blocks, nesting
 
@@ -22,7 +23,8 @@ class Extent:
         return max(1, self.last - self.first)
 
     def longest(self, limit):
-        """The smallest duration such that at most `most` spans are that long."""
+        """A duration that at most `limit` spans reach, the smallest that `durations` tells; 0 if
+        there are no more spans than that."""
         at_least = np.cumsum(self.durations[::-1])[::-1]
         if at_least[0] <= limit:
             return 0
@@ -54,7 +56,7 @@ class Kinds:
 
     def numbers(self, lane, name):
         codes = lane.astype(np.int64) << 16 | name
-        seen = np.bincount(codes, minlength=0) if len(codes) else np.empty(0)
+        seen = np.bincount(codes)
         table = np.zeros(len(seen), np.int16)
         for code in np.flatnonzero(seen).tolist():
             if code not in self._numbers:
@@ -105,8 +107,7 @@ class Totals:
         if not self._steps:
             return {name: np.empty(0, np.int64)
                     for name in ("rank", "clip", "step", "duration_ns", "bytes")}
-        return {name: np.concatenate([part[name] for part in self._steps])
-                for name in self._steps[0]}
+        return joined(self._steps)
 
     def _grow(self, count):
         more = count - len(self.min_ns)

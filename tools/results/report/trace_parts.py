@@ -16,16 +16,16 @@ def of(found, job, measured, kinds):
     if not found["spans"]:
         return [("timeline", "Timeline", "<p class=empty>The trace has no spans yet.</p>")]
     return [("timeline", "Timeline", _timeline(found, measured, kinds)),
-            ("stages", "Stages", _stages(found, kinds)), ("ranks", "Ranks", _ranks(found)),
+            ("stages", "Stages", _stages(found)), ("ranks", "Ranks", _ranks(found)),
             ("steps", "Steps", _steps(found, job, measured.sums)),
-            ("operations", "Operations", _operations(found, kinds)),
+            ("operations", "Operations", _operations(found)),
             ("memory", "Memory", _memory(found, measured)),
             ("sent", "Bytes sent", _sent(found))]
 
 
 def _timeline(found, measured, kinds):
     rows = measured.rows
-    legend = "".join(f'<li>{swatch(kind["colour"])}{text(kind["name"])}</li>'
+    legend = "".join(f'<li>{_name(kind["name"])}</li>'
                      for kind in sorted(kinds, key=lambda kind: (
                          timeline.LANES.index(kind["lane"]) if kind["lane"] in timeline.LANES
                          else 9)))
@@ -49,9 +49,13 @@ def _timeline(found, measured, kinds):
             f'<ul class="legend">{legend}</ul><p class="about">{about}.</p>')
 
 
-def _stages(found, kinds):
-    colour = {(kind["lane"], kind["name"]): kind["colour"] for kind in kinds}
-    rows = [[swatch(colour[one["lane"], one["name"]]) + text(one["name"]), text(one["lane"]),
+def _name(name):
+    """The name of spans with its colour."""
+    return swatch(colours.of_name(name)) + text(name)
+
+
+def _stages(found):
+    rows = [[_name(one["name"]), text(one["lane"]),
              number(one["calls"]), seconds(one["seconds"]), percent(one["share"]),
              seconds(one["call_seconds"]["mean"]), seconds(one["call_seconds"]["min"]),
              seconds(one["call_seconds"]["max"]), seconds(one["rank_seconds"]["min"]),
@@ -114,23 +118,22 @@ def _steps(found, job, sums):
             f'{table("Seconds a step", columns, rows)}')
 
 
-def _operations(found, kinds):
-    colour = {(kind["lane"], kind["name"]): kind["colour"] for kind in kinds}
-    done = [one for one in found["names"]
-            if one["innermost"] and one["lane"] in ("compute", "exchange") and (
-                one["flops"] or one["memory_bytes"] or one["lane"] == "exchange")]
+def _operations(found):
     if found["level"] != "ops":
         return ('<p class="empty">The job was traced at trace.level = '
                 f'{text(found["level"] or "?")}. With ops each product, attention, convolution, '
                 "norm and exchange is timed, and this part says what share of the machine each "
                 "reaches.</p>")
+    done = [one for one in found["names"]
+            if one["innermost"] and one["lane"] in ("compute", "exchange") and (
+                one["flops"] or one["memory_bytes"] or one["lane"] == "exchange")]
     columns = [("operation", "text"), ("calls", "number"), ("share of time", "number"),
                ("", "text"), ("FLOP/s", "number"), ("of peak", "number"), ("memory", "number"),
                ("of peak", "number"), ("sent", "number")]
     largest_value = max((one["share"] for one in done), default=0) or 1
-    rows = [[swatch(colour[one["lane"], one["name"]]) + text(one["name"]), number(one["calls"]),
+    rows = [[_name(one["name"]), number(one["calls"]),
              percent(one["share"]),
-             bar([(one["share"] / largest_value, colour[one["lane"], one["name"]])],
+             bar([(one["share"] / largest_value, colours.of_name(one["name"]))],
                  f"{one['name']} {percent(one['share'])}"),
              rate(one["flops_per_s"], "FLOP/s"), percent(one["flops_share_of_peak"]),
              rate(one["memory_bytes_per_s"], "B/s"), percent(one["memory_bytes_share_of_peak"]),

@@ -1,4 +1,4 @@
-"""Numbers with units, for people."""
+"""Values in words, for the page and the text."""
 
 
 def number(value):
@@ -50,5 +50,24 @@ def _scaled(value, units):
         f"{scaled:#.3g} {unit}")
 
 
-def plural(count, one, many=None):
-    return f"{number(count)} {one if count == 1 else many or one + 's'}"
+def plural(count, one):
+    """'1 rank', '2 ranks'."""
+    return f"{number(count)} {one if count == 1 else one + 's'}"
+
+
+def not_complete(clips):
+    """['2 failed', …]: how many clips are in each state other than 'complete'."""
+    return [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
+            if clips[state]]
+
+
+def provenance_in_words(found, between):
+    """(name, text) of what was run, without empty values and the rows of ranks. between: separates
+    the parts of a value that has several."""
+    for name, value in found.items():
+        if isinstance(value, list) and name != "ranks":
+            value = (" " if name == "command" else between).join(map(str, value))
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        if name != "ranks" and value not in ("", None):
+            yield name.replace("_", " "), str(value)
