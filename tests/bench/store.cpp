@@ -2,9 +2,9 @@
 //   mpirun -n 4 build/tests/bench_store DIR [FRAMES HEIGHT WIDTH [TIMES [CLIPS]]]
 // By default 49 x 480 x 720, 5 times, and an index of 3000 clips. The video is smooth (shapes that
 // move, with noise of one level as decoders leave it) or random, the worst case for deflate; the
-// latents are random. Rank 0 prints the wall-clock seconds of each repetition of write_clip, in
-// which files are also brought to the disk and read back; the processor's seconds of the busiest
-// rank, which other programs disturb less; and the bytes of the file.
+// latents are random. Rank 0 prints for each repetition of write_clip, which also waits until the
+// file is on the disk and reads it back: the wall-clock time; the CPU time of the busiest rank,
+// which other programs disturb less; and the size of the file.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ using namespace reelmesh;
 
 double now() { return static_cast<double>(trace::now_ns()) * 1e-9; }
 
-double processor_seconds() {
+double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
@@ -70,14 +70,14 @@ void bench_clip(const comm::Group& world, const std::filesystem::path& folder, c
     const Sharded video = make_video(world, shape, smooth);
     for (int i = 0; i < times; ++i) {
       world.barrier();
-      const double begin = now(), processor_begin = processor_seconds();
+      const double begin = now(), cpu_begin = cpu_seconds();
       write_clip(world, folder, ClipRecord(), &video, &latents, nullptr, nullptr, true);
-      const double processor = world.max(processor_seconds() - processor_begin);
+      const double cpu = world.max(cpu_seconds() - cpu_begin);
       const double seconds = world.max(now() - begin);
       if (world.rank() != 0) continue;
       const auto bytes = std::filesystem::file_size(clip_path(folder, 0));
-      fmt::print("{} ranks, {}: {:.3f} s, {:.3f} s of the processor, {:.1f} MiB\n", world.size(),
-                 smooth ? "smooth" : "random", seconds, processor,
+      fmt::print("{} ranks, {}: {:.3f} s, {:.3f} s of CPU time, {:.1f} MiB\n", world.size(),
+                 smooth ? "smooth" : "random", seconds, cpu,
                  static_cast<double>(bytes) / (1 << 20));
       std::fflush(stdout);
     }

@@ -89,10 +89,10 @@ TEST_F(RecordedMessages, EverySendHasOneReceive) {
 TEST_F(RecordedMessages, GroupsHaveChannelsOfTheirOwn) {
   for (int i = 0; i < 3; ++i) begin_ring(world.independent(), 8, 1).finish();
   begin_ring(world.split(world.rank()), 8, 1).finish();  // a group of each rank
-  std::map<std::int64_t, int> ranks;                     // by channel: receives
-  for (const auto& [rank, row] : rows_of_all()) ranks[row.channel] += row.sends ? 0 : 1;
-  EXPECT_EQ(std::ssize(ranks), 3 + world.size());
-  for (const auto& [channel, count] : ranks) EXPECT_TRUE(count == 1 || count == world.size());
+  std::map<std::int64_t, int> receives;                  // by channel
+  for (const auto& [rank, row] : rows_of_all()) receives[row.channel] += row.sends ? 0 : 1;
+  EXPECT_EQ(std::ssize(receives), 3 + world.size());
+  for (const auto& [channel, count] : receives) EXPECT_TRUE(count == 1 || count == world.size());
 }
 
 TEST_F(RecordedMessages, StatesTheClipAndTheTimes) {

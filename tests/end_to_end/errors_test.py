@@ -199,7 +199,7 @@ class RankTest(Refusal):
                             self.assertTrue(line, said)
                             said += line
                         time.sleep(1)
-                        ranks = programs_of(job.pid)
+                        ranks = programs_of(job.pid, 3)
                         self.assertEqual(len(ranks), 3, said)
                         os.kill(ranks[place], signal.SIGKILL)
                         killed = time.monotonic()

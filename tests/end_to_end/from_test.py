@@ -7,7 +7,7 @@ import h5py
 import numpy
 
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
-                     main, read_attributes, read_clip, read_header)
+                     flip_bit, main, read_attributes, read_clip, read_header)
 
 # Clips of unlike sizes, lengths, steps, seeds and texts.
 LINES = [
@@ -94,11 +94,7 @@ class FromTest(Scratch):
         first = self.make_first()
         path = max(self.model.glob("vae/*.safetensors"), key=lambda path: path.stat().st_size)
         _, data = read_header(path)
-        with open(path, "r+b") as file:
-            file.seek(path.stat().st_size - len(data) // 2)
-            byte = file.read(1)[0]
-            file.seek(-1, 1)
-            file.write(bytes([byte ^ 1]))
+        flip_bit(path, path.stat().st_size - len(data) // 2)
         with h5py.File(first / "job.h5") as file:
             expected = file["provenance"].attrs["weights_hash"]
         for ranks in (1, 2):

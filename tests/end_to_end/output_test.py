@@ -11,7 +11,8 @@ import h5py
 import numpy
 
 from support import (BACKEND, ERROR, LONG, PROGRAM, Reference, Scratch, clip_file, command_of,
-                     execute, main, read_attributes, read_clip, read_header, result_files, run, start)
+                     execute, flip_bit, main, read_attributes, read_clip, read_header, result_files,
+                     run, start)
 
 DIMENSIONS = {
     "time": ("frame",),
@@ -21,8 +22,8 @@ DIMENSIONS = {
     "prompt_embeds": ("token", "embedding"),
     "negative_prompt_embeds": ("token", "embedding"),
 }
-TYPES = {"time": "float64", "video": "uint8", "latents": "float32", "token_ids": "int32", "prompt_embeds": "float32",
-         "negative_prompt_embeds": "float32"}
+TYPES = {"time": "float64", "video": "uint8", "latents": "float32", "token_ids": "int32",
+         "prompt_embeds": "float32", "negative_prompt_embeds": "float32"}
 
 
 def is_scale(dataset):
@@ -101,8 +102,8 @@ class FilesTest(Output):
                 "prompt": "two", "negative_prompt": "dark", "seed": 43,
                 "steps": 3, "guidance": 6.0, "fps": 12.0, "model": str(self.reference.model),
                 "scheduler": "CogVideoXDPMScheduler", "dtype": "float32"})
-            shapes = {"video": (16, 112, 48, 3), "time": (16,), "latents": (4, 4, 14, 6), "token_ids": (19,),
-                      "prompt_embeds": (19, 32), "negative_prompt_embeds": (19, 32)}
+            shapes = {"video": (16, 112, 48, 3), "time": (16,), "latents": (4, 4, 14, 6),
+                      "token_ids": (19,), "prompt_embeds": (19, 32), "negative_prompt_embeds": (19, 32)}
             self.assertEqual(arrays(clip), set(shapes))
             for name, shape in shapes.items():
                 self.assertEqual(clip[name].shape, shape)
@@ -392,9 +393,7 @@ class IfExistsTest(Output):
                          key=lambda offsets: offsets[1] - offsets[0])
         middle = (begin + end) // 2
         times = path.stat()
-        with open(path, "r+b") as file:
-            file.seek(path.stat().st_size - len(data) + middle)
-            file.write(bytes([data[middle] ^ 1]))
+        flip_bit(path, path.stat().st_size - len(data) + middle)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         self.make(options, 2, environment)
         after = self.state()

@@ -9,9 +9,8 @@ import time
 
 import h5py
 
-from restart_test import programs_of
 from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
-                     main, names_of_states, read_clip, run, start)
+                     main, names_of_states, programs_of, read_clip, run, send, start)
 
 SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
 
@@ -105,16 +104,13 @@ class QueueTest(QueueCase):
         # status.json is written every 2 s; a fast machine would be done by then.
         slow = programs_of(job.pid, 3)[1:]
         while not at_work():
-            for rank in slow:
-                os.kill(rank, signal.SIGSTOP)
+            send(signal.SIGSTOP, slow)
             time.sleep(0.5)
             self.assertIsNone(job.poll(), "ended before status.json said what it does")
-            for rank in slow:
-                os.kill(rank, signal.SIGCONT)
+            send(signal.SIGCONT, slow)
             time.sleep(0.005)
         self.assertEqual(job_status(self.output), "unfinished")
-        for rank in programs_of(job.pid, 3):
-            os.kill(rank, signal.SIGKILL)
+        send(signal.SIGKILL, programs_of(job.pid, 3))
         finish(job, began, 60)
         found = status()  # what a job that was killed did last
         self.assertTrue(any("clip" in rank for rank in found["ranks"]), found)

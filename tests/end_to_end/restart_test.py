@@ -2,7 +2,6 @@
 saved, on other ranks and layouts, and their clips have the bits of a job that was not disturbed."""
 
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,8 @@ import time
 import h5py
 
 from support import (BACKEND, ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish,
-                     main, read_clip, result_files, run, start)
+                     flip_bit, job_status, main, programs_of, read_clip, result_files, run, send,
+                     start)
 
 STOPPED, WATCHDOG = 75, 76
 STEPS = 40 if BACKEND else 100  # emulated GPUs are slow
@@ -58,8 +58,7 @@ class RestartTest(Scratch):
         self.check_clips()
         self.assertFalse((self.output / "restart").exists())
         self.assertEqual(list(self.output.glob("**/.*")), [])
-        with h5py.File(self.output / "job.h5") as file:
-            self.assertEqual(file.attrs["status"], "complete")
+        self.assertEqual(job_status(self.output), "complete")
         return outcome
 
     def disturb(self, ranks, disturbance, options, when=None, timeout=60):
@@ -103,8 +102,7 @@ class RestartTest(Scratch):
         self.assertLess(outcome.seconds, 30)
         self.assertTrue(self.saved() or result_files(self.output), outcome)
         self.assertEqual(list(self.output.glob("**/.*.partial")), [])
-        with h5py.File(self.output / "job.h5") as file:
-            self.assertEqual(file.attrs["status"], "stopped")
+        self.assertEqual(job_status(self.output), "stopped")
 
     def test_stops_on_a_signal_and_goes_on_with_other_ranks_and_modes(self):
         forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
@@ -212,11 +210,7 @@ class RestartTest(Scratch):
             job.kill()
         self.disturb(1, kill, self.options(restart__every=1))
         path = next((self.output / "restart").glob("[0-9]*.h5"))
-        with open(path, "r+b") as file:
-            file.seek(path.stat().st_size // 2)
-            byte = file.read(1)
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte[0] ^ 1]))
+        flip_bit(path, path.stat().st_size // 2)
         outcome = run(self.options(output__if_exists="resume"), 2)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
@@ -229,33 +223,6 @@ class RestartTest(Scratch):
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
         self.check_clips()
-
-
-def send(number, processes):
-    """Sends a signal to those of the processes that exist."""
-    for process in processes:
-        try:
-            os.kill(process, number)
-        except ProcessLookupError:
-            pass
-
-
-def programs_of(job, ranks):
-    """Process ids of the ranks of a job in the order of their ranks."""
-    if ranks == 1:
-        return [job]
-    found = {}
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent != job:
-                continue
-            variables = dict(line.split(b"=", 1)
-                             for line in (entry / "environ").read_bytes().split(b"\0") if line)
-            found[int(variables[b"OMPI_COMM_WORLD_RANK"])] = int(entry.name)
-        except (OSError, KeyError):
-            continue  # the process has ended
-    return [found[rank] for rank in sorted(found)]
 
 
 if __name__ == "__main__":

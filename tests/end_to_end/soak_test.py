@@ -12,12 +12,10 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
-from restart_test import programs_of
-from support import (DATA, ERROR, Reference, Scratch, clip_file, command_of, finish, main, read_clip,
-                     run, start)
+from support import (ERROR, Reference, Scratch, clip_file, command_of, finish, main, programs_of,
+                     read_clip, run, start)
 
 RUNS = int(os.environ.get("REELMESH_SOAK_RUNS", "10"))
 SEED = int(os.environ.get("REELMESH_SOAK_SEED", "1"))

@@ -11,8 +11,8 @@ import threading
 import time
 
 from queue_test import SIZES, QueueCase
-from restart_test import programs_of
-from support import BACKEND, ERROR, LONG, WARNING, command_of, finish, main, run, start
+from support import (BACKEND, ERROR, LONG, WARNING, command_of, finish, main, programs_of, run,
+                     start)
 
 SHORT = [size | {"steps": size["steps"] // (4 if BACKEND else 2)} for size in SIZES]
 

@@ -80,17 +80,32 @@ def start(command, environment=None, **more):
                             env={**os.environ, **ENVIRONMENT, **(environment or {})}, **more)
 
 
-def programs_of(launcher):
-    """Process ids of the ranks that this mpirun has started."""
-    ranks = []
+def programs_of(job, ranks):
+    """Process ids of the ranks of a job in the order of their ranks. job: the process of mpirun, or
+    of the program itself on one rank."""
+    if ranks == 1:
+        return [job]
+    found = {}
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == launcher and os.path.samefile(entry / "exe", PROGRAM):
-                ranks.append(int(entry.name))
-        except OSError:
+            if parent != job:
+                continue
+            variables = dict(line.split(b"=", 1)
+                             for line in (entry / "environ").read_bytes().split(b"\0") if line)
+            found[int(variables[b"OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+        except (OSError, KeyError):
             continue  # the process has ended
-    return sorted(ranks)
+    return [found[rank] for rank in sorted(found)]
+
+
+def send(number, processes):
+    """Sends a signal to those of the processes that exist."""
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            pass
 
 
 def finish(process, began, timeout):
@@ -219,6 +234,15 @@ def write_header(path, header, data):
     pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+def flip_bit(path, place):
+    """Changes the lowest bit of the byte at this place of a file; its size stays."""
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
 def clip_file(output, index=0):
     return pathlib.Path(output) / "clips" / f"{index:06}.h5"
 
@@ -233,7 +257,7 @@ def read_clip(output, index=0):
 
 def read_attributes(item):
     """Attributes as a dict."""
-    return dict(item.attrs.items())
+    return dict(item.attrs)
 
 
 def names_of_states(rows):

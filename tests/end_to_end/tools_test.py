@@ -66,8 +66,7 @@ class Tools(Scratch):
         self.tool("reelmesh-report", out)
         if browser.PROGRAM:
             with browser.browser() as tab:
-                tab.open(out / "report.html",
-                         "document.documentElement.dataset.timeline === 'drawn'")
+                tab.open(out / "report.html", browser.DRAWN)
                 self.assertEqual(tab.errors, [])
 
     def check_trace(self, out, name):

@@ -1,6 +1,5 @@
 """Traces of jobs that end, are stopped or killed, or have no room on the disk for their trace."""
 
-import os
 import signal
 import subprocess
 import time
@@ -8,13 +7,14 @@ import time
 import h5py
 import numpy
 
-from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish,
-                     main, programs_of, run, start, trace_complete)
+from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
+                     programs_of, run, send, start, trace_complete)
 
 STOPPED = 75
 BYTES_SENT, CLIPS_WAITING = 10, 11
-LONG = {"prompt__text": [f"clip {i}" for i in range(200)], "sample__steps": 1000,
-        "restart__every": "none"}  # a job that no machine ends before it is killed or stopped
+# A job that no machine ends before it is killed or stopped.
+LONG_JOB = {"prompt__text": [f"clip {i}" for i in range(200)], "sample__steps": 1000,
+            "restart__every": "none"}
 
 
 class TraceTest(Scratch):
@@ -52,6 +52,25 @@ class TraceTest(Scratch):
             self.assertEqual(found[0], found[1])
         return found[0]
 
+    def check_counters(self, tables, every_message):
+        """Against the peaks in the table of memory and, if every message is in that of messages,
+        against the bytes of those."""
+        counters, messages = tables["counters"], tables["messages"]
+        self.assertTrue((counters["max"] >= counters["value"]).all())
+        for row in tables["memory"]:
+            number = [b"activations", b"weights", b"workspace", b"exchange",
+                      b"queue"].index(row["purpose"]) + 5 * (row["place"] == b"device")
+            of = counters[(counters["rank"] == row["rank"]) & (counters["counter"] == number)]
+            self.assertEqual(of["max"].max(initial=0), row["peak_bytes"], row)
+        for rank in tables["ranks"]["rank"]:
+            of_rank = counters[counters["rank"] == rank]
+            sent = of_rank["value"][of_rank["counter"] == BYTES_SENT]
+            self.assertTrue((numpy.diff(sent) > 0).all())
+            if every_message:
+                control = messages["bytes"] <= 8 * 16  # not counted as sent
+                mine = (messages["rank"] == rank) & ~control & (messages["direction"] == 0)
+                self.assertLessEqual(messages["bytes"][mine].sum(), sent.max(initial=0))
+
     def start(self, options, ranks):
         return start(command_of(options, ranks), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -78,25 +97,8 @@ class TraceTest(Scratch):
                     handed = tables["messages"]["clip"][tables["messages"]["direction"] == 0]
                     self.assertLessEqual({0, 1, 2}, set(handed))
                     self.assertGreaterEqual(len(pairs), 6)
-                counters = tables["counters"]
-                ranks = tables["ranks"]
-                self.assertTrue((counters["max"] >= counters["value"]).all())
-                for row in tables["memory"]:
-                    number = [b"activations", b"weights", b"workspace", b"exchange",
-                              b"queue"].index(row["purpose"]) + 5 * (row["place"] == b"device")
-                    of = counters[(counters["rank"] == row["rank"])
-                                  & (counters["counter"] == number)]
-                    self.assertEqual(of["max"].max(initial=0), row["peak_bytes"], row)
-                for rank in ranks["rank"]:
-                    of_rank = counters[counters["rank"] == rank]
-                    sent = of_rank["value"][of_rank["counter"] == BYTES_SENT]
-                    self.assertTrue((numpy.diff(sent) > 0).all())
-                    if level == "ops":  # of which control messages are no part
-                        control = tables["messages"]["bytes"] <= 8 * 16
-                        mine = (tables["messages"]["rank"] == rank) & ~control
-                        mine &= tables["messages"]["direction"] == 0
-                        self.assertLessEqual(tables["messages"]["bytes"][mine].sum(),
-                                             sent.max(initial=0))
+                counters, ranks = tables["counters"], tables["ranks"]
+                self.check_counters(tables, every_message=level == "ops")
                 waiting = counters[counters["counter"] == CLIPS_WAITING]
                 if more:
                     self.assertGreaterEqual(waiting["value"].max(), 1)
@@ -120,7 +122,7 @@ class TraceTest(Scratch):
         """A job of which all ranks are killed leaves what happened until a few seconds before."""
         for mode in ("phased", "split"):
             with self.subTest(mode=mode):
-                options = self.options(**LONG, trace__level="ops", parallel__mode=mode,
+                options = self.options(**LONG_JOB, trace__level="ops", parallel__mode=mode,
                                        output__if_exists="replace")
                 began = time.monotonic()
                 job = self.start(options, 4)
@@ -138,8 +140,7 @@ class TraceTest(Scratch):
                 self.wait_for(job, began, lambda: steps(denoises) > before)  # is made again
                 with h5py.File(self.output / "job.h5") as file:
                     self.assertEqual(len(file["trace/ranks"]), 4)
-                for rank in programs_of(job.pid):
-                    os.kill(rank, signal.SIGKILL)
+                send(signal.SIGKILL, programs_of(job.pid, 4))
                 killed = time.time()
                 self.assertNotEqual(finish(job, began, 60).status, 0)
                 self.assertFalse(trace_complete(self.output))
@@ -168,7 +169,7 @@ class TraceTest(Scratch):
 
     def test_stopped(self):
         began = time.monotonic()
-        job = self.start(self.options(**LONG), 3)
+        job = self.start(self.options(**LONG_JOB), 3)
         self.wait_for(job, began, (self.output / "trace.h5").exists)
         self.assertFalse(trace_complete(self.output))
         job.send_signal(signal.SIGUSR1)

@@ -12,9 +12,8 @@ import time
 
 import h5py
 
-from restart_test import programs_of
 from support import (BACKEND, ERROR, Reference, Scratch, command_of, execute, finish, main,
-                     read_clip, result_files, run, start, PROGRAM)
+                     programs_of, read_clip, result_files, run, start, PROGRAM)
 
 DATA, STOPPED = 65, 75
 STEPS = 40 if BACKEND else 200  # so many that a signal comes before the last one

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "fuzz/corpus_clip.hpp"
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
 #include "support/ranks.hpp"
@@ -291,26 +292,13 @@ TEST_F(Clip, KeepsTextsOfAnyLength) {
 
 // whole_fixed.h5 has texts of fixed length and no format_version.
 TEST_F(Clip, OfAnEarlierVersionIsStillComplete) {
-  ClipRecord r;
-  r.prompt = "a cat";
-  r.seed = 42;
-  r.steps = 1;
-  r.guidance = 6;
-  r.fps = 8;
-  r.scheduler = "CogVideoXDDIMScheduler";
-  r.dtype = "float32";
-  r.fingerprint =
-      "model 53b024244899defde2c94fab03c2bd52, backend cpu, dynamic-guidance no, tf32 no, "
-      "reproducible yes, attention auto";
-  r.token_ids = {4, 428, 1};
-  r.token_ids.resize(32);
-  const ClipShapes small{{1, 16, 16, 3}, {1, 16, 2, 2}, {}, {}};
+  const ClipRecord r = fuzz::corpus_clip();
+  ClipRecord other = r;
+  other.prompt = "a dog";
   const std::filesystem::path corpus = REELMESH_SOURCE "/tests/fuzz/corpus/clip";
   for (const char* name : {"whole_fixed.h5", "whole.h5"}) {
-    ClipRecord other = r;
-    other.prompt = "a dog";
-    EXPECT_TRUE(clip_complete(corpus / name, r, small)) << name;
-    EXPECT_FALSE(clip_complete(corpus / name, other, small)) << name;
+    EXPECT_TRUE(clip_complete(corpus / name, r, fuzz::corpus_clip_shapes())) << name;
+    EXPECT_FALSE(clip_complete(corpus / name, other, fuzz::corpus_clip_shapes())) << name;
   }
 }
 
@@ -322,11 +310,11 @@ TEST_F(Clip, WhoseTextsHaveAnotherLengthThanTheirReferencesIsNotComplete) {
   world.barrier();
   const std::size_t prompt = bytes.find(record().prompt);
   ASSERT_NE(prompt, std::string::npos);
-  for (const char size : {'\0', '\1', '\xff'}) {
+  for (const char byte : {7, 8, 6}) {
     for (const std::size_t at : {prompt - 8, prompt - 6, prompt - 1, prompt - 16}) {
       if (world.rank() == 0) {
         std::string damaged = bytes;
-        damaged[at] = static_cast<char>(size + 7);
+        damaged[at] = byte;
         std::ofstream(file(), std::ios::binary) << damaged;
       }
       world.barrier();

@@ -1,5 +1,5 @@
-"""Reads the clip written by clip_test.cpp with h5py, xarray (h5netcdf and netCDF4) and h5dump. Checks the
-names, types, dimensions, values and attributes that users' scripts rely on."""
+"""Reads the clip written by clip_test.cpp with h5py, xarray (h5netcdf and netCDF4) and h5dump.
+Checks the names, types, dimensions, values and attributes that users' scripts rely on."""
 
 import subprocess
 import sys

@@ -35,26 +35,22 @@ COLUMNS = {  # name -> type, unit
 MS = 1_000_000
 
 
-def text(value):
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def check_structure(file):
     assert set(file) == set(COLUMNS), set(file)
     assert set(file.attrs) == {"format_version", "title", "level", "start", "complete"}
     assert file.attrs["format_version"] == 1
-    assert text(file.attrs["level"]) == "ops"
+    assert file.attrs["level"] == "ops"
     assert bool(file.attrs["complete"]) == COMPLETE
-    start = datetime.datetime.fromisoformat(text(file.attrs["start"]))
+    start = datetime.datetime.fromisoformat(file.attrs["start"])
     passed = datetime.datetime.now(datetime.timezone.utc) - start
     assert datetime.timedelta(0) < passed < datetime.timedelta(minutes=10), start
     for table, columns in COLUMNS.items():
         dataset = file[table]
         types = {name: dataset.dtype[name].str.lstrip("<|") for name in dataset.dtype.names}
         assert types == {name: kind for name, (kind, _) in columns.items()}, types
-        assert [text(unit) for unit in dataset.attrs["units"]] == [u for _, u in columns.values()]
-        assert text(dataset.attrs["long_name"])
-        names = [text(name) for name in dataset.attrs["long_names"]]
+        assert list(dataset.attrs["units"]) == [unit for _, unit in columns.values()]
+        assert dataset.attrs["long_name"]
+        names = dataset.attrs["long_names"]
         assert len(names) == len(columns) and all(names), names
 
 
