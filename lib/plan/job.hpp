@@ -26,6 +26,9 @@ struct ClipRequest {
   std::optional<double> fps;
   std::optional<int> steps;
   std::optional<double> guidance;
+  std::filesystem::path image;  ///< first frame; empty: Job::image
+  std::filesystem::path video;  ///< clip to change; empty: Job::video
+  std::optional<double> strength;
 };
 
 enum class Mode { automatic, split, phased };
@@ -75,6 +78,11 @@ struct Job {
   JobSource source;
   ModelPaths model;
   std::vector<ClipRequest> clips;
+  /// Files that clips begin from, unless their requests give others; empty: none. A video is a file
+  /// of ffmpeg's formats, or a clip of an earlier job: OUT/clips/000003.h5 or OUT/job.h5:3.
+  std::filesystem::path image, video;
+  /// Video to video: the share of the steps that is computed, from noise of that level on.
+  std::optional<double> strength;
   bool clean_prompts = true;  ///< for models that were trained with cleaned captions
 
   // [sample]: defaults of the clips

@@ -1,16 +1,24 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 namespace reelmesh {
 
 class Checkpoint;
+
+/// A file of low-rank changes of a model's weights (LoRA).
+struct LoraFile {
+  std::filesystem::path path;
+  double scale = 1;  ///< of all its changes
+};
 
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+  std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
 
   /// Sets the folders of parts that are empty to root/<part>.
   void complete();

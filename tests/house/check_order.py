@@ -13,6 +13,7 @@ import sys
 MAY_INCLUDE = {
     "base": "",
     "tensor": "base",
+    "media": "base tensor",
     "ops": "base tensor",
     "comm": "base tensor",
     "layout": "base tensor ops comm",
@@ -24,7 +25,7 @@ MAY_INCLUDE = {
     # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
     "store": "base tensor comm layout",
-    "pipeline": "base tensor ops comm layout weights text sampler models plan store",
+    "pipeline": "base tensor ops comm layout media weights text sampler models plan store",
 }
 # Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {

@@ -26,7 +26,17 @@ struct CogVideoXConfig {
   double norm_eps = 1e-5;
   bool flip_sin_to_cos = true;
   double freq_shift = 0;
+  /// 5b-I2V: a learned table over text and video tokens is added to them, in addition to rotary
+  /// positions. Clips must have the checkpoint's size and length.
+  bool learned_positions = false;
+  /// 1.5-5b-I2V: channels of the sinusoidal embedding of a constant offset that is added to that of
+  /// the timestep; 0: none.
+  std::int64_t ofs_channels = 0;
 
+  /// Channels of the latents that are denoised, and of those of an image beside them; 0: text to
+  /// video.
+  std::int64_t latent_channels() const { return out_channels; }
+  std::int64_t image_channels() const { return in_channels - out_channels; }
   std::int64_t channels() const { return heads * head_channels; }
   std::int64_t patch_features() const {
     return in_channels * patch.frames * patch.rows * patch.columns;
@@ -46,6 +56,8 @@ struct CogVideoXVaeConfig {
   std::int64_t temporal_compression = 4;
   double norm_eps = 1e-6;
   double scaling_factor = 1.15258426;
+  /// Whether latents of an image are divided by scaling_factor (1.5) instead of multiplied.
+  bool inverts_scale = false;
 
   /// Reads vae/config.json. Throws Error(data) for unsupported configurations.
   static CogVideoXVaeConfig read(const Config& config);

@@ -15,6 +15,11 @@ struct Conditioning {
   /// Text embeddings [token, branch, channel] of the model's dtype: this rank's part of
   /// DenoiseLayout::conditioning. On the host or on the model's device.
   Tensor text;
+  /// Image to video: the latents of the image that the model takes beside the noisy ones, zeros in
+  /// frames without an image. This rank's box of the clip's latents, float32 [frame, channel, row,
+  /// column], on the host or on the model's device; the same for both branches of guidance. Empty
+  /// for other models.
+  Tensor image;
 };
 
 /// A batch of clips of one size, denoised by the ranks that compute the same branches of guidance.

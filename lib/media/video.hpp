@@ -1,0 +1,29 @@
+#pragma once
+// Videos that users bring, in the formats that ffmpeg's libraries read. Files are untrusted: limits
+// are checked before memory is allocated, and no other file or address is opened.
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::media {
+
+struct VideoFacts {
+  std::int64_t frames = 0;
+  std::int64_t height = 0, width = 0;  ///< pixels as they are shown, with the stream's rotation
+  double fps = 0;                      ///< average
+};
+
+/// Counts the frames of the first video stream without decoding them all to memory. where: begins
+/// messages ("prompt.video"). Throws Error(no_input) if the file is missing, Error(data) naming the
+/// file if it is not a video, damaged, or too large.
+VideoFacts video_facts(const std::filesystem::path& file, const std::string& where);
+
+/// Decodes the first `count` frames, in the order in which they are shown. Each goes as uint8 [row,
+/// column, 3], RGB, on the host, to `consume`: the bytes of `ffmpeg -pix_fmt rgb24`. Throws as
+/// video_facts, and Error(data) if it has fewer frames.
+void read_video(const std::filesystem::path& file, const std::string& where, std::int64_t count,
+                const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
+
+}  // namespace reelmesh::media

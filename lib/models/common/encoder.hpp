@@ -1,0 +1,31 @@
+#pragma once
+// The interface of a model family's autoencoder to the pipeline, from pixels to latents.
+#include <functional>
+#include <span>
+
+#include "layout/sharded.hpp"
+
+namespace reelmesh {
+
+/// The encoder of an autoencoder with its weights, on one device.
+class Encoder {
+ public:
+  /// Fills the span with this rank's box of standard normal noise, rounded to the encoder's type:
+  /// float32 [frame, channel, row, column] of the latents, on the host.
+  using DrawNoise = std::function<void(std::span<float> box)>;
+
+  virtual ~Encoder() = default;
+  Encoder() = default;
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
+
+  /// pixels: uint8 RGB on the host, [frame, row, column, 3], a partition in which only rows and
+  /// columns are cut, at multiples of the pixels per latent; latents: their layout [latent frame,
+  /// row, column]. → this rank's box of a sample of the posterior, mean + deviation · noise, times
+  /// `scale`: float32 [frame, channel, row, column] on the host, with values of the encoder's type
+  /// (each operation is rounded to it). Collective over the group; ranks may have empty boxes.
+  virtual Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
+                        const DrawNoise& noise) const = 0;
+};
+
+}  // namespace reelmesh
