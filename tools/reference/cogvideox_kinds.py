@@ -1,7 +1,8 @@
-"""The three kinds of tiny checkpoints, and the texts, of make_cogvideox_data.py.
+"""The kinds of tiny checkpoints, and the texts, of make_cogvideox_data.py.
 
 Sizes are chosen not to be divisible: 5, 7 and 3 heads, 7 and 5 rows of tokens, 3, 4 and 5 (+1 padding)
-latent frames, 19 text tokens. Names are those of the arguments of diffusers' classes.
+latent frames, 19 text tokens. Names are those of the arguments of diffusers' classes. KINDS make videos
+from text, IMAGE_KINDS from an image and text.
 """
 import torch
 
@@ -87,5 +88,32 @@ KINDS = {
                  sample_height=160, sample_width=160, scaling_factor=0.7, invert_scale_latents=True),
         contrast=0.45, vae_grid=(7, 3), scheduler="CogVideoXDPMScheduler", snr_shift=1.0,
         height=80, width=48, num_frames=17, steps=6, guidance=6.0, dynamic=False,
+        texts=[0, 1, 2, 3], clips=[dict(prompt=1, negative=3, seed=42), dict(prompt=2, negative=0, seed=7)]),
+}
+
+IMAGE_KINDS = {
+    "i2v": dict(  # like CogVideoX-5b-I2V: rotary and learned positions, for the checkpoint's size and length only
+        seed=40, dtype=torch.bfloat16, max_shard_size="10GB", normalization="identity", max_length=19,
+        t5=dict(num_layers=2),
+        transformer=dict(
+            _TRANSFORMER, num_attention_heads=5, attention_head_dim=16, num_layers=2, in_channels=8, out_channels=4,
+            max_text_seq_length=19, sample_frames=9, sample_height=14, sample_width=10,
+            use_rotary_positional_embeddings=True, use_learned_positional_embeddings=True),
+        vae=dict(_VAE, block_out_channels=(4, 8, 8, 12), layers_per_block=1, latent_channels=4,
+                 sample_height=112, sample_width=80, scaling_factor=0.7),
+        contrast=0.45, vae_grid=(7, 5), scheduler="CogVideoXDPMScheduler", snr_shift=1.0,
+        height=112, width=80, num_frames=9, steps=4, guidance=6.0, dynamic=True,
+        texts=[0, 1, 2, 5], clips=[dict(prompt=1, negative=0, seed=42), dict(prompt=2, negative=0, seed=7)]),
+    "i2v_1_5": dict(  # like CogVideoX1.5-5B-I2V: ofs embedding, patches of two frames, 5 latent frames padded to 6
+        seed=50, dtype=torch.bfloat16, max_shard_size="10GB", normalization="identity", max_length=19,
+        t5=dict(num_layers=2),
+        transformer=dict(
+            _TRANSFORMER, num_attention_heads=7, attention_head_dim=16, num_layers=1, in_channels=8, out_channels=4,
+            max_text_seq_length=19, sample_frames=17, sample_height=20, sample_width=20, ofs_embed_dim=24,
+            patch_size_t=2, patch_bias=False, use_rotary_positional_embeddings=True),
+        vae=dict(_VAE, block_out_channels=(4, 8, 8, 12), layers_per_block=1, latent_channels=4,
+                 sample_height=160, sample_width=160, scaling_factor=0.7, invert_scale_latents=True),
+        contrast=0.45, vae_grid=(7, 3), scheduler="CogVideoXDDIMScheduler", snr_shift=1.0,
+        height=80, width=48, num_frames=17, steps=4, guidance=6.0, dynamic=False,
         texts=[0, 1, 2, 3], clips=[dict(prompt=1, negative=3, seed=42), dict(prompt=2, negative=0, seed=7)]),
 }

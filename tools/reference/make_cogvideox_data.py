@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Makes tests/data/cogvideox: tiny CogVideoX checkpoints and the results of the reference pipeline.
 
-Each kind (sincos, rotary, v1_5) becomes a checkpoint folder in the Hugging Face layout with random
-weights, written by save_pretrained. reference.safetensors and reference.json in the same folder hold
-the results of diffusers' CogVideoXPipeline in float32 on the CPU. bf16_errors.json has the errors of
-PyTorch's bfloat16 against these results. tests/data/cogvideox/README.md describes the tensors.
+Each kind (sincos, rotary, v1_5, i2v, i2v_1_5) becomes a checkpoint folder in the Hugging Face layout
+with random weights, written by save_pretrained. reference.safetensors and reference.json in the same
+folder hold the results of diffusers' CogVideoXPipeline in float32 on the CPU; for kinds that begin from
+an image, only texts and calls of the transformer. bf16_errors.json has the errors of PyTorch's bfloat16
+against these results. tests/data/cogvideox/README.md describes the tensors.
 
 To run it again:
     pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" accelerate sentencepiece safetensors
@@ -31,7 +32,7 @@ import transformers
 from diffusers.schedulers import scheduling_dpm_cogvideox
 from safetensors.torch import save_file
 
-from cogvideox_kinds import CORPUS, KINDS, PROMPTS
+from cogvideox_kinds import CORPUS, IMAGE_KINDS, KINDS, PROMPTS
 
 # ------------------------------------------------------------------------------------------------
 # Checkpoints
@@ -70,7 +71,18 @@ def fill(module, seed, gains):
     for name, p in sorted(module.named_parameters()):
         mean, std = spread(name, p.shape, gains)
         p.copy_(mean + std * torch.randn(p.shape, generator=generator))
+    for name, table in sorted(module.named_buffers()):
+        if name in module.state_dict():  # learned positions, which the class fills with sines and cosines
+            table.copy_(0.5 * torch.randn(table.shape, generator=generator))
     return module.eval()
+
+
+def takes_image(kind):
+    return kind["transformer"]["in_channels"] != kind["transformer"]["out_channels"]
+
+
+def pipeline_class(kind):
+    return diffusers.CogVideoXImageToVideoPipeline if takes_image(kind) else diffusers.CogVideoXPipeline
 
 
 def make_checkpoint(kind, folder):
@@ -99,13 +111,13 @@ def make_checkpoint(kind, folder):
         beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=False,
         prediction_type="v_prediction", rescale_betas_zero_snr=True, set_alpha_to_one=True,
         timestep_spacing="trailing", snr_shift_scale=kind["snr_shift"])
-    pipeline = diffusers.CogVideoXPipeline(tokenizer=tokenizer, scheduler=scheduler, **parts)
+    pipeline = pipeline_class(kind)(tokenizer=tokenizer, scheduler=scheduler, **parts)
     pipeline.save_pretrained(folder, max_shard_size=kind["max_shard_size"])
     (folder / "trained.model").unlink()
 
 
 def load(folder, dtype):
-    pipeline = diffusers.CogVideoXPipeline.from_pretrained(folder, torch_dtype=dtype)
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(folder, torch_dtype=dtype)
     pipeline.set_progress_bar_config(disable=True)
     for part in (pipeline.text_encoder, pipeline.transformer, pipeline.vae):
         part.to(dtype).eval()
@@ -136,7 +148,7 @@ def latent_shape(kind):
     frames = (kind["num_frames"] - 1) // 4 + 1
     patch = kind["transformer"].get("patch_size_t") or 1
     padded = -(-frames // patch) * patch
-    return (1, padded, kind["transformer"]["in_channels"], kind["height"] // 8, kind["width"] // 8), padded - frames
+    return (1, padded, kind["transformer"]["out_channels"], kind["height"] // 8, kind["width"] // 8), padded - frames
 
 
 def encode(pipeline, kind, text):
@@ -202,12 +214,22 @@ def chosen_frames(count):
     return sorted({0, min(1, count - 1), *(f for f in (8, 9) if f < count - 1), count - 1})
 
 
+def encode_all(pipeline, kind):
+    """Token ids and embeddings of all texts."""
+    ids = [pipeline.tokenizer(PROMPTS[i], padding="max_length", max_length=kind["max_length"], truncation=True,
+                              return_tensors="pt").input_ids[0] for i in kind["texts"]]
+    return ids, [encode(pipeline, kind, PROMPTS[i])[0] for i in kind["texts"]]
+
+
+def context_of(kind, embeddings, clip):
+    """Embeddings of both branches of guidance."""
+    text = dict(zip(kind["texts"], embeddings))
+    return torch.stack([text[clip["negative"]], text[clip["prompt"]]])
+
+
 def reference(pipeline, kind):
     """All results in float32, with which the bfloat16 run is compared too."""
-    used = kind["texts"]
-    ids = [pipeline.tokenizer(PROMPTS[i], padding="max_length", max_length=kind["max_length"], truncation=True,
-                              return_tensors="pt").input_ids[0] for i in used]
-    embeddings = [encode(pipeline, kind, PROMPTS[i])[0] for i in used]
+    ids, embeddings = encode_all(pipeline, kind)
     runs = [denoise(pipeline, kind, clip) for clip in kind["clips"]]
     decoded = [decode(pipeline, kind, run["final"]) for run in runs]
     videos = [to_bytes(pipeline, d) for d in decoded]
@@ -265,8 +287,7 @@ def bfloat16_errors(pipeline, kind, result):
     rounded = torch.bfloat16
     run = result["runs"][0]
     clip = kind["clips"][0]
-    text = dict(zip(kind["texts"], result["embeddings"]))
-    context = torch.stack([text[clip["negative"]], text[clip["prompt"]]]).to(rounded)
+    context = context_of(kind, result["embeddings"], clip).to(rounded)
     errors = {"text": error(torch.stack([encode(pipeline, kind, PROMPTS[i])[0] for i in kind["texts"]]),
                             torch.stack(result["embeddings"]))}
     before = [run["noise"], *run["latents"]]
@@ -295,6 +316,45 @@ def bfloat16_errors(pipeline, kind, result):
             "video_levels": {"max": float(levels.max()), "rms": float(levels.pow(2).mean().sqrt())},
         })
     return errors
+
+
+# ------------------------------------------------------------------------------------------------
+# Kinds that begin from an image: calls of the transformer with random latents
+
+
+def image_calls(pipeline, kind, embeddings):
+    """Calls of the transformer of the first clip, as CogVideoXImageToVideoPipeline makes them.
+
+    Latents of the image are random in all frames, so that none can be mistaken for another.
+    """
+    dtype = pipeline.transformer.dtype
+    generator = torch.Generator().manual_seed(2000 + kind["seed"])
+    shape, _ = latent_shape(kind)
+    latents = torch.randn((2, *shape[1:]), generator=generator)
+    image = torch.randn(shape[1:], generator=generator)
+    timesteps = torch.tensor([999, 499])
+    rotary = pipeline._prepare_rotary_positional_embeddings(kind["height"], kind["width"], shape[1], "cpu")
+    context = context_of(kind, embeddings, kind["clips"][0]).to(dtype)
+    ofs = None if pipeline.transformer.config.ofs_embed_dim is None else torch.full((1,), 2.0, dtype=dtype)
+    outputs = [pipeline.transformer(
+        torch.stack([torch.cat([x, image], dim=1)] * 2).to(dtype), context, t.expand(2), ofs=ofs,
+        image_rotary_emb=rotary, return_dict=False)[0] for x, t in zip(latents, timesteps)]
+    return {"rotary.cos": rotary[0], "rotary.sin": rotary[1], "transformer.timestep": timesteps,
+            "transformer.latents": latents, "transformer.image": image, "transformer.output": torch.stack(outputs)}
+
+
+def image_reference(pipeline, kind):
+    ids, embeddings = encode_all(pipeline, kind)
+    tensors = {"text.tokens": torch.stack(ids), "text.embeddings": torch.stack(embeddings),
+               **image_calls(pipeline, kind, embeddings)}
+    return {name: tensor.float().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def image_bfloat16_errors(pipeline, kind, expected):
+    embeddings = list(expected["text.embeddings"])
+    calls = image_calls(pipeline, kind, embeddings)
+    return {"text": error(torch.stack(encode_all(pipeline, kind)[1]), expected["text.embeddings"]),
+            "transformer": error(calls["transformer.output"], expected["transformer.output"])}
 
 
 # ------------------------------------------------------------------------------------------------
@@ -334,7 +394,8 @@ def main():
     root = Path(__file__).resolve().parents[2]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=root / "tests/data/cogvideox", help="folder to write into")
-    options.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="default: all")
+    kinds = KINDS | IMAGE_KINDS
+    options.add_argument("--kinds", nargs="+", choices=list(kinds), default=list(kinds), help="default: all")
     options = options.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -344,19 +405,24 @@ def main():
     errors_path = options.out / "bf16_errors.json"
     errors = json.loads(errors_path.read_text()) if errors_path.exists() else {}
     for name in options.kinds:
-        kind, folder = copy.deepcopy(KINDS[name]), options.out / name
+        kind, folder = copy.deepcopy(kinds[name]), options.out / name
         shutil.rmtree(folder, ignore_errors=True)
         make_checkpoint(kind, folder)
         pipeline = load(folder, torch.float32)
-        result = reference(pipeline, kind)
-        tensors = as_tensors(pipeline, kind, result)
+        half = load(folder, torch.bfloat16)
+        if takes_image(kind):
+            tensors = image_reference(pipeline, kind)
+            errors[name] = image_bfloat16_errors(half, kind, tensors)
+        else:
+            result = reference(pipeline, kind)
+            tensors = as_tensors(pipeline, kind, result)
+            errors[name] = bfloat16_errors(half, kind, result)
+            summary(name, result)
         save_file(tensors, folder / "reference.safetensors")
         write_json(folder / "reference.json", describe(kind))
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)
-        summary(name, result)
-        errors[name] = bfloat16_errors(load(folder, torch.bfloat16), kind, result)
-        write_json(errors_path, {k: errors[k] for k in KINDS if k in errors})
+        write_json(errors_path, {k: errors[k] for k in kinds if k in errors})
 
 
 if __name__ == "__main__":
