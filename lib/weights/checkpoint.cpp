@@ -65,9 +65,10 @@ void check_base_name(const std::string& name, const fs::path& index) {
   }
 }
 
-bool same_but_for_trailing_ones(Shape a, Shape b) {
+bool same_but_for_ones_at_the_ends(Shape a, Shape b) {
   for (Shape* shape : {&a, &b}) {
     while (!shape->empty() && shape->back() == 1) shape->pop_back();
+    while (!shape->empty() && shape->front() == 1) shape->erase(shape->begin());
   }
   return a == b;
 }
@@ -147,7 +148,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
          to_string(expected));
   }
   const TensorInfo& info = found->second;
-  if (!same_but_for_trailing_ones(info.shape, expected)) {
+  if (!same_but_for_ones_at_the_ends(info.shape, expected)) {
     fail(Status::data, "{}: tensor '{}' has shape {}, expected {}", info.file.string(), name,
          to_string(info.shape), to_string(expected));
   }
@@ -197,7 +198,7 @@ Difference Checkpoint::compare(const ExpectedShapes& expected) const {
     const auto* found = find(name);
     if (found == nullptr) {
       out.missing.push_back(name);
-    } else if (!same_but_for_trailing_ones(found->second.shape, shape)) {
+    } else if (!same_but_for_ones_at_the_ends(found->second.shape, shape)) {
       out.wrong_shapes.push_back({name, found->second.shape, shape});
     }
   }

@@ -30,8 +30,8 @@ struct Difference {
 /// The tensors of one part of a model: a folder with one safetensors file, or with several and an
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
 /// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
-/// without trailing extents of 1, so that linear layers may be stored as 1×1 convolutions. Copies
-/// share the open files.
+/// without extents of 1 at their ends, so that linear layers may be stored as 1×1 convolutions, and
+/// tables with a batch axis. Copies share the open files.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its

@@ -372,7 +372,8 @@ CONFIGS = [
     row("a size beyond the limits", config("transformer", "sample_height", 100000), DATA_ERROR,
         "'sample_height' is 100000, expected an integer from 1 to 2048"),
     row("an unknown pipeline", config("index", "_class_name", "WanPipeline"), DATA_ERROR,
-        "{DIR}/model/model_index.json: found pipeline WanPipeline, expected CogVideoXPipeline"),
+        "{DIR}/model/model_index.json: found pipeline WanPipeline, expected CogVideoXImageToVideoPipeline or "
+        "CogVideoXPipeline or CogVideoXVideoToVideoPipeline or OpenSoraPipeline"),
     row("no pipeline", config("index", "_class_name", REMOVED), DATA_ERROR,
         "{DIR}/model/model_index.json: no '_class_name'"),
     row("a transformer of another class",

@@ -33,12 +33,17 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   clip.sampling = {.sampler = make_sampler(kind, Schedule({}, steps)),
                    .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
-  const auto tokens = std::size_t(dice.roll(1, 20));
+  const auto tokens =
+      std::size_t(config.learned_positions ? config.max_text_tokens : dice.roll(1, 20));
   clip.texts.resize(std::size_t(dice.roll(1, 2)), std::vector<std::int32_t>(tokens));
   clip.format.branches = std::ssize(clip.texts);
-  clip.latent_channels = config.in_channels;
+  clip.latent_channels = config.latent_channels();
   clip.latents = {config.patch.frames * dice.roll(1, 3), config.patch.rows * dice.roll(1, 5),
                   config.patch.columns * dice.roll(1, 5)};
+  if (config.learned_positions) {
+    const Shape grid = config.sample_tokens();
+    clip.latents = {grid[0], config.patch.rows * grid[1], config.patch.columns * grid[2]};
+  }
   return clip;
 }
 
@@ -68,7 +73,8 @@ DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
   return layout;
 }
 
-// This rank's part of random text embeddings, which depend only on the clip's seed.
+// This rank's part of random text embeddings and, for image to video, of random latents of an
+// image, which depend only on the clip's seed.
 std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group& group,
                                           const DenoiseLayout& layout,
                                           const CogVideoXTransformer& transformer) {
@@ -78,7 +84,15 @@ std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group&
     const Layout to = layout.conditioning(clip.tokens(), std::ssize(clip.texts), channels);
     const Tensor whole = random_tensor(to.global(), unsigned(clip.record.seed));
     const Layout everywhere = Layout::replicated(to.global(), group.size());
-    all.push_back({relayout({whole, everywhere, group}, to).local.to(transformer.dtype())});
+    Conditioning& one =
+        all.emplace_back(relayout({whole, everywhere, group}, to).local.to(transformer.dtype()));
+    if (const std::int64_t image = transformer.config().image_channels(); image > 0) {
+      const Layout latents = layout.latents.with_axis(1, image);
+      const Box& box = latents.box(layout.branch_rank(group.rank()));
+      const Tensor all_latents = random_tensor(latents.global(), 1 + unsigned(clip.record.seed));
+      one.image = Tensor::empty(box.extent, DType::float32);
+      copy_box(box, all_latents, whole_box(latents.global()), one.image, box);
+    }
   }
   return all;
 }
@@ -122,7 +136,8 @@ std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& tra
 }
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds, ::testing::Values("sincos", "rotary", "v1_5"),
+INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds,
+                         ::testing::Values("sincos", "rotary", "v1_5", "i2v", "i2v_1_5"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {

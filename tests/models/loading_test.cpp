@@ -4,6 +4,7 @@
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
 #include "support/expect_error.hpp"
+#include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 
 namespace reelmesh {
@@ -45,9 +46,125 @@ TEST(Configs, RefuseNumbersThatGiveNoPictures) {
                                    {"sample_height", "100000"}}) {
     refuses(CogVideoXConfig::read, key, value);
   }
+  for (const auto& [key, value] : {std::pair{"in_channels", "24"},
+                                   {"in_channels", "8"},
+                                   {"use_learned_positional_embeddings", "true"},
+                                   {"ofs_embed_dim", "512"}}) {
+    refuses(CogVideoXConfig::read, key, value);
+  }
   refuses(CogVideoXVaeConfig::read, "scaling_factor", "0");
   refuses(CogVideoXVaeConfig::read, "norm_eps", "-1");
   refuses(T5Config::read, "layer_norm_epsilon", "-1");
+}
+
+TEST(Configs, TellWhatAModelBeginsFrom) {
+  const auto read = [](const std::string& text) {
+    return CogVideoXConfig::read(Config::parse(text, "config.json"));
+  };
+  EXPECT_FALSE(read("{}").takes_image());
+  const CogVideoXConfig image = read(R"({"in_channels": 32, "ofs_embed_dim": 512})");
+  EXPECT_TRUE(image.takes_image());
+  EXPECT_EQ(image.latent_channels(), 16);
+  EXPECT_EQ(image.image_channels(), 16);
+  EXPECT_EQ(image.ofs_channels, 512);
+  EXPECT_EQ(image.patch_features(), 128);
+  const char* rotary = R"("use_rotary_positional_embeddings": true)";
+  const char* learned = R"("use_learned_positional_embeddings": true)";
+  EXPECT_TRUE(read(fmt::format("{{{}, {}}}", rotary, learned)).learned_positions);
+  // diffusers refuses the first; the second would have a table of another size.
+  for (const std::string& more :
+       {std::string(), fmt::format(R"({}, "patch_size_t": 2, )", rotary)}) {
+    test::expect_error(
+        Status::data, [&] { read(fmt::format("{{{}{}}}", more, learned)); }, "config.json",
+        "use_learned_positional_embeddings", "use_rotary_positional_embeddings");
+  }
+  test::expect_error(
+      Status::data, [&] { read(R"({"in_channels": 32, "ofs_embed_dim": 256})"); }, "config.json",
+      "ofs_embed_dim is 256", "512");
+}
+
+TEST(Configs, LimitTheSizeToThatOfTheirPositions) {
+  CogVideoXConfig c;  // 480 x 720 pixels, 49 frames
+  EXPECT_NO_THROW(c.check_size({1024, 1024, 81}, 0));
+  c.linear_patch = true;
+  EXPECT_NO_THROW(c.check_size({480, 704, 81}, 0));
+  test::expect_error(
+      Status::usage,
+      [&] {
+        c.check_size({480, 736, 49}, 3);
+      },
+      "sample.width", "clip 3", "480 x 736", "480 x 720");
+  c.linear_patch = false;
+  c.learned_positions = true;
+  EXPECT_NO_THROW(c.check_size({480, 720, 49}, 0));
+  for (const VideoSize& other :
+       {VideoSize{464, 720, 49}, VideoSize{480, 704, 49}, VideoSize{480, 720, 45}}) {
+    test::expect_error(
+        Status::usage, [&] { c.check_size(other, 3); },
+        "sample.height, sample.width, sample.frames", "clip 3",
+        fmt::format("{} x {}", other.height, other.width), "480 x 720 and 49");
+  }
+}
+
+TEST(LearnedPositions, AreThoseOfTheTokensOfABox) {
+  const test::Reference reference("i2v");
+  const auto weights =
+      Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
+  const CogVideoXConfig& c = reference.transformer;
+  const Shape grid = c.sample_tokens();
+  ASSERT_EQ(grid, (Shape{3, 7, 5}));
+  const std::int64_t text = c.max_text_tokens, d = c.channels();
+  const Tensor table = weights.load(learned_positions_tensor, {1, text + 105, d}, DType::float32)
+                           .reshape({text + 105, d});
+  const Tensor all =
+      learned_positions(weights, c, whole_box({text}), whole_box(grid), DType::float32);
+  EXPECT_TRUE(test::same_bits(all, table));
+  const Tensor some =
+      learned_positions(weights, c, {{4}, {2}}, {{1, 5, 2}, {2, 2, 3}}, DType::float32);
+  std::vector<std::int64_t> rows{4, 5};
+  for (const std::int64_t t : {1, 2}) {
+    for (const std::int64_t y : {5, 6}) {
+      for (const std::int64_t x : {2, 3, 4}) rows.push_back(text + (t * 7 + y) * 5 + x);
+    }
+  }
+  ASSERT_EQ(some.shape(), (Shape{std::ssize(rows), d}));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(some.rows(std::int64_t(i), 1), table.rows(rows[i], 1))) << rows[i];
+  }
+  EXPECT_TRUE(
+      learned_positions(weights, c, {{0}, {0}}, {{0, 0, 0}, {0, 0, 0}}, DType::float32).empty());
+  test::expect_error(Status::internal, [&] {
+    learned_positions(weights, c, {{0}, {1}}, {{0, 0, 0}, {4, 7, 5}}, DType::float32);
+  });
+}
+
+TEST(ImageToVideo, NeedsTheLatentsOfAnImage) {
+  const test::Reference reference("i2v_1_5");
+  const CogVideoXConfig& c = reference.transformer;
+  const CogVideoXTransformer model(
+      Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"), c,
+      DType::float32);
+  const comm::Group& self = test::world();
+  DenoiseTask task{.group = self, .layout = {}, .latents = {2, 2, 2}, .size = {}};
+  task.layout.tokens = Layout::on_one_rank({1, 1, 1}, self.size(), 0);
+  task.layout.text = Layout::on_one_rank({3}, self.size(), 0);
+  task.layout.latents = Layout::on_one_rank({2, 2, 2}, self.size(), 0);
+  const std::int64_t tokens = own_box(task.layout.text, self).extent[0];
+  const auto place = [&](Tensor image) {
+    const Conditioning clip{Tensor::zeros({tokens, 1, c.text_channels}, DType::float32),
+                            std::move(image)};
+    (void)model.place(task, {&clip, 1});
+  };
+  const Shape box = own_box(task.layout.latents.with_axis(1, 4), self).extent;
+  EXPECT_NO_THROW(place(Tensor::zeros(box, DType::float32)));
+  test::expect_error(
+      Status::internal, [&] { place({}); }, "latents [0] of an image");
+  test::expect_error(
+      Status::internal,
+      [&] {
+        place(Tensor::zeros({2, 3, 2, 2}, DType::float32));
+      },
+      "latents [2, 3, 2, 2] of an image");
 }
 
 }  // namespace

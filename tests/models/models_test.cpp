@@ -31,7 +31,11 @@ double rms_error(const Tensor& a, const Tensor& b) {
 }
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds, ::testing::Values("sincos", "rotary", "v1_5"),
+INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds,
+                         ::testing::Values("sincos", "rotary", "v1_5", "i2v", "i2v_1_5"),
+                         [](const auto& kind) { return std::string(kind.param); });
+class Decoders : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(CogVideoX, Decoders, ::testing::Values("sincos", "rotary", "v1_5"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 std::vector<std::int32_t> ids_of(const Tensor& tokens, std::int64_t row) {
@@ -112,16 +116,19 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
   const Sharded mine = spread(context, text.with_axis(1, 2).with_axis(2, c.text_channels));
   const Tensor latents = reference.get("transformer.latents");
   const Tensor timesteps = reference.get("transformer.timestep");
+  const Shape shape(latents.shape().begin() + 1, latents.shape().end());
+  const Layout boxes = latents_of_tokens(grid, {c.patch.frames, c.patch.rows, c.patch.columns},
+                                         {shape[0], shape[2], shape[3]})
+                           .with_axis(1, shape[1]);
+  std::vector<Tensor> images;
+  if (c.takes_image()) {
+    images.push_back(model.patches(spread(reference.get("transformer.image"), boxes).local));
+  }
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < 2; ++call) {
-    const Shape shape(latents.shape().begin() + 1, latents.shape().end());
-    const Sharded box =
-        spread(latents.rows(call, 1).reshape(shape),
-               latents_of_tokens(grid, {c.patch.frames, c.patch.rows, c.patch.columns},
-                                 {shape[0], shape[2], shape[3]})
-                   .with_axis(1, shape[1]));
+    const Sharded box = spread(latents.rows(call, 1).reshape(shape), boxes);
     for (const Tensor& prediction : model(placement, {&box.local, 1}, mine.local.to(model.dtype()),
-                                          std::int64_t(timesteps.data<float>()[call]))) {
+                                          std::int64_t(timesteps.data<float>()[call]), images)) {
       results.push_back(gathered({prediction, box.layout, world}));
     }
   }
@@ -130,9 +137,9 @@ std::vector<Tensor> predictions(const Reference& reference, const CogVideoXTrans
 
 Layout grid_layout(const Reference& reference, const std::vector<int>& parts) {
   const auto& c = reference.transformer;
-  const Shape latents = reference.get("clip0.noise").shape();
+  const Shape latents = reference.get("transformer.latents").shape();  // of two calls
   return Layout::grid(
-      {latents[0] / c.patch.frames, latents[2] / c.patch.rows, latents[3] / c.patch.columns},
+      {latents[1] / c.patch.frames, latents[3] / c.patch.rows, latents[4] / c.patch.columns},
       parts);
 }
 
@@ -233,7 +240,7 @@ double error_against(const Tensor& video, const Tensor& expected, const Tensor& 
   return rms ? rms_error(mine, expected) : relative_error(mine, expected);
 }
 
-TEST_P(Kinds, DecoderEqualsTheReferenceOnEveryLayout) {
+TEST_P(Decoders, EqualTheReferenceOnEveryLayout) {
   const Reference reference(GetParam());
   const int ranks = test::world().size();
   const auto weights = Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model");
@@ -252,7 +259,7 @@ TEST_P(Kinds, DecoderEqualsTheReferenceOnEveryLayout) {
   }
 }
 
-TEST_P(Kinds, DecoderInBfloat16IsAsAccurateAsPyTorch) {
+TEST_P(Decoders, InBfloat16AreAsAccurateAsPyTorch) {
   const Reference reference(GetParam());
   const int ranks = test::world().size();
   const auto weights = Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model");
@@ -274,7 +281,7 @@ TEST(Positions, EqualTheReference) {
   EXPECT_LT(relative_error(sincos_positions(sincos.transformer, whole_box(grid)),
                            sincos.get("positions")),
             1e-6);
-  for (const char* kind : {"rotary", "v1_5"}) {
+  for (const char* kind : {"rotary", "v1_5", "i2v", "i2v_1_5"}) {
     const Reference reference(kind);
     const Shape tokens = grid_layout(reference, {1, 1, 1}).global();
     const RotaryTables tables = rotary_positions(reference.transformer, tokens, whole_box(tokens));

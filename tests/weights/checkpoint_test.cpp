@@ -103,8 +103,18 @@ TEST(Checkpoint, TakesAOneByOneConvolutionForALinearLayer) {
   EXPECT_EQ(w.shape(), (Shape{4, 3}));
   EXPECT_EQ(w.data<float>()[11], 11.0F);
   EXPECT_TRUE(checkpoint.compare({{"w", {4, 3}}}).empty());
-  EXPECT_FALSE(checkpoint.compare({{"w", {1, 4, 3}}}).empty());
+  EXPECT_FALSE(checkpoint.compare({{"w", {4, 1, 3}}}).empty());
   EXPECT_THROW(checkpoint.load("w", {12}, DType::float32), Error);
+}
+
+TEST(Checkpoint, ReadsRowsOfATableWithABatchAxis) {
+  const TempFolder folder;
+  write(folder.path(), {"table"}, {1, 4, 3});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
+  const Tensor rows = checkpoint.load_rows("table", {4, 3}, 1, 2, DType::float32);
+  EXPECT_THAT(rows.span<float>(), ElementsAre(3, 4, 5, 6, 7, 8));
+  EXPECT_TRUE(checkpoint.compare({{"table", {1, 4, 3}}}).empty());
+  EXPECT_FALSE(checkpoint.compare({{"table", {2, 4, 3}}}).empty());
 }
 
 TEST(Checkpoint, RefusesTypesThatAreNotFloating) {

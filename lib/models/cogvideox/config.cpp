@@ -38,9 +38,20 @@ CogVideoXConfig CogVideoXConfig::read(const Config& config) {
   only_supported(config, "attention_bias", config.get_bool("attention_bias", true), true);
   only_supported(config, "norm_elementwise_affine",
                  config.get_bool("norm_elementwise_affine", true), true);
-  require(!config.has("ofs_embed_dim") && c.in_channels == c.out_channels &&
-              !config.get_bool("use_learned_positional_embeddings", false),
-          Status::data, "{}: found an image-to-video checkpoint, expected text-to-video", file);
+  require(c.in_channels == c.out_channels || c.in_channels == 2 * c.out_channels, Status::data,
+          "{}: in_channels is {}, expected {} (text to video) or {} (image to video) for "
+          "out_channels {}",
+          file, c.in_channels, c.out_channels, 2 * c.out_channels, c.out_channels);
+  c.learned_positions = config.get_bool("use_learned_positional_embeddings", false);
+  require(!c.learned_positions || (c.rotary && !c.linear_patch), Status::data,
+          "{}: use_learned_positional_embeddings is true, expected "
+          "use_rotary_positional_embeddings true and patch_size_t null with it",
+          file);
+  c.ofs_channels = config.get_int("ofs_embed_dim", 0, 0, max_value);
+  require(c.ofs_channels == 0 || (c.takes_image() && c.ofs_channels == c.time_channels),
+          Status::data,
+          "{}: ofs_embed_dim is {}, expected null, or for image to video {} as time_embed_dim",
+          file, c.ofs_channels, c.time_channels);
   const std::int64_t split = c.rotary ? c.head_channels : c.channels();
   require(split % 16 == 0, Status::data, "{}: position tables need a multiple of 16 {}, found {}",
           file, c.rotary ? "head channels" : "channels", split);
@@ -75,7 +86,45 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
   return c;
 }
 
+Shape CogVideoXConfig::sample_tokens() const {
+  return {((sample_frames - 1) / temporal_compression + 1) / patch.frames,
+          sample_height / patch.rows, sample_width / patch.columns};
+}
+
+void CogVideoXConfig::check_size(const VideoSize& size, int clip) const {
+  constexpr std::int64_t pixels_per_latent = 8;
+  const std::int64_t height = sample_height * pixels_per_latent,
+                     width = sample_width * pixels_per_latent;
+  if (learned_positions) {
+    require(size == VideoSize{height, width, sample_frames}, Status::usage,
+            "sample.height, sample.width, sample.frames: clip {} has {} x {} pixels and {} frames, "
+            "expected {} x {} and {}: this checkpoint has no positions for another size",
+            clip, size.height, size.width, size.frames, height, width, sample_frames);
+  }
+  if (linear_patch) {
+    require(size.height <= height && size.width <= width, Status::usage,
+            "sample.height, sample.width: clip {} has {} x {} pixels, expected at most {} x {}: "
+            "this checkpoint has no positions for more",
+            clip, size.height, size.width, height, width);
+  }
+}
+
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& c) {
+  ExpectedShapes shapes = cogvideox_layer_tensors(c);
+  if (c.ofs_channels > 0) {
+    for (const char* name : {"ofs_embedding.linear_1", "ofs_embedding.linear_2"}) {
+      shapes[name + std::string(".weight")] = {c.ofs_channels, c.ofs_channels};
+      shapes[name + std::string(".bias")] = {c.ofs_channels};
+    }
+  }
+  if (c.learned_positions) {
+    shapes[learned_positions_tensor] = {1, c.max_text_tokens + numel(c.sample_tokens()),
+                                        c.channels()};
+  }
+  return shapes;
+}
+
+ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& c) {
   const std::int64_t d = c.channels(), t = c.time_channels;
   ExpectedShapes shapes;
   const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in) {

@@ -2,6 +2,7 @@
 // The configurations of a CogVideoX model. Sources: transformer/config.json and vae/config.json as
 // written by diffusers' CogVideoXTransformer3DModel and AutoencoderKLCogVideoX.
 #include "ops/pointwise.hpp"
+#include "sampler/video_size.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
 
@@ -42,8 +43,18 @@ struct CogVideoXConfig {
     return in_channels * patch.frames * patch.rows * patch.columns;
   }
 
-  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations
-  /// (image-to-video checkpoints, other activations).
+  /// Tokens of the checkpoint's own size: [frame, row, column].
+  Shape sample_tokens() const;
+  /// Whether a clip begins from an image, whose latents the transformer takes as further channels.
+  bool takes_image() const { return image_channels() > 0; }
+
+  /// Throws Error(usage) if there are no positions for videos of this size: learned ones are for
+  /// the checkpoint's own size and length only, those of 1.5 for at most as many rows and columns.
+  /// clip: its index, for the message.
+  void check_size(const VideoSize& size, int clip) const;
+
+  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations (such as
+  /// learned positions without rotary ones, which diffusers refuses too).
   static CogVideoXConfig read(const Config& config);
 };
 
@@ -63,8 +74,15 @@ struct CogVideoXVaeConfig {
   static CogVideoXVaeConfig read(const Config& config);
 };
 
-/// Names and shapes of all tensors of transformer/, of all of vae/, and of the decoder in vae/.
+/// The table of learned positions, [1, token, channel]: text tokens before video tokens.
+constexpr const char* learned_positions_tensor = "patch_embed.pos_embedding";
+
+/// Names and shapes of all tensors of transformer/, and of those whose layers are in memory while
+/// it runs: without learned positions, of which a rank reads those of its tokens, and without the
+/// layers of the constant ofs embedding.
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
+ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& config);
+/// The same of all of vae/, and of the decoder in vae/.
 ExpectedShapes cogvideox_vae_tensors(const CogVideoXVaeConfig& config);
 ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config);
 

@@ -47,19 +47,21 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
           "{}: the text encoder has {} channels, expected {} as in the transformer", root,
           f.text_encoder.d_model, f.transformer.text_channels);
-  require(f.vae.latent_channels == f.transformer.in_channels, Status::data,
+  require(f.vae.latent_channels == f.transformer.latent_channels(), Status::data,
           "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
-          f.vae.latent_channels, f.transformer.in_channels);
+          f.vae.latent_channels, f.transformer.latent_channels());
   require(f.vae.temporal_compression == f.transformer.temporal_compression, Status::data,
           "{}: the autoencoder compresses frames {} times, expected {} as in the transformer", root,
           f.vae.temporal_compression, f.transformer.temporal_compression);
   return f;
 }
 
-void CogVideoXFolder::check_weights() const {
+void CogVideoXFolder::check_weights(bool encodes_video) const {
   paths.open_text_encoder().check(t5_tensors(text_encoder));
   paths.open_transformer().check(cogvideox_tensors(transformer));
-  paths.open_vae().check(cogvideox_decoder_tensors(vae));
+  paths.open_vae().check(encodes_video || transformer.takes_image()
+                             ? cogvideox_vae_tensors(vae)
+                             : cogvideox_decoder_tensors(vae));
 }
 
 double CogVideoXFolder::default_fps() const { return transformer.linear_patch ? 16 : 8; }

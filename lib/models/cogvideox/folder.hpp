@@ -1,5 +1,7 @@
 #pragma once
 // A CogVideoX model in the layout of the Hugging Face hub: model_index.json and a folder per part.
+#include <array>
+
 #include "models/cogvideox/config.hpp"
 #include "models/t5/t5.hpp"
 #include "sampler/cogvideox.hpp"
@@ -9,7 +11,10 @@ namespace reelmesh {
 
 /// The configuration files of a model, read and checked for consistency; no weights.
 struct CogVideoXFolder {
-  static constexpr const char* pipeline_class = "CogVideoXPipeline";
+  /// Names of diffusers' pipelines in model_index.json. What a model can do does not depend on the
+  /// name: a transformer with channels for an image makes videos from images.
+  static constexpr std::array pipeline_classes{"CogVideoXPipeline", "CogVideoXImageToVideoPipeline",
+                                               "CogVideoXVideoToVideoPipeline"};
 
   ModelPaths paths;
   CogVideoXConfig transformer;
@@ -19,12 +24,13 @@ struct CogVideoXFolder {
   SamplerKind sampler = SamplerKind::ddim;
 
   /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a CogVideoX
-  /// text-to-video model or its parts do not match.
+  /// model or its parts do not match.
   static CogVideoXFolder open(const ModelPaths& paths);
 
   /// Reads the headers of all weight files. Throws Error(data) if a tensor that a run needs is
-  /// missing or has a wrong shape or type.
-  void check_weights() const;
+  /// missing or has a wrong shape or type. encodes_video: the run needs the autoencoder's encoder,
+  /// as every run of an image-to-video model does.
+  void check_weights(bool encodes_video = false) const;
 
   double default_fps() const;  ///< frames per second: 16 for CogVideoX 1.5, 8 for earlier ones
 };

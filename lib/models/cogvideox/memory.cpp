@@ -26,9 +26,15 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 
   const std::int64_t features = c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
+  // Image to video: the patches of the image's latents, kept by clip, and those of the noisy
+  // latents, before both are joined. At most as many clips as items of the batch.
+  const std::int64_t images = c.takes_image() ? s.batch * s.video_tokens * c.patch_features() : 0;
+  const std::int64_t positions =
+      c.learned_positions ? (s.text_tokens + s.video_tokens) * c.channels() : 0;
   const std::int64_t held = s.text_tokens * s.batch * c.text_channels * size +
                             s.video_tokens * features * (6 + s.batch) * size_of(DType::float32) +
-                            s.video_tokens * (c.channels() + c.patch_features()) * size;
+                            s.video_tokens * (c.channels() + c.patch_features()) * size +
+                            (images + positions) * size;
   // The residual stream, its normalised copy, queries, keys and values.
   const std::int64_t attention =
       5 * unit + (s.uses_ulysses ? queries + 2 * unit : 0) + parts +

@@ -52,8 +52,9 @@ Crop crop_of(std::int64_t grid_rows, std::int64_t grid_columns, std::int64_t bas
 
 }  // namespace
 
-Tensor timestep_embedding(std::int64_t timestep, const CogVideoXConfig& config) {
-  const std::int64_t channels = config.channels(), half = channels / 2;
+Tensor timestep_embedding(std::int64_t timestep, std::int64_t channels,
+                          const CogVideoXConfig& config) {
+  const std::int64_t half = channels / 2;
   Tensor out = Tensor::zeros({1, channels}, DType::float32);
   float* values = out.data<float>();
   for (std::int64_t i = 0; i < half; ++i) {
@@ -89,6 +90,30 @@ Tensor sincos_positions(const CogVideoXConfig& config, const Box& grid) {
     write(row + time + space, space, y, config.spatial_scale);
   });
   return out;
+}
+
+Tensor learned_positions(const Checkpoint& weights, const CogVideoXConfig& config, const Box& text,
+                         const Box& video, DType dtype) {
+  const Shape grid = config.sample_tokens();
+  expect(Box{{0}, {config.max_text_tokens}}.contains(text) && whole_box(grid).contains(video),
+         "text tokens {} and video tokens {} of a checkpoint with learned positions for {} and {}",
+         to_string(text), to_string(video), config.max_text_tokens, to_string(grid));
+  const Shape table{config.max_text_tokens + numel(grid), config.channels()};
+  Tensor out = Tensor::empty({text.numel() + video.numel(), config.channels()}, dtype);
+  std::int64_t done = 0;
+  const auto read = [&](std::int64_t begin, std::int64_t count) {
+    if (count == 0) return;
+    weights.read_rows(learned_positions_tensor, table, begin, count, dtype,
+                      out.rows(done, count).raw(), config.channels());
+    done += count;
+  };
+  read(text.offset[0], text.numel());
+  for (std::int64_t t = video.offset[0]; t < video.end(0); ++t) {
+    for (std::int64_t y = video.offset[1]; y < video.end(1); ++y) {
+      read(config.max_text_tokens + (t * grid[1] + y) * grid[2] + video.offset[2], video.extent[2]);
+    }
+  }
+  return out.on(weights.device());
 }
 
 RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, const Box& box) {

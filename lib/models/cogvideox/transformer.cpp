@@ -26,11 +26,19 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
   } else {
     sincos_table_ = sincos_positions(config, box).on(device);
   }
+  if (config.learned_positions) {
+    expect(
+        text.global() == Shape{config.max_text_tokens} && grid.global() == config.sample_tokens(),
+        "{} text tokens and video tokens {} for learned positions", to_string(text.global()),
+        to_string(grid.global()));
+    learned_table_ = transformer.learned_positions_of(own_box(text, group), box);
+  }
 }
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype, const WeightPlacement& placement)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
+  if (c.learned_positions) learned_positions_ = weights;
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
   // Layers are made in the order in which a step uses them.
   WeightStream stream(placement);
@@ -45,6 +53,15 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
   };
   time1_ = linear("time_embedding.linear_1", d, t);
   time2_ = linear("time_embedding.linear_2", t, t);
+  if (c.ofs_channels > 0) {
+    // The same in every call, so that only the result is kept.
+    constexpr std::int64_t offset = 2;  // as CogVideoXImageToVideoPipeline gives
+    const ops::Linear ofs1 =
+        load_linear(weights, "ofs_embedding.linear_1", c.ofs_channels, t, dtype);
+    const ops::Linear ofs2 = load_linear(weights, "ofs_embedding.linear_2", t, t, dtype);
+    const Tensor sinusoid = timestep_embedding(offset, c.ofs_channels, c).to(dtype).on(device_);
+    ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(sinusoid, ops::Activation::silu));
+  }
   text_ = linear("patch_embed.text_proj", c.text_channels, d);
   Shape patch_shape{d, features};
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
@@ -137,7 +154,26 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
 }
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
-  return timestep_embedding(static_cast<std::int64_t>(timestep), config_).to(dtype_).on(device_);
+  return timestep_embedding(static_cast<std::int64_t>(timestep), config_.channels(), config_)
+      .to(dtype_)
+      .on(device_);
+}
+
+// Every modulation layer begins with silu of the time embedding: computed once. The whole batch has
+// the same timestep.
+Tensor CogVideoXTransformer::time_embedding(const Tensor& sinusoid) const {
+  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu));
+  if (!ofs_.empty()) ops::add(time, ofs_);
+  return ops::silu(time);
+}
+
+Tensor CogVideoXTransformer::patches(const Tensor& latents) const {
+  const Tensor tokens = ops::patchify(latents, config_.patch, dtype_);
+  return tokens.reshape({tokens.shape(0), 1, tokens.shape(1)});
+}
+
+Tensor CogVideoXTransformer::learned_positions_of(const Box& text, const Box& video) const {
+  return learned_positions(*learned_positions_, config_, text, video, dtype_);
 }
 
 namespace {
@@ -149,19 +185,33 @@ class PlacedTransformer final : public Denoiser::Placed {
       : transformer_(transformer),
         placement_(transformer, task.group, task.layout.tokens, task.layout.text,
                    std::ssize(conditioning) * task.branches, task.layout.mesh.ring) {
+    const std::int64_t channels = transformer.config().image_channels();
+    const Layout latents = task.layout.latents.with_axis(1, channels);
+    const Shape& expected = own_box(latents, task.group).extent;
     std::vector<Tensor> texts;
-    for (const Conditioning& clip : conditioning) texts.push_back(clip.text);
+    for (const Conditioning& clip : conditioning) {
+      texts.push_back(clip.text);
+      if (channels == 0) {
+        expect(clip.image.empty(), "latents {} of an image for text to video",
+               to_string(clip.image.shape()));
+        continue;
+      }
+      expect(clip.image.shape() == expected, "latents {} of an image, expected {}",
+             to_string(clip.image.shape()), to_string(expected));
+      images_.push_back(transformer.patches(clip.image.on(transformer.device())));
+    }
     context_ = ops::join_batches(texts).on(transformer.device());
   }
 
   std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time) const override {
-    return transformer_(placement_, latents, context_, time);
+    return transformer_(placement_, latents, context_, time, images_);
   }
 
  private:
   const CogVideoXTransformer& transformer_;
   CogVideoXPlacement placement_;
   Tensor context_;
+  std::vector<Tensor> images_;  ///< patches of the image's latents of each clip, or none
 };
 
 }  // namespace
@@ -173,34 +223,38 @@ std::unique_ptr<Denoiser::Placed> CogVideoXTransformer::place(
 
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
                                                      std::span<const Tensor> latents,
-                                                     const Tensor& context,
-                                                     const Tensor& sinusoid) const {
+                                                     const Tensor& context, const Tensor& sinusoid,
+                                                     std::span<const Tensor> images) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
          "context {} for {} text tokens of a batch of {}", to_string(context.shape()),
          text_box.numel(), batch);
+  expect(images.size() == (config_.takes_image() ? latents.size() : 0),
+         "latents of {} images for {} clips of a model with {} channels for them", images.size(),
+         latents.size(), config_.image_channels());
 
-  // Every modulation layer begins with silu of the time embedding: computed once. The whole batch
-  // has the same timestep.
-  const Tensor time =
-      ops::silu(time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu)));
-
-  std::vector<Tensor> of_clips;
-  for (const Tensor& clip : latents) {
-    const Tensor tokens = ops::patchify(clip, config_.patch, dtype_);
-    of_clips.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
+  const Tensor time = time_embedding(sinusoid);
+  // The features of a patch begin with its first channel, so that those of the image's latents
+  // follow those of the noisy ones.
+  std::vector<Tensor> parts;
+  for (std::size_t clip = 0; clip < latents.size(); ++clip) {
+    parts.push_back(patches(latents[clip]));
+    if (!images.empty()) parts.push_back(images[clip]);
   }
-  const Tensor patches = ops::join_batches(of_clips);
-  Tensor z = Tensor::empty({context.shape(0) + patches.shape(0), batch, d}, dtype_, device_);
+  const std::int64_t tokens = parts.front().shape(0);
+  const Tensor features =
+      ops::join_batches(parts).reshape({tokens, std::ssize(latents), config_.patch_features()});
+  Tensor z = Tensor::empty({context.shape(0) + tokens, batch, d}, dtype_, device_);
   const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
     return product(x, ops::Activation::none, placement.all_video_tokens());
   };
   z.rows(0, context.shape(0))
       .copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
-  Tensor video = z.rows(context.shape(0), patches.shape(0));
-  ops::repeat_for_batch(of_video(patch_, patches), video);
+  Tensor video = z.rows(context.shape(0), tokens);
+  ops::repeat_for_batch(of_video(patch_, features), video);
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
+  if (config_.learned_positions) ops::add_table(z, placement.learned_table_);
 
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     interruption_point();
@@ -213,10 +267,10 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);
-  const Tensor features = of_video(out_, video);
+  const Tensor predicted = of_video(out_, video);
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < batch; ++item) {
-    predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));
+    predictions.push_back(ops::unpatchify(predicted, item, config_.patch, latents.front().shape()));
   }
   return predictions;
 }

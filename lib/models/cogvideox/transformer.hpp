@@ -1,5 +1,7 @@
 #pragma once
-// CogVideoX's diffusion transformer (Yang et al. 2024; diffusers' CogVideoXTransformer3DModel).
+// CogVideoX's diffusion transformer (Yang et al. 2024; diffusers' CogVideoXTransformer3DModel), for
+// text to video and image to video.
+#include <optional>
 #include <span>
 
 #include "layout/attend.hpp"
@@ -20,8 +22,8 @@ class CogVideoXPlacement {
  public:
   /// grid: video tokens [frame, row, column]; text: text tokens [token]; both partitions over the
   /// group. batch: guidance branches that the group computes, of all clips. ring: size of the ring
-  /// in attention (layout/mesh.hpp). Collective over the group if the transformer is on a CUDA
-  /// device, as Attend's constructor.
+  /// in attention (layout/mesh.hpp). Reads learned positions from the checkpoint. Collective over
+  /// the group if the transformer is on a CUDA device, as Attend's constructor.
   CogVideoXPlacement(const CogVideoXTransformer& transformer, const comm::Group& group,
                      const Layout& grid, const Layout& text, std::int64_t batch, int ring = 1);
 
@@ -41,8 +43,9 @@ class CogVideoXPlacement {
   Layout grid_, text_;
   std::int64_t batch_;
   Attend attend_;
-  Tensor sincos_table_;  ///< sin-cos table of this rank's video tokens, or empty
-  RotaryTables rotary_;  ///< of this rank's video tokens, or empty
+  Tensor sincos_table_;   ///< sin-cos table of this rank's video tokens, or empty
+  Tensor learned_table_;  ///< learned positions of this rank's text and video tokens, or empty
+  RotaryTables rotary_;   ///< of this rank's video tokens, or empty
 };
 
 class CogVideoXTransformer final : public Denoiser {
@@ -57,22 +60,28 @@ class CogVideoXTransformer final : public Denoiser {
   bool capturable() const override { return capturable_; }
   const Numerics& numerics() const { return numerics_; }
   Tensor embed(double timestep) const override;
+  /// Patches [token, 1, feature] of dtype(). latents: of a clip, or of the image that it begins
+  /// from; float32 [frame, channel, row, column] on device().
+  Tensor patches(const Tensor& latents) const;
+  /// Learned positions of tokens of the checkpoint's own size: see learned_positions().
+  Tensor learned_positions_of(const Box& text, const Box& video) const;
   std::unique_ptr<Placed> place(const DenoiseTask& task,
                                 std::span<const Conditioning> conditioning) const override;
 
   /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: text
   /// embeddings of this rank's text tokens, [token, batch, text channel] of dtype(); the batch has
-  /// all branches of the first clip, then those of the next. sinusoid: from embed(). All on
+  /// all branches of the first clip, then those of the next. sinusoid: from embed(). images: for
+  /// image to video, the patches() of the latents of each clip's image; otherwise none. All on
   /// device(). → one prediction per batch item, float32, shaped as the latents. A clip's bits do
   /// not depend on the other clips of the batch. Collective over the placement's group.
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
-                                 const Tensor& sinusoid) const;
+                                 const Tensor& sinusoid, std::span<const Tensor> images = {}) const;
   /// The same with embed(timestep).
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
-                                 std::int64_t timestep) const {
-    return (*this)(placement, latents, context, embed(static_cast<double>(timestep)));
+                                 std::int64_t timestep, std::span<const Tensor> images = {}) const {
+    return (*this)(placement, latents, context, embed(static_cast<double>(timestep)), images);
   }
 
   std::int64_t bytes() const;  ///< of the weights that this rank keeps, without norms
@@ -85,15 +94,18 @@ class CogVideoXTransformer final : public Denoiser {
     ops::HeadNorm query_norm, key_norm;
     ops::Linear up, down;
   };
+  Tensor time_embedding(const Tensor& sinusoid) const;
   void run_block(const Block& block, const CogVideoXPlacement& placement, Tensor& z,
                  const Tensor& time) const;
 
+  std::optional<Checkpoint> learned_positions_;  ///< where they are read, if there are any
   CogVideoXConfig config_;
   DType dtype_;
   Device device_;
   Numerics numerics_;
   bool capturable_ = true;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
+  Tensor ofs_;  ///< embedding of the offset, [1, time channels], or empty
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;
 };

@@ -30,19 +30,13 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   check_size("width", request.width ? request.where : "", clip.index(), width,
              pixels_per_latent * c.patch.columns, pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
-  require(!c.linear_patch || (rows / c.patch.rows <= c.sample_height / c.patch.rows &&
-                              columns / c.patch.columns <= c.sample_width / c.patch.columns),
-          Status::usage,
-          "sample.height, sample.width: clip {} has {} x {} pixels, expected at most {} x {}: this "
-          "checkpoint has no positions for more",
-          clip.index(), height, width, c.sample_height * pixels_per_latent,
-          c.sample_width * pixels_per_latent);
+  c.check_size(clip.format.size, clip.index());
 
   const std::int64_t kept = (frames - 1) / c.temporal_compression + 1;
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
   clip.latents = {denoised, rows, columns};
   clip.dropped_frames = denoised - kept;
-  clip.latent_channels = c.in_channels;
+  clip.latent_channels = c.latent_channels();
   clip.video = {decoded_frames(kept), height, width};
 
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
@@ -72,7 +66,7 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                       .latents = latents,
                       .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
                       .dropped_frames = dropped_frames,
-                      .latent_channels = c.in_channels,
+                      .latent_channels = c.latent_channels(),
                       .predicted_channels = c.out_channels,
                       .text_tokens = text_tokens,
                       .branches = branches,
@@ -82,10 +76,10 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                       .mlp_channels = 4 * c.channels(),
                       .mlps = 1,
                       .element_bytes = precision.size(),
-                      .streamed = streamed_weights(cogvideox_tensors(c), precision),
+                      .streamed = streamed_weights(cogvideox_layer_tensors(c), precision),
                       .memory = {}};
   workload.denoise.memory = [c, precision, together, branches,
-                             held = memory_of_weights(cogvideox_tensors(c), precision)](
+                             held = memory_of_weights(cogvideox_layer_tensors(c), precision)](
                                 const DenoiseLayout& layout, int rank) {
     const AttentionMesh& attention = *layout.attention;
     const int own = layout.branch_rank(rank);
