@@ -73,11 +73,16 @@ std::string highlights(const PartSurvey& part) {
     case ModelPart::transformer: {
       if (part.class_name.starts_with("STDiT")) return stdit_highlights(*part.config);
       const auto c = CogVideoXConfig::read(*part.config);
+      const char* positions = c.learned_positions ? "rotary and learned"
+                              : c.rotary          ? "rotary"
+                                                  : "sin-cos";
       return fmt::format(
           "{} layers, {} heads of {} channels, {} positions, patches of {} x {} x {} latents "
-          "(frames, rows, columns), {} latent channels, text of {} tokens of {} channels",
-          c.layers, c.heads, c.head_channels, c.rotary ? "rotary" : "sin-cos", c.patch.frames,
-          c.patch.rows, c.patch.columns, c.in_channels, c.max_text_tokens, c.text_channels);
+          "(frames, rows, columns), {} latent channels{}, text of {} tokens of {} channels",
+          c.layers, c.heads, c.head_channels, positions, c.patch.frames, c.patch.rows,
+          c.patch.columns, c.latent_channels(),
+          c.takes_image() ? fmt::format(" and {} of an image", c.image_channels()) : "",
+          c.max_text_tokens, c.text_channels);
     }
     case ModelPart::vae: {
       if (part.class_name != "AutoencoderKLCogVideoX") return vae_highlights(*part.config);
@@ -121,20 +126,23 @@ void print_weights(const PartSurvey& part) {
        });
   list(part.unexpected, "unexpected (never read)",
        [](const std::string& name) { return printable(name); });
-  if (part.unneeded_missing == part.unneeded && part.unneeded > 0) {
-    line("the encoder is absent; no clip needs it");
-  } else if (part.unneeded_missing + part.unneeded_wrong > 0) {
-    line(fmt::format("the encoder lacks {} tensors, and {} have another shape; no clip needs it",
-                     part.unneeded_missing, part.unneeded_wrong));
+  if (part.unneeded > 0) {
+    std::string encoder = "is complete";
+    if (part.unneeded_missing == part.unneeded) {
+      encoder = "is absent";
+    } else if (!part.has_encoder()) {
+      encoder = fmt::format("lacks {} tensors, and {} have another shape", part.unneeded_missing,
+                            part.unneeded_wrong);
+    }
+    line(fmt::format("the encoder {}; clips from text do not need it", encoder));
   }
   if (part.missing.empty() && part.wrong_shapes.empty() && part.wrong_types.empty()) {
     line("all tensors that clips need are there");
   }
 }
 
-void print_part(ModelPart kind, const fs::path& model, Verdict& verdict) {
-  const PartSurvey part = survey(kind, model / folder_of(kind));
-  std::cout << '\n' << folder_of(kind);
+void print_part(const PartSurvey& part, Verdict& verdict) {
+  std::cout << '\n' << folder_of(part.part);
   if (!part.class_name.empty()) std::cout << ": " << part.class_name;
   std::cout << '\n';
   if (part.tensors > 0) {
@@ -185,13 +193,21 @@ void print_scheduler(const ModelPaths& paths) {
                    config.get_double("snr_shift_scale", 0)));
 }
 
+// What clips of this model begin from, and the option that gives it.
+std::string inputs_of(const PartSurvey& transformer, const PartSurvey& vae) {
+  if (takes_image(*transformer.config)) return "text and an image (prompt.image)";
+  const bool encodes = vae.class_name == "AutoencoderKLCogVideoX" && vae.has_encoder();
+  return encodes ? "text, or text and a video (prompt.video)" : "text";
+}
+
 // Opens the model as `run` does, which checks that its parts match, and prints the default clip.
-void print_whole(const ModelPaths& paths) {
+void print_whole(const ModelPaths& paths, const std::string& inputs) {
   const auto family = pipeline::Family::open(paths);
   family->check_weights();
   family->open_tokenizer();
   const pipeline::ClipDefaults clip = family->defaults();
   std::cout << "\nclip, unless the job says otherwise\n";
+  line("made from " + inputs);
   line(fmt::format(
       "{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
       "guidance {}",
@@ -224,12 +240,18 @@ Status inspect_command(int argc, const char* const* argv) {
   paths.check_links();
   Verdict verdict;
   print_index(model, verdict);
-  print_part(ModelPart::transformer, model, verdict);
-  print_part(ModelPart::vae, model, verdict);
-  print_part(ModelPart::text_encoder, model, verdict);
+  const PartSurvey transformer =
+      survey(ModelPart::transformer, model / folder_of(ModelPart::transformer));
+  const bool from_image = transformer.status == Status::ok && takes_image(*transformer.config);
+  print_part(transformer, verdict);
+  const PartSurvey vae = survey(ModelPart::vae, model / folder_of(ModelPart::vae), from_image);
+  print_part(vae, verdict);
+  print_part(survey(ModelPart::text_encoder, model / folder_of(ModelPart::text_encoder)), verdict);
   attempt(verdict, [&] { print_tokenizer(paths); });
   attempt(verdict, [&] { print_scheduler(paths); });
-  if (verdict.status == Status::ok) attempt(verdict, [&] { print_whole(paths); });
+  if (verdict.status == Status::ok) {
+    attempt(verdict, [&] { print_whole(paths, inputs_of(transformer, vae)); });
+  }
   std::cout << std::flush;
   if (verdict.status == Status::ok) return Status::ok;
   const std::size_t more = verdict.problems.size() - 1;

@@ -87,9 +87,11 @@ std::string make_model_help() {
          format_help(
              {{"Presets",
                {{"for tests",
-                 "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-stdit, "
-                 "tiny-stdit3"},
-                {"CogVideoX", "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b"},
+                 "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-cogvideox-i2v, "
+                 "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3"},
+                {"CogVideoX",
+                 "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b; from an image: cogvideox-5b-i2v, "
+                 "cogvideox-1.5-5b-i2v"},
                 {"Open-Sora",
                  "opensora-1.0-16x256x256, opensora-1.0-16x512x512, opensora-1.0-64x512x512, "
                  "opensora-1.2"}}},

@@ -54,8 +54,9 @@ class Inspect : public Scratch {
 };
 
 TEST(InspectPresets, TinyOnesAreWhole) {
-  for (const char* name : {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5",
-                           "tiny-stdit", "tiny-stdit3"}) {
+  for (const char* name :
+       {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5", "tiny-cogvideox-i2v",
+        "tiny-cogvideox-1.5-i2v", "tiny-stdit", "tiny-stdit3"}) {
     const test::TempFolder folder;
     const std::string model = (folder / "model").string();
     ASSERT_EQ(shell(program + " make-model " + name + " " + model).status, 0);
@@ -77,6 +78,24 @@ TEST(InspectOpenSora, SaysWhatACheckpointHolds) {
   }
 }
 
+TEST(InspectImageToVideo, SaysWhatACheckpointHolds) {
+  const auto inspect = [](const char* kind) {
+    return shell(program + " inspect " + REELMESH_TEST_DATA + "/cogvideox/" + kind);
+  };
+  const Outcome learned = inspect("i2v");
+  EXPECT_EQ(learned.status, 0) << learned.text;
+  for (const char* part :
+       {"CogVideoXImageToVideoPipeline", "5 heads of 16 channels, rotary and learned positions",
+        "4 latent channels and 4 of an image", "made from text and an image (prompt.image)"}) {
+    EXPECT_THAT(learned.text, HasSubstr(part));
+  }
+  EXPECT_THAT(learned.text, Not(HasSubstr("unexpected")));
+  const Outcome ofs = inspect("i2v_1_5");
+  EXPECT_EQ(ofs.status, 0) << ofs.text;
+  EXPECT_THAT(ofs.text,
+              HasSubstr("7 heads of 16 channels, rotary positions, patches of 2 x 2 x 2"));
+}
+
 TEST_F(Inspect, SaysWhatACheckpointHolds) {
   const Outcome seen = inspect();
   EXPECT_EQ(seen.status, 0);
@@ -84,7 +103,9 @@ TEST_F(Inspect, SaysWhatACheckpointHolds) {
        {"model: CogVideoXPipeline", "transformer: CogVideoXTransformer3DModel",
         "2 layers, 6 heads of 16 channels, sin-cos positions",
         "1 file, 64 tensors, 415,488 parameters", "1,661,952 bytes (1.58 MiB): F32 1,661,952",
-        "tokenizer: T5Tokenizer", "1,100 ids", "scheduler: CogVideoXDDIMScheduler",
+        "the encoder is complete; clips from text do not need it", "tokenizer: T5Tokenizer",
+        "1,100 ids", "scheduler: CogVideoXDDIMScheduler",
+        "made from text, or text and a video (prompt.video)",
         "9 frames of 64 x 96 pixels (height, width), 8 frames a second"}) {
     EXPECT_THAT(seen.text, HasSubstr(part));
   }
@@ -137,13 +158,25 @@ TEST_F(Inspect, CutsLongLists) {
   EXPECT_THAT(seen.text, HasSubstr("and 4 more\n"));
 }
 
-TEST_F(Inspect, NoClipNeedsTheEncoderOfTheVae) {
+TEST_F(Inspect, ClipsFromTextDoNotNeedTheEncoderOfTheVae) {
   rewrite(ModelPart::vae, [](std::vector<TensorToWrite>& tensors) {
     std::erase_if(tensors, [](const TensorToWrite& t) { return t.name.starts_with("encoder."); });
   });
   const Outcome seen = inspect();
   EXPECT_EQ(seen.status, 0) << seen.text;
-  EXPECT_THAT(seen.text, HasSubstr("the encoder is absent; no clip needs it"));
+  EXPECT_THAT(seen.text, HasSubstr("the encoder is absent; clips from text do not need it"));
+  EXPECT_THAT(seen.text, HasSubstr("made from text\n"));
+}
+
+TEST_F(Inspect, ClipsFromAnImageNeedTheEncoderOfTheVae) {
+  ASSERT_EQ(shell("rm -r model && " + program + " make-model tiny-cogvideox-i2v model").status, 0);
+  rewrite(ModelPart::vae, [](std::vector<TensorToWrite>& tensors) {
+    std::erase_if(tensors,
+                  [](const TensorToWrite& t) { return t.name == "encoder.conv_in.conv.weight"; });
+  });
+  const Outcome seen = inspect();
+  EXPECT_EQ(seen.status, 65) << seen.text;
+  EXPECT_THAT(seen.text, HasSubstr("1 missing:\n    encoder.conv_in.conv.weight\n"));
 }
 
 TEST_F(Inspect, MissingFoldersAre66) {

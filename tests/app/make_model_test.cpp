@@ -125,9 +125,14 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
     DType dtype;
     std::int64_t tensors, parameters;
   };
-  for (const Expected& e : {Expected{"cogvideox-2b", DType::float16, 736, 1'693'783'872},
-                            Expected{"cogvideox-5b", DType::bfloat16, 1024, 5'570'283'072},
-                            Expected{"cogvideox-1.5-5b", DType::bfloat16, 1024, 5'570'676'352}}) {
+  for (const Expected& e :
+       {Expected{"cogvideox-2b", DType::float16, 736, 1'693'783'872},
+        Expected{"cogvideox-5b", DType::bfloat16, 1024, 5'570'283'072},
+        Expected{"cogvideox-1.5-5b", DType::bfloat16, 1024, 5'570'676'352},
+        // 16 more channels of patches; 17,776 learned positions; ofs.
+        Expected{"cogvideox-5b-i2v", DType::bfloat16, 1025, 5'570'283'072 + 196'608 + 54'607'872},
+        Expected{"cogvideox-1.5-5b-i2v", DType::bfloat16, 1028,
+                 5'570'676'352 + 393'216 + 525'312}}) {
     const ModelPreset preset = model_preset(e.name);
     EXPECT_EQ(preset.dtype, e.dtype);
     const PartSize transformer = size_of(preset, ModelPart::transformer, e.dtype);
@@ -158,6 +163,20 @@ TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   EXPECT_TRUE(longer.linear_patch);
   EXPECT_EQ(longer.patch.frames, 2);
   EXPECT_EQ(longer.sample_frames, 81);
+  const CogVideoXConfig from_image = transformer("cogvideox-5b-i2v");
+  EXPECT_TRUE(from_image.rotary && from_image.learned_positions && !from_image.linear_patch);
+  EXPECT_EQ(from_image.image_channels(), 16);
+  EXPECT_EQ(from_image.sample_tokens(), (Shape{13, 30, 45}));
+  const CogVideoXConfig longer_from_image = transformer("cogvideox-1.5-5b-i2v");
+  EXPECT_FALSE(longer_from_image.learned_positions);
+  EXPECT_EQ(longer_from_image.ofs_channels, 512);
+  EXPECT_EQ(longer_from_image.patch_features(), 256);
+  for (const char* name : {"cogvideox-5b-i2v", "tiny-cogvideox-1.5-i2v"}) {
+    EXPECT_EQ(model_preset(name).model_index["_class_name"], "CogVideoXImageToVideoPipeline");
+  }
+  EXPECT_EQ(model_preset("cogvideox-5b").model_index["_class_name"], "CogVideoXPipeline");
+  EXPECT_EQ(model_preset("cogvideox-1.5-5b-i2v").vae["invert_scale_latents"], true);
+  EXPECT_FALSE(model_preset("cogvideox-5b-i2v").vae.contains("invert_scale_latents"));
   EXPECT_EQ(model_preset("cogvideox-2b").vae["scaling_factor"], 1.15258426);
   EXPECT_EQ(model_preset("cogvideox-5b").vae["scaling_factor"], 0.7);
   EXPECT_EQ(model_preset("cogvideox-2b").scheduler["snr_shift_scale"], 3.0);

@@ -55,27 +55,36 @@ TEST_P(MemoryOnGpu, OfT5) {
 }
 
 TEST_P(MemoryOnGpu, OfTheTransformer) {
-  const CogVideoXConfig& c = reference.transformer;
-  const std::int64_t before = present();
-  const CogVideoXTransformer transformer(open("transformer", "diffusion_pytorch_model"), c,
-                                         GetParam());
-  expect_near(weight_bytes(cogvideox_tensors(c), precision()), present() - before, "weights");
-  const std::int64_t rows = 2 * c.sample_height / c.patch.rows / 2,
-                     columns = c.sample_width / c.patch.columns;
-  const Layout grid = Layout::cut({3, rows, columns}, 0, 1), text = Layout::cut({19}, 0, 1);
-  const std::int64_t video = 3 * rows * columns;
-  const std::int64_t all = present();
-  const CogVideoXPlacement placement(transformer, self, grid, text, 2);
-  const Tensor latents = Tensor::zeros(
-      {3, c.in_channels, c.patch.rows * rows, c.patch.columns * columns}, DType::float32, device);
-  const Tensor context = Tensor::zeros({19, 2, c.text_channels}, GetParam(), device);
-  const std::int64_t held = present() - all;
-  const CogVideoXSizes sizes{2, 19, video, 19 + video, c.heads, 19 + video, true, false};
-  expect_near(cogvideox_working_bytes(c, sizes, precision()),
-              held + needed([&] {
-                transformer(placement, {&latents, 1}, context, std::int64_t{500});
-              }),
-              "work");
+  for (const char* kind : {"sincos", "i2v", "i2v_1_5"}) {
+    const Reference of(kind);
+    const CogVideoXConfig& c = of.transformer;
+    const std::int64_t before = present();
+    const CogVideoXTransformer transformer(
+        Checkpoint::open(of.folder / "transformer", "diffusion_pytorch_model").on(device), c,
+        GetParam());
+    expect_near(weight_bytes(cogvideox_layer_tensors(c), precision()), present() - before, kind);
+    const Shape tokens = c.sample_tokens();
+    const Layout grid = Layout::cut(tokens, 0, 1), text = Layout::cut({19}, 0, 1);
+    const std::int64_t all = present();
+    const CogVideoXPlacement placement(transformer, self, grid, text, 2);
+    const auto latents = [&](std::int64_t channels) {
+      return Tensor::zeros({tokens[0] * c.patch.frames, channels, tokens[1] * c.patch.rows,
+                            tokens[2] * c.patch.columns},
+                           DType::float32, device);
+    };
+    const Tensor noise = latents(c.latent_channels());
+    const Tensor context = Tensor::zeros({19, 2, c.text_channels}, GetParam(), device);
+    std::vector<Tensor> images, of_sampler;  // which keeps predictions of earlier steps
+    for (int i = 0; i < 4; ++i) of_sampler.push_back(latents(c.latent_channels()));
+    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
+    const std::int64_t held = present() - all, video = numel(tokens);
+    const CogVideoXSizes sizes{2, 19, video, 19 + video, c.heads, 19 + video, true, false};
+    expect_near(cogvideox_working_bytes(c, sizes, precision()),
+                held + needed([&] {
+                  transformer(placement, {&noise, 1}, context, std::int64_t{500}, images);
+                }),
+                kind);
+  }
 }
 
 TEST_P(MemoryOnGpu, OfAttentionWithinFrames) {

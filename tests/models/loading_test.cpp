@@ -1,6 +1,7 @@
 // Weights that fail to load in the middle of a model.
 #include <fstream>
 
+#include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
 #include "support/expect_error.hpp"
@@ -136,6 +137,29 @@ TEST(LearnedPositions, AreThoseOfTheTokensOfABox) {
   test::expect_error(Status::internal, [&] {
     learned_positions(weights, c, {{0}, {1}}, {{0, 0, 0}, {4, 7, 5}}, DType::float32);
   });
+}
+
+TEST(ImageToVideo, NeedsTheEncoderOfTheAutoencoder) {
+  const test::TempFolder folder;
+  for (const char* kind : {"i2v", "sincos"}) {
+    const fs::path model = test::Reference(kind).folder, vae = folder.path() / kind;
+    fs::copy(model / "vae", vae);
+    const fs::path file = vae / "diffusion_pytorch_model.safetensors";
+    std::string bytes = read_text(file, std::int64_t{1} << 30);
+    const std::string name = "encoder.conv_in.conv.bias";
+    bytes[bytes.find(name)] = 'E';
+    std::ofstream(file, std::ios::binary) << bytes;
+    ModelPaths paths{.root = model, .vae = vae};
+    paths.complete();
+    const auto opened = CogVideoXFolder::open(paths);
+    const bool from_image = opened.transformer.takes_image();
+    EXPECT_EQ(from_image, std::string(kind) == "i2v");
+    if (!from_image) {
+      EXPECT_NO_THROW(opened.check_weights());
+    }
+    test::expect_error(
+        Status::data, [&] { opened.check_weights(!from_image); }, name, "is missing");
+  }
 }
 
 TEST(ImageToVideo, NeedsTheLatentsOfAnImage) {

@@ -174,7 +174,7 @@ TEST_P(WeightBytes, AttentionWithinFramesAndAlongTime) {
 }
 
 TEST_P(WeightBytes, CogVideoX) {
-  for (const char* kind : {"sincos", "rotary", "v1_5"}) {
+  for (const char* kind : {"sincos", "rotary", "v1_5", "i2v", "i2v_1_5"}) {
     const test::Reference r(kind);
     const auto open = [&](const char* part, const char* stem) {
       return Checkpoint::open(r.folder / part, stem);
@@ -184,7 +184,8 @@ TEST_P(WeightBytes, CogVideoX) {
     expect_close(weight_bytes(t5_tensors(r.t5), precision_), t5.bytes());
     const CogVideoXTransformer transformer(open("transformer", "diffusion_pytorch_model"),
                                            r.transformer, dtype());
-    expect_close(weight_bytes(cogvideox_tensors(r.transformer), precision_), transformer.bytes());
+    expect_close(weight_bytes(cogvideox_layer_tensors(r.transformer), precision_),
+                 transformer.bytes());
     const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), r.vae, dtype());
     expect_close(weight_bytes(cogvideox_decoder_tensors(r.vae), precision_), decoder.bytes());
   }
@@ -215,6 +216,21 @@ TEST(Working, FollowsTheSharesOfARank) {
   const std::int64_t image = open_sora_decode_bytes({}, {16, 32, 32, 1024}, bf16);
   EXPECT_LT(open_sora_decode_bytes({}, {16, 16, 32, 1024}, bf16), image);
   EXPECT_LT(open_sora_decode_bytes({}, {8, 32, 32, 1024}, bf16), image);
+  CogVideoXConfig from_text, from_image;
+  from_image.in_channels *= 2;
+  const CogVideoXSizes part{.batch = 2,
+                            .text_tokens = 226,
+                            .video_tokens = 4000,
+                            .row_tokens = 4226,
+                            .heads = 30,
+                            .all_tokens = 4226};
+  const auto bytes = [&](const CogVideoXConfig& c) {
+    return cogvideox_working_bytes(c, part, bf16);
+  };
+  // Patches of 64 features: of the image, for each item, and more of the model's input.
+  EXPECT_EQ(bytes(from_image) - bytes(from_text), (2 + 1) * 64 * 4000 * 2);
+  from_image.learned_positions = true;
+  EXPECT_EQ(bytes(from_image) - bytes(from_text), (2 + 1) * 64 * 4000 * 2 + 4226 * 1920 * 2);
   const std::int64_t film = cogvideox_decode_bytes({}, {13, 60, 90}, bf16);
   EXPECT_LT(cogvideox_decode_bytes({}, {3, 60, 90}, bf16), film);
   EXPECT_LT(cogvideox_decode_bytes({}, {13, 30, 90}, bf16), film);

@@ -86,4 +86,10 @@ ExpectedShapes needed_tensors_of(ModelPart part, const Config& config) {
   return kind_of(part, config).needed(config);
 }
 
+bool takes_image(const Config& transformer) {
+  const bool cogvideox =
+      class_of(ModelPart::transformer, transformer) == "CogVideoXTransformer3DModel";
+  return cogvideox && CogVideoXConfig::read(transformer).takes_image();
+}
+
 }  // namespace reelmesh

@@ -26,7 +26,11 @@ std::string class_of(ModelPart part, const Config& config);
 /// class_of and the configurations' read().
 ExpectedShapes tensors_of(ModelPart part, const Config& config);
 
-/// Only those that are needed to make clips: of the VAE, the decoder's.
+/// Only those that are needed to make clips from text: of the VAE, the decoder's.
 ExpectedShapes needed_tensors_of(ModelPart part, const Config& config);
+
+/// Whether clips of this transformer begin from an image, which the VAE's encoder encodes. Throws
+/// Error(data) as tensors_of.
+bool takes_image(const Config& transformer);
 
 }  // namespace reelmesh

@@ -20,9 +20,9 @@ struct ModelPreset {
 /// All names, family by family, tiny presets first in each.
 std::vector<std::string> preset_names();
 
-/// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b and
-/// CogVideoX1.5-5B on the hub and of hpcai-tech's Open-Sora 1.0 and 1.2; the tiny ones have their
-/// structure. Error(internal) for another name.
+/// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b,
+/// CogVideoX1.5-5B, CogVideoX-5b-I2V and CogVideoX1.5-5B-I2V on the hub and of hpcai-tech's
+/// Open-Sora 1.0 and 1.2; the tiny ones have their structure. Error(internal) for another name.
 ModelPreset model_preset(std::string_view name);
 
 /// A name and the function that fills in its preset.

@@ -78,7 +78,8 @@ json released_scheduler() {
 }
 
 json index_of(const json& transformer, const json& vae, const json& scheduler) {
-  return {{"_class_name", "CogVideoXPipeline"},
+  const bool from_image = transformer["in_channels"] != transformer["out_channels"];
+  return {{"_class_name", from_image ? "CogVideoXImageToVideoPipeline" : "CogVideoXPipeline"},
           {"scheduler", {"diffusers", scheduler["_class_name"]}},
           {"text_encoder", {"transformers", "T5EncoderModel"}},
           {"tokenizer", {"transformers", "T5Tokenizer"}},
@@ -116,6 +117,16 @@ void as_1_5(ModelPreset& p) {
   p.vae["invert_scale_latents"] = true;
 }
 
+void as_5b_i2v(ModelPreset& p) {
+  as_5b(p);
+  p.transformer.update({{"in_channels", 32}, {"use_learned_positional_embeddings", true}});
+}
+
+void as_1_5_i2v(ModelPreset& p) {
+  as_1_5(p);
+  p.transformer.update({{"in_channels", 32}, {"ofs_embed_dim", 512}});
+}
+
 // Small enough to make a clip of 64 × 96 pixels in seconds on one core, but with several heads,
 // layers, groups and latent frames. dpm: stochastic steps, for releases whose authors recommend
 // them.
@@ -131,6 +142,7 @@ void shrink(ModelPreset& p, bool dpm, int frames) {
                         {"sample_width", 12},
                         {"text_embed_dim", 64},
                         {"time_embed_dim", 64}});
+  if (p.transformer.contains("ofs_embed_dim")) p.transformer["ofs_embed_dim"] = 64;
   p.vae.update({{"block_out_channels", {16, 16, 32, 32}},
                 {"layers_per_block", 1},
                 {"norm_num_groups", 4},
@@ -149,9 +161,14 @@ std::vector<NamedPreset> cogvideox_presets() {
       {"tiny-cogvideox", [](ModelPreset& p) { as_2b(p), shrink(p, false, 9), index(p); }},
       {"tiny-cogvideox-rotary", [](ModelPreset& p) { as_5b(p), shrink(p, true, 9), index(p); }},
       {"tiny-cogvideox-1.5", [](ModelPreset& p) { as_1_5(p), shrink(p, true, 17), index(p); }},
+      {"tiny-cogvideox-i2v", [](ModelPreset& p) { as_5b_i2v(p), shrink(p, true, 9), index(p); }},
+      {"tiny-cogvideox-1.5-i2v",
+       [](ModelPreset& p) { as_1_5_i2v(p), shrink(p, true, 17), index(p); }},
       {"cogvideox-2b", [](ModelPreset& p) { as_2b(p), index(p); }},
       {"cogvideox-5b", [](ModelPreset& p) { as_5b(p), index(p); }},
       {"cogvideox-1.5-5b", [](ModelPreset& p) { as_1_5(p), index(p); }},
+      {"cogvideox-5b-i2v", [](ModelPreset& p) { as_5b_i2v(p), index(p); }},
+      {"cogvideox-1.5-5b-i2v", [](ModelPreset& p) { as_1_5_i2v(p), index(p); }},
   };
 }
 

@@ -63,6 +63,7 @@ Spread spread_of(const std::string& name, const Shape& shape, const std::vector<
   if (ends_with_any(name, {"shared.weight", "relative_attention_bias.weight", "y_embedding"})) {
     return {0.0F, 1.0F};
   }
+  if (name.ends_with("pos_embedding")) return {0.0F, 0.5F};  // as sines and cosines
   double inputs = 1, factor = 1;
   for (std::size_t axis = 1; axis < shape.size(); ++axis) {
     inputs *= static_cast<double>(shape[axis]);

@@ -18,9 +18,9 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
   out.files = files.size();
 }
 
-void compare(PartSurvey& out, const Checkpoint& checkpoint) {
+void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
   const ExpectedShapes all = tensors_of(out.part, *out.config);
-  const ExpectedShapes needed = needed_tensors_of(out.part, *out.config);
+  const ExpectedShapes needed = from_image ? all : needed_tensors_of(out.part, *out.config);
   Difference whole = checkpoint.compare(all), difference = checkpoint.compare(needed);
   out.expected = all.size();
   out.unneeded = all.size() - needed.size();
@@ -43,7 +43,7 @@ Status PartSurvey::verdict() const {
   return whole ? Status::ok : Status::data;
 }
 
-PartSurvey survey(ModelPart part, const std::filesystem::path& folder) {
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image) {
   PartSurvey out;
   out.part = part;
   out.folder = folder;
@@ -54,7 +54,7 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder) {
     out.class_name = class_of(part, *out.config);
     const Checkpoint checkpoint = Checkpoint::open(folder, stem_of(part));
     count(out, checkpoint.tensors());
-    compare(out, checkpoint);
+    compare(out, checkpoint, from_image);
   } catch (const Error& error) {
     out.status = error.status();
     out.problem = error.what();

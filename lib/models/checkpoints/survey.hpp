@@ -33,15 +33,18 @@ struct PartSurvey {
   };
   std::vector<WrongType> wrong_types;   ///< not F32, F16 or BF16
   std::vector<std::string> unexpected;  ///< not used by the model; no error
-  /// Tensors that no clip needs (the VAE's encoder): all, missing, of a wrong shape.
+  /// Tensors that clips from text do not need (the VAE's encoder): all, missing, of a wrong shape.
   std::size_t unneeded = 0, unneeded_missing = 0, unneeded_wrong = 0;
 
+  /// Of a VAE: whether its encoder is complete.
+  bool has_encoder() const { return unneeded_missing + unneeded_wrong == 0; }
   /// ok if clips can be made with this part; `status` if that is not ok; data for tensors that are
   /// missing or have a wrong shape or type.
   Status verdict() const;
 };
 
-/// Problems with the folder are recorded in the result, not thrown.
-PartSurvey survey(ModelPart part, const std::filesystem::path& folder);
+/// Problems with the folder are recorded in the result, not thrown. from_image: clips begin from an
+/// image, so that all tensors of the VAE are needed.
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image = false);
 
 }  // namespace reelmesh

@@ -111,12 +111,6 @@ void CogVideoXConfig::check_size(const VideoSize& size, int clip) const {
 
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& c) {
   ExpectedShapes shapes = cogvideox_layer_tensors(c);
-  if (c.ofs_channels > 0) {
-    for (const char* name : {"ofs_embedding.linear_1", "ofs_embedding.linear_2"}) {
-      shapes[name + std::string(".weight")] = {c.ofs_channels, c.ofs_channels};
-      shapes[name + std::string(".bias")] = {c.ofs_channels};
-    }
-  }
   if (c.learned_positions) {
     shapes[learned_positions_tensor] = {1, c.max_text_tokens + numel(c.sample_tokens()),
                                         c.channels()};
@@ -142,6 +136,10 @@ ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& c) {
   linear("patch_embed.text_proj", d, c.text_channels);
   linear("time_embedding.linear_1", t, d);
   linear("time_embedding.linear_2", t, t);
+  if (c.ofs_channels > 0) {
+    linear("ofs_embedding.linear_1", t, c.ofs_channels);
+    linear("ofs_embedding.linear_2", t, t);
+  }
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string block = fmt::format("transformer_blocks.{}.", i);
     for (const char* name : {"norm1", "norm2"}) {

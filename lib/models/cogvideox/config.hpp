@@ -77,9 +77,8 @@ struct CogVideoXVaeConfig {
 /// The table of learned positions, [1, token, channel]: text tokens before video tokens.
 constexpr const char* learned_positions_tensor = "patch_embed.pos_embedding";
 
-/// Names and shapes of all tensors of transformer/, and of those whose layers are in memory while
-/// it runs: without learned positions, of which a rank reads those of its tokens, and without the
-/// layers of the constant ofs embedding.
+/// Names and shapes of all tensors of transformer/, and of those that are loaded with it: all but
+/// learned positions, of which a rank reads those of its tokens when a clip is placed.
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
 ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& config);
 /// The same of all of vae/, and of the decoder in vae/.

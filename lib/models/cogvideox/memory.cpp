@@ -26,9 +26,8 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
 
   const std::int64_t features = c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
-  // Image to video: the patches of the image's latents, kept by clip, and those of the noisy
-  // latents, before both are joined. At most as many clips as items of the batch.
-  const std::int64_t images = c.takes_image() ? s.batch * s.video_tokens * c.patch_features() : 0;
+  // Patches of the latents of each clip's image; at most as many clips as items of the batch.
+  const std::int64_t images = c.takes_image() ? s.batch * s.video_tokens * features : 0;
   const std::int64_t positions =
       c.learned_positions ? (s.text_tokens + s.video_tokens) * c.channels() : 0;
   const std::int64_t held = s.text_tokens * s.batch * c.text_channels * size +

@@ -172,6 +172,19 @@ Tensor CogVideoXTransformer::patches(const Tensor& latents) const {
   return tokens.reshape({tokens.shape(0), 1, tokens.shape(1)});
 }
 
+// [token, clip, feature]. The features of a patch are ordered by channel, so that those of the
+// image's latents follow those of the noisy ones.
+Tensor CogVideoXTransformer::input_patches(std::span<const Tensor> latents,
+                                           std::span<const Tensor> images) const {
+  std::vector<Tensor> parts;
+  for (std::size_t clip = 0; clip < latents.size(); ++clip) {
+    parts.push_back(patches(latents[clip]));
+    if (!images.empty()) parts.push_back(images[clip]);
+  }
+  return ops::join_batches(parts).reshape(
+      {parts.front().shape(0), std::ssize(latents), config_.patch_features()});
+}
+
 Tensor CogVideoXTransformer::learned_positions_of(const Box& text, const Box& video) const {
   return learned_positions(*learned_positions_, config_, text, video, dtype_);
 }
@@ -235,16 +248,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
          latents.size(), config_.image_channels());
 
   const Tensor time = time_embedding(sinusoid);
-  // The features of a patch begin with its first channel, so that those of the image's latents
-  // follow those of the noisy ones.
-  std::vector<Tensor> parts;
-  for (std::size_t clip = 0; clip < latents.size(); ++clip) {
-    parts.push_back(patches(latents[clip]));
-    if (!images.empty()) parts.push_back(images[clip]);
-  }
-  const std::int64_t tokens = parts.front().shape(0);
-  const Tensor features =
-      ops::join_batches(parts).reshape({tokens, std::ssize(latents), config_.patch_features()});
+  const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
   Tensor z = Tensor::empty({context.shape(0) + tokens, batch, d}, dtype_, device_);
   const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
     return product(x, ops::Activation::none, placement.all_video_tokens());
@@ -252,7 +256,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   z.rows(0, context.shape(0))
       .copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
   Tensor video = z.rows(context.shape(0), tokens);
-  ops::repeat_for_batch(of_video(patch_, features), video);
+  ops::repeat_for_batch(of_video(patch_, input_patches(latents, images)), video);
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
   if (config_.learned_positions) ops::add_table(z, placement.learned_table_);
 
@@ -267,10 +271,10 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);
-  const Tensor predicted = of_video(out_, video);
+  const Tensor features = of_video(out_, video);
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < batch; ++item) {
-    predictions.push_back(ops::unpatchify(predicted, item, config_.patch, latents.front().shape()));
+    predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));
   }
   return predictions;
 }

@@ -95,6 +95,7 @@ class CogVideoXTransformer final : public Denoiser {
     ops::Linear up, down;
   };
   Tensor time_embedding(const Tensor& sinusoid) const;
+  Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
   void run_block(const Block& block, const CogVideoXPlacement& placement, Tensor& z,
                  const Tensor& time) const;
 
