@@ -42,7 +42,12 @@ void read_parts(const Config& config) {
       }
     }
   });
-  fuzz::refusals_allowed([&] { CogVideoXConfig::read(config).patch_features(); });
+  fuzz::refusals_allowed([&] {
+    const auto c = CogVideoXConfig::read(config);
+    expect(c.image_channels() == 0 || c.image_channels() == c.latent_channels(), "{} channels",
+           c.image_channels());
+    c.check_size({480, 720, 49}, 0);
+  });
   fuzz::refusals_allowed([&] { CogVideoXVaeConfig::read(config); });
   fuzz::refusals_allowed([&] { STDiTConfig::read(config).head_channels(); });
   fuzz::refusals_allowed([&] { OpenSoraVaeConfig::read(config).latent_frames(51); });

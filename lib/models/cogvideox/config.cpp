@@ -87,8 +87,9 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
 }
 
 Shape CogVideoXConfig::sample_tokens() const {
-  return {((sample_frames - 1) / temporal_compression + 1) / patch.frames,
-          sample_height / patch.rows, sample_width / patch.columns};
+  const std::int64_t latents = (sample_frames - 1) / temporal_compression + 1;
+  return {(latents + patch.frames - 1) / patch.frames, sample_height / patch.rows,
+          sample_width / patch.columns};
 }
 
 void CogVideoXConfig::check_size(const VideoSize& size, int clip) const {

@@ -43,7 +43,7 @@ struct CogVideoXConfig {
     return in_channels * patch.frames * patch.rows * patch.columns;
   }
 
-  /// Tokens of the checkpoint's own size: [frame, row, column].
+  /// Tokens of a video of the checkpoint's own size: [frame, row, column].
   Shape sample_tokens() const;
   /// Whether a clip begins from an image, whose latents the transformer takes as further channels.
   bool takes_image() const { return image_channels() > 0; }
