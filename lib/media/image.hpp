@@ -15,19 +15,22 @@ struct ImageSize {
 
 /// The largest image that is read; Pillow refuses more as a decompression bomb.
 constexpr std::int64_t max_image_pixels = 178'956'970;
+/// The longest side, which is also that of the JPEG format.
+constexpr std::int64_t max_image_side = 65'535;
 
 /// Reads the header of a PNG or JPEG file. where: begins messages ("prompt.image"). Throws
-/// Error(no_input) if the file is missing, Error(data) naming the file if it is of another type,
-/// too large, animated, or its header is damaged.
+/// Error(no_input) if the file is missing, Error(io) if it cannot be opened, Error(data) naming the
+/// file if it is of another type, too large, animated, CMYK, or its header is damaged.
 ImageSize image_size(const std::filesystem::path& file, const std::string& where);
 
 /// Reads an image → uint8 [row, column, 3], RGB, on the host: the bytes of Pillow's
 /// ImageOps.exif_transpose(image).convert("RGB"). Transparency is dropped. Throws as image_size,
-/// and Error(data) for damaged or truncated data and for CMYK images.
+/// and Error(data) for damaged or truncated data.
 Tensor read_image(const std::filesystem::path& file, const std::string& where);
 
 /// Resizes uint8 [row, column, 3] with the bytes of Pillow's resize((width, height), LANCZOS): an
 /// 8-bit fixed-point kernel of 3 lobes, first along rows, then along columns, rounded in between.
+/// Returns the image itself if it has this size.
 Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width);
 
 }  // namespace reelmesh::media

@@ -42,6 +42,8 @@ PLACES = {
     r"(dnnl|oneapi).*": ["lib/ops", "app/program.cpp"],
     r"sentencepiece.*": ["lib/text"],
     r"(xxhash|xxh3|xxh_).*": ["lib/base", "app/program.cpp"],
+    r"png\.h|j(peglib|error)\.h": ["lib/media", "app/program.cpp"],
+    r"lib(av|sw)[a-z]+/.*": ["lib/media", "app/program.cpp"],
     r"boost/.*": ["app"],
     r"nccl.*|cuda.*|cudnn.*|cublas.*": ["lib/ops", "lib/comm", "lib/tensor"],
 }
