@@ -2,8 +2,19 @@
 
 #include <dnnl.h>
 #include <hdf5.h>
+// clang-format off
+#include <cstdio>  // jpeglib.h needs it
+#include <jpeglib.h>
+// clang-format on
+#include <png.h>
 #include <spdlog/version.h>
 #include <xxhash.h>
+
+extern "C" {
+#include <libavcodec/version.h>
+#include <libavformat/version.h>
+#include <libswscale/version.h>
+}
 
 #include <algorithm>
 #include <boost/version.hpp>
@@ -51,6 +62,18 @@ std::string json_version() {
                      NLOHMANN_JSON_VERSION_PATCH);
 }
 
+std::string png_version() {
+  const unsigned version = png_access_version_number();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// FFmpeg's libraries are loaded only to read a video: the versions compiled for.
+std::string ffmpeg_version() {
+  return fmt::format("libavformat {}, libavcodec {}, libswscale {}",
+                     AV_STRINGIFY(LIBAVFORMAT_VERSION), AV_STRINGIFY(LIBAVCODEC_VERSION),
+                     AV_STRINGIFY(LIBSWSCALE_VERSION));
+}
+
 // The version of a library that has no function for it: that of its file, or `otherwise`, with
 // which the program was compiled.
 std::string version_of(const char* library, const std::string& otherwise) {
@@ -72,7 +95,10 @@ std::vector<std::pair<const char*, std::string>> libraries() {
                                                    FMT_VERSION / 100 % 100, FMT_VERSION % 100))},
           {"spdlog", version_of("libspdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR,
                                                          SPDLOG_VER_MINOR, SPDLOG_VER_PATCH))},
-          {"sentencepiece", REELMESH_SENTENCEPIECE}};
+          {"sentencepiece", REELMESH_SENTENCEPIECE},
+          {"libpng", png_version()},
+          {"libjpeg-turbo", AV_STRINGIFY(LIBJPEG_TURBO_VERSION)},
+          {"FFmpeg", ffmpeg_version()}};
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ install(FILES ${CMAKE_BINARY_DIR}/generated/copyright DESTINATION share/doc/reel
 install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
 install(SCRIPT tools/install_jobs.cmake)
 
-# The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun and what the
-# tools in Python import are not.
+# The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun, what the tools
+# in Python import and what is loaded at run time are not.
 set(CPACK_PACKAGE_NAME reelmesh)
 set(CPACK_PACKAGE_VENDOR "reelmesh")
 set(CPACK_PACKAGE_CONTACT "The reelmesh developers")
@@ -59,8 +59,11 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+string(REGEX MATCH "^[0-9]+" libavformat_major "${libav_libavformat_VERSION}")
+string(REGEX MATCH "^[0-9]+" libswscale_major "${libav_libswscale_VERSION}")
+set(libav_packages "libavformat${libavformat_major}, libswscale${libswscale_major}")
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
-    "openmpi-bin, python3, python3-h5py, python3-numpy, python3-pil")
+    "openmpi-bin, python3, python3-h5py, python3-numpy, python3-pil, ${libav_packages}")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ffmpeg, fonts-dejavu-core, python3-matplotlib")
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 include(CPack)

@@ -1,6 +1,7 @@
 #include <png.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,7 @@ class Reader {
       fail(Status::unavailable, "{}: not enough memory to read it", name_);
     }
     call([&] {
-      png_init_io(png_, file.stream.get());
+      png_set_read_fn(png_, file.stream.get(), read);
       // Not only IDAT: what a damaged chunk of metadata says is unknown.
       png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
       png_set_user_limits(png_, max_image_side, max_image_side);
@@ -63,6 +64,10 @@ class Reader {
     static_cast<Escape*>(png_get_error_ptr(png))->escape(message);
   }
   static void on_warning(png_structp, png_const_charp) {}
+  static void read(png_structp png, png_bytep to, std::size_t count) {
+    auto* stream = static_cast<std::FILE*>(png_get_io_ptr(png));
+    if (std::fread(to, 1, count, stream) != count) png_error(png, "it ends too early");
+  }
 
   const std::string& name_;
   Escape escape_;

@@ -9,10 +9,14 @@
 
 namespace reelmesh::media {
 
+/// The largest frames that are read, of 8K video, and the most frames.
+constexpr std::int64_t max_video_pixels = 8192 * 4096;
+constexpr std::int64_t max_video_frames = 10'000;
+
 struct VideoFacts {
   std::int64_t frames = 0;
   std::int64_t height = 0, width = 0;  ///< pixels as they are shown, with the stream's rotation
-  double fps = 0;                      ///< average
+  double fps = 0;                      ///< average; 0 if the file does not say
 };
 
 /// Counts the frames of the first video stream without decoding them all to memory. where: begins

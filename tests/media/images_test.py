@@ -27,7 +27,8 @@ PILLOW = int(PIL.__version__.split(".")[0])
 
 def reference(file):
     """As load_image of diffusers."""
-    return ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+    with Image.open(file) as image:
+        return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def resized(image, size):

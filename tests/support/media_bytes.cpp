@@ -1,10 +1,14 @@
-// What lib/media makes of files, for comparison with other programs:
+// What lib/media makes of files, for comparison with other programs: media_bytes < COMMANDS
 //
-//   media_bytes < COMMANDS
+//   image FILE OUTPUT                  writes the bytes of an image, RGB
+//   resize FILE OUTPUT HEIGHT WIDTH    of the resized image
+//   video FILE OUTPUT                  of all frames of a video
+//   memory                             prints the largest resident memory so far, in KiB
 //
-// Each line is a command: "image FILE OUTPUT" writes the bytes of an image, RGB; "resize FILE
-// OUTPUT HEIGHT WIDTH" those of the resized image. Prints one line for each: height and width, or
+// Prints a line for each command: height, width and for videos frames and frames in a second; or
 // "error", the status and the message.
+#include <sys/resource.h>
+
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -12,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "media/image.hpp"
+#include "media/video.hpp"
 
 namespace reelmesh {
 namespace {
@@ -22,11 +27,29 @@ void append(const std::string& path, const Tensor& pixels) {
   require(file.good(), Status::io, "{}: cannot be written", path);
 }
 
+void read_video(const std::string& file, const std::string& output) {
+  const media::VideoFacts facts = media::video_facts(file, "video");
+  media::read_video(file, "video", facts.frames, [&](std::int64_t, const Tensor& pixels) {
+    require(pixels.shape() == Shape{facts.height, facts.width, 3}, Status::internal,
+            "{}: video_facts gives {} x {}", file, facts.width, facts.height);
+    append(output, pixels);
+  });
+  std::cout << facts.height << ' ' << facts.width << ' ' << facts.frames << ' ' << facts.fps
+            << std::endl;
+}
+
 void run(const std::string& line) {
   std::istringstream words(line);
   std::string command, file, output;
   words >> command >> file >> output;
+  if (command == "memory") {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    std::cout << usage.ru_maxrss << std::endl;
+    return;
+  }
   std::ofstream(output, std::ios::trunc);
+  if (command == "video") return read_video(file, output);
   Tensor pixels = media::read_image(file, "image");
   const media::ImageSize size = media::image_size(file, "image");
   require(size.height == pixels.shape(0) && size.width == pixels.shape(1), Status::internal,

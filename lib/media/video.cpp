@@ -1,0 +1,119 @@
+#include "media/video.hpp"
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "media/orientation.hpp"
+#include "media/video_stream.hpp"
+
+namespace reelmesh::media {
+namespace {
+
+struct ReleaseScale {
+  void operator()(SwsContext* context) const { libav().sws_freeContext(context); }
+};
+
+/// Converts frames of one size and format to RGB, as the command ffmpeg does.
+class RgbConverter {
+ public:
+  RgbConverter(const VideoStream& video, const AVFrame& frame) : name_(video.name()) {
+    const auto format = static_cast<AVPixelFormat>(frame.format);
+    require(av_.sws_isSupportedInput(format) > 0, Status::data,
+            "{}: frames of {} cannot be converted to RGB", name_, av_.av_get_pix_fmt_name(format));
+    context_.reset(av_.sws_alloc_context());
+    rgb_.reset(av_.av_frame_alloc());
+    require(context_ && rgb_, Status::unavailable, "{}: not enough memory to read it", name_);
+    rgb_->width = frame.width;
+    rgb_->height = frame.height;
+    rgb_->format = AV_PIX_FMT_RGB24;
+    require(av_.av_frame_get_buffer(rgb_.get(), 0) >= 0, Status::unavailable,
+            "{}: not enough memory for a frame", name_);
+    const auto set = [&](const char* key, std::int64_t value) {
+      require(av_.av_opt_set_int(context_.get(), key, value, 0) >= 0, Status::internal,
+              "libswscale does not take {} = {}", key, value);
+    };
+    set("srcw", frame.width);
+    set("srch", frame.height);
+    set("src_format", format);
+    set("dstw", frame.width);
+    set("dsth", frame.height);
+    set("dst_format", AV_PIX_FMT_RGB24);
+    set("sws_flags", SWS_BICUBIC);
+    // Where MPEG-2 and its successors place colours between rows.
+    if (format == AV_PIX_FMT_YUV420P) set("src_v_chr_pos", 128);
+    require(av_.sws_init_context(context_.get(), nullptr, nullptr) >= 0, Status::data,
+            "{}: frames of {} cannot be converted to RGB", name_, av_.av_get_pix_fmt_name(format));
+  }
+
+  /// → uint8 [row, column, 3], as stored
+  Tensor convert(const AVFrame& frame) {
+    set_colours(frame);
+    const int rows = av_.sws_scale(context_.get(), frame.data, frame.linesize, 0, frame.height,
+                                   rgb_->data, rgb_->linesize);
+    require(rows == frame.height, Status::data, "{}: a frame cannot be converted to RGB", name_);
+    Tensor pixels = Tensor::empty({frame.height, frame.width, 3}, DType::uint8);
+    const std::int64_t bytes = 3 * std::int64_t{frame.width};
+    for (std::int64_t row = 0; row < frame.height; ++row) {
+      std::memcpy(pixels.data<std::uint8_t>() + row * bytes,
+                  rgb_->data[0] + row * rgb_->linesize[0], static_cast<std::size_t>(bytes));
+    }
+    return pixels;
+  }
+
+ private:
+  // The matrix and range that the frame says; BT.601, limited, if it says nothing.
+  void set_colours(const AVFrame& frame) {
+    int *matrix = nullptr, *rgb_matrix = nullptr;
+    int full = 0, rgb_full = 0, brightness = 0, contrast = 0, saturation = 0;
+    if (av_.sws_getColorspaceDetails(context_.get(), &matrix, &full, &rgb_matrix, &rgb_full,
+                                     &brightness, &contrast, &saturation) < 0) {
+      return;  // neither is YUV
+    }
+    const bool known =
+        frame.colorspace >= AVCOL_SPC_BT709 && frame.colorspace <= AVCOL_SPC_BT2020_CL &&
+        frame.colorspace != AVCOL_SPC_YCGCO && frame.colorspace != AVCOL_SPC_UNSPECIFIED;
+    const int* coefficients =
+        av_.sws_getCoefficients(known ? static_cast<int>(frame.colorspace) : AVCOL_SPC_BT470BG);
+    if (frame.color_range != AVCOL_RANGE_UNSPECIFIED) {
+      full = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
+    }
+    av_.sws_setColorspaceDetails(context_.get(), coefficients, full, coefficients, rgb_full,
+                                 brightness, contrast, saturation);
+  }
+
+  const Libav& av_ = libav();
+  std::string name_;
+  std::unique_ptr<SwsContext, ReleaseScale> context_;
+  std::unique_ptr<AVFrame, detail::ReleaseFrame> rgb_;
+};
+
+}  // namespace
+
+VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
+  VideoStream video(file, where);
+  VideoFacts facts{.fps = video.fps()};
+  while (const AVFrame* frame = video.next()) {
+    if (facts.frames++ > 0) continue;
+    RgbConverter(video, *frame);  // whether its format can be converted
+    facts.height = frame->height;
+    facts.width = frame->width;
+  }
+  require(facts.frames > 0, Status::data, "{}: the video has no frames", video.name());
+  if (exchanges_sides(video.orientation())) std::swap(facts.height, facts.width);
+  return facts;
+}
+
+void read_video(const std::filesystem::path& file, const std::string& where, std::int64_t count,
+                const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
+  VideoStream video(file, where);
+  std::unique_ptr<RgbConverter> converter;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const AVFrame* frame = video.next();
+    require(frame != nullptr, Status::data, "{}: the video has {} frames, expected at least {}",
+            video.name(), i, count);
+    if (!converter) converter = std::make_unique<RgbConverter>(video, *frame);
+    consume(i, turned(converter->convert(*frame), video.orientation()));
+  }
+}
+
+}  // namespace reelmesh::media

@@ -1,0 +1,71 @@
+#pragma once
+// The frames of a video file, one at a time.
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "media/input_file.hpp"
+#include "media/libav.hpp"
+
+namespace reelmesh::media {
+
+namespace detail {
+struct ReleaseIo {
+  void operator()(AVIOContext* io) const;
+};
+struct ReleaseFormat {
+  void operator()(AVFormatContext* format) const;
+};
+struct ReleaseCodec {
+  void operator()(AVCodecContext* codec) const;
+};
+struct ReleasePacket {
+  void operator()(AVPacket* packet) const;
+};
+struct ReleaseFrame {
+  void operator()(AVFrame* frame) const;
+};
+}  // namespace detail
+
+/// The first video stream of a file. Only this file is read; other streams are passed over. Throws
+/// as video_facts.
+class VideoStream {
+ public:
+  VideoStream(const std::filesystem::path& file, const std::string& where);
+
+  /// The next frame in the order in which they are shown, valid until the next call; null at the
+  /// end. All frames have the same size and format.
+  const AVFrame* next();
+
+  /// Frames in a second, average; 0 if the file does not say.
+  double fps() const;
+  /// How frames are turned before they are shown, 1…8 as in EXIF (orientation.hpp).
+  int orientation() const { return orientation_; }
+  const std::string& name() const { return file_.name; }
+
+ private:
+  static int read(void* self, std::uint8_t* buffer, int size);
+  static std::int64_t seek(void* self, std::int64_t offset, int whence);
+  void open_container();
+  void open_decoder();
+  int find_orientation() const;
+  bool send_packet();
+  void check_frame();
+  [[noreturn]] void damaged(int status) const;
+
+  const Libav& av_ = libav();
+  InputFile file_;
+  std::int64_t position_ = 0;
+  int read_error_ = 0;  // errno
+  std::unique_ptr<AVIOContext, detail::ReleaseIo> io_;
+  std::unique_ptr<AVFormatContext, detail::ReleaseFormat> format_;
+  AVStream* stream_ = nullptr;
+  std::unique_ptr<AVCodecContext, detail::ReleaseCodec> decoder_;
+  std::unique_ptr<AVPacket, detail::ReleasePacket> packet_;
+  std::unique_ptr<AVFrame, detail::ReleaseFrame> frame_;
+  int orientation_ = 1;
+  std::int64_t frames_ = 0;
+  int width_ = 0, height_ = 0, pixel_format_ = AV_PIX_FMT_NONE;
+};
+
+}  // namespace reelmesh::media
