@@ -233,10 +233,12 @@ bool VideoStream::send_packet() {
 }
 
 void VideoStream::check_frame() {
-  // Decoders conceal some errors, which they only log.
-  const bool corrupt =
-      frame_->decode_error_flags != 0 || (frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0;
-  if (corrupt || has_libav_error()) damaged(AVERROR_INVALIDDATA);
+  // FFV1's decoder conceals slices with a wrong checksum, and only logs it.
+  const bool concealed = decoder_->codec_id == AV_CODEC_ID_FFV1 && has_libav_error();
+  if (concealed || frame_->decode_error_flags != 0 ||
+      (frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0) {
+    damaged(AVERROR_INVALIDDATA);
+  }
   ++frames_;
   require(frames_ <= max_video_frames, Status::data,
           "{}: the video has more than {} frames, expected at most as many", name(),

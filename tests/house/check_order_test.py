@@ -20,6 +20,9 @@ class Order(unittest.TestCase):
         self.assertEqual(lines("lib/comm/a.hpp", "#include <mpi.h>"), [])
         self.assertEqual(lines("lib/store/a.hpp", "#include <mpi.h>\n#include <hdf5.h>"), [1])
         self.assertEqual(lines("app/run.cpp", "#include <hdf5_hl.h>"), [1])
+        self.assertEqual(lines("lib/media/a.cpp", "#include <libavutil/opt.h>\n#include <png.h>"), [])
+        self.assertEqual(lines("lib/store/a.cpp", "#include <libavutil/opt.h>\n#include <png.h>"),
+                         [1, 2])
 
     def test_models_know_no_ranks(self):
         self.assertEqual(lines("lib/models/a.cpp", '#include "comm/group.hpp"'), [1])

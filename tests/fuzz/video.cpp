@@ -1,0 +1,18 @@
+// A video file (prompt.video).
+#include "media/video.hpp"
+
+#include "fuzz/fuzz.hpp"
+
+using namespace reelmesh;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::filesystem::path path = fuzz::make_folder() / "video";
+  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::refusals_allowed([&] {
+    const media::VideoFacts facts = media::video_facts(path, "video");
+    media::read_video(path, "video", facts.frames, [&](std::int64_t, const Tensor& pixels) {
+      expect(pixels.shape() == Shape{facts.height, facts.width, 3}, "frames of two sizes");
+    });
+  });
+  return 0;
+}
