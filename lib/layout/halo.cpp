@@ -18,8 +18,9 @@ Box slice(Box box, std::size_t axis, std::int64_t begin, std::int64_t end) {
 }
 
 // For each rank four strips around its rectangle: above and below (with the corners), left, right.
-std::vector<Move> strips_around(const Layout& image) {
-  const Layout around = image.grown(row_axis, 1).grown(column_axis, 1);
+std::vector<Move> strips_around(const Layout& image, const ops::Window& window) {
+  const Layout around = image.grown(row_axis, window.before, window.halo_after())
+                            .grown(column_axis, window.before, window.halo_after());
   std::vector<std::vector<Box>> strips(4);
   for (int r = 0; r < image.ranks(); ++r) {
     const Box &own = image.box(r), &all = around.box(r);
@@ -39,8 +40,8 @@ std::vector<Move> strips_around(const Layout& image) {
 
 }  // namespace
 
-Halo::Halo(const comm::Group& group, const Layout& image)
-    : Halo(group, image, strips_around(image)) {}
+Halo::Halo(const comm::Group& group, const Layout& image, const ops::Window& window)
+    : Halo(group, image, strips_around(image, window)) {}
 
 Halo::Halo(const comm::Group& group, const Layout& image, const std::vector<Move>& strips)
     : global_(image.global()), own_(own_box(image, group)), exchange_(group, strips) {
@@ -77,8 +78,14 @@ void Halo::Running::finish() {
 Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops::Image& previous,
                 std::int64_t enlarged) {
   const ops::ImageBox box = x.image.pieces.empty() ? ops::ImageBox{} : x.image.pieces.front().box;
-  const ops::ImageBox want{box.row * enlarged, box.rows * enlarged, box.column * enlarged,
-                           box.columns * enlarged};
+  const std::int64_t stride = convolution.window().stride;
+  const auto scaled = [&](std::int64_t place) {
+    expect(place * enlarged % stride == 0, "convolution with stride {} of a part cut at {}", stride,
+           place);
+    return place * enlarged / stride;
+  };
+  const ops::ImageBox want{scaled(box.row), scaled(box.rows), scaled(box.column),
+                           scaled(box.columns)};
   const Shape shape{x.own.shape(0), want.rows, want.columns, convolution.out_channels()};
   Tensor out = Tensor::empty(shape, x.own.dtype(), x.own.device());
   convolution.run(x.image, previous, enlarged, want, out, ops::Tiles::inner);

@@ -9,13 +9,15 @@
 
 namespace reelmesh {
 
-/// Halo exchange of width 1: the pixels next to each rank's rectangle within the image, including
-/// corners, are received from the ranks that hold them, in one message per neighbour. Made once for
-/// a shape and used many times.
+/// Halo exchange: the pixels around each rank's rectangle within the image, including corners, are
+/// received from the ranks that hold them, in one message per neighbour. Made once for a shape and
+/// used many times.
 class Halo {
  public:
   /// image: [frame, row, column, channel], a partition in which frames and channels are whole.
-  Halo(const comm::Group& group, const Layout& image);
+  /// window: of the convolution that needs the halo; rectangles begin and end at multiples of its
+  /// stride.
+  Halo(const comm::Group& group, const Layout& image, const ops::Window& window = {});
 
   /// A pending halo exchange. image: its first piece is this rank's rectangle; the other pieces are
   /// being received.
@@ -48,7 +50,8 @@ class Halo {
 
 /// Convolution overlapped with a pending halo exchange: computes inner tiles, finishes the
 /// exchange, then computes the tiles that need the halo. previous, enlarged: as for
-/// ops::Convolution. → this rank's rectangle of the result, [frame, row, column, out].
+/// ops::Convolution; the convolution's window is that of the halo. → this rank's rectangle of the
+/// result, [frame, row, column, out].
 Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops::Image& previous,
                 std::int64_t enlarged = 1);
 

@@ -237,12 +237,12 @@ Layout Layout::scaled(std::size_t axis, std::int64_t factor) const {
   return {std::move(global), std::move(boxes)};
 }
 
-Layout Layout::grown(std::size_t axis, std::int64_t width) const {
+Layout Layout::grown(std::size_t axis, std::int64_t before, std::int64_t after) const {
   std::vector<Box> boxes = *boxes_;
   for (Box& box : boxes) {
     if (box.empty()) continue;
-    const std::int64_t begin = std::max<std::int64_t>(0, box.offset[axis] - width);
-    const std::int64_t end = std::min(global_.at(axis), box.end(axis) + width);
+    const std::int64_t begin = std::max<std::int64_t>(0, box.offset[axis] - before);
+    const std::int64_t end = std::min(global_.at(axis), box.end(axis) + after);
     box.offset[axis] = begin;
     box.extent[axis] = end - begin;
   }

@@ -69,7 +69,9 @@ class Layout {
   /// Global extents and boxes multiplied along `axis`.
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.
-  Layout grown(std::size_t axis, std::int64_t width) const;
+  Layout grown(std::size_t axis, std::int64_t width) const { return grown(axis, width, width); }
+  /// The same with different widths before and after the box.
+  Layout grown(std::size_t axis, std::int64_t before, std::int64_t after) const;
   /// The layout of entries [begin, end) of `axis` only, renumbered from 0.
   Layout cropped(std::size_t axis, std::int64_t begin, std::int64_t end) const;
   /// With `axis` inserted, whole on every rank.

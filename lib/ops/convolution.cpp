@@ -17,35 +17,35 @@ namespace {
 // Pixels of one task. Tiles that are only partly wanted are computed in full, stored in part.
 constexpr std::int64_t tile_rows = 4;
 constexpr std::int64_t tile_columns = 32;
-constexpr std::int64_t patch_rows = tile_rows + 2;
-constexpr std::int64_t patch_columns = tile_columns + 2;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 15) / 16 * 16; }
 
-// Padded channels, and frames of a convolution.
+// Padded channels, frames and kernel of a convolution.
 struct Extents {
-  std::int64_t out, in, frames;
-  dnnl::memory::dims weights() const { return {out, in, frames, 3, 3}; }
+  std::int64_t out, in, frames, kernel;
+  dnnl::memory::dims weights() const { return {out, in, frames, kernel, kernel}; }
 };
 
 Extents extents_of(const Shape& weight) {
-  return {padded(weight[0]), padded(weight[1]), weight.size() == 5 ? weight[2] : 1};
+  return {padded(weight[0]), padded(weight[1]), weight.size() == 5 ? weight[2] : 1, weight.back()};
 }
 
-dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e, DType compute) {
+dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e, DType compute,
+                                                               const Window& window) {
   const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(compute);
-  return {{dnnl::prop_kind::forward_inference,
-           dnnl::algorithm::convolution_direct,
-           {{1, e.in, e.frames, patch_rows, patch_columns}, type, Tag::ndhwc},
-           {e.weights(), type, Tag::any},
-           {{1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32, Tag::ndhwc},
-           {1, 1, 1},
-           {0, 0, 0},
-           {0, 0, 0}},
-          user_scratchpad(),
-          engine()};
+  return {
+      {dnnl::prop_kind::forward_inference,
+       dnnl::algorithm::convolution_direct,
+       {{1, e.in, e.frames, window.reach(tile_rows), window.reach(tile_columns)}, type, Tag::ndhwc},
+       {e.weights(), type, Tag::any},
+       {{1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32, Tag::ndhwc},
+       {1, window.stride, window.stride},
+       {0, 0, 0},
+       {0, 0, 0}},
+      user_scratchpad(),
+      engine()};
 }
 
 }  // namespace
@@ -55,42 +55,49 @@ std::int64_t packed_convolution_bytes(const Shape& weight, DType products, Packe
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
     // AMX kernels pad input channels to multiples of 64 bytes.
     const std::int64_t block = 64 / size_of(products);
-    return e.out * ((e.in + block - 1) / block * block) * e.frames * 9 * size_of(products);
+    return e.out * ((e.in + block - 1) / block * block) * e.frames * e.kernel * e.kernel *
+           size_of(products);
   }
   static std::mutex mutex;
   static std::map<std::pair<dnnl::memory::dims, DType>, std::int64_t> known;
   const std::scoped_lock lock(mutex);
   std::int64_t& bytes = known[{e.weights(), products}];
   if (bytes == 0) {
-    bytes = static_cast<std::int64_t>(describe_convolution(e, products).weights_desc().get_size());
+    const Window window{.kernel = e.kernel};  // the size is the same for every stride
+    bytes = static_cast<std::int64_t>(
+        describe_convolution(e, products, window).weights_desc().get_size());
   }
   return bytes;
 }
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
+                         const Window& window)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
+      window_(window),
       padded_in_(padded(in_)),
       padded_out_(padded(out_)),
       dtype_(weight.dtype()),
       compute_(compute_dtype(dtype_)),
       bias_(bias.on(weight.device()).to(DType::float32)) {
-  expect(weight.numel() == out_ * in_ * kt_ * 9 && bias.shape() == Shape{out_},
-         "convolution: weight {} and bias {}", to_string(weight.shape()), to_string(bias.shape()));
+  expect(weight.numel() == out_ * in_ * taps() && bias.shape() == Shape{out_},
+         "convolution of {} x {} pixels: weight {} and bias {}", window_.kernel, window_.kernel,
+         to_string(weight.shape()), to_string(bias.shape()));
   dispatch(
       weight.device(),
-      [&] { on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_, numerics); },
+      [&] {
+        on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_, numerics, window_);
+      },
       [&] { pack(weight); });
 }
 
 void Convolution::pack(const Tensor& weight) {
-  const std::int64_t taps = kt_ * 9;
   const Extents extents = extents_of(weight.shape());
   dnnl::memory::desc packed;
   {
     const SingleThreadScope one;
-    const auto description = describe_convolution(extents, compute_);
+    const auto description = describe_convolution(extents, compute_, window_);
     packed = description.weights_desc();
     primitive_ = Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
                            {{DNNL_ARG_SRC, description.src_desc()},
@@ -98,12 +105,12 @@ void Convolution::pack(const Tensor& weight) {
                             {DNNL_ARG_DST, description.dst_desc()}});
   }
   const Tensor dense = weight.to(compute_);
-  Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps}, compute_);
-  const auto line = static_cast<std::size_t>(in_ * taps * size_of(compute_));
+  Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps()}, compute_);
+  const auto line = static_cast<std::size_t>(in_ * taps() * size_of(compute_));
   for (std::int64_t o = 0; o < out_; ++o) {
     std::copy_n(static_cast<const std::byte*>(dense.raw()) + static_cast<std::size_t>(o) * line,
                 line,
-                static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps * size_of(compute_));
+                static_cast<std::byte*>(plain.raw()) + o * padded_in_ * taps() * size_of(compute_));
   }
   packed_ = Tensor::empty({static_cast<std::int64_t>(packed.get_size())}, DType::uint8);
   reorder({extents.weights(), onednn_type(compute_), dnnl::memory::format_tag::oidhw}, packed)
@@ -115,9 +122,13 @@ void Convolution::pack(const Tensor& weight) {
 template <class T, class C>
 const void* Convolution::gather(const Image& x, const Image& previous, std::int64_t enlarged,
                                 std::int64_t frame, const ConvolutionTile& tile) const {
+  const std::int64_t patch_rows = window_.reach(tile_rows);
+  const std::int64_t patch_columns = window_.reach(tile_columns);
   auto* patch = static_cast<C*>(thread_scratch(
       0, static_cast<std::size_t>(kt_ * patch_rows * patch_columns * padded_in_) * sizeof(C)));
-  const PixelSpan all{tile.column - 1, tile.column - 1 + patch_columns};
+  const std::int64_t first_row = tile.row * window_.stride - window_.before;
+  const std::int64_t first_column = tile.column * window_.stride - window_.before;
+  const PixelSpan all{first_column, first_column + patch_columns};
   C* line = patch;
   for (std::int64_t k = 0; k < kt_; ++k) {
     const std::int64_t t = frame + k - (kt_ - 1);
@@ -125,7 +136,7 @@ const void* Convolution::gather(const Image& x, const Image& previous, std::int6
     const Image& image = before ? previous : x;
     const std::int64_t plane = before ? t + kt_ - 1 : std::max<std::int64_t>(0, t);
     for (std::int64_t r = 0; r < patch_rows; ++r, line += patch_columns * padded_in_) {
-      const std::int64_t row = tile.row + r - 1;
+      const std::int64_t row = first_row + r;
       const PixelSpan columns =
           tile.needed_rows.holds(row) ? tile.needed_columns : PixelSpan{all.end, all.end};
       std::fill_n(line, (columns.begin - all.begin) * padded_in_, C(0.0F));
@@ -177,9 +188,9 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
     }
   }
   const bool on_gpu = bias_.device().is_cuda();
-  const std::vector<ConvolutionTile> tiles =
-      convolution_tiles(x, enlarged, want, which, on_gpu ? gpu::Convolution::tile_rows : tile_rows,
-                        on_gpu ? gpu::Convolution::tile_columns : tile_columns);
+  const std::vector<ConvolutionTile> tiles = convolution_tiles(
+      x, enlarged, window_, want, which, on_gpu ? gpu::Convolution::tile_rows : tile_rows,
+      on_gpu ? gpu::Convolution::tile_columns : tile_columns);
   if (tiles.empty()) return;
   const Operation operation("convolution",
                             work_of(tiles, frames, !previous.pieces.empty(), enlarged));
@@ -188,15 +199,17 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
       [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); });
 }
 
-// Of the input, the pixels that tiles store are counted, but not those around them.
+// Of the input, the pixels at the places of those that tiles store are counted, but not those
+// around them.
 Work Convolution::work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames,
                           bool with_previous, std::int64_t enlarged) const {
   std::int64_t pixels = 0;
   for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
-  const std::int64_t taps = kt_ * 9, read_frames = frames + (with_previous ? kt_ - 1 : 0);
-  const std::int64_t elements = pixels / (enlarged * enlarged) * read_frames * in_ +
-                                out_ * in_ * taps + pixels * frames * out_;
-  return {2 * frames * pixels * out_ * in_ * taps, elements * size_of(dtype_)};
+  const std::int64_t read_frames = frames + (with_previous ? kt_ - 1 : 0);
+  const std::int64_t read_pixels = pixels * window_.stride * window_.stride / (enlarged * enlarged);
+  const std::int64_t elements =
+      read_pixels * read_frames * in_ + out_ * in_ * taps() + pixels * frames * out_;
+  return {2 * frames * pixels * out_ * in_ * taps(), elements * size_of(dtype_)};
 }
 
 void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
@@ -238,10 +251,10 @@ std::int64_t Convolution::bytes() const {
 
 Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
                                const Tensor& previous) const {
-  const std::int64_t enlarged = want.height / std::max<std::int64_t>(1, have.height);
-  const std::int64_t columns = x.shape(2) * enlarged;
-  expect(have.height * enlarged == want.height, "convolution of {} rows to {}", have.height,
-         want.height);
+  const std::int64_t enlarged = window_.results(have.height) == want.height ? 1 : 2;
+  const std::int64_t columns = window_.results(x.shape(2) * enlarged);
+  expect(window_.results(have.height * enlarged) == want.height, "convolution of {} rows to {}",
+         have.height, want.height);
   Tensor out = Tensor::empty({x.shape(0), want.count, columns, out_}, dtype_, x.device());
   if (out.empty()) return out;
   const ImageBox box{have.first, have.count, 0, x.shape(2)};

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <memory>
 
 #include "ops/onednn.hpp"
@@ -13,6 +14,23 @@ namespace reelmesh::ops {
 
 struct ConvolutionTile;
 struct Work;
+
+/// Kernel, stride and zero padding of a convolution, the same along rows and columns. In pixels of
+/// its input after upsampling.
+struct Window {
+  std::int64_t kernel = 3, stride = 1;
+  std::int64_t before = 1, after = 1;  ///< zeros above and left, below and right of the image
+
+  /// Pixels of the result along an axis on which the image has `extent` pixels.
+  std::int64_t results(std::int64_t extent) const {
+    return (extent + before + after - kernel) / stride + 1;
+  }
+  /// Pixels of the input of `count` adjacent pixels of the result.
+  std::int64_t reach(std::int64_t count) const { return (count - 1) * stride + kernel; }
+  /// Pixels after a part of the image that ends at a multiple of the stride, which its result
+  /// needs. Before the part it needs `before`.
+  std::int64_t halo_after() const { return std::max<std::int64_t>(0, kernel - stride - before); }
+};
 
 /// Rows [first, first + count) of an image that is `height` rows high.
 struct RowWindow {
@@ -42,32 +60,35 @@ struct Image {
 /// image; outer: tiles that also need other pieces; all: both.
 enum class Tiles { inner, outer, all };
 
-/// 3×3 convolution of frames with zero padding, optionally causal over the last `kt` frames.
+/// Convolution of frames with zero padding, optionally causal over the last `kt` frames.
 /// Computed in tiles of one shape at fixed places of the image, so that a pixel's bits depend only
 /// on the pixels and frames around it, not on how the image is divided among ranks or threads.
 class Convolution {
  public:
   Convolution() = default;
-  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3] (kt = 1); bias: [out]. Computes on the weight's
-  /// device.
-  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics = {});
+  /// weight: [out, in, kt, kernel, kernel] or [out, in, kernel, kernel] (kt = 1); bias: [out].
+  /// Computes on the weight's device.
+  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics = {},
+              const Window& window = {});
 
   /// Computes the box `want` of the result into out [frame, row, column, out], but only the chosen
-  /// tiles. x must hold the pixels of `want` and one more on each side within the image; with
-  /// Tiles::inner only its first piece is read. enlarged: 1, or 2 for nearest-neighbour upsampling
+  /// tiles. x must hold the pixels of the image under the windows of `want`; with Tiles::inner only
+  /// its first piece is read. enlarged: 1, or 2 for nearest-neighbour upsampling
   /// by 2 in both directions before the convolution; `want` is in pixels of the result. previous:
   /// the kt − 1 frames before x in the same pieces, or no pieces: then frame 0 of x is repeated.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
            Tensor& out, Tiles tiles) const;
 
   /// Convolves all columns of the rows `want`. x: [frame, row, column, in], the rows `have`; →
-  /// [frame, row, column, out]. Upsamples by 2 first if want.height is 2·have.height. previous: the
+  /// [frame, row, column, out]. Upsamples by 2 first unless the image as it is gives
+  /// want.height rows. previous: the
   /// frames before x, of the same rows, or empty.
   Tensor operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
                     const Tensor& previous = {}) const;
 
   std::int64_t out_channels() const { return out_; }
   std::int64_t frames() const { return kt_; }
+  const Window& window() const { return window_; }
   std::int64_t bytes() const;
 
  private:
@@ -81,7 +102,10 @@ class Convolution {
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
                      std::int64_t frame, const ConvolutionTile& tile) const;
 
+  std::int64_t taps() const { return kt_ * window_.kernel * window_.kernel; }
+
   std::int64_t in_ = 0, out_ = 0, kt_ = 1;
+  Window window_;
   std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16, for oneDNN's fast kernels
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Primitive primitive_;

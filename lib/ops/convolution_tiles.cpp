@@ -3,9 +3,10 @@
 namespace reelmesh::ops {
 namespace {
 
-// The span with one more pixel on each side, clipped to the image.
-PixelSpan grown(const PixelSpan& span, std::int64_t extent) {
-  return {std::max<std::int64_t>(0, span.begin - 1), std::min(extent, span.end + 1)};
+// The input of a span of the result, clipped to the image.
+PixelSpan input_of(const PixelSpan& span, const Window& window, std::int64_t extent) {
+  const std::int64_t first = span.begin * window.stride - window.before;
+  return common({first, first + window.reach(span.count())}, {0, extent});
 }
 
 }  // namespace
@@ -23,8 +24,9 @@ PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged) {
 }
 
 std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enlarged,
-                                               const ImageBox& want, Tiles which,
-                                               std::int64_t tile_rows, std::int64_t tile_columns) {
+                                               const Window& window, const ImageBox& want,
+                                               Tiles which, std::int64_t tile_rows,
+                                               std::int64_t tile_columns) {
   std::vector<ConvolutionTile> tiles;
   const PixelSpan rows = rows_of(want), columns = columns_of(want);
   for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
@@ -32,8 +34,8 @@ std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enla
          column += tile_columns) {
       ConvolutionTile tile{row, column, common({row, row + tile_rows}, rows),
                            common({column, column + tile_columns}, columns)};
-      tile.needed_rows = grown(tile.rows, x.height * enlarged);
-      tile.needed_columns = grown(tile.columns, x.width * enlarged);
+      tile.needed_rows = input_of(tile.rows, window, x.height * enlarged);
+      tile.needed_columns = input_of(tile.columns, window, x.width * enlarged);
       const auto had = [&](const Image::Piece& piece) {
         return common(rows_of(piece.box, enlarged), tile.needed_rows).count() *
                common(columns_of(piece.box, enlarged), tile.needed_columns).count();

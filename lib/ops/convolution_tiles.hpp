@@ -18,7 +18,8 @@ PixelSpan common(const PixelSpan& a, const PixelSpan& b);
 PixelSpan rows_of(const ImageBox& box, std::int64_t enlarged = 1);
 PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged = 1);
 
-/// A tile in pixels of the result: its first pixel, the part to store, and the input of that part.
+/// A tile: its first pixel and the part to store, in pixels of the result, and the input of that
+/// part, in pixels of the upsampled image.
 struct ConvolutionTile {
   std::int64_t row = 0, column = 0;
   PixelSpan rows, columns;
@@ -28,7 +29,8 @@ struct ConvolutionTile {
 /// The tiles of tile_rows × tile_columns pixels that Convolution::run with these arguments has to
 /// compute. Throws Error(internal) if pixels that a tile needs are missing.
 std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enlarged,
-                                               const ImageBox& want, Tiles which,
-                                               std::int64_t tile_rows, std::int64_t tile_columns);
+                                               const Window& window, const ImageBox& want,
+                                               Tiles which, std::int64_t tile_rows,
+                                               std::int64_t tile_columns);
 
 }  // namespace reelmesh::ops

@@ -22,11 +22,12 @@ namespace {
 struct Problem {
   DType dtype;
   Shape x, w, y;
+  std::int64_t stride;
   const std::byte *from, *weight;
   std::byte* into;
 
   void run() const {
-    const std::int64_t taps = w[1] * 9, in = w[4], out = w[0];
+    const std::int64_t taps = w[1] * w[2] * w[3], in = w[4], out = w[0];
     std::vector<float> plain(static_cast<std::size_t>(numel(w)));
     convert(weight, dtype, plain.data(), DType::float32, numel(w));
     emulated::RightOperand right(taps * in, out);
@@ -48,16 +49,16 @@ struct Problem {
       std::memset(target, 0, static_cast<std::size_t>(results * size_of(dtype)));
       return;
     }
-    const std::int64_t run = 3 * x[4], line = y[3] * y[4];  // elements of a row of taps, of y
+    const std::int64_t run = w[3] * x[4], line = y[3] * y[4];  // elements of a row of taps, of y
     std::vector<float> pixels(static_cast<std::size_t>(y[3] * right.inner()));
     std::vector<float> sums(static_cast<std::size_t>(line));
     for (std::int64_t i = 0; i < y[1] * y[2]; ++i) {
       const std::int64_t t = i / y[2], r = i % y[2];
       float* pixel = pixels.data();
       for (std::int64_t c = 0; c < y[3]; ++c) {
-        for (std::int64_t tap = 0; tap < w[1] * 3; ++tap, pixel += run) {
-          const std::int64_t row = (t + tap / 3) * x[2] + r + tap % 3;
-          std::copy_n(image.data() + (row * x[3] + c) * x[4], run, pixel);
+        for (std::int64_t tap = 0; tap < w[1] * w[2]; ++tap, pixel += run) {
+          const std::int64_t row = (t + tap / w[2]) * x[2] + r * stride + tap % w[2];
+          std::copy_n(image.data() + (row * x[3] + c * stride) * x[4], run, pixel);
         }
       }
       right.multiply(pixels.data(), y[3], sums.data());
@@ -68,13 +69,14 @@ struct Problem {
 
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, bool /*tf32*/, Tensor& y) {
+void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool /*tf32*/, Tensor& y) {
   trace::recorder().kernels.insert("convolutions: emulated cuDNN");
   const Device device = x.device();
   const Problem problem{x.dtype(),
                         x.shape(),
                         w.shape(),
                         y.shape(),
+                        stride,
                         static_cast<const std::byte*>(x.address_on(device)),
                         static_cast<const std::byte*>(w.address_on(device)),
                         static_cast<std::byte*>(y.address_on(device))};

@@ -63,6 +63,24 @@ TEST_P(ConvolutionKernel, AgreesWithTheCpu) {
   }
 }
 
+TEST_P(ConvolutionKernel, TakesKernelStrideAndPadding) {
+  for (const ops::Window& window : {ops::Window{3, 2, 0, 1}, ops::Window{5, 2, 2, 1}}) {
+    for (const std::int64_t kt : {1, 3}) {
+      const std::int64_t in = 3, out = 5, rows = 38, columns = 70;
+      const Tensor w = random({out, in, kt, window.kernel, window.kernel}, 1), b = random({out}, 2);
+      const Image image = whole(random({2, rows, columns, in}, 3));
+      const ImageBox want{1, window.results(rows) - 2, 2, window.results(columns) - 2};
+      Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
+      ops::Convolution(w, b, {}, window).run(image, {}, 1, want, expected, Tiles::all);
+      Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+      ops::Convolution(test::there(w), test::there(b), {}, window)
+          .run(there(image), {}, 1, want, y, Tiles::all);
+      EXPECT_LT(relative_error(back(y), expected), tolerance())
+          << kt << " frames, kernel " << window.kernel;
+    }
+  }
+}
+
 TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   const std::int64_t rows = 37, columns = 70, in = 8, out = size(8, 128);
   const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);

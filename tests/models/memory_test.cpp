@@ -76,6 +76,9 @@ TEST_P(WeightBytes, LayersOfReleasedWidths) {
     EXPECT_EQ(weight_bytes({{"layer.weight", shape}, {"layer.bias", {shape[0]}}}, precision_),
               layer.bytes())
         << to_string(shape);
+    const ops::Convolution strided(Tensor::zeros(shape, dtype()),
+                                   Tensor::zeros({shape[0]}, dtype()), {}, {3, 2, 0, 1});
+    EXPECT_EQ(strided.bytes(), layer.bytes()) << to_string(shape) << " with stride 2";
   }
 }
 

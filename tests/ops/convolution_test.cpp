@@ -14,27 +14,29 @@ using reelmesh::test::same_bits;
 
 // Reference: the whole image, causal in time; frames before the first repeat it.
 Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tensor& bias,
-                         std::int64_t enlarged) {
+                         std::int64_t enlarged, const Window& window = {}) {
   const Tensor x = input.to(DType::float32), w = weights.to(DType::float32);
   const std::int64_t in = w.shape(1), kt = w.shape().size() == 5 ? w.shape(2) : 1;
   const std::int64_t frames = x.shape(0), rows = x.shape(1) * enlarged;
-  const std::int64_t columns = x.shape(2) * enlarged;
-  Tensor out = Tensor::empty({frames, rows, columns, w.shape(0)}, DType::float32);
+  const std::int64_t columns = x.shape(2) * enlarged, n = window.kernel, taps = kt * n * n;
+  Tensor out = Tensor::empty({frames, window.results(rows), window.results(columns), w.shape(0)},
+                             DType::float32);
   float* y = out.data<float>();
   for (std::int64_t t = 0; t < frames; ++t) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < columns; ++c) {
+    for (std::int64_t r = 0; r < out.shape(1); ++r) {
+      for (std::int64_t c = 0; c < out.shape(2); ++c) {
         for (std::int64_t o = 0; o < w.shape(0); ++o) {
           double sum = bias.data<float>()[o];
-          for (std::int64_t k = 0; k < kt * 9; ++k) {
-            const std::int64_t time = std::max<std::int64_t>(0, t + k / 9 - (kt - 1));
-            const std::int64_t row = r + k / 3 % 3 - 1, column = c + k % 3 - 1;
+          for (std::int64_t k = 0; k < taps; ++k) {
+            const std::int64_t time = std::max<std::int64_t>(0, t + k / (n * n) - (kt - 1));
+            const std::int64_t row = r * window.stride + k / n % n - window.before;
+            const std::int64_t column = c * window.stride + k % n - window.before;
             if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
             const float* pixel =
                 x.data<float>() +
                 ((time * x.shape(1) + row / enlarged) * x.shape(2) + column / enlarged) * in;
             for (std::int64_t i = 0; i < in; ++i) {
-              sum += double(pixel[i]) * w.data<float>()[(o * in + i) * kt * 9 + k];
+              sum += double(pixel[i]) * w.data<float>()[(o * in + i) * taps + k];
             }
           }
           *y++ = float(sum);
@@ -43,6 +45,16 @@ Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tenso
     }
   }
   return out;
+}
+
+Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t count) {
+  Tensor y = Tensor::empty({x.shape(0), count, x.shape(2), x.shape(3)}, x.dtype());
+  for (std::int64_t t = 0; t < x.shape(0); ++t) {
+    const Tensor frame = x.rows(t, 1).reshape({x.shape(1), x.shape(2), x.shape(3)});
+    std::copy_n(static_cast<const std::byte*>(frame.rows(first, count).raw()),
+                frame.rows(first, count).bytes(), static_cast<std::byte*>(y.rows(t, 1).raw()));
+  }
+  return y;
 }
 
 TEST(Convolution, EqualsAPlainLoop) {
@@ -64,6 +76,49 @@ TEST(Convolution, EqualsAPlainLoop) {
   EXPECT_LT(relative_error(narrow(xb, whole, whole), expected), 5e-3);
 }
 
+// Zeros on one side only, larger and smaller kernels, strides that do and do not divide the image.
+TEST(Convolution, TakesKernelStrideAndPadding) {
+  const Tensor b = random_tensor({3}, 2);
+  for (const Window& window : {Window{3, 2, 0, 1}, Window{3, 2, 1, 1}, Window{5, 2, 2, 1},
+                               Window{1, 1, 0, 0}, Window{4, 3, 0, 2}}) {
+    for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{14, 134}, {7, 37}}) {
+      const Tensor x = random_tensor({3, rows, columns, 5}, 1);
+      const std::int64_t height = window.results(rows);
+      for (const Shape& shape :
+           {Shape{3, 5, 3, window.kernel, window.kernel}, {3, 5, window.kernel, window.kernel}}) {
+        const Tensor w = random_tensor(shape, 3);
+        EXPECT_LT(
+            relative_error(Convolution(w, b, {}, window)(x, {0, rows, rows}, {0, height, height}),
+                           plain_convolution(x, w, b, 1, window)),
+            2e-6)
+            << to_string(shape) << " over " << rows << " x " << columns << ", stride "
+            << window.stride;
+      }
+    }
+  }
+}
+
+TEST(Convolution, OfStrideTwoHasTheSameBitsHoweverRowsAreCut) {
+  const Window window{3, 2, 0, 1};
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const std::int64_t height = 26, half = 13;
+    const Tensor x = random_tensor({2, height, 70, 24}, 1, dtype);
+    const Convolution convolution(random_tensor({20, 24, 3, 3}, 3, dtype), random_tensor({20}, 2),
+                                  {}, window);
+    const Tensor whole = convolution(x, {0, height, height}, {0, half, half});
+    for (int parts : {2, 3, 5, 13}) {
+      for (int p = 0; p < parts; ++p) {
+        const std::int64_t from = half * p / parts, to = half * (p + 1) / parts;
+        // One more row below, none above.
+        const RowWindow have{2 * from, std::min(height, 2 * to + 1) - 2 * from, height};
+        EXPECT_TRUE(same_bits(
+            convolution(rows_of(x, have.first, have.count), have, {from, to - from, half}),
+            rows_of(whole, from, to - from)));
+      }
+    }
+  }
+}
+
 TEST(Convolution, ContinuesFromTheFramesBefore) {
   const Tensor x = random_tensor({5, 6, 9, 16}, 1), b = random_tensor({8}, 2);
   const Convolution convolution(random_tensor({8, 16, 3, 3, 3}, 3), b);
@@ -71,16 +126,6 @@ TEST(Convolution, ContinuesFromTheFramesBefore) {
   const Tensor at_once = convolution(x, rows, rows);
   EXPECT_TRUE(same_bits(convolution(x.rows(0, 3), rows, rows), at_once.rows(0, 3)));
   EXPECT_TRUE(same_bits(convolution(x.rows(3, 2), rows, rows, x.rows(1, 2)), at_once.rows(3, 2)));
-}
-
-Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t count) {
-  Tensor y = Tensor::empty({x.shape(0), count, x.shape(2), x.shape(3)}, x.dtype());
-  for (std::int64_t t = 0; t < x.shape(0); ++t) {
-    const Tensor frame = x.rows(t, 1).reshape({x.shape(1), x.shape(2), x.shape(3)});
-    std::copy_n(static_cast<const std::byte*>(frame.rows(first, count).raw()),
-                frame.rows(first, count).bytes(), static_cast<std::byte*>(y.rows(t, 1).raw()));
-  }
-  return y;
 }
 
 TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {

@@ -68,6 +68,57 @@ TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
   }
 }
 
+TEST(Halo, IsAsWideAsTheWindowNeeds) {
+  const auto world = test::world();
+  std::mt19937 random(4);
+  for (const ops::Window& window : {ops::Window{3, 2, 0, 1}, ops::Window{5, 2, 1, 2}}) {
+    for (int i = 0; i < 8; ++i) {
+      const Layout cells = random_partition(
+          {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
+      const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, 3);
+      const Halo halo(world, image, window);
+      Halo::Running running = halo.begin(numbered(image).local);
+      running.finish();
+      const Sharded around = numbered(image.grown(1, window.before, window.halo_after())
+                                          .grown(2, window.before, window.halo_after()));
+      std::int64_t found = 0;
+      for (const auto& [box, values] : running.image.pieces) {
+        const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+        Tensor expected = Tensor::empty(place.extent, DType::float32);
+        copy_box(place, around.local, around.box(), expected, place);
+        EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(cells);
+        found += values.numel();
+      }
+      EXPECT_EQ(found, around.box().numel()) << to_string(cells);
+    }
+  }
+}
+
+TEST(Convolve, OfStrideTwoHasTheBitsOfOneRankHoweverTheImageIsCut) {
+  const auto world = test::world();
+  std::mt19937 random(5);
+  for (int i = 0; i < 12; ++i) {
+    const DType dtype = i % 2 == 0 ? DType::float32 : DType::bfloat16;
+    const ops::Window window = i % 3 == 0 ? ops::Window{5, 2, 1, 2} : ops::Window{3, 2, 0, 1};
+    const std::int64_t rows = random() % 12 + 2, columns = random() % 50 + 2, channels = 5;
+    const ops::Convolution convolution(
+        random_tensor({4, channels, window.kernel, window.kernel}, 1, dtype), random_tensor({4}, 2),
+        {}, window);
+    const Tensor whole = random_tensor({2, 2 * rows, 2 * columns, channels}, unsigned(i), dtype);
+    const Layout all = Layout::replicated(whole.shape(), world.size());
+    const Layout cells = random_partition({rows, columns}, world.size(), random);
+    const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, channels);
+    const Halo halo(world, image, window);
+    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, running, {});
+    const Layout result = image_of(cells, 2, 4);
+    const Tensor together =
+        relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;
+    EXPECT_TRUE(same_bits(together, convolution(whole, {0, 2 * rows, 2 * rows}, {0, rows, rows})))
+        << to_string(cells);
+  }
+}
+
 TEST(Sums, OverCutImagesAreThoseOfTheWhole) {
   const auto world = test::world();
   std::mt19937 random(3);

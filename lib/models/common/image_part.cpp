@@ -34,14 +34,16 @@ Layout ImagePart::layout_of(const Tensor& x) const {
   return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
 }
 
-Halo::Running ImagePart::begin(const Tensor& x) const {
+Halo::Running ImagePart::begin(const Tensor& x, const ops::Window& window) const {
   const Layout image = layout_of(x);
-  return halos_->try_emplace(image.global(), group_, image).first->second.begin(x);
+  const auto [place, is_new] = halos_->try_emplace(
+      {image.global(), window.before, window.halo_after()}, group_, image, window);
+  return place->second.begin(x);
 }
 
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
                            std::int64_t enlarged) const {
-  Halo::Running running = begin(x);
+  Halo::Running running = begin(x, convolution.window());
   ops::Image before;  // zeros in place of earlier frames, for convolutions over frames
   if (convolution.frames() > 1) {
     before = running.image;

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "layout/halo.hpp"
 #include "models/common/layers.hpp"
@@ -21,9 +22,9 @@ class ImagePart {
   /// The same part of the images after they are upsampled to twice the height and width.
   ImagePart enlarged() const;
 
-  /// Begins the halo exchange of x [frame, row, column, channel]; reelmesh::convolve takes the
-  /// result.
-  Halo::Running begin(const Tensor& x) const;
+  /// Begins the halo exchange of x [frame, row, column, channel] for convolutions with this window;
+  /// reelmesh::convolve takes the result.
+  Halo::Running begin(const Tensor& x, const ops::Window& window = {}) const;
 
   /// Convolves x [frame, row, column, channel]; if `enlarged` is 2, x is upsampled first by
   /// repeating pixels. Zero padding beyond the edges and before the first frame.
@@ -41,7 +42,8 @@ class ImagePart {
   Tensor attend(const Tensor& query, const Tensor& key_value, const Numerics& numerics) const;
 
  private:
-  using Halos = std::map<Shape, Halo>;  ///< by the shape of the whole image
+  /// By the shape of the whole image and the widths of the halo before and after a rectangle.
+  using Halos = std::map<std::tuple<Shape, std::int64_t, std::int64_t>, Halo>;
 
   ImagePart(const comm::Group& group, Layout pixels);
   Layout layout_of(const Tensor& x) const;

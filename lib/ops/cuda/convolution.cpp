@@ -15,12 +15,12 @@ constexpr std::int64_t batch = TileBatch::max_tiles;
 
 std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
 
-// [out, in, taps…] → [out, taps…, in], channels zero-padded.
-Tensor channels_last(const Tensor& weight, std::int64_t taps) {
-  const std::int64_t out = weight.shape(0), in = weight.shape(1);
+// [out, in, kt, kernel, kernel] → [out, kt, kernel, kernel, in], channels zero-padded.
+Tensor channels_last(const Tensor& weight, std::int64_t kt, std::int64_t kernel) {
+  const std::int64_t out = weight.shape(0), in = weight.shape(1), taps = kt * kernel * kernel;
   const std::int64_t size = size_of(weight.dtype());
   const Tensor plain = weight.on({});
-  Tensor result = Tensor::zeros({padded(out), taps / 9, 3, 3, padded(in)}, weight.dtype());
+  Tensor result = Tensor::zeros({padded(out), kt, kernel, kernel, padded(in)}, weight.dtype());
   const auto* from = static_cast<const std::byte*>(plain.raw());
   auto* into = static_cast<std::byte*>(result.raw());
   for (std::int64_t o = 0; o < out; ++o) {
@@ -35,10 +35,12 @@ Tensor channels_last(const Tensor& weight, std::int64_t taps) {
 }
 
 ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-                     std::int64_t before, Device device) {
+                     const ops::Window& window, std::int64_t before, Device device) {
   expect(x.pieces.size() <= ImageTiles::max_pieces, "convolution of {} pieces", x.pieces.size());
   ImageTiles image{};
   image.enlarged = static_cast<int>(enlarged);
+  image.stride = static_cast<int>(window.stride);
+  image.padding = static_cast<int>(window.before);
   image.before = static_cast<int>(before);
   for (std::size_t i = 0; i < x.pieces.size(); ++i) {
     const auto& [box, values] = x.pieces[i];
@@ -68,11 +70,13 @@ TileBatch batch_of(std::span<const ops::ConvolutionTile> tiles) {
 
 }  // namespace
 
-Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics)
+Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
+                         const ops::Window& window)
     : in_(weight.shape(1)),
       out_(weight.shape(0)),
       kt_(weight.shape().size() == 5 ? weight.shape(2) : 1),
-      weight_(channels_last(weight, 9 * kt_)),
+      window_(window),
+      weight_(channels_last(weight, kt_, window.kernel)),
       bias_(bias),
       numerics_(numerics) {}
 
@@ -81,17 +85,17 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
                       const std::vector<ops::ConvolutionTile>& tiles) const {
   const std::int64_t frames = out.shape(0);
   const Device device = out.device();
-  const ImageTiles image = pieces_of(x, previous, enlarged, kt_ - 1, device);
-  Tensor source =
-      Tensor::empty({batch, frames + kt_ - 1, tile_rows + 2, tile_columns + 2, weight_.shape(4)},
-                    out.dtype(), device);
+  const ImageTiles image = pieces_of(x, previous, enlarged, window_, kt_ - 1, device);
+  Tensor source = Tensor::empty({batch, frames + kt_ - 1, window_.reach(tile_rows),
+                                 window_.reach(tile_columns), weight_.shape(4)},
+                                out.dtype(), device);
   Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
                                 out.dtype(), device);
   for (std::int64_t first = 0; first < std::ssize(tiles); first += batch) {
     const auto count = static_cast<std::size_t>(std::min(batch, std::ssize(tiles) - first));
     const TileBatch some = batch_of({&tiles[static_cast<std::size_t>(first)], count});
     gather_tiles(image, some, in_, source);
-    convolve(source, weight_, numerics_.tf32, result);
+    convolve(source, weight_, window_.stride, numerics_.tf32, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);
   }
 }

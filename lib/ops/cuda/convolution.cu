@@ -24,8 +24,8 @@ struct Gather {
     float v[W] = {};
     if (item < batch.tiles && pixel.column < in) {
       const TileBatch::Tile& tile = batch.tile[item];
-      const int row = tile.row + static_cast<int>(r) - 1;
-      const int column = tile.column + static_cast<int>(c) - 1;
+      const int row = tile.row * image.stride + static_cast<int>(r) - image.padding;
+      const int column = tile.column * image.stride + static_cast<int>(c) - image.padding;
       if (row >= tile.needed_rows.begin && row < tile.needed_rows.end &&
           column >= tile.needed_columns.begin && column < tile.needed_columns.end) {
         for (int i = 0; i < image.pieces; ++i) {

@@ -16,8 +16,10 @@ class Convolution {
   /// Pixels of a tile. They may affect the bits, but are the same in all layouts.
   static constexpr std::int64_t tile_rows = 16, tile_columns = 32;
 
-  /// weight: [out, in, kt, 3, 3] or [out, in, 3, 3]; bias: float32 [out]. Both on the device.
-  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics);
+  /// weight: [out, in, kt, kernel, kernel] or [out, in, kernel, kernel]; bias: float32 [out]. Both
+  /// on the device.
+  Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
+              const ops::Window& window);
 
   /// As ops::Convolution::run, which has checked the arguments and chosen the tiles.
   void run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
@@ -28,7 +30,8 @@ class Convolution {
 
  private:
   std::int64_t in_, out_, kt_;
-  Tensor weight_;  ///< [out, kt, 3, 3, in], channels padded with zeros
+  ops::Window window_;
+  Tensor weight_;  ///< [out, kt, kernel, kernel, in], channels padded with zeros
   Tensor bias_;
   Numerics numerics_;
 };

@@ -37,13 +37,15 @@ struct Problem {
 };
 
 Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Shape& w,
-                   const Shape& y) {
+                   std::int64_t stride, const Shape& y) {
   Problem p;
   p.x = tensor(dtype, uid_x, x);
   p.w = tensor(dtype, uid_w, w);
   p.y = tensor(dtype, uid_y, y);
   const std::size_t spatial = x.size() - 2;
   const std::vector<std::int64_t> ones(spatial, 1), zeros(spatial, 0);
+  std::vector<std::int64_t> strides(spatial, stride);
+  if (spatial == 3) strides.front() = 1;  // frames
   p.convolution = make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   set(p.convolution, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {static_cast<std::int64_t>(spatial)});
   set(p.convolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
@@ -53,7 +55,7 @@ Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Sha
   set(p.convolution, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, zeros);
   set(p.convolution, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, zeros);
   set(p.convolution, CUDNN_ATTR_CONVOLUTION_DILATIONS, ones);
-  set(p.convolution, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, ones);
+  set(p.convolution, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, strides);
   check(finalize(p.convolution), "finalize a convolution");
 
   p.operation = make(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
@@ -102,8 +104,8 @@ struct Plan {
 
 // The first accepted engine that can run, in the order of cuDNN's proposals.
 Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, const Shape& w,
-             const Shape& y) {
-  Problem problem = problem_of(library, dtype, x, w, y);
+             std::int64_t stride, const Shape& y) {
+  Problem problem = problem_of(library, dtype, x, w, stride, y);
   // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
   // next, because fallback engines do not use tensor cores.
   for (const cudnnBackendHeurMode_t mode :
@@ -125,7 +127,7 @@ class Convolutions {
     trace::recorder().kernels.insert("convolutions: cuDNN " + dnn::version_text());
   }
 
-  void run(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
+  void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     if (of_w[1] == 1) {  // kt = 1: a 2-D convolution, with all frames as batch items
       for (Shape* shape : {&of_x, &of_y}) {
@@ -134,10 +136,10 @@ class Convolutions {
       }
       of_w.erase(of_w.begin() + 1);
     }
-    auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w});
+    auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
     if (is_new) {
       try {
-        place->second = plan_of(library_, x.dtype(), tf32, of_x, of_w, of_y);
+        place->second = plan_of(library_, x.dtype(), tf32, of_x, of_w, stride, of_y);
       } catch (...) {
         plans_.erase(place);
         throw;
@@ -152,13 +154,13 @@ class Convolutions {
  private:
   Device device_;
   cudnnHandle_t library_;
-  std::map<std::tuple<DType, bool, Shape, Shape>, Plan> plans_;
+  std::map<std::tuple<DType, bool, Shape, Shape, std::int64_t>, Plan> plans_;
 };
 
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, bool tf32, Tensor& y) {
-  cuda::one_of<Convolutions>(x.device()).run(x, w, tf32, y);
+void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
+  cuda::one_of<Convolutions>(x.device()).run(x, w, stride, tf32, y);
 }
 
 }  // namespace reelmesh::gpu

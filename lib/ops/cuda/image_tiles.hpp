@@ -11,8 +11,8 @@ struct TileBatch {
     int begin, end;
   };
   struct Tile {
-    int row, column;                   ///< first pixel
-    Span rows, columns;                ///< to store
+    int row, column;                   ///< first pixel of the result
+    Span rows, columns;                ///< of the result, to store
     Span needed_rows, needed_columns;  ///< the input of what is stored
   };
   Tile tile[max_tiles];
@@ -31,11 +31,14 @@ struct ImageTiles {
   Piece piece[max_pieces];
   int pieces;
   int enlarged;  ///< 1 or 2
+  int stride;    ///< of the convolution
+  int padding;   ///< rows above and columns left of the image
   int before;    ///< number of frames before frame 0
 };
 
 /// Copies the input of each tile to one item of x; items without a tile become zero. in: channels
-/// of the image; x: [item, before + frames, tile rows + 2, tile columns + 2, padded channels].
+/// of the image; x: [item, before + frames, row, column, padded channels] with the rows and columns
+/// under the windows of a tile.
 void gather_tiles(const ImageTiles& image, const TileBatch& tiles, std::int64_t in, Tensor& x);
 
 /// Writes the part to store of each tile, plus the bias, to `out`. y: [item, frame, tile row, tile
