@@ -9,6 +9,12 @@
 
 namespace reelmesh {
 
+namespace {
+
+constexpr double norm_eps = 1e-6;  // the reference takes the configured one only in the encoder
+
+}  // namespace
+
 std::vector<std::pair<std::int64_t, std::int64_t>> decode_batches(std::int64_t latent_frames) {
   std::vector<std::pair<std::int64_t, std::int64_t>> batches;
   const std::int64_t rest = latent_frames % 2;
@@ -27,7 +33,7 @@ std::int64_t decoded_frames(std::int64_t latent_frames) {
 struct CogVideoXDecoder::State {
   ImagePart image;  ///< at the current resolution
   Tensor latents;   ///< of this batch: [frame, row, column, channel] of the decoder's type
-  std::vector<ops::Image> previous;  ///< the last two input frames of each causal convolution
+  EarlierFrames earlier;
 };
 
 CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config,
@@ -35,7 +41,8 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
     : config_(config), dtype_(dtype), device_(weights.device()) {
   const auto& widths = config.block_channels;
   std::int64_t channels = widths.back();
-  conv_in_ = load_causal(weights, "decoder.conv_in", config.latent_channels, channels);
+  conv_in_ = CausalConvolution(weights, "decoder.conv_in", config.latent_channels, channels, dtype,
+                               causal_count_++);
   for (int i = 0; i < 2; ++i) {
     mid_.push_back(
         load_residual(weights, fmt::format("decoder.mid_block.resnets.{}", i), channels, channels));
@@ -61,7 +68,8 @@ CogVideoXDecoder::CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVae
     ups_.push_back(std::move(up));
   }
   norm_out_ = load_norm(weights, "decoder.norm_out", channels);
-  conv_out_ = load_causal(weights, "decoder.conv_out", channels, config.out_channels);
+  conv_out_ = CausalConvolution(weights, "decoder.conv_out", channels, config.out_channels, dtype,
+                                causal_count_++);
 }
 
 CogVideoXDecoder::Norm CogVideoXDecoder::load_norm(const Checkpoint& weights,
@@ -78,62 +86,11 @@ CogVideoXDecoder::Norm CogVideoXDecoder::load_norm(const Checkpoint& weights,
           pointwise(".conv_b")};
 }
 
-CogVideoXDecoder::Causal CogVideoXDecoder::load_causal(const Checkpoint& weights,
-                                                       const std::string& name, std::int64_t in,
-                                                       std::int64_t out) {
-  return {ops::Convolution(weights.load(name + ".conv.weight", {out, in, 3, 3, 3}, dtype_),
-                           weights.load(name + ".conv.bias", {out}, dtype_), weights.numerics()),
-          causal_count_++};
-}
-
 CogVideoXDecoder::Residual CogVideoXDecoder::load_residual(const Checkpoint& weights,
                                                            const std::string& name, std::int64_t in,
                                                            std::int64_t out) {
-  Residual residual{load_norm(weights, name + ".norm1", in),
-                    load_norm(weights, name + ".norm2", out),
-                    load_causal(weights, name + ".conv1", in, out),
-                    load_causal(weights, name + ".conv2", out, out),
-                    {}};
-  if (in != out) {
-    residual.shortcut = ops::Linear(
-        weights.load(name + ".conv_shortcut.weight", {out, in, 1, 1, 1}, dtype_).reshape({out, in}),
-        weights.load(name + ".conv_shortcut.bias", {out}, dtype_), weights.numerics());
-  }
-  return residual;
-}
-
-namespace {
-
-// The last two frames of `before` followed by `now`. At the start of a clip, where `before` is
-// empty, a single frame is repeated.
-ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
-  ops::Image last = now;
-  for (std::size_t i = 0; i < last.pieces.size(); ++i) {
-    const Tensor& values = now.pieces[i].values;
-    Shape shape = values.shape();
-    const std::int64_t frames = shape[0];
-    shape[0] = 2;
-    Tensor two = Tensor::empty(shape, values.dtype(), values.device());
-    const auto keep = [&](std::int64_t place, const Tensor& frame) {
-      two.rows(place, 1).copy_from(frame);
-    };
-    keep(0, frames > 1              ? values.rows(frames - 2, 1)
-            : before.pieces.empty() ? values
-                                    : before.pieces[i].values.rows(1, 1));
-    keep(1, values.rows(frames - 1, 1));
-    last.pieces[i].values = two;
-  }
-  return last;
-}
-
-}  // namespace
-
-Tensor CogVideoXDecoder::apply(const Causal& causal, State& state, const Tensor& x) const {
-  Halo::Running running = state.image.begin(x);
-  ops::Image& previous = state.previous[causal.index];
-  Tensor out = convolve(causal.convolution, running, previous);
-  previous = last_two_frames(previous, running.image);
-  return out;
+  return {load_norm(weights, name + ".norm1", in), load_norm(weights, name + ".norm2", out),
+          CausalResidual(weights, name, in, out, dtype_, causal_count_)};
 }
 
 // Spatial norm followed by silu.
@@ -141,7 +98,7 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
                              Tensor& out) const {
   const std::int64_t frames = x.shape(0);
   ops::SpatialNorm spatial;
-  spatial.statistics = state.image.statistics(x, config_.groups, config_.norm_eps);
+  spatial.statistics = state.image.statistics(x, config_.groups, norm_eps);
   spatial.weight = norm.affine.weight;
   spatial.bias = norm.affine.bias;
   spatial.scale = norm.scale(state.latents);
@@ -158,13 +115,16 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
 }
 
 Tensor CogVideoXDecoder::apply(const Residual& residual, State& state, const Tensor& x) const {
-  Tensor h = Tensor::empty(x.shape(), x.dtype(), x.device());
-  apply(residual.norm1, state, x, h);
-  h = apply(residual.conv1, state, h);
-  apply(residual.norm2, state, h, h);
-  h = apply(residual.conv2, state, h);
-  ops::add(h, residual.shortcut.out_features() > 0 ? residual.shortcut(x) : x);
-  return h;
+  const auto norm1 = [&](const Tensor& in) {
+    Tensor out = Tensor::empty(in.shape(), in.dtype(), in.device());
+    apply(residual.norm1, state, in, out);
+    return out;
+  };
+  const auto norm2 = [&](Tensor in) {
+    apply(residual.norm2, state, in, in);
+    return in;
+  };
+  return residual.block(state.image, x, state.earlier, norm1, norm2);
 }
 
 Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) const {
@@ -188,7 +148,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   if (!image) return;
   expect(latents.local.shape(0) == latents.layout.global()[0], "decoding needs all frames, not {}",
          to_string(latents.box()));
-  State state{*image, {}, std::vector<ops::Image>(causal_count_)};
+  State state{*image, {}, EarlierFrames(causal_count_)};
   std::int64_t done = 0;
   for (const auto& [first, count] : decode_batches(latents.local.shape(0))) {
     const trace::Scope scope("decode_batch", trace::Level::layers);
@@ -196,14 +156,14 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
     state.latents = channels_last(latents.local.rows(first, count).on({}),
                                   static_cast<float>(1.0 / config_.scaling_factor), dtype_)
                         .on(device_);
-    Tensor x = apply(conv_in_, state, state.latents);
+    Tensor x = conv_in_(state.image, state.latents, state.earlier);
     for (const Residual& residual : mid_) x = apply(residual, state, x);
     for (const Up& up : ups_) {
       for (const Residual& residual : up.residuals) x = apply(residual, state, x);
       if (up.upsamples) x = enlarge(up, state, x);
     }
     apply(norm_out_, state, x, x);
-    x = apply(conv_out_, state, x);
+    x = conv_out_(state.image, x, state.earlier);
     consume(done, x);
     done += x.shape(0);
   }
@@ -227,7 +187,7 @@ std::int64_t CogVideoXDecoder::bytes() const {
   const auto residual = [&](const Residual& r) {
     norm(r.norm1);
     norm(r.norm2);
-    bytes += r.conv1.convolution.bytes() + r.conv2.convolution.bytes() + r.shortcut.bytes();
+    bytes += r.block.bytes();
   };
   for (const Residual& r : mid_) residual(r);
   for (const Up& up : ups_) {
@@ -235,7 +195,7 @@ std::int64_t CogVideoXDecoder::bytes() const {
     bytes += up.upsample.bytes();
   }
   norm(norm_out_);
-  return bytes + conv_in_.convolution.bytes() + conv_out_.convolution.bytes();
+  return bytes + conv_in_.bytes() + conv_out_.bytes();
 }
 
 }  // namespace reelmesh

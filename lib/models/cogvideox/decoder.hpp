@@ -4,10 +4,9 @@
 // use exact sums over all ranks.
 #include <functional>
 
+#include "models/cogvideox/causal.hpp"
 #include "models/cogvideox/config.hpp"
 #include "models/common/decoder.hpp"
-#include "models/common/image_part.hpp"
-#include "ops/convolution.hpp"
 #include "ops/norm.hpp"
 
 namespace reelmesh {
@@ -44,15 +43,9 @@ class CogVideoXDecoder final : public Decoder {
     Affine affine;
     ops::Linear scale, shift;
   };
-  // Causal convolution. index: of its earlier frames in State::previous.
-  struct Causal {
-    ops::Convolution convolution;
-    std::size_t index = 0;
-  };
   struct Residual {
     Norm norm1, norm2;
-    Causal conv1, conv2;
-    ops::Linear shortcut;  ///< 1×1 convolution; none if out_features() is 0
+    CausalResidual block;
   };
   struct Up {
     std::vector<Residual> residuals;
@@ -62,12 +55,9 @@ class CogVideoXDecoder final : public Decoder {
   struct State;
 
   Norm load_norm(const Checkpoint& weights, const std::string& name, std::int64_t channels) const;
-  Causal load_causal(const Checkpoint& weights, const std::string& name, std::int64_t in,
-                     std::int64_t out);
   Residual load_residual(const Checkpoint& weights, const std::string& name, std::int64_t in,
                          std::int64_t out);
 
-  Tensor apply(const Causal& causal, State& state, const Tensor& x) const;
   void apply(const Norm& norm, const State& state, const Tensor& x, Tensor& out) const;
   Tensor apply(const Residual& residual, State& state, const Tensor& x) const;
   Tensor enlarge(const Up& up, State& state, const Tensor& x) const;
@@ -76,7 +66,7 @@ class CogVideoXDecoder final : public Decoder {
   DType dtype_;
   Device device_;
   std::size_t causal_count_ = 0;
-  Causal conv_in_, conv_out_;
+  CausalConvolution conv_in_, conv_out_;
   std::vector<Residual> mid_;
   std::vector<Up> ups_;
   Norm norm_out_;

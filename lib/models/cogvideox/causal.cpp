@@ -1,0 +1,67 @@
+#include "models/cogvideox/causal.hpp"
+
+#include "ops/pointwise.hpp"
+
+namespace reelmesh {
+namespace {
+
+// The last two frames of `before` followed by `now`. At the start of a clip, where `before` is
+// empty, a single frame is repeated.
+ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
+  ops::Image last = now;
+  for (std::size_t i = 0; i < last.pieces.size(); ++i) {
+    const Tensor& values = now.pieces[i].values;
+    Shape shape = values.shape();
+    const std::int64_t frames = shape[0];
+    shape[0] = 2;
+    Tensor two = Tensor::empty(shape, values.dtype(), values.device());
+    const auto keep = [&](std::int64_t place, const Tensor& frame) {
+      two.rows(place, 1).copy_from(frame);
+    };
+    keep(0, frames > 1              ? values.rows(frames - 2, 1)
+            : before.pieces.empty() ? values
+                                    : before.pieces[i].values.rows(1, 1));
+    keep(1, values.rows(frames - 1, 1));
+    last.pieces[i].values = two;
+  }
+  return last;
+}
+
+}  // namespace
+
+CausalConvolution::CausalConvolution(const Checkpoint& weights, const std::string& name,
+                                     std::int64_t in, std::int64_t out, DType dtype,
+                                     std::size_t index)
+    : convolution_(weights.load(name + ".conv.weight", {out, in, 3, 3, 3}, dtype),
+                   weights.load(name + ".conv.bias", {out}, dtype), weights.numerics()),
+      index_(index) {}
+
+Tensor CausalConvolution::operator()(const ImagePart& image, const Tensor& x,
+                                     EarlierFrames& earlier) const {
+  Halo::Running running = image.begin(x);
+  ops::Image& previous = earlier[index_];
+  Tensor out = convolve(convolution_, running, previous);
+  previous = last_two_frames(previous, running.image);
+  return out;
+}
+
+CausalResidual::CausalResidual(const Checkpoint& weights, const std::string& name, std::int64_t in,
+                               std::int64_t out, DType dtype, std::size_t& index)
+    : conv1_(weights, name + ".conv1", in, out, dtype, index++),
+      conv2_(weights, name + ".conv2", out, out, dtype, index++) {
+  if (in == out) return;
+  shortcut_ = ops::Linear(
+      weights.load(name + ".conv_shortcut.weight", {out, in, 1, 1, 1}, dtype).reshape({out, in}),
+      weights.load(name + ".conv_shortcut.bias", {out}, dtype), weights.numerics());
+}
+
+Tensor CausalResidual::operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier,
+                                  const Norm& norm1, const Norm& norm2) const {
+  Tensor h = conv1_(image, norm1(x), earlier);
+  h = norm2(h);
+  h = conv2_(image, h, earlier);
+  ops::add(h, shortcut_.out_features() > 0 ? shortcut_(x) : x);
+  return h;
+}
+
+}  // namespace reelmesh
