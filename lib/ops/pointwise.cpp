@@ -57,6 +57,20 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
   return out;
 }
 
+void average(const Tensor& x, const Tensor& y, Tensor& out) {
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
+      const T* a = x.data<T>() + first;
+      const T* b = y.data<T>() + first;
+      T* into = out.data<T>() + first;
+      for (std::int64_t i = 0; i < count; ++i) {
+        into[i] = T(0.5F * (static_cast<float>(a[i]) + static_cast<float>(b[i])));
+      }
+    });
+  });
+}
+
 Tensor silu(const Tensor& x) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
@@ -253,6 +267,13 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
   return dispatch(
       x.device(), [&] { return gpu::multiply(x, y); }, [&] { return cpu::multiply(x, y); });
+}
+
+void average(const Tensor& x, const Tensor& y, Tensor& out) {
+  expect(x.shape() == y.shape() && x.shape() == out.shape(), "average of {} and {} in {}",
+         to_string(x.shape()), to_string(y.shape()), to_string(out.shape()));
+  dispatch(
+      x.device(), [&] { gpu::average(x, y, out); }, [&] { cpu::average(x, y, out); });
 }
 
 Tensor silu(const Tensor& x) {

@@ -9,6 +9,9 @@ void add(Tensor& x, const Tensor& y);
 /// x·y as a new tensor; same shape and type.
 Tensor multiply(const Tensor& x, const Tensor& y);
 
+/// out = (x + y)/2, rounded once; same shape and type.
+void average(const Tensor& x, const Tensor& y, Tensor& out);
+
 Tensor silu(const Tensor& x);
 
 /// factor·x, rounded once.

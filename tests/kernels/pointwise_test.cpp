@@ -33,6 +33,16 @@ TEST_P(Pointwise, MultiplyAndSilu) {
   }
 }
 
+TEST_P(Pointwise, Average) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({7, n}, 1), y = random({7, n}, 2);
+    Tensor mean = random({7, n}, 3), there_mean = there(mean);
+    ops::average(x, y, mean);
+    gpu::average(there(x), there(y), there_mean);
+    EXPECT_TRUE(same_bits(back(there_mean), mean)) << n;
+  }
+}
+
 TEST_P(Pointwise, Scaled) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({7, n}, 1);

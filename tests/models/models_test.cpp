@@ -10,6 +10,7 @@ namespace {
 
 using reelmesh::test::Reference;
 using reelmesh::test::relative_error;
+using reelmesh::test::rms_error;
 using reelmesh::test::same_bits;
 
 Sharded spread(const Tensor& whole, const Layout& layout) {
@@ -19,15 +20,6 @@ Sharded spread(const Tensor& whole, const Layout& layout) {
 
 Tensor gathered(const Sharded& x) {
   return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
-}
-
-double rms_error(const Tensor& a, const Tensor& b) {
-  double sum = 0, largest = 0;
-  for (std::int64_t i = 0; i < b.numel(); ++i) {
-    sum += std::pow(double(a.data<float>()[i]) - double(b.data<float>()[i]), 2);
-    largest = std::max(largest, std::abs(double(b.data<float>()[i])));
-  }
-  return std::sqrt(sum / double(b.numel())) / largest;
 }
 
 class Kinds : public ::testing::TestWithParam<const char*> {};

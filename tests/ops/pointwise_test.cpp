@@ -19,6 +19,19 @@ TEST(RepeatForBatch, GivesEveryItemAsOftenAsThereIsRoom) {
   EXPECT_THAT(values(out), testing::ElementsAre(1, 1, 2, 2, 3, 3, 4, 4));
 }
 
+TEST(Average, RoundsToTheType) {
+  const auto average_of = [](std::initializer_list<float> x, std::initializer_list<float> y,
+                             DType dtype) {
+    Tensor mean = Tensor::empty({std::ssize(x)}, dtype);
+    average(Tensor::of<float>(x, mean.shape()).to(dtype),
+            Tensor::of<float>(y, mean.shape()).to(dtype), mean);
+    return values(mean.to(DType::float32));
+  };
+  EXPECT_THAT(average_of({1, 2, -3}, {2, 2, 4}, DType::float32),
+              testing::ElementsAre(1.5F, 2, 0.5F));
+  EXPECT_THAT(average_of({129}, {130}, DType::bfloat16), testing::ElementsAre(130));
+}
+
 TEST(JoinBatches, PutsItemsSideBySide) {
   const std::array parts{Tensor::of<float>({1, 2, 3, 4}, {2, 2, 1}),
                          Tensor::of<float>({5, 6}, {2, 1, 1})};

@@ -53,4 +53,14 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
   return difference / largest;
 }
 
+/// √(mean |a − b|²) / max |b| of float32 tensors.
+inline double rms_error(const Tensor& a, const Tensor& b) {
+  double sum = 0, largest = 0;
+  for (std::int64_t i = 0; i < b.numel(); ++i) {
+    sum += std::pow(double(a.data<float>()[i]) - double(b.data<float>()[i]), 2);
+    largest = std::max(largest, std::abs(double(b.data<float>()[i])));
+  }
+  return std::sqrt(sum / double(b.numel())) / largest;
+}
+
 }  // namespace reelmesh::test

@@ -69,12 +69,15 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
   c.groups = config.get_int("norm_num_groups", c.groups, 1, 4096);
   c.norm_eps = config.get_double("norm_eps", c.norm_eps, 1e-12, 1);
   c.scaling_factor = config.get_double("scaling_factor", c.scaling_factor, 1e-4, 1e4);
+  c.inverts_scale = config.get_bool("invert_scale_latents", false);
   const double ratio = config.get_double("temporal_compression_ratio", 4);
   const std::string file = config.file().string();
   only_supported(config, "temporal_compression_ratio", ratio, 4.0);
   only_supported<std::string>(config, "act_fn", config.get_string("act_fn", "silu"), "silu");
   only_supported(config, "use_post_quant_conv", config.get_bool("use_post_quant_conv", false),
                  false);
+  only_supported(config, "use_quant_conv", config.get_bool("use_quant_conv", false), false);
+  only_supported(config, "in_channels", c.in_channels, std::int64_t{3});
   only_supported(config, "out_channels", c.out_channels, std::int64_t{3});
   require(c.block_channels.size() == 4, Status::data,
           "{}: block_out_channels has {} entries, expected 4", file, c.block_channels.size());
@@ -251,6 +254,12 @@ class VaeShapes {
 ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config) {
   VaeShapes shapes(config);
   shapes.decoder();
+  return shapes.shapes;
+}
+
+ExpectedShapes cogvideox_encoder_tensors(const CogVideoXVaeConfig& config) {
+  VaeShapes shapes(config);
+  shapes.encoder();
   return shapes.shapes;
 }
 

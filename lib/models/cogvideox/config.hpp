@@ -65,7 +65,7 @@ struct CogVideoXVaeConfig {
   std::int64_t in_channels = 3, out_channels = 3;
   std::int64_t groups = 32;
   std::int64_t temporal_compression = 4;
-  double norm_eps = 1e-6;
+  double norm_eps = 1e-6;  ///< of the encoder; in the decoder it is always 1e-6
   double scaling_factor = 1.15258426;
   /// Whether latents of an image are divided by scaling_factor (1.5) instead of multiplied.
   bool inverts_scale = false;
@@ -81,8 +81,9 @@ constexpr const char* learned_positions_tensor = "patch_embed.pos_embedding";
 /// learned positions, of which a rank reads those of its tokens when a clip is placed.
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
 ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& config);
-/// The same of all of vae/, and of the decoder in vae/.
+/// The same of all of vae/, and of the decoder and the encoder in vae/.
 ExpectedShapes cogvideox_vae_tensors(const CogVideoXVaeConfig& config);
 ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config);
+ExpectedShapes cogvideox_encoder_tensors(const CogVideoXVaeConfig& config);
 
 }  // namespace reelmesh

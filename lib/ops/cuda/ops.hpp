@@ -21,6 +21,7 @@ using ops::SpatialNorm;
 
 void add(Tensor& x, const Tensor& y);
 Tensor multiply(const Tensor& x, const Tensor& y);
+void average(const Tensor& x, const Tensor& y, Tensor& out);
 Tensor silu(const Tensor& x);
 Tensor scaled(const Tensor& x, float factor);
 void add_table(Tensor& x, const Tensor& table);

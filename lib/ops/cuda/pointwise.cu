@@ -13,6 +13,9 @@ struct Sum {
 struct Product {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
+struct Average {
+  __device__ float operator()(float a, float b) const { return 0.5F * (a + b); }
+};
 
 struct Silu {
   __device__ float operator()(float x) const { return ops::silu(x); }
@@ -149,6 +152,10 @@ void add(Tensor& x, const Tensor& y) {
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) { return mapped("multiply", Product{}, x, y); }
+void average(const Tensor& x, const Tensor& y, Tensor& out) {
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("average", out, Average{}, x, y); });
+}
+
 Tensor silu(const Tensor& x) { return mapped("silu", Silu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", Scale{factor}, x); }
 

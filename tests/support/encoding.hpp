@@ -1,0 +1,60 @@
+#pragma once
+// Encoding of whole clips by a group of ranks, for tests that compare layouts or devices.
+#include "layout/relayout.hpp"
+#include "models/cogvideox/encoder.hpp"
+
+namespace reelmesh::test {
+
+/// uint8 [frame, row, column, 3]: a gradient that moves, with noise, as in
+/// tools/reference/make_cogvideox_encoder_data.py.
+inline Tensor encoder_pixels(std::int64_t frames, std::int64_t rows, std::int64_t columns) {
+  Tensor pixels = Tensor::empty({frames, rows, columns, 3}, DType::uint8);
+  std::uint32_t number = 0;
+  for (std::uint8_t& pixel : pixels.span<std::uint8_t>()) {
+    const std::uint32_t noise = number * 2654435761U >> 26U, place = number++ / 3;
+    const auto width = std::uint32_t(columns), height = std::uint32_t(rows);
+    pixel = std::uint8_t(place / width % height * 2 + place % width * 3 +
+                         place / width / height * 9 + (number - 1) % 3 * 60 + noise);
+  }
+  return pixels;
+}
+
+/// Moments of the posterior, float32 [frame, channel, row, column], and a sample.
+struct Encoded {
+  Tensor moments, sample;
+};
+
+/// Encodes a clip that is cut as `cells`, a layout of the latents' [row, column]; → whole, on every
+/// rank. noise: float32 [frame, channel, row, column].
+inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, const Layout& cells,
+                       const comm::Group& group, double scale, const Tensor& noise) {
+  const auto part_of = [&](const Tensor& whole, const Layout& layout) {
+    return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
+  };
+  const auto whole_of = [&](const Tensor& local, const Layout& layout) {
+    return relayout({local, layout, group}, Layout::replicated(layout.global(), group.size()))
+        .local;
+  };
+  const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
+  const Layout latents = cells.with_axis(0, frames);
+  const Sharded mine = part_of(
+      pixels, cells.scaled(0, 8).scaled(1, 8).with_axis(0, pixels.shape(0)).with_axis(3, 3));
+  const Layout moments = latents.with_axis(1, 2 * channels);
+  const Layout samples = latents.with_axis(1, channels);
+  Tensor local = Tensor::empty(own_box(moments, group).extent, DType::float32);
+  encoder.encode(mine, latents, [&](std::int64_t first, const Tensor& batch) {
+    const Tensor values = batch.on({}).to(DType::float32);
+    const std::int64_t area = local.shape(2) * local.shape(3);
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      const std::int64_t c = i % (2 * channels), at = i / (2 * channels);
+      local.data<float>()[((first + at / area) * 2 * channels + c) * area + at % area] =
+          values.data<float>()[i];
+    }
+  });
+  const Tensor sample = encoder.sample(mine, latents, scale, [&](std::span<float> box) {
+    std::ranges::copy(part_of(noise, samples).local.span<float>(), box.begin());
+  });
+  return {whole_of(local, moments), whole_of(sample, samples)};
+}
+
+}  // namespace reelmesh::test
