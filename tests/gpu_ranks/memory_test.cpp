@@ -2,6 +2,7 @@
 #include "models/cogvideox/memory.hpp"
 #include "gpu_ranks/ranks.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/opensora/memory.hpp"
 #include "models/opensora/transformer.hpp"
@@ -139,6 +140,23 @@ TEST_P(MemoryOnGpu, OfTheDecoder) {
   const Layout frames = Layout::cut({decoded_frames(3), 14, 10}, 0, 1);
   const DecodeLayout layout{Layout::cut({3, 14, 10}, 0, 1), frames, frames};
   expect_near(said - convolution_workspace_bytes, needed([&] { decoder.pixels(latents, layout); }),
+              "work");
+}
+
+TEST_P(MemoryOnGpu, OfTheEncoder) {
+  const CogVideoXVaeConfig& c = reference.vae;
+  const std::int64_t before = present();
+  const CogVideoXEncoder encoder(open("vae", "diffusion_pytorch_model"), c, GetParam());
+  expect_near(weight_bytes(cogvideox_encoder_tensors(c), precision()), present() - before,
+              "weights");
+  const Shape shape{17, 112, 80, 3};
+  const Sharded pixels{Tensor::zeros(shape, DType::uint8), Layout::cut(shape, 0, 1), self};
+  const Layout latents = Layout::cut({5, 14, 10}, 0, 1);
+  const std::int64_t said = cogvideox_encode_bytes(c, {5, 14, 10}, 17, precision());
+  expect_near(said - convolution_workspace_bytes, needed([&] {
+                encoder.sample(pixels, latents, 1,
+                               [](std::span<float> noise) { std::ranges::fill(noise, 0.0F); });
+              }),
               "work");
 }
 

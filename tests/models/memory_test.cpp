@@ -2,6 +2,7 @@
 #include "models/autoencoder/memory.hpp"
 #include "models/autoencoder/decoder.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/memory.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/opensora/memory.hpp"
@@ -176,6 +177,27 @@ TEST_P(WeightBytes, AttentionWithinFramesAndAlongTime) {
   }
 }
 
+// An image, and a clip of two batches.
+TEST_P(WeightBytes, EncodingAClip) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer has all blocks";
+#endif
+  const test::Reference r("rotary");
+  const CogVideoXEncoder encoder(Checkpoint::open(r.folder / "vae", "diffusion_pytorch_model"),
+                                 r.vae, dtype());
+  for (const std::int64_t frames : {1, 17}) {
+    const Shape latents{encoded_frames(frames), 40, 48}, shape{frames, 320, 384, 3};
+    release_free_memory();
+    const std::int64_t before = host_memory_now().range;
+    const Sharded pixels{Tensor::zeros(shape, DType::uint8), Layout::cut(shape, 0, 1),
+                         test::world()};
+    encoder.sample(pixels, Layout::cut(latents, 0, 1), 1,
+                   [](std::span<float> noise) { std::ranges::fill(noise, 0.0F); });
+    expect_close(cogvideox_encode_bytes(r.vae, latents, frames, precision_),
+                 host_memory_now().range - before);
+  }
+}
+
 TEST_P(WeightBytes, CogVideoX) {
   for (const char* kind : {"sincos", "rotary", "v1_5", "i2v", "i2v_1_5"}) {
     const test::Reference r(kind);
@@ -191,6 +213,8 @@ TEST_P(WeightBytes, CogVideoX) {
                  transformer.bytes());
     const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), r.vae, dtype());
     expect_close(weight_bytes(cogvideox_decoder_tensors(r.vae), precision_), decoder.bytes());
+    const CogVideoXEncoder encoder(open("vae", "diffusion_pytorch_model"), r.vae, dtype());
+    expect_close(weight_bytes(cogvideox_encoder_tensors(r.vae), precision_), encoder.bytes());
   }
 }
 
@@ -237,6 +261,12 @@ TEST(Working, FollowsTheSharesOfARank) {
   const std::int64_t film = cogvideox_decode_bytes({}, {13, 60, 90}, bf16);
   EXPECT_LT(cogvideox_decode_bytes({}, {3, 60, 90}, bf16), film);
   EXPECT_LT(cogvideox_decode_bytes({}, {13, 30, 90}, bf16), film);
+  // Longer clips need more only for their pixels and samples.
+  const std::int64_t clip = cogvideox_encode_bytes({}, {13, 60, 90}, 49, bf16);
+  EXPECT_LT(cogvideox_encode_bytes({}, {1, 60, 90}, 1, bf16), clip);
+  EXPECT_LT(cogvideox_encode_bytes({}, {13, 30, 90}, 49, bf16), clip);
+  EXPECT_EQ(cogvideox_encode_bytes({}, {25, 60, 90}, 97, bf16) - clip,
+            48 * 480 * 720 * 3 + 12 * 60 * 90 * 16 * 4);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "models/cogvideox/encoder.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 
 #include "base/trace.hpp"

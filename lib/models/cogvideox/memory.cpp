@@ -4,6 +4,7 @@
 
 #include "layout/attend.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
 #include "ops/attention.hpp"
 
 namespace reelmesh {
@@ -46,13 +47,12 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
 
 namespace {
 
-// Follows the decoder layer by layer and records the peak bytes of one batch of frames. Each causal
-// convolution keeps its last two input frames and replaces them in every batch.
-class DecodePeak {
+// Follows the decoder or the encoder layer by layer and records the peak bytes of one batch of
+// frames. Each causal convolution keeps its last two input frames and replaces them in every batch.
+class BatchPeak {
  public:
   /// kept: bytes that causal convolutions keep from the previous batch; 0 for the first one.
-  DecodePeak(std::int64_t frames, std::int64_t pixels, std::int64_t kept,
-             const Precision& precision)
+  BatchPeak(std::int64_t frames, std::int64_t pixels, std::int64_t kept, const Precision& precision)
       : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}
 
   std::int64_t kept() const { return kept_; }
@@ -76,6 +76,17 @@ class DecodePeak {
     frames_ = frames_ % 2 == 1 ? 2 * frames_ - 1 : 2 * frames_;
     moment(before + frames + values(channels));
   }
+  void reduce(std::int64_t channels, bool halves_frames) {
+    if (halves_frames) {
+      const std::int64_t before = values(channels);
+      frames_ = (frames_ + 1) / 2;
+      moment(before + values(channels));
+    }
+    const std::int64_t before = values(channels);
+    pixels_ /= 4;
+    moment(before + values(channels) +
+           convolution_working_bytes(frames_, channels, channels, precision_, {3, 2, 0, 1}));
+  }
 
  private:
   std::int64_t values(std::int64_t channels) const {
@@ -94,7 +105,7 @@ class DecodePeak {
   Precision precision_;
 };
 
-void walk(const CogVideoXVaeConfig& c, DecodePeak& at) {
+void walk_decoder(const CogVideoXVaeConfig& c, BatchPeak& at) {
   const auto& widths = c.block_channels;
   std::int64_t channels = widths.back();
   at.convolution(c.latent_channels, channels);
@@ -112,21 +123,52 @@ void walk(const CogVideoXVaeConfig& c, DecodePeak& at) {
   at.convolution(channels, c.out_channels);
 }
 
+void walk_encoder(const CogVideoXVaeConfig& c, BatchPeak& at) {
+  const auto& widths = c.block_channels;
+  std::int64_t channels = widths.front(), halvings = c.temporal_compression;
+  at.convolution(c.in_channels, channels);
+  for (std::size_t b = 0; b < widths.size(); ++b) {
+    for (std::int64_t i = 0; i < c.layers_per_block; ++i, channels = widths[b]) {
+      at.residual(channels, widths[b]);
+    }
+    if (b + 1 == widths.size()) break;
+    at.reduce(channels, halvings > 1);
+    halvings /= 2;
+  }
+  for (int i = 0; i < 2; ++i) at.residual(channels, channels);
+  at.convolution(channels, 2 * c.latent_channels);
+}
+
+constexpr std::int64_t pixels_of_latent = 64;
+
 }  // namespace
 
 std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
                                     const Precision& precision) {
-  constexpr std::int64_t pixels_of_latent = 64;
   const std::int64_t area = latents.at(1) * latents.at(2);
   std::int64_t peak = 0, kept = 0;
   for (const auto& [first, count] : decode_batches(latents.at(0))) {
-    DecodePeak at(count, area, kept, precision);
-    walk(c, at);
+    BatchPeak at(count, area, kept, precision);
+    walk_decoder(c, at);
     kept = at.kept();
     peak = std::max(peak, at.peak());
   }
   const std::int64_t video = decoded_frames(latents[0]) * area * pixels_of_latent * c.out_channels;
   return peak + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
+}
+
+std::int64_t cogvideox_encode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
+                                    std::int64_t frames, const Precision& precision) {
+  const std::int64_t area = latents.at(1) * latents.at(2) * pixels_of_latent;
+  std::int64_t peak = 0, kept = 0;
+  for (const auto& [first, count] : encode_batches(frames)) {
+    BatchPeak at(count, area, kept, precision);
+    walk_encoder(c, at);
+    kept = at.kept();
+    peak = std::max(peak, at.peak());
+  }
+  return peak + frames * area * c.in_channels +
+         numel(latents) * c.latent_channels * size_of(DType::float32);
 }
 
 }  // namespace reelmesh

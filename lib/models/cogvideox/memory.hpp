@@ -1,6 +1,6 @@
 #pragma once
-// Estimates of the working memory of CogVideoX's transformer and decoder on one rank: peak bytes in
-// addition to the weights, without unused memory that allocators keep.
+// Estimates of the working memory of CogVideoX's transformer, decoder and encoder on one rank: peak
+// bytes in addition to the weights, without unused memory that allocators keep.
 #include "models/cogvideox/config.hpp"
 #include "models/common/memory.hpp"
 
@@ -25,5 +25,10 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& config, const CogVid
 /// video as uint8.
 std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& config, const Shape& latents,
                                     const Precision& precision);
+
+/// Peak of encoding a clip of `frames` frames. latents: extents [frame, row, column] of the rank's
+/// box. Includes its pixels as uint8, and the sample.
+std::int64_t cogvideox_encode_bytes(const CogVideoXVaeConfig& config, const Shape& latents,
+                                    std::int64_t frames, const Precision& precision);
 
 }  // namespace reelmesh

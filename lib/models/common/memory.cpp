@@ -114,11 +114,11 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
 }
 
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
-                                       const Precision& precision) {
+                                       const Precision& precision, const ops::Window& window) {
   if (!precision.on_gpu) return 0;
   constexpr std::int64_t tiles = 16, rows = 16, columns = 32;
   return tiles * precision.size() *
-             ((frames + 2) * (rows + 2) * (columns + 2) * round_up(in, 8) +
+             ((frames + 2) * window.reach(rows) * window.reach(columns) * round_up(in, 8) +
               frames * rows * columns * round_up(out, 8)) +
          convolution_workspace_bytes;
 }

@@ -2,6 +2,7 @@
 // Estimates of the memory that layers hold and need while they run, from shapes alone, for plans
 // made before anything is loaded. Each rule mirrors the code whose memory it predicts; tests
 // compare the two.
+#include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/checkpoint.hpp"
@@ -48,7 +49,7 @@ constexpr std::int64_t convolution_workspace_bytes = std::int64_t{512} << 20;
 /// Bytes of a convolution on a GPU besides its input and output: the workspace and one batch of
 /// tiles. 0 on the CPU.
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
-                                       const Precision& precision);
+                                       const Precision& precision, const ops::Window& window = {});
 
 /// One call of attention.
 struct AttentionSizes {
