@@ -4,8 +4,8 @@
 #include <boost/program_options/positional_options.hpp>
 
 #include "base/error.hpp"
+#include "base/nearest.hpp"
 #include "given.hpp"
-#include "nearest.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;

@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/nearest.hpp"
 #include "given.hpp"
-#include "nearest.hpp"
 #include "text_file.hpp"
 
 namespace reelmesh::app {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/nearest.hpp"
 #include "commands.hpp"
 #include "failure.hpp"
 #include "help.hpp"
-#include "nearest.hpp"
 #include "options.hpp"
 #include "program.hpp"
 

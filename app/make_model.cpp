@@ -6,12 +6,12 @@
 #include <iostream>
 
 #include "base/log.hpp"
+#include "base/nearest.hpp"
 #include "base/report.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
 #include "models/checkpoints/random_model.hpp"
-#include "nearest.hpp"
 #include "options.hpp"
 #include "text/tokenizer.hpp"
 #include "text/train.hpp"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "nearest.hpp"
+#include "base/nearest.hpp"
 #include "text_file.hpp"
 #include "values.hpp"
 #include "weights/json.hpp"

@@ -1,4 +1,4 @@
-#include "nearest.hpp"
+#include "base/nearest.hpp"
 
 #include <gtest/gtest.h>
 

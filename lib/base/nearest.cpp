@@ -1,4 +1,4 @@
-#include "nearest.hpp"
+#include "base/nearest.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace reelmesh::app {
+namespace reelmesh {
 namespace {
 
 std::string_view without_section(std::string_view name) {
@@ -50,4 +50,4 @@ std::string nearest(std::string_view given, std::span<const std::string> names) 
   return found;
 }
 
-}  // namespace reelmesh::app
+}  // namespace reelmesh

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace reelmesh::app {
+namespace reelmesh {
 
 /// Minimum number of insertions, deletions, replacements and swaps of neighbours from `a` to `b`.
 int edit_distance(std::string_view a, std::string_view b);
@@ -12,4 +12,4 @@ int edit_distance(std::string_view a, std::string_view b);
 /// without a section, counts as one edit: "steps" and "model.steps" give "sample.steps".
 std::string nearest(std::string_view given, std::span<const std::string> names);
 
-}  // namespace reelmesh::app
+}  // namespace reelmesh
