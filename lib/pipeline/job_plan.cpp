@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "ops/onednn.hpp"
 #include "weights/json.hpp"
+#include "weights/lora_changes.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -32,6 +33,16 @@ std::vector<ClipFormat> formats_of(const std::vector<Clip>& clips) {
   return formats;
 }
 
+// The matrices of LoRAs are in the host's memory while weights are read.
+void add(const LoraMemory& loras, DenoiseWorkload& denoise) {
+  denoise.memory = [loras, memory = denoise.memory](const DenoiseLayout& layout, int rank) {
+    StageMemory stage = memory(layout, rank);
+    stage.working += loras.shared;
+    stage.per_thread += loras.per_thread;
+    return stage;
+  };
+}
+
 Workload workload_of(const Job& job, const Family& family, const std::vector<Clip>& clips,
                      const std::vector<ClipFormat>& formats, const Precision& precision) {
   Workload workload;
@@ -46,8 +57,10 @@ Workload workload_of(const Job& job, const Family& family, const std::vector<Cli
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
+  const LoraMemory loras = lora_memory(family.paths().loras);
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
+    if (!precision.on_gpu) add(loras, workload.sizes.back().denoise);
     if (!job.keep_video) {  // the decoder is not even loaded
       workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }

@@ -4,7 +4,9 @@
 #include <system_error>
 #include <utility>
 
+#include "tensor/convert.hpp"
 #include "weights/json.hpp"
+#include "weights/lora_changes.hpp"
 #include "weights/names.hpp"
 
 namespace reelmesh {
@@ -98,6 +100,17 @@ Checkpoint Checkpoint::on(Device device, const Numerics& numerics) const {
   return out;
 }
 
+Checkpoint Checkpoint::with(const std::vector<LoraFile>& loras) const {
+  Checkpoint out = *this;
+  out.changes_.reset();
+  if (loras.empty()) return out;
+  std::vector<std::string> names;
+  for (const auto& [name, info] : tensors()) names.push_back(current_name(name));
+  out.changes_ = std::make_shared<const LoraChanges>(
+      loras, [this](const std::string& name) { return find(name); }, names);
+  return out;
+}
+
 void Checkpoint::Contents::add_file(const fs::path& path) {
   if (!files.contains(path)) files.emplace(path, SafetensorsFile::open(path));
 }
@@ -161,6 +174,9 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
 
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
   const auto& [held_as, info] = find(name, expected);
+  if (changes_ != nullptr && changes_->find(held_as) != nullptr) {
+    return load_rows(name, expected, 0, expected.at(0), dtype);
+  }
   return file_of(info).load(held_as, dtype).reshape(expected).on(device_);
 }
 
@@ -185,7 +201,29 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
   Shape one = expected;
   one[0] = 1;
   const std::int64_t row = numel(one);
-  file_of(info).read(held_as, begin * row, count, row, dtype, into, stride);
+  const LoraChanges::Terms* terms = changes_ == nullptr ? nullptr : changes_->find(held_as);
+  if (terms == nullptr) {
+    file_of(info).read(held_as, begin * row, count, row, dtype, into, stride);
+    return;
+  }
+  constexpr std::int64_t piece = std::int64_t{1} << 18;  // elements
+  const std::int64_t rows_at_once =
+      std::max<std::int64_t>(1, piece / std::max<std::int64_t>(1, row));
+  std::vector<float> wide;
+  for (std::int64_t r = 0; r < count; r += rows_at_once) {
+    const std::int64_t n = std::min(rows_at_once, count - r);
+    std::byte* target = static_cast<std::byte*>(into) + r * stride * size_of(dtype);
+    const bool in_place = dtype == DType::float32;
+    if (!in_place) wide.resize(static_cast<std::size_t>(n * row));
+    float* values = in_place ? reinterpret_cast<float*>(target) : wide.data();
+    const std::int64_t apart = in_place ? stride : row;
+    file_of(info).read(held_as, (begin + r) * row, n, row, DType::float32, values, apart);
+    changes_->add(*terms, begin + r, n, values, apart);
+    if (in_place) continue;
+    for (std::int64_t i = 0; i < n; ++i) {
+      convert(values + i * row, DType::float32, target + i * stride * size_of(dtype), dtype, row);
+    }
+  }
 }
 
 void Checkpoint::check(const ExpectedShapes& expected) const {

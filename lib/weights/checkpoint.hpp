@@ -9,9 +9,12 @@
 
 #include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
+#include "weights/model_paths.hpp"
 #include "weights/safetensors.hpp"
 
 namespace reelmesh {
+
+class LoraChanges;
 
 using ExpectedShapes = std::map<std::string, Shape>;
 
@@ -45,6 +48,12 @@ class Checkpoint {
   Checkpoint on(Device device, const Numerics& numerics = {}) const;
   Device device() const { return device_; }
   const Numerics& numerics() const { return numerics_; }
+
+  /// The same checkpoint, whose weights are changed by these LoRAs when they are loaded: in
+  /// float32, before they are rounded. Errors as LoraChanges.
+  Checkpoint with(const std::vector<LoraFile>& loras) const;
+  /// The changes by LoRAs; nullptr: none.
+  const LoraChanges* changes() const { return changes_.get(); }
 
   const std::filesystem::path& folder() const { return contents_->folder; }
   /// All tensors, by the names in the files.
@@ -85,6 +94,7 @@ class Checkpoint {
   const SafetensorsFile& file_of(const TensorInfo& info) const { return files().at(info.file); }
 
   std::shared_ptr<const Contents> contents_;
+  std::shared_ptr<const LoraChanges> changes_;
   Device device_;
   Numerics numerics_;
 };

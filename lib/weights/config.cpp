@@ -63,7 +63,18 @@ void Config::fail_type(const std::string& key, const json& found,
        expected);
 }
 
+std::vector<std::string> Config::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : root_->items()) keys.push_back(key);
+  return keys;
+}
+
 bool Config::has(const std::string& key) const { return find(key) != nullptr; }
+
+bool Config::is_string(const std::string& key) const {
+  const json* value = find(key);
+  return value != nullptr && value->is_string();
+}
 
 std::optional<std::int64_t> Config::find_int(const std::string& key, std::int64_t min,
                                              std::int64_t max) const {

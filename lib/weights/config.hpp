@@ -27,6 +27,8 @@ class Config {
 
   const std::filesystem::path& file() const { return file_; }
   bool has(const std::string& key) const;  ///< present and not null
+  bool is_string(const std::string& key) const;
+  std::vector<std::string> keys() const;  ///< in alphabetical order
 
   static constexpr std::int64_t min_value = std::numeric_limits<std::int64_t>::min();
   static constexpr std::int64_t max_value = std::numeric_limits<std::int64_t>::max();

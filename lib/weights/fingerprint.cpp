@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weights/json.hpp"
+#include "weights/lora_changes.hpp"
 
 namespace reelmesh {
 namespace {
@@ -33,22 +34,42 @@ ModelContents::ModelContents(const ModelPaths& paths) {
   parts_.push_back(paths.open_text_encoder());
   parts_.push_back(paths.open_transformer());
   parts_.push_back(paths.open_vae());
-  const std::vector<std::string> names{"text_encoder/", "transformer/", "vae/"};  // sorted
-  for (std::size_t part = 0; part < parts_.size(); ++part) {
-    std::map<fs::path, std::size_t> places;
-    for (const auto& [path, file] : parts_[part].files()) {
-      places.emplace(path, files_.size());
-      files_.push_back({&file.bytes(), file.bytes().state()});
-    }
-    for (const auto& [name, info] : parts_[part].tensors()) {
-      tensors_.push_back({names[part] + name, &info, places.at(info.file)});
-      outline.add(tensors_.back().name);
-      outline.add(info.dtype);
-      outline.add(std::ssize(info.shape));
-      for (const std::int64_t extent : info.shape) outline.add(extent);
+  // In the order of the parts' names.
+  if (const LoraChanges* changes = parts_[1].changes()) {
+    for (std::size_t i = 0; i < changes->loras().size(); ++i) {
+      const Lora& lora = changes->loras()[i];
+      add_tensors(outline, fmt::format("lora/{:03}/", i), {{lora.path(), &lora.file()}},
+                  lora.file().tensors());
+      for (const auto& [name, module] : lora.modules()) {
+        outline.add(name);
+        outline.add(fmt::format("{:a}", module.factor * paths.loras[i].scale));
+      }
     }
   }
+  const std::vector<std::string> names{"text_encoder/", "transformer/", "vae/"};
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    std::map<fs::path, const SafetensorsFile*> files;
+    for (const auto& [path, file] : parts_[part].files()) files.emplace(path, &file);
+    add_tensors(outline, names[part], files, parts_[part].tensors());
+  }
   outline_ = outline.hex();
+}
+
+void ModelContents::add_tensors(Hash& outline, const std::string& prefix,
+                                const std::map<fs::path, const SafetensorsFile*>& files,
+                                const TensorInfos& tensors) {
+  std::map<fs::path, std::size_t> places;
+  for (const auto& [path, file] : files) {
+    places.emplace(path, files_.size());
+    files_.push_back({&file->bytes(), file->bytes().state()});
+  }
+  for (const auto& [name, info] : tensors) {
+    tensors_.push_back({prefix + name, &info, places.at(info.file)});
+    outline.add(tensors_.back().name);
+    outline.add(info.dtype);
+    outline.add(std::ssize(info.shape));
+    for (const std::int64_t extent : info.shape) outline.add(extent);
+  }
 }
 
 std::string ModelContents::hash_of(const TensorBytes& tensor) const {

@@ -22,7 +22,7 @@ class ModelContents {
     FileState state;  ///< after it was opened
   };
   struct TensorBytes {
-    std::string name;  ///< with its part: "vae/decoder.conv_in.conv.weight"
+    std::string name;  ///< with its part: "vae/decoder.conv_in.conv.weight", "lora/000/…"
     const TensorInfo* info;
     std::size_t file;  ///< in files()
   };
@@ -37,8 +37,8 @@ class ModelContents {
   /// When the first file was opened.
   std::chrono::system_clock::time_point opened() const { return opened_; }
 
-  /// A hash of everything but the tensors' bytes: configs, tokenizer files, and names, types and
-  /// shapes of the tensors.
+  /// A hash of everything but the tensors' bytes: configs, tokenizer files, names, types and shapes
+  /// of the tensors, and factors of LoRAs.
   const std::string& outline() const { return outline_; }
   /// The hash of all bytes of a tensor. Reads them with MappedFile::view; errors as it has.
   std::string hash_of(const TensorBytes& tensor) const;
@@ -47,6 +47,10 @@ class ModelContents {
   std::string fingerprint(const TensorHashes& hashes) const;
 
  private:
+  void add_tensors(Hash& outline, const std::string& prefix,
+                   const std::map<std::filesystem::path, const SafetensorsFile*>& files,
+                   const TensorInfos& tensors);
+
   std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   std::vector<Checkpoint> parts_;
   std::vector<File> files_;

@@ -157,7 +157,7 @@ std::string_view format_name_of(DType dtype) {
 }
 
 TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::int64_t data_bytes,
-                         const std::filesystem::path& file) {
+                         const std::filesystem::path& file, FileMetadata* metadata) {
   if (header.empty() || header.front() != '{') {
     fail(Status::data, "{}: the header does not begin with '{{': not a safetensors file",
          file.string());
@@ -173,6 +173,7 @@ TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::
   for (const auto& [name, entry] : root.items()) {
     if (name == "__metadata__") {
       check_metadata(entry, file);
+      if (metadata != nullptr) *metadata = entry.get<FileMetadata>();
       continue;
     }
     const std::string where = fmt::format("{}: tensor '{}'", file.string(), printable(name));

@@ -23,6 +23,8 @@ struct TensorInfo {
 };
 
 using TensorInfos = std::map<std::string, TensorInfo>;
+/// Texts that programs leave in a file, by their keys ("__metadata__" of the header).
+using FileMetadata = std::map<std::string, std::string>;
 
 constexpr std::int64_t max_header_bytes = 100'000'000;
 constexpr std::size_t max_tensors = 200'000;  ///< the largest released models have a few thousand
@@ -39,7 +41,8 @@ std::string_view format_name_of(DType dtype);
 /// Parses and validates a whole header. data_begin, data_bytes: position and size of the data part
 /// of the file. Throws Error(data) naming file and tensor unless every tensor's length agrees with
 /// its type and shape, and the tensors fill the data part without gap or overlap.
+/// metadata: set to that of the header, unless null.
 TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::int64_t data_bytes,
-                         const std::filesystem::path& file);
+                         const std::filesystem::path& file, FileMetadata* metadata = nullptr);
 
 }  // namespace reelmesh

@@ -82,6 +82,10 @@ void ModelPaths::check() const {
   need(text_encoder, "model.text-encoder");
   need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
+  for (const LoraFile& lora : loras) {
+    require(std::filesystem::exists(lora.path), Status::no_input, "model.lora: {} not found",
+            lora.path.string());
+  }
 }
 
 std::int64_t ModelPaths::largest_part_bytes() const {
@@ -100,7 +104,7 @@ std::int64_t ModelPaths::largest_part_bytes() const {
 }
 
 Checkpoint ModelPaths::open_transformer() const {
-  return Checkpoint::open(transformer, "diffusion_pytorch_model");
+  return Checkpoint::open(transformer, "diffusion_pytorch_model").with(loras);
 }
 
 Checkpoint ModelPaths::open_vae() const { return Checkpoint::open(vae, "diffusion_pytorch_model"); }

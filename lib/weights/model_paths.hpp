@@ -9,8 +9,8 @@ class Checkpoint;
 
 /// A file of low-rank changes of a model's weights (LoRA).
 struct LoraFile {
-  std::filesystem::path path;
-  double scale = 1;  ///< of all its changes
+  std::filesystem::path path;  ///< the file, or a folder with it (Lora::open)
+  double scale = 1;            ///< of all its changes
 };
 
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
@@ -22,7 +22,7 @@ struct ModelPaths {
 
   /// Sets the folders of parts that are empty to root/<part>.
   void complete();
-  /// Error(no_input) if a folder is missing, naming the option that sets it.
+  /// Error(no_input) if a folder or a LoRA is missing, naming the option that sets it.
   void check() const;
   /// Error(data) if a symbolic link leads out of the checkpoint: model_index.json, the folder of a
   /// part, or an entry of one. A checkpoint is `root` with its parts; a part's folder outside it,
@@ -34,7 +34,8 @@ struct ModelPaths {
   /// Bytes of the weight files of one part, the largest; 0 for folders that cannot be read.
   std::int64_t largest_part_bytes() const;
 
-  // The weights of the parts. Errors as Checkpoint::open.
+  // The weights of the parts, the transformer's with its LoRAs. Errors as Checkpoint::open and
+  // Checkpoint::with.
   Checkpoint open_transformer() const;
   Checkpoint open_vae() const;
   Checkpoint open_text_encoder() const;

@@ -28,7 +28,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
           path.string(), header_bytes, limit);
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(header_bytes);
   const std::string header = out.file_.copy(length_bytes, static_cast<std::int64_t>(header_bytes));
-  out.tensors_ = parse_header(header, data_begin, size - data_begin, path);
+  out.tensors_ = parse_header(header, data_begin, size - data_begin, path, &out.metadata_);
   return out;
 }
 

@@ -20,6 +20,7 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return file_.path(); }
   /// All tensors, by the names in the file.
   const TensorInfos& tensors() const { return tensors_; }
+  const FileMetadata& metadata() const { return metadata_; }
   const MappedFile& bytes() const { return file_; }
 
   /// A copy of the whole tensor, converted to `dtype` (rounding to nearest even). Throws
@@ -35,6 +36,7 @@ class SafetensorsFile {
  private:
   MappedFile file_;
   TensorInfos tensors_;
+  FileMetadata metadata_;
 };
 
 }  // namespace reelmesh

@@ -1,0 +1,73 @@
+#pragma once
+// Files of LoRA (low-rank adaptation): for a module with the weight W [out, in], a matrix A
+// [rank, in] and a matrix B [out, rank] that change it to W + factor · B·A. Names of tensors and
+// factors are as in load_lora_weights of diffusers 0.36 (CogVideoXLoraLoaderMixin) and in PEFT:
+//
+//   transformer.MODULE.lora_A.weight        save_lora_weights of diffusers; alpha and ranks in the
+//                                           metadata of the file (lora_adapter_metadata)
+//   MODULE.lora_A.weight                    save_lora_adapter of diffusers
+//   base_model.model.MODULE.lora_A.weight   PEFT, with adapter_config.json beside the file
+//   transformer.MODULE.lora.down.weight     diffusers before PEFT; also
+//   MODULE.processor.to_q_lora.…
+//
+// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. Without
+// metadata and alphas, diffusers uses the rank of the first B in the file as alpha of all modules:
+// the factor is 1 where the rank is the same.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "weights/model_paths.hpp"
+#include "weights/safetensors.hpp"
+
+namespace reelmesh {
+
+constexpr std::int64_t max_lora_rank = 4096;
+constexpr std::size_t max_loras = 64;  ///< of a model
+
+struct LoraModule {
+  // Names of tensors in the file. Both matrices, a bias alone is not accepted.
+  std::string down, up;
+  std::string bias;  ///< empty: none
+  std::int64_t rank = 0;
+  double factor = 1;  ///< of B·A, without the scale that the user gives
+};
+
+class Lora {
+ public:
+  /// Reads the header, and alphas if there are any. path: the file, or a folder with
+  /// pytorch_lora_weights.safetensors or adapter_model.safetensors. Throws Error(no_input) if a
+  /// file is missing, Error(data) if it is damaged, a matrix has no counterpart or another rank or
+  /// shape, and for DoRA and LoRAs of text encoders.
+  static Lora open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  const SafetensorsFile& file() const { return file_; }
+  /// By their names without prefixes: "transformer_blocks.0.attn1.to_q".
+  const std::map<std::string, LoraModule>& modules() const { return modules_; }
+  /// Tensors whose names are not those of a LoRA.
+  const std::vector<std::string>& others() const { return others_; }
+  /// Who defines the factors: "alpha in the metadata", for people.
+  const std::string& source_of_factors() const { return source_; }
+  /// The text of adapter_config.json, if factors depend on it.
+  const std::string& config_text() const { return config_text_; }
+
+ private:
+  class Reader;
+  explicit Lora(SafetensorsFile file) : file_(std::move(file)) {}
+
+  SafetensorsFile file_;
+  std::map<std::string, LoraModule> modules_;
+  std::vector<std::string> others_;
+  std::string source_, config_text_;
+};
+
+/// Whether the path is a file, or a folder with a LoRA.
+bool may_be_lora(const std::filesystem::path& path);
+
+/// The name of a module or of a tensor of a LoRA without the prefixes of diffusers and PEFT.
+std::string without_lora_prefix(const std::string& name);
+
+}  // namespace reelmesh

@@ -1,0 +1,70 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "weights/lora.hpp"
+
+namespace reelmesh {
+
+/// What LoRAs add to the tensors of a checkpoint. Sums are float32. An element of B·A adds its
+/// products in the order of the rank; LoRAs are added in their order, each multiplied by factor ·
+/// scale first. So the bits of an element do not depend on which rows are read together.
+class LoraChanges {
+ public:
+  /// One LoRA's change of one tensor.
+  struct Term {
+    const Lora* lora;
+    const LoraModule* module;
+    bool bias;
+    float scale;  ///< factor · scale of the file
+    std::int64_t columns;
+  };
+  using Terms = std::vector<Term>;
+
+  /// find: the tensor of the checkpoint with this current name, or nullptr. names: of all tensors
+  /// of the checkpoint, for messages. Errors as Lora::open; Error(data) if tensors of a LoRA
+  /// fit nothing in the checkpoint, or have another shape.
+  using Find = std::function<const TensorInfos::value_type*(const std::string& name)>;
+  LoraChanges(const std::vector<LoraFile>& files, const Find& find,
+              const std::vector<std::string>& names);
+
+  const std::vector<Lora>& loras() const { return loras_; }
+  /// Of a tensor by its name in the checkpoint; nullptr if nothing changes it.
+  const Terms* find(const std::string& name) const;
+  /// Adds to rows [first, first + rows) of a tensor, which lie `stride` elements apart.
+  /// Thread-safe.
+  void add(const Terms& terms, std::int64_t first, std::int64_t rows, float* values,
+           std::int64_t stride) const;
+
+ private:
+  using Panels = std::shared_ptr<const std::vector<float>>;
+  void fit(const LoraFile& file, const Lora& lora, const Find& find,
+           const std::vector<std::string>& names);
+  Panels panels_of(const Term& term) const;
+
+  std::vector<Lora> loras_;
+  std::map<std::string, Terms> terms_;
+
+  // The last used matrices A, in panels. Layers are read one after the other, so a few are enough.
+  struct Kept {
+    const Term* term;
+    Panels panels;
+  };
+  mutable std::mutex mutex_;
+  mutable std::vector<Kept> kept_;
+};
+
+/// Memory for changing weights by these LoRAs while they are read: of all threads together, and of
+/// each.
+struct LoraMemory {
+  std::int64_t shared = 0, per_thread = 0;
+};
+/// Errors as Lora::open.
+LoraMemory lora_memory(const std::vector<LoraFile>& files);
+
+}  // namespace reelmesh

@@ -1,0 +1,380 @@
+#include "weights/lora.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "raw_file.hpp"
+#include "support/data_folder.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_folder.hpp"
+#include "weights/checkpoint.hpp"
+#include "weights/fingerprint.hpp"
+#include "weights/lora_changes.hpp"
+#include "weights/writer.hpp"
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::TempFolder;
+using test::write_file;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+const fs::path& data() {
+  static const fs::path folder = test::data_folder() / "lora";
+  return folder;
+}
+
+Checkpoint base() {
+  return Checkpoint::open(test::data_folder() / "cogvideox" / "sincos" / "transformer",
+                          "diffusion_pytorch_model");
+}
+
+Tensor whole(const Checkpoint& checkpoint, const std::string& name, DType dtype = DType::float32) {
+  return checkpoint.load(name, checkpoint.tensors().at(name).shape, dtype);
+}
+
+// Files and scales, and the name of what diffusers and PEFT make of them (make_lora_data.py).
+struct Case {
+  const char* name;
+  std::vector<std::pair<const char*, double>> files;
+
+  std::vector<LoraFile> loras() const {
+    std::vector<LoraFile> list;
+    for (const auto& [file, scale] : files) list.push_back({data() / file, scale});
+    return list;
+  }
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class LoraFiles : public testing::TestWithParam<Case> {};
+
+TEST_P(LoraFiles, ChangeWeightsAsTheReferenceDoes) {
+  const Checkpoint plain = base(), changed = plain.with(GetParam().loras());
+  const auto reference = SafetensorsFile::open(data() / "reference.safetensors");
+  int compared = 0;
+  for (const auto& [name, info] : plain.tensors()) {
+    const Tensor found = whole(changed, name), before = whole(plain, name);
+    const std::string stored = fmt::format("{}.rows.{}", GetParam().name, name);
+    if (!reference.tensors().contains(stored)) {
+      EXPECT_EQ(changed.changes()->find(name), nullptr) << name;
+      EXPECT_TRUE(std::ranges::equal(found.span<float>(), before.span<float>())) << name;
+      continue;
+    }
+    const Tensor rows = reference.load(stored, DType::float32);  // every third
+    const std::int64_t row = found.numel() / found.shape(0);
+    double error = 0, change = 0;
+    for (std::int64_t i = 0; i < rows.numel(); ++i) {
+      const std::int64_t at = i / row * 3 * row + i % row;
+      error = std::max<double>(error, std::abs(rows.data<float>()[i] - found.data<float>()[at]));
+      change =
+          std::max<double>(change, std::abs(before.data<float>()[at] - found.data<float>()[at]));
+    }
+    EXPECT_LE(error, 1e-6) << name;
+    EXPECT_GT(change, 1e-2) << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 2);
+}
+
+// The bits of an element do not depend on the rows that are read with it.
+TEST_P(LoraFiles, GiveTheSameBitsForAllPartsOfATensor) {
+  const Checkpoint changed = base().with(GetParam().loras());
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const auto& [name, info] : changed.tensors()) {
+      if (changed.changes()->find(name) == nullptr) continue;
+      const Tensor all = whole(changed, name, dtype);
+      const std::int64_t count = info.shape[0], row = all.numel() / count * size_of(dtype);
+      const auto* bytes = static_cast<const std::byte*>(all.raw());
+      for (std::int64_t begin = 0, some = 1; begin < count; begin += some, some = some % 7 + 1) {
+        some = std::min(some, count - begin);
+        const Tensor rows = changed.load_rows(name, info.shape, begin, some, dtype);
+        const auto* part = static_cast<const std::byte*>(rows.raw());
+        EXPECT_TRUE(std::equal(part, part + some * row, bytes + begin * row)) << name << begin;
+        // Rows further apart, as for packing.
+        const std::int64_t stride = all.numel() / count + 5;
+        std::vector<std::byte> apart(static_cast<std::size_t>(some * stride * size_of(dtype)));
+        changed.read_rows(name, info.shape, begin, some, dtype, apart.data(), stride);
+        for (std::int64_t i = 0; i < some; ++i) {
+          const std::byte* own = apart.data() + i * stride * size_of(dtype);
+          EXPECT_TRUE(std::equal(own, own + row, part + i * row)) << name << begin + i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, LoraFiles,
+                         testing::Values(Case{"metadata", {{"metadata.safetensors", 1}}},
+                                         Case{"no_metadata", {{"no_metadata.safetensors", 0.5}}},
+                                         Case{"down_up", {{"down_up.safetensors", 1}}},
+                                         Case{"processors", {{"processors.safetensors", -1.25}}},
+                                         Case{"adapter_alone", {{"adapter_alone.safetensors", 1}}},
+                                         Case{"peft", {{"peft", 1}}},
+                                         Case{"several",
+                                              {{"metadata.safetensors", 0.7},
+                                               {"no_metadata.safetensors", 1.5},
+                                               {"processors.safetensors", -0.4}}}),
+                         [](const auto& param) { return param.param.name; });
+
+// A checkpoint with small tensors, and LoRAs for it.
+class SmallLora : public testing::Test {
+ protected:
+  struct Entry {
+    std::string name;
+    Shape shape;
+    DType dtype = DType::float32;
+  };
+
+  void SetUp() override {
+    write(folder_ / "base", "diffusion_pytorch_model",
+          {{"blocks.0.attn1.to_q.weight", {3, 2}},
+           {"blocks.0.attn1.to_q.bias", {3}},
+           {"blocks.0.attn1.to_k.weight", {3, 2}},
+           {"blocks.10.attn1.to_q.weight", {3, 2}},
+           {"proj.weight", {3, 2, 1, 2}},
+           {"norm.weight", {3}}});
+  }
+  // Element i of each tensor is i + 1.
+  static void write(const fs::path& folder, const std::string& stem,
+                    const std::vector<Entry>& entries) {
+    std::vector<TensorToWrite> list;
+    for (const Entry& e : entries) list.push_back({e.name, e.dtype, e.shape});
+    write_safetensors(folder, stem, list, [](std::size_t, Tensor& out) {
+      visit_float(out.dtype(), [&](auto type) {
+        using T = decltype(type);
+        for (std::int64_t i = 0; i < out.numel(); ++i)
+          out.data<T>()[i] = T(static_cast<float>(i + 1));
+      });
+    });
+  }
+  fs::path lora(const std::vector<Entry>& entries) {
+    write(folder_.path(), "lora", entries);
+    return folder_ / "lora.safetensors";
+  }
+  Checkpoint with(const std::vector<Entry>& entries, double scale = 1) {
+    return Checkpoint::open(folder_ / "base", "diffusion_pytorch_model")
+        .with({{lora(entries), scale}});
+  }
+  std::string failure(const std::vector<Entry>& entries, Status status = Status::data) {
+    try {
+      with(entries);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), status);
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return {};
+  }
+  // A LoRA with this metadata or with this adapter_config.json, for to_q with rank 2.
+  double factor_of(const std::string& prefix, const std::string& config) {
+    const std::string down = prefix + "blocks.0.attn1.to_q.lora_A.weight",
+                      up = prefix + "blocks.0.attn1.to_q.lora_B.weight";
+    const bool peft = prefix == "base_model.model.";
+    std::string header = "{";
+    if (!peft) {
+      header += fmt::format(R"("__metadata__":{{"lora_adapter_metadata":{}}},)",
+                            nlohmann::json(config).dump());
+    }
+    header += fmt::format(R"("{}":{{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}},)", down);
+    header += fmt::format(R"("{}":{{"dtype":"F32","shape":[3,2],"data_offsets":[16,40]}}}})", up);
+    write_file(folder_ / "lora.safetensors", test::raw_file(header, 40));
+    if (peft) write_file(folder_ / "adapter_config.json", config);
+    return Lora::open(folder_ / "lora.safetensors").modules().begin()->second.factor;
+  }
+
+  TempFolder folder_;
+};
+
+const std::string q = "transformer.blocks.0.attn1.to_q.";
+
+TEST_F(SmallLora, AddsTheProductTimesAlphaOverRankTimesScale) {
+  const Checkpoint changed =
+      with({{q + "lora_A.weight", {1, 2}}, {q + "lora_B.weight", {3, 1}}, {q + "lora_B.bias", {3}}},
+           0.5);
+  // W = 1 … 6, B·A = [1 2; 2 4; 3 6]
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.weight").span<float>(),
+              ElementsAre(1.5, 3, 4, 6, 6.5, 9));
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.bias").span<float>(), ElementsAre(1.5, 3, 4.5));
+  EXPECT_THAT(whole(changed, "norm.weight").span<float>(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(SmallLora, RoundsOnceAfterAdding) {
+  // 1 + 1/256 + 1/256 is a bfloat16, 1 + 1/256 rounds to 1.
+  const Checkpoint changed =
+      with({{q + "lora_A.weight", {2, 2}}, {q + "lora_B.weight", {3, 2}}}, 1.0 / (256 * 7));
+  const Tensor found = whole(changed, "blocks.0.attn1.to_q.weight", DType::bfloat16);
+  // Row 0 of B·A = [1 2]·[1 2; 3 4] = [7 10]
+  EXPECT_EQ(static_cast<float>(found.data<BFloat16>()[0]),
+            static_cast<float>(BFloat16(1.0F + 1.0F / 256)));
+  const Tensor wide = whole(changed, "blocks.0.attn1.to_q.weight");
+  for (std::int64_t i = 0; i < wide.numel(); ++i) {
+    EXPECT_EQ(found.data<BFloat16>()[i].bits, BFloat16(wide.data<float>()[i]).bits);
+  }
+}
+
+TEST_F(SmallLora, ChangesConvolutionsLikeMatrices) {
+  const Checkpoint changed = with({{"transformer.proj.lora_A.weight", {1, 2, 1, 2}},
+                                   {"transformer.proj.lora_B.weight", {3, 1, 1, 1}}});
+  EXPECT_THAT(whole(changed, "proj.weight").span<float>(),
+              ElementsAre(2, 4, 6, 8, 7, 10, 13, 16, 12, 16, 20, 24));
+}
+
+TEST_F(SmallLora, TakesAlphaFromTensors) {
+  // alpha = 1, rank 2
+  const Checkpoint changed = with({{q + "lora_A.weight", {2, 2}},
+                                   {q + "lora_B.weight", {3, 2}},
+                                   {q + "alpha", {}, DType::bfloat16}});
+  EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 0.5F * 7);
+}
+
+TEST_F(SmallLora, TakesFactorsFromConfigs) {
+  for (const std::string prefix : {"transformer.", "", "base_model.model."}) {
+    const std::string k = prefix == "transformer." ? prefix : "";
+    const auto config = [&](const std::string& more) {
+      return fmt::format(R"({{"{0}r":2,"{0}lora_alpha":3{1}}})", k,
+                         more.empty() ? "" : fmt::format(R"(,"{}{})", k, more));
+    };
+    EXPECT_EQ(factor_of(prefix, config("")), 1.5);
+    EXPECT_EQ(factor_of(prefix, config(R"(use_rslora":true)")), 3 / std::sqrt(2.0));
+    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"attn1.to_q":5})")), 2.5);
+    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"^attn1.to_q":5})")), 1.5)
+        << "not the whole name";
+    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"^blocks\\.0.attn1.to_q":5})")), 2.5);
+    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"n1.to_q":5})")), 1.5)
+        << "not from the beginning of a part";
+    EXPECT_EQ(factor_of(prefix, config(R"(init_lora_weights":"gaussian")")), 1.5);
+    const auto refused = [&](const std::string& more, const std::string& text) {
+      expect_error(
+          Status::data, [&] { factor_of(prefix, config(more)); }, text);
+    };
+    refused(R"(rank_pattern":{"to_q":4})", "has rank 2");
+    refused(R"(use_dora":true)", "use_dora");
+    refused(R"(init_lora_weights":"pissa_niter_4")", "pissa_niter_4");
+    refused(R"(peft_type":"LOHA")", "LOHA");
+    refused(R"(alpha_pattern":{".*to_q":5})", "regular expression");
+    refused(R"(alpha_pattern":{"to_q":1e300})", "1e+300");
+    refused(R"(use_rslora":"yes")", "use_rslora");
+  }
+}
+
+TEST_F(SmallLora, NeedsTheConfigOfPeft) {
+  expect_error(
+      Status::no_input,
+      [&] {
+        Lora::open(lora({{"base_model.model.blocks.0.attn1.to_q.lora_A.weight", {2, 2}},
+                         {"base_model.model.blocks.0.attn1.to_q.lora_B.weight", {3, 2}}}));
+      },
+      "adapter_config.json");
+}
+
+TEST_F(SmallLora, NamesWhatFitsNothing) {
+  std::vector<Entry> entries{{q + "lora_A.weight", {2, 2}}, {q + "lora_B.weight", {3, 2}}};
+  for (const char* module : {"blocks.1.attn1.to_k", "blocks.11.attn1.to_q", "x", "y"}) {
+    entries.push_back({fmt::format("transformer.{}.lora_A.weight", module), {2, 2}});
+    entries.push_back({fmt::format("transformer.{}.lora_B.weight", module), {3, 2}});
+  }
+  EXPECT_THAT(failure(entries),
+              testing::AllOf(HasSubstr("lora.safetensors"),
+                             HasSubstr("'transformer.blocks.1.attn1.to_k.lora_A.weight' (nearest: "
+                                       "'blocks.0.attn1.to_k')"),
+                             HasSubstr("'transformer.blocks.11.attn1.to_q.lora_A.weight' (nearest: "
+                                       "'blocks.10.attn1.to_q')"),
+                             HasSubstr("and 1 more"), Not(HasSubstr("transformer.y"))));
+  EXPECT_THAT(failure({{q + "lora_A.weight", {2, 2}},
+                       {q + "lora_B.weight", {3, 2}},
+                       {"transformer.blocks.0.attn1.to_q.weight", {3, 2}}}),
+              HasSubstr("'transformer.blocks.0.attn1.to_q.weight'"));
+}
+
+TEST_F(SmallLora, RefusesFilesThatAreNotWhole) {
+  const Entry down{q + "lora_A.weight", {2, 2}}, up{q + "lora_B.weight", {3, 2}};
+  const struct {
+    std::vector<Entry> entries;
+    std::vector<const char*> texts;
+  } table[] = {
+      {{down}, {"to_q.lora_A.weight", "without the lora_B"}},
+      {{up}, {"to_q.lora_B.weight", "without the lora_A"}},
+      {{down, up, {"transformer.x.alpha", {}}}, {"transformer.x.alpha", "without the lora_A"}},
+      {{down, {q + "lora_B.weight", {3, 4}}}, {"[3, 4]", "[out, 2]", "rank 2"}},
+      {{down, {q + "lora_B.weight", {4, 2}}}, {"[4, 2]", "[3, 2]", "blocks.0.attn1.to_q.weight"}},
+      {{{q + "lora_A.weight", {2, 3}}, up}, {"[2, 3]", "[2, 2]"}},
+      {{{q + "lora_A.weight", {0, 2}}, {q + "lora_B.weight", {3, 0}}},
+       {"[0, 2]", "a rank of 1 to"}},
+      {{{q + "lora_A.weight", {4097, 2}}, {q + "lora_B.weight", {3, 4097}}}, {"1 to 4096"}},
+      {{{q + "lora_A.weight", {2}}, up}, {"[2]", "more axes"}},
+      {{down, up, {q + "lora_B.bias", {2}}}, {"lora_B.bias", "[2]", "[3]"}},
+      {{{"transformer.blocks.0.attn1.to_k.lora_A.weight", {2, 2}},
+        {"transformer.blocks.0.attn1.to_k.lora_B.weight", {3, 2}},
+        {"transformer.blocks.0.attn1.to_k.lora_B.bias", {3}}},
+       {"to_k.lora_B.bias", "has none"}},
+      {{{"transformer.norm.lora_A.weight", {1, 1}}, {"transformer.norm.lora_B.weight", {3, 1}}},
+       {"norm.weight", "[3]"}},
+      {{down, up, {q + "lora.up.weight", {3, 2}}}, {"the same part"}},
+      {{down, {"blocks.0.attn1.to_q.lora_B.weight", {3, 2}}}, {"begins with"}},
+      {{down, up, {q + "lora_magnitude_vector", {3}}}, {"lora_magnitude_vector", "DoRA"}},
+      {{down, up, {"text_encoder.x.lora_A.weight", {2, 2}}}, {"text encoder", "transformer only"}},
+      {{down, up, {q + "alpha", {2}}}, {"alpha", "expected one number"}},
+      {{{"transformer.x.weight", {2}}}, {"no tensor of a LoRA", "transformer.x.weight"}},
+  };
+  for (const auto& row : table) {
+    const std::string message = failure(row.entries);
+    EXPECT_THAT(message, HasSubstr("lora.safetensors"));
+    for (const char* text : row.texts) EXPECT_THAT(message, HasSubstr(text));
+  }
+}
+
+TEST_F(SmallLora, SaysWhichFileIsMissingOrDamaged) {
+  expect_error(
+      Status::no_input, [&] { Lora::open(folder_ / "none.safetensors"); }, "none.safetensors");
+  expect_error(
+      Status::no_input, [&] { Lora::open(folder_.path()); }, "pytorch_lora_weights.safetensors");
+  write_file(folder_ / "bad.safetensors", "PK\3\4 not safetensors at all");
+  expect_error(
+      Status::data, [&] { Lora::open(folder_ / "bad.safetensors"); }, "bad.safetensors");
+}
+
+std::string fingerprint(const std::vector<LoraFile>& loras) {
+  ModelPaths paths{.root = test::data_folder() / "cogvideox" / "sincos", .loras = loras};
+  paths.complete();
+  const ModelContents model(paths);
+  TensorHashes hashes;
+  for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
+  return model.fingerprint(hashes);
+}
+
+TEST(LoraFingerprint, DependsOnFilesScalesAndOrder) {
+  const fs::path one = data() / "metadata.safetensors", other = data() / "down_up.safetensors";
+  const TempFolder folder;
+  const fs::path copy = folder / "copy.safetensors", changed = folder / "changed.safetensors";
+  fs::copy(one, copy);
+  fs::copy(one, changed);
+  {
+    std::fstream file(changed, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\1');
+  }
+  const std::string before = fingerprint({{one, 1}});
+  EXPECT_EQ(fingerprint({{copy, 1}}), before);
+  const std::vector<std::vector<LoraFile>> unlike{
+      {}, {{one, 0.5}}, {{other, 1}}, {{one, 1}, {one, 1}}, {{changed, 1}}};
+  for (const auto& loras : unlike) EXPECT_NE(fingerprint(loras), before);
+  EXPECT_NE(fingerprint({{one, 1}, {other, 1}}), fingerprint({{other, 1}, {one, 1}}));
+}
+
+TEST_F(SmallLora, NeedsMemoryForAFewMatrices) {
+  const fs::path file = lora({{q + "lora_A.weight", {2, 2}}, {q + "lora_B.weight", {3, 2}}});
+  const LoraMemory one = lora_memory({{file, 1}}), two = lora_memory({{file, 1}, {file, 2}});
+  EXPECT_EQ(one.shared, 3 * 2 * 32 * 4) << "three of 2 rows, padded to 32 columns";
+  EXPECT_EQ(two.shared, 2 * one.shared);
+  EXPECT_EQ(lora_memory({}).per_thread, 0);
+}
+
+}  // namespace
+}  // namespace reelmesh
