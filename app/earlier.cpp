@@ -7,6 +7,7 @@
 #include "prompts.hpp"
 #include "store/saved_job.hpp"
 #include "text_file.hpp"
+#include "values.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -26,6 +27,12 @@ std::string found_from(const std::filesystem::path& folder, const std::string& v
   const bool only_there = path.is_relative() && !std::filesystem::exists(path, error) &&
                           std::filesystem::exists(there, error);
   return only_there ? there.lexically_normal().string() : value;
+}
+
+std::string lora_found_from(const std::filesystem::path& folder, const Given& option) {
+  if (option.value == "none") return option.value;
+  const std::string path = parse_lora(option.value, option.where).path.string();
+  return found_from(folder, path) + option.value.substr(path.size());
 }
 
 std::vector<Given> options_of(const SavedJob& saved, const std::string& file,
@@ -48,7 +55,11 @@ std::vector<Given> options_of(const SavedJob& saved, const std::string& file,
             "the file",
             file, option.name);
     if (std::ranges::find(not_taken, option.name) != not_taken.end()) continue;
-    if (is_path(option)) option.value = found_from(saved.working_folder, option.value);
+    if (option.name == "model.lora") {
+      option.value = lora_found_from(saved.working_folder, option);
+    } else if (is_path(option)) {
+      option.value = found_from(saved.working_folder, option.value);
+    }
     options.push_back(std::move(option));
   }
   return options;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -12,6 +13,7 @@
 #include "options.hpp"
 #include "pipeline/family.hpp"
 #include "weights/json.hpp"
+#include "weights/lora.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -214,6 +216,55 @@ void print_whole(const ModelPaths& paths, const std::string& inputs) {
       clip.size.frames, clip.size.height, clip.size.width, clip.fps, clip.steps, clip.guidance));
 }
 
+// "transformer_blocks.7.attn1.to_q" → "transformer_blocks.*.attn1.to_q"
+std::string without_numbers(const std::string& module) {
+  std::string text;
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::string word = module.substr(begin, end - begin);
+    const bool number =
+        word.find_first_not_of("0123456789") == std::string::npos && text.ends_with("blocks");
+    text += (text.empty() ? "" : ".") + (number ? "*" : word);
+    begin = end + 1;
+  }
+  return text;
+}
+
+// Counts of equal items: "a (42), b (2)".
+std::string counted(const std::map<std::string, int>& counts) {
+  std::string text;
+  for (const auto& [item, count] : counts) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", printable(item), count);
+  }
+  return text;
+}
+
+void print_lora(const fs::path& path, double scale) {
+  std::cout << "\nlora: " << path.string() << '\n';
+  const Lora lora = Lora::open(path);
+  std::int64_t parameters = 0, bytes = 0;
+  for (const auto& [name, info] : lora.file().tensors()) {
+    parameters += numel(info.shape);
+    bytes += info.bytes;
+  }
+  line(fmt::format("{} tensors, {} parameters, {} bytes ({})",
+                   with_separators(std::ssize(lora.file().tensors())), with_separators(parameters),
+                   with_separators(bytes), format_bytes(static_cast<double>(bytes))));
+  std::map<std::string, int> modules, ranks, factors;
+  for (const auto& [name, module] : lora.modules()) {
+    ++modules[without_numbers(name)];
+    ++ranks[std::to_string(module.rank)];
+    ++factors[fmt::format("{:.6g}", module.factor)];
+  }
+  line(fmt::format("{} modules: {}", lora.modules().size(), counted(modules)));
+  line("rank " + counted(ranks));
+  line(fmt::format("factor, alpha / rank: {}; alpha: {}", counted(factors),
+                   lora.source_of_factors()));
+  if (scale != 1) line(fmt::format("times {}, the scale that is given", scale));
+  list(lora.others(), "tensors that are not those of a LoRA",
+       [](const std::string& name) { return printable(name); });
+}
+
 void print_index(const fs::path& model, Verdict& verdict) {
   const fs::path file = model / "model_index.json";
   const ModelIndex index = read_model_index(file);
@@ -230,9 +281,16 @@ void print_index(const fs::path& model, Verdict& verdict) {
 }  // namespace
 
 Status inspect_command(int argc, const char* const* argv) {
-  const fs::path model = parse_inspect(argc, argv).model;
+  const InspectOptions options = parse_inspect(argc, argv);
+  const fs::path& model = options.model;
   if (log::launch_rank() != 0) return Status::ok;  // only one rank prints
   std::error_code ignored;
+  if (!fs::exists(model / "model_index.json", ignored) && may_be_lora(model)) {
+    require(options.loras.empty(), Status::usage,
+            "--lora: given with a LoRA as the argument, expected the folder of a model");
+    print_lora(model, 1);
+    return Status::ok;
+  }
   require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());
 
   ModelPaths paths{.root = model};
@@ -244,6 +302,15 @@ Status inspect_command(int argc, const char* const* argv) {
       survey(ModelPart::transformer, model / folder_of(ModelPart::transformer));
   const bool from_image = transformer.status == Status::ok && takes_image(*transformer.config);
   print_part(transformer, verdict);
+  for (const LoraFile& lora : options.loras) {
+    attempt(verdict, [&] {
+      print_lora(lora.path, lora.scale);
+      ModelPaths one = paths;
+      one.loras = {lora};
+      one.open_transformer();
+      line("fits the transformer");
+    });
+  }
   const PartSurvey vae = survey(ModelPart::vae, model / folder_of(ModelPart::vae), from_image);
   print_part(vae, verdict);
   print_part(survey(ModelPart::text_encoder, model / folder_of(ModelPart::text_encoder)), verdict);

@@ -7,6 +7,7 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "values.hpp"
+#include "weights/lora.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -129,6 +130,16 @@ std::vector<std::int64_t> parse_limits(Text text, Option option) {
   return limits;
 }
 
+void add_lora(std::vector<LoraFile>& loras, Text text, Option option) {
+  if (text == "none") {
+    loras.clear();
+    return;
+  }
+  loras.push_back(parse_lora(text, option));
+  require(loras.size() <= max_loras, Status::usage, "{}: found {} files, expected at most {}",
+          option, loras.size(), max_loras);
+}
+
 const Key table[] = {
     {"model.path", "DIR", "checkpoint in the diffusers layout, with model_index.json (required)",
      nullptr,
@@ -150,6 +161,12 @@ const Key table[] = {
     {"model.scheduler", "DIR",
      "folder of the scheduler's config [default: scheduler/ in model.path]", nullptr,
      [](Draft& d, Text text, Option option) { d.job.model.scheduler = parse_path(text, option); }},
+    {"model.lora", "FILE[:SCALE]",
+     "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with it; "
+     "repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. none: "
+     "no LoRA, for a job file that has some",
+     nullptr, [](Draft& d, Text text, Option option) { add_lora(d.job.model.loras, text, option); },
+     true},
 
     {"prompt.text", "TEXT", "a prompt; repeat the option for more clips", nullptr,
      [](Draft& d, Text text, Option option) { d.texts.push_back(parse_prompt(text, option)); },

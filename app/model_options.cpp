@@ -31,6 +31,7 @@ std::vector<std::string> operands(const CommandLine& line, std::size_t count,
   }
   std::set<std::string> seen;
   for (const Given& given : line.options) {
+    if (given.name == "lora") continue;
     require(seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
   }
@@ -40,18 +41,27 @@ std::vector<std::string> operands(const CommandLine& line, std::size_t count,
 }  // namespace
 
 InspectOptions parse_inspect(int argc, const char* const* argv) {
-  const CommandLine line = read_command_line(argc, argv, known_options({}));
-  return {.model = operands(line, 1, "MODEL_DIR").front()};
+  const CommandLine line = read_command_line(argc, argv, known_options({"lora"}));
+  InspectOptions options{.model = operands(line, 1, "MODEL_DIR or LORA").front(), .loras = {}};
+  for (const Given& option : line.options) {
+    options.loras.push_back(parse_lora(option.value, option.where));
+  }
+  return options;
 }
 
 std::string inspect_help() {
   return "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes;\n"
-         "and what is missing, invalid or unexpected.\n\n"
-         "Usage: reelmesh inspect MODEL_DIR\n\n"
+         "and what is missing, invalid or unexpected. Also of a LoRA: ranks, factors, and\n"
+         "the modules that it changes.\n\n"
+         "Usage: reelmesh inspect MODEL_DIR [--lora FILE[:SCALE]]...\n"
+         "       reelmesh inspect LORA\n\n"
+         "With --lora (repeatable) LoRAs must fit the model's transformer.\n\n"
          "Exit status: 0 if run can make clips with it, 65 if a part is invalid, 66 if one\n"
          "is missing.\n\n"
          "Example\n"
-         "  reelmesh inspect models/CogVideoX-2b\n";
+         "  reelmesh inspect models/CogVideoX-2b\n"
+         "  reelmesh inspect models/CogVideoX-2b --lora ink.safetensors:0.8\n"
+         "  reelmesh inspect ink.safetensors\n";
 }
 
 MakeModelOptions parse_make_model(int argc, const char* const* argv) {

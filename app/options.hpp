@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plan/job.hpp"
 
@@ -30,7 +31,8 @@ PlanOptions parse_plan(int argc, const char* const* argv);
 std::string plan_help();
 
 struct InspectOptions {
-  std::filesystem::path model;
+  std::filesystem::path model;  ///< the folder of a model, or a LoRA
+  std::vector<LoraFile> loras;
 };
 InspectOptions parse_inspect(int argc, const char* const* argv);
 std::string inspect_help();

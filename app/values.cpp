@@ -111,6 +111,25 @@ std::optional<int> parse_ranks(std::string_view text, const std::string& option)
   return static_cast<int>(*value);
 }
 
+LoraFile parse_lora(std::string_view text, const std::string& option) {
+  constexpr double max_scale = 1000;
+  require_text(text, option);
+  LoraFile lora;
+  std::string_view path = text;
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    const std::string_view before = text.substr(0, colon), after = text.substr(colon + 1);
+    if (before.ends_with(".safetensors") || read<double>(after)) {
+      lora.scale = parse_number(after, option, -max_scale, max_scale);
+      path = before;
+    }
+  }
+  require(!path.empty(), Status::usage, "{}: found '{}', expected FILE or FILE:SCALE", option,
+          text);
+  lora.path = path;
+  return lora;
+}
+
 std::int64_t parse_pixels(std::string_view text, const std::string& option) {
   return parse_integer(text, option, 8, 16384);
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "weights/model_paths.hpp"
+
 namespace reelmesh::app {
 
 std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
@@ -24,6 +26,10 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
                          std::span<const std::string_view> choices);
 /// A number of ranks; nullopt for "auto".
 std::optional<int> parse_ranks(std::string_view text, const std::string& option);
+
+/// "FILE" or "FILE:SCALE". What follows the last colon is a scale if it is a number, or if the file
+/// ends in .safetensors.
+LoraFile parse_lora(std::string_view text, const std::string& option);
 
 // Values of a clip, with the same limits on the command line, in job files and in prompt files.
 std::int64_t parse_pixels(std::string_view text, const std::string& option);

@@ -111,9 +111,19 @@ TEST_F(From, FindsPathsFromTheFolderOfThatJob) {
   const std::filesystem::path here = std::filesystem::current_path();
   std::filesystem::create_directories("there/models/tiny");
   write("there/map.json", "{}");
+  write("there/a.safetensors", "");
+  write("here.safetensors", "");
+  record_.options.insert(record_.options.begin() + 1,
+                         {{"model.lora", "a.safetensors:0.5"}, {"model.lora", "here.safetensors"}});
   record_.provenance.working_folder = (here / "there").string();
   save();
   EXPECT_EQ(parse_more({}).model.root, here / "there/models/tiny");
+  const auto loras = parse_more({}).model.loras;
+  ASSERT_EQ(loras.size(), 2U);
+  EXPECT_EQ(loras[0].path, here / "there/a.safetensors");
+  EXPECT_EQ(loras[0].scale, 0.5);
+  EXPECT_EQ(loras[1].path, "here.safetensors");
+  EXPECT_TRUE(parse_more({"--model.lora", "none"}).model.loras.empty());
   EXPECT_EQ(parse_more({}).parallel.device_map, here / "there/map.json");
   EXPECT_EQ(parse_more({}).model.transformer, here / "there/models/tiny/transformer");
   std::filesystem::create_directories("models/tiny");

@@ -458,10 +458,42 @@ TEST_F(Options, EveryJobFileOfTheProjectParses) {
             "");
 }
 
+TEST_F(Options, LorasHaveScalesAndAddUp) {
+  const auto loras = parse_more({"--model.lora", "a.safetensors", "--model.lora",
+                                 "b.safetensors:0.5", "--model.lora", "run:12/c.safetensors",
+                                 "--model.lora", "folder:-2e-1", "--model.lora", "a:b"})
+                         .model.loras;
+  ASSERT_EQ(loras.size(), 5U);
+  const std::vector<std::pair<std::string, double>> expected{{"a.safetensors", 1},
+                                                             {"b.safetensors", 0.5},
+                                                             {"run:12/c.safetensors", 1},
+                                                             {"folder", -0.2},
+                                                             {"a:b", 1}};
+  for (std::size_t i = 0; i < loras.size(); ++i) {
+    EXPECT_EQ(loras[i].path, expected[i].first);
+    EXPECT_EQ(loras[i].scale, expected[i].second);
+  }
+  EXPECT_TRUE(parse_more({"--model.lora", "a", "--model.lora", "none"}).model.loras.empty());
+  for (const char* text : {"a.safetensors:", "a.safetensors:x", "a.safetensors:inf", "a:1001"}) {
+    EXPECT_THAT(error_of_more({"--model.lora", text}), HasSubstr("64: --model.lora: found '"))
+        << text;
+  }
+  EXPECT_THAT(error_of_more({"--model.lora", ":1"}), HasSubstr("expected FILE or FILE:SCALE"));
+  std::vector<std::string> many;
+  for (int i = 0; i < 65; ++i) many.insert(many.end(), {"--model.lora", "a"});
+  EXPECT_THAT(error_of_more(many), HasSubstr("found 65 files, expected at most 64"));
+}
+
 TEST(ModelOptions, Inspect) {
   const char* good[] = {"inspect", "folder"};
   EXPECT_EQ(parse_inspect(2, good).model, "folder");
-  EXPECT_EQ(error_of([&] { parse_inspect(1, good); }), "64: found 0 arguments, expected MODEL_DIR");
+  EXPECT_EQ(error_of([&] { parse_inspect(1, good); }),
+            "64: found 0 arguments, expected MODEL_DIR or LORA");
+  const char* loras[] = {"inspect", "folder", "--lora", "a", "--lora", "b:0.5"};
+  const InspectOptions options = parse_inspect(6, loras);
+  ASSERT_EQ(options.loras.size(), 2U);
+  EXPECT_EQ(options.loras[1].path, "b");
+  EXPECT_EQ(options.loras[1].scale, 0.5);
   const char* wrong[] = {"inspect", "folder", "--json"};
   EXPECT_THAT(error_of([&] { parse_inspect(3, wrong); }), HasSubstr("64: unknown option --json"));
 }
