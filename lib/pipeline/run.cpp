@@ -234,7 +234,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const std::string layout = describe(planned);
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),
-              describe_clips(clips), job.model.root.string(), name_of(job.dtype),
+              describe_clips(clips), job.model.described(), name_of(job.dtype),
               describe_ranks(plan, threads, device), summary(planned),
               describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
                   (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));

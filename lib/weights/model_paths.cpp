@@ -88,6 +88,15 @@ void ModelPaths::check() const {
   }
 }
 
+std::string ModelPaths::described() const {
+  std::string text = root.string();
+  for (const LoraFile& lora : loras) {
+    text += (&lora == &loras.front() ? " with LoRA " : ", ") + lora.path.string();
+    if (lora.scale != 1) text += fmt::format(" (scale {})", lora.scale);
+  }
+  return text;
+}
+
 std::int64_t ModelPaths::largest_part_bytes() const {
   std::int64_t largest = 0;
   for (const fs::path& part : {transformer, vae, text_encoder}) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace reelmesh {
@@ -30,6 +31,9 @@ struct ModelPaths {
   /// link. In the cache of the Hugging Face hub, links may lead to the blobs/ of the same model.
   /// Links that lead nowhere are left to the functions that open files.
   void check_links() const;
+
+  /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
+  std::string described() const;
 
   /// Bytes of the weight files of one part, the largest; 0 for folders that cannot be read.
   std::int64_t largest_part_bytes() const;

@@ -137,5 +137,12 @@ TEST(ModelPaths, KnowTheLargestPart) {
   EXPECT_EQ(paths.largest_part_bytes(), 7);
 }
 
+TEST(ModelPaths, AreDescribedWithTheirLoras) {
+  ModelPaths paths{.root = "models/x"};
+  EXPECT_EQ(paths.described(), "models/x");
+  paths.loras = {{"ink.safetensors", 0.8}, {"orbit", 1}};
+  EXPECT_EQ(paths.described(), "models/x with LoRA ink.safetensors (scale 0.8), orbit");
+}
+
 }  // namespace
 }  // namespace reelmesh
