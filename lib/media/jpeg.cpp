@@ -38,29 +38,21 @@ bool is_damage(int message) {
 class Reader {
  public:
   explicit Reader(const InputFile& file) : name_(file.name) {
-    info_.err = jpeg_std_error(&errors_);
-    info_.client_data = &escape_;
+    info().err = jpeg_std_error(&errors_);
+    info().client_data = &escape_;
     errors_.error_exit = on_error;
     errors_.emit_message = on_message;
     progress_.progress_monitor = on_progress;
-    try {
-      call([&] {
-        jpeg_create_decompress(&info_);
-        info_.progress = &progress_;
-        jpeg_stdio_src(&info_, file.stream.get());
-        jpeg_save_markers(&info_, JPEG_APP0 + 1, 0xffff);
-        jpeg_read_header(&info_, TRUE);
-      });
-    } catch (...) {
-      jpeg_destroy_decompress(&info_);
-      throw;
-    }
+    call([&] {
+      jpeg_create_decompress(&info());
+      info().progress = &progress_;
+      jpeg_stdio_src(&info(), file.stream.get());
+      jpeg_save_markers(&info(), JPEG_APP0 + 1, 0xffff);
+      jpeg_read_header(&info(), TRUE);
+    });
   }
-  ~Reader() { jpeg_destroy_decompress(&info_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
 
-  jpeg_decompress_struct& info() { return info_; }
+  jpeg_decompress_struct& info() { return decompress_.info; }
 
   /// Calls functions of libjpeg; f may only have locals without destructors.
   template <class F>
@@ -84,11 +76,20 @@ class Reader {
     }
   }
 
+  // Of its own, so that it is released if the constructor of Reader throws.
+  struct Decompress {
+    Decompress() = default;
+    ~Decompress() { jpeg_destroy_decompress(&info); }
+    Decompress(const Decompress&) = delete;
+    Decompress& operator=(const Decompress&) = delete;
+    jpeg_decompress_struct info{};
+  };
+
   const std::string& name_;
   Escape escape_;
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
-  jpeg_decompress_struct info_{};
+  Decompress decompress_;
 };
 
 int read_orientation(const jpeg_decompress_struct& info) {

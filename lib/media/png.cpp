@@ -23,34 +23,27 @@ constexpr std::int64_t max_deflate_ratio = 1032;
 class Reader {
  public:
   explicit Reader(const InputFile& file) : name_(file.name) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &escape_, on_error, on_warning);
-    if (png_ != nullptr) info_ = png_create_info_struct(png_);
-    if (info_ == nullptr) {
-      png_destroy_read_struct(&png_, nullptr, nullptr);
-      fail(Status::unavailable, "{}: not enough memory to read it", name_);
-    }
+    require(png() != nullptr && info() != nullptr, Status::unavailable,
+            "{}: not enough memory to read it", name_);
     call([&] {
-      png_set_read_fn(png_, file.stream.get(), read);
+      png_set_read_fn(png(), file.stream.get(), read);
       // Not only IDAT: what a damaged chunk of metadata says is unknown.
-      png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-      png_set_user_limits(png_, max_image_side, max_image_side);
-      png_set_chunk_malloc_max(png_, max_chunk_bytes);
-      png_set_chunk_cache_max(png_, max_chunks);
+      png_set_crc_action(png(), PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+      png_set_user_limits(png(), max_image_side, max_image_side);
+      png_set_chunk_malloc_max(png(), max_chunk_bytes);
+      png_set_chunk_cache_max(png(), max_chunks);
       // Only these chunks are of use besides those that every PNG file has.
-      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT,
+      png_set_keep_unknown_chunks(png(), PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+      png_set_keep_unknown_chunks(png(), PNG_HANDLE_CHUNK_AS_DEFAULT,
                                   reinterpret_cast<png_const_bytep>("eXIf\0tEXt\0zTXt\0iTXt"), 4);
-      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_ALWAYS,
+      png_set_keep_unknown_chunks(png(), PNG_HANDLE_CHUNK_ALWAYS,
                                   reinterpret_cast<png_const_bytep>("acTL"), 1);
-      png_read_info(png_, info_);
+      png_read_info(png(), info());
     });
   }
-  ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
 
-  png_structp png() { return png_; }
-  png_infop info() { return info_; }
+  png_structp png() { return structs_.png; }
+  png_infop info() { return structs_.info; }
 
   /// Calls functions of libpng; f may only have locals without destructors.
   template <class F>
@@ -69,10 +62,22 @@ class Reader {
     if (std::fread(to, 1, count, stream) != count) png_error(png, "it ends too early");
   }
 
+  // Of its own, so that they are released if the constructor of Reader throws.
+  struct Structs {
+    explicit Structs(Escape& escape)
+        : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &escape, on_error, on_warning)) {
+      if (png != nullptr) info = png_create_info_struct(png);
+    }
+    ~Structs() { png_destroy_read_struct(&png, &info, nullptr); }
+    Structs(const Structs&) = delete;
+    Structs& operator=(const Structs&) = delete;
+    png_structp png;
+    png_infop info = nullptr;
+  };
+
   const std::string& name_;
   Escape escape_;
-  png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
+  Structs structs_{escape_};
 };
 
 // The number of images of an APNG file; 1 for others.

@@ -179,7 +179,10 @@ void VideoStream::open_decoder() {
   decoder_->max_pixels = max_video_pixels;
   // Frames of damaged videos could depend on the number of threads.
   decoder_->thread_count = 1;
-  decoder_->err_recognition |= AV_EF_CRCCHECK | AV_EF_EXPLODE;
+  decoder_->err_recognition |= AV_EF_CRCCHECK;
+  // H.264 that was cut without encoding it again often refers to frames before the cut. They are
+  // not shown, so this is no damage; wrong slices are found by check_frame().
+  if (parameters.codec_id != AV_CODEC_ID_H264) decoder_->err_recognition |= AV_EF_EXPLODE;
   status = av_.avcodec_open2(decoder_.get(), codec, nullptr);
   if (status < 0) damaged(status);
 }

@@ -22,6 +22,8 @@ VIDEOS = {
     "h264_10_bits.mp4": "-c:v libx264 -pix_fmt yuv420p10le",
     "h264_rgb.mp4": "-c:v libx264rgb -crf 0",
     "h264_interlaced.mp4": "-c:v libx264 -pix_fmt yuv420p -flags +ildct+ilme",
+    "h264_open_groups.mp4": "-frames:v 30 -c:v libx264 -pix_fmt yuv420p -x264-params "
+                            "open-gop=1:keyint=10:min-keyint=10:bframes=3:scenecut=0",
     "h264.ts": "-c:v libx264 -pix_fmt yuv420p",
     "hevc.mp4": "-c:v libx265 -x265-params log-level=error:pools=1",
     "vp8.webm": "-c:v libvpx",
@@ -47,6 +49,7 @@ VIDEOS = {
 COPIES = {f"turned_by_{angle}.mp4": ("h264.mp4", "", f"-metadata:s:v:0 rotate={angle}")
           for angle in (90, 180, 270)}
 COPIES["edited.mp4"] = ("h264.mp4", "-ss 0.4", "")  # begins between two key frames
+COPIES["edited_open_groups.mp4"] = ("h264_open_groups.mp4", "-ss 1.5", "")  # refers to frames cut off
 
 
 class Videos(unittest.TestCase):
