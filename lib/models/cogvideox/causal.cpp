@@ -39,9 +39,9 @@ CausalConvolution::CausalConvolution(const Checkpoint& weights, const std::strin
 Tensor CausalConvolution::operator()(const ImagePart& image, const Tensor& x,
                                      EarlierFrames& earlier) const {
   Halo::Running running = image.begin(x);
-  ops::Image& previous = earlier[index_];
+  ops::Image& previous = earlier.frames.at(index_);
   Tensor out = convolve(convolution_, running, previous);
-  previous = last_two_frames(previous, running.image);
+  if (!earlier.last_batch) previous = last_two_frames(previous, running.image);
   return out;
 }
 

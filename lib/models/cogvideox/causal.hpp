@@ -9,9 +9,13 @@
 
 namespace reelmesh {
 
-/// The last two input frames of each causal convolution, by its index; empty before the first
-/// batch.
-using EarlierFrames = std::vector<ops::Image>;
+/// The last two input frames of each causal convolution, by its index, kept from one batch of a
+/// clip to the next.
+struct EarlierFrames {
+  explicit EarlierFrames(std::size_t convolutions) : frames(convolutions) {}
+  std::vector<ops::Image> frames;  ///< empty before the first batch
+  bool last_batch = false;         ///< no frames need to be kept
+};
 
 /// 3×3×3 convolution over a frame and the two before it; at the start of a clip, frame 0 is
 /// repeated (diffusers' CogVideoXCausalConv3d).
@@ -22,7 +26,8 @@ class CausalConvolution {
   CausalConvolution(const Checkpoint& weights, const std::string& name, std::int64_t in,
                     std::int64_t out, DType dtype, std::size_t index);
 
-  /// x: [frame, row, column, in] → [frame, row, column, out]. Replaces its frames in `earlier`.
+  /// x: [frame, row, column, in] → [frame, row, column, out]. Unless this is the last
+  /// batch, replaces its frames in `earlier`.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier) const;
 
   std::int64_t bytes() const { return convolution_.bytes(); }

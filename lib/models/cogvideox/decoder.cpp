@@ -153,6 +153,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   for (const auto& [first, count] : decode_batches(latents.local.shape(0))) {
     const trace::Scope scope("decode_batch", trace::Level::layers);
     state.image = *image;
+    state.earlier.last_batch = first + count == latents.local.shape(0);
     state.latents = channels_last(latents.local.rows(first, count).on({}),
                                   static_cast<float>(1.0 / config_.scaling_factor), dtype_)
                         .on(device_);

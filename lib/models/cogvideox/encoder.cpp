@@ -174,6 +174,7 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
   std::int64_t done = 0;
   for (const auto& [first, count] : encode_batches(frames)) {
     const trace::Scope scope("encode_batch", trace::Level::layers);
+    earlier.last_batch = first + count == frames;
     auto image = images.rbegin();
     Tensor x =
         conv_in_(*image, values_of(pixels.local.rows(first, count), dtype_).on(device_), earlier);

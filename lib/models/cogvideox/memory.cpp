@@ -48,12 +48,20 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
 namespace {
 
 // Follows the decoder or the encoder layer by layer and records the peak bytes of one batch of
-// frames. Each causal convolution keeps its last two input frames and replaces them in every batch.
+// frames. Each causal convolution keeps its last two input frames, and replaces them in every batch
+// but the last.
 class BatchPeak {
  public:
-  /// kept: bytes that causal convolutions keep from the previous batch; 0 for the first one.
-  BatchPeak(std::int64_t frames, std::int64_t pixels, std::int64_t kept, const Precision& precision)
-      : frames_(frames), pixels_(pixels), first_(kept == 0), kept_(kept), precision_(precision) {}
+  /// kept: bytes that causal convolutions keep from the previous batch; 0 for the first one. last:
+  /// whether this is the last batch.
+  BatchPeak(std::int64_t frames, std::int64_t pixels, std::int64_t kept, bool last,
+            const Precision& precision)
+      : frames_(frames),
+        pixels_(pixels),
+        first_(kept == 0),
+        last_(last),
+        kept_(kept),
+        precision_(precision) {}
 
   std::int64_t kept() const { return kept_; }
   std::int64_t peak() const { return peak_; }
@@ -93,14 +101,14 @@ class BatchPeak {
     return frames_ * pixels_ * channels * precision_.size();
   }
   void causal(std::int64_t bytes, std::int64_t in, std::int64_t out) {
-    const std::int64_t last = 2 * pixels_ * in * precision_.size();
-    moment(bytes + last + convolution_working_bytes(frames_, in, out, precision_));
-    if (first_) kept_ += last;
+    const std::int64_t two = 2 * pixels_ * in * precision_.size();
+    moment(bytes + (last_ ? 0 : two) + convolution_working_bytes(frames_, in, out, precision_));
+    if (first_ && !last_) kept_ += two;
   }
   void moment(std::int64_t bytes) { peak_ = std::max(peak_, kept_ + bytes); }
 
   std::int64_t frames_, pixels_;
-  bool first_;
+  bool first_, last_;
   std::int64_t kept_, peak_ = 0;
   Precision precision_;
 };
@@ -148,7 +156,7 @@ std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& la
   const std::int64_t area = latents.at(1) * latents.at(2);
   std::int64_t peak = 0, kept = 0;
   for (const auto& [first, count] : decode_batches(latents.at(0))) {
-    BatchPeak at(count, area, kept, precision);
+    BatchPeak at(count, area, kept, first + count == latents[0], precision);
     walk_decoder(c, at);
     kept = at.kept();
     peak = std::max(peak, at.peak());
@@ -162,7 +170,7 @@ std::int64_t cogvideox_encode_bytes(const CogVideoXVaeConfig& c, const Shape& la
   const std::int64_t area = latents.at(1) * latents.at(2) * pixels_of_latent;
   std::int64_t peak = 0, kept = 0;
   for (const auto& [first, count] : encode_batches(frames)) {
-    BatchPeak at(count, area, kept, precision);
+    BatchPeak at(count, area, kept, first + count == frames, precision);
     walk_encoder(c, at);
     kept = at.kept();
     peak = std::max(peak, at.peak());
