@@ -22,9 +22,9 @@ Decode decoder_of(const InputFile& file) {
   const auto starts = [&](std::string_view bytes) { return begin.starts_with(bytes); };
   if (starts("\x89PNG\r\n\x1a\n"sv)) return decode_png;
   if (starts("\xff\xd8\xff"sv)) return decode_jpeg;
-  const bool riff = starts("RIFF"sv) && begin.compare(8, 4, "WEBP") == 0;
+  const bool is_webp = starts("RIFF"sv) && begin.find("WEBP", 8) == 8;
   const char* found = starts("GIF8"sv)                         ? " (it is a GIF)"
-                      : riff                                   ? " (it is a WebP)"
+                      : is_webp                                ? " (it is a WebP)"
                       : starts("II*\0"sv) || starts("MM\0*"sv) ? " (it is a TIFF)"
                       : starts("BM"sv)                         ? " (it seems to be a BMP)"
                                                                : "";

@@ -131,6 +131,7 @@ def other_images(video):
     yield "program", pathlib.Path(sys.executable).read_bytes()[:1000], not_read
     yield "video", video, not_read
     yield "zeros", bytes(1000), not_read
+    yield "five_bytes", b"RIFF ", not_read
 
 
 def of_turned(data):
