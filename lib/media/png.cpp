@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ namespace {
 
 // Of chunks with text or EXIF data, in all; larger ones are ignored.
 constexpr int max_chunk_bytes = 1 << 20, max_chunks = 64;
+constexpr png_alloc_size_t max_allocation = 64U << 20U;
 // A byte of a zlib stream makes at most this many bytes.
 constexpr std::int64_t max_deflate_ratio = 1032;
 
@@ -57,6 +59,11 @@ class Reader {
     static_cast<Escape*>(png_get_error_ptr(png))->escape(message);
   }
   static void on_warning(png_structp, png_const_charp) {}
+  // libpng allocates the length that a chunk says before it reads the chunk.
+  static png_voidp allocate(png_structp, png_alloc_size_t bytes) {
+    return bytes <= max_allocation ? std::malloc(bytes) : nullptr;
+  }
+  static void release(png_structp, png_voidp memory) { std::free(memory); }
   static void read(png_structp png, png_bytep to, std::size_t count) {
     auto* stream = static_cast<std::FILE*>(png_get_io_ptr(png));
     if (std::fread(to, 1, count, stream) != count) png_error(png, "it ends too early");
@@ -65,7 +72,8 @@ class Reader {
   // Of its own, so that they are released if the constructor of Reader throws.
   struct Structs {
     explicit Structs(Escape& escape)
-        : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &escape, on_error, on_warning)) {
+        : png(png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &escape, on_error, on_warning,
+                                       nullptr, allocate, release)) {
       if (png != nullptr) info = png_create_info_struct(png);
     }
     ~Structs() { png_destroy_read_struct(&png, &info, nullptr); }

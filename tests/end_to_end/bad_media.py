@@ -87,6 +87,8 @@ def png_images():
     yield "png_too_short_for_its_size", with_header(13000, 13000), "cannot hold an image of 13000 x 13000"
     yield "png_of_3_bits", with_header(40, 30, depth=3, colour=GREY), "damaged PNG file"
     yield "png_of_unknown_colours", with_header(40, 30, colour=5), "damaged PNG file"
+    long = SIGNATURE + header(40, 30) + struct.pack(">I", 1 << 30) + b"tEXtkey\0text"
+    yield "png_with_a_text_of_a_gigabyte", long, "damaged PNG file"
     # What a zlib stream can hold, but the pixels are not there.
     bomb = zlib.compress(bytes(30_000_000), 9)
     yield ("png_bomb", SIGNATURE + header(60000, 59000) + chunk(b"IDAT", bomb) + chunk(b"IEND", b""),
