@@ -16,7 +16,7 @@ from .counter_events import Counters
 
 STAGES = ("hash", "measure", "load", "encode", "denoise_step", "decode", "handover", "write",
           "save")
-LAYERS = ("transformer_block", "t5_layer", "decode_batch", "decode_frame")
+LAYERS = ("transformer_block", "t5_layer", "decode_batch", "decode_frame", "encode_batch")
 LEVELS = {"stages": STAGES, "layers": STAGES + LAYERS, "ops": None}  # None: all names
 LANES = ("compute", "exchange", "file", "messages")  # in this order; others follow
 CHUNK = 20_000  # events per write
