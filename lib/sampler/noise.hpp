@@ -1,6 +1,7 @@
 #pragma once
 // How reference pipelines draw the noise of latents.
 #include "sampler/generator.hpp"
+#include "sampler/schedule.hpp"
 
 namespace reelmesh {
 
@@ -22,5 +23,17 @@ void draw_initial_noise(const NoiseRule& rule, TorchGenerator& generator, const 
                         const Shape& offset, const Shape& extent, std::span<float> out);
 void draw_step_noise(const NoiseRule& rule, TorchGenerator& generator, const Shape& global,
                      const Shape& offset, const Shape& extent, std::span<float> out);
+
+/// How a clip of a video is mixed with noise before its first step, as add_noise of diffusers'
+/// CogVideoX schedulers: each operation is rounded to `dtype`.
+struct NoiseLevel {
+  float signal = 0, noise = 1;  ///< factors; values of `dtype`
+  DType dtype = DType::float32;
+};
+/// That of the schedule's first timestep.
+NoiseLevel first_noise_level(const Schedule& schedule, DType dtype);
+/// latents: values of level.dtype, replaced by signal·latents + noise·noise. Both are float32, with
+/// equally many elements, on the host.
+void add_noise(const NoiseLevel& level, const Tensor& noise, Tensor& latents);
 
 }  // namespace reelmesh

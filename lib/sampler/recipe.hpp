@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "sampler/guidance.hpp"
 #include "sampler/noise.hpp"
@@ -12,6 +13,8 @@ struct SamplingRecipe {
   std::shared_ptr<const Sampler> sampler;
   Guidance guidance;
   NoiseRule noise;
+  /// Clips of a video begin from it with noise of this level.
+  std::optional<NoiseLevel> start;
 };
 
 }  // namespace reelmesh

@@ -123,13 +123,19 @@ std::vector<std::int64_t> inference_timesteps(const SchedulerConfig& config, int
   return timesteps;
 }
 
-Schedule::Schedule(const SchedulerConfig& config, int steps)
+int skipped_steps(int steps, double strength) {
+  return std::max(steps - std::min(static_cast<int>(steps * strength), steps), 0);
+}
+
+Schedule::Schedule(const SchedulerConfig& config, int steps, int first)
     : steps_(steps),
       stride_(0),
       alpha_bar_(alpha_bar_table(config)),
       final_alpha_bar_(config.set_alpha_to_one ? 1.0 : alpha_bar_.front()),
       timesteps_(inference_timesteps(config, steps)) {
   stride_ = config.num_train_timesteps / steps;
+  expect(first >= 0 && first < calls(), "{} of {} timesteps are left out", first, calls());
+  timesteps_.erase(timesteps_.begin(), timesteps_.begin() + first);
 }
 
 double Schedule::alpha_bar(std::int64_t timestep) const {

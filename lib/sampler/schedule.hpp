@@ -35,13 +35,19 @@ std::vector<double> alpha_bar_table(const SchedulerConfig& config);
 /// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps, Error(data) as check().
 std::vector<std::int64_t> inference_timesteps(const SchedulerConfig& config, int steps);
 
+/// How many of the first timesteps of `steps` steps are left out if a clip begins from a video: the
+/// share `strength` of them is computed, rounded down. As get_timesteps of diffusers'
+/// CogVideoXVideoToVideoPipeline.
+int skipped_steps(int steps, double strength);
+
 /// The timesteps and noise levels of one sampling run.
 class Schedule {
  public:
-  /// Throws Error(usage) and Error(data) as the functions above.
-  Schedule(const SchedulerConfig& config, int steps);
+  /// first: how many of the first timesteps are left out. Throws Error(usage) and Error(data) as
+  /// the functions above.
+  Schedule(const SchedulerConfig& config, int steps, int first = 0);
 
-  int steps() const { return steps_; }  ///< as requested; used in dynamic guidance
+  int steps() const { return steps_; }  ///< as requested
   /// One call of the model for each; may have one more entry than steps().
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
   int calls() const { return static_cast<int>(timesteps_.size()); }

@@ -10,6 +10,7 @@
 #include "reference_lines.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
+#include "sampler/noise.hpp"
 
 namespace reelmesh {
 namespace {
@@ -58,6 +59,56 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
       }
     }
   }
+}
+
+// A clip of a video begins from its latents with noise, at a later timestep.
+TEST(Sampler, BeginsFromVideosLikeTheReference) {
+  const std::vector<std::string> lines = reference_lines("starts.txt");
+  for (std::size_t at = 0; at < lines.size();) {
+    std::istringstream in(lines[at]);
+    SCOPED_TRACE(lines[at++]);
+    std::string kind, type;
+    int steps = 0, calls = 0;
+    double strength = 0, first = 0;
+    SchedulerConfig config;
+    in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
+        config.rescale_betas_zero_snr >> config.set_alpha_to_one >> type >> strength >> calls >>
+        first;
+    ASSERT_TRUE(in);
+    const DType dtype = type == "float32"    ? DType::float32
+                        : type == "bfloat16" ? DType::bfloat16
+                                             : DType::float16;
+    const Schedule schedule(config, steps, skipped_steps(steps, strength));
+    const auto sampler = make_sampler(sampler_kind_of_option(kind), schedule);
+    ASSERT_EQ(sampler->calls(), calls);
+    EXPECT_EQ(sampler->timestep(0), first);
+
+    const auto expect_next = [&](const Tensor& x) {
+      std::istringstream expected(lines.at(at++));
+      EXPECT_EQ(bits(x.span<float>()), read_bits(expected, numel_of_case));
+    };
+    TorchGenerator generator(3);
+    TorchGenerator predictions(7);
+    Tensor x = draw(generator).to(dtype).to(DType::float32).clone();
+    const Tensor noise = draw(generator).to(dtype).to(DType::float32);
+    add_noise(first_noise_level(schedule, dtype), noise, x);
+    expect_next(x);
+    std::vector<Tensor> history;
+    for (int i = 0; i < std::min(calls, 2); ++i) {
+      sampler->step(i, draw(predictions), x, history, [&](std::span<float> box) {
+        fill_noise(generator, {numel_of_case}, {0}, {numel_of_case}, box.data());
+      });
+      expect_next(x);
+    }
+  }
+}
+
+TEST(Schedule, LeavesOutTheStepsThatStrengthDoesNotCompute) {
+  EXPECT_EQ(skipped_steps(50, 0.8), 10);
+  EXPECT_EQ(skipped_steps(50, 1), 0);
+  EXPECT_EQ(skipped_steps(7, 0.29), 5);     // 2.03 steps
+  EXPECT_EQ(skipped_steps(50, 0.019), 50);  // none is left
+  EXPECT_THROW(Schedule({}, 4, 4), Error);
 }
 
 TEST(Sampler, DrawsAsOftenAsTheReference) {

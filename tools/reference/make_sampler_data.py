@@ -33,6 +33,14 @@ TRAJECTORIES = [
     ]
 ]
 NUMEL = 20
+# As TRAJECTORIES, with the type of the latents and the strength of video to video.
+STARTS = [
+    (kind, steps, "trailing", shift, 1, 1, dtype, strength)
+    for kind in KINDS
+    for steps, shift, dtype, strength in [
+        (50, 3.0, "float32", 0.8), (50, 1.0, "bfloat16", 0.6), (61, 1.0, "float32", 0.3),
+        (4, 3.0, "float16", 1.0), (7, 1.0, "float32", 0.29), (20, 3.0, "bfloat16", 0.05)]
+]
 
 
 def scheduler(kind, spacing, shift, zero_snr, last_is_one):
@@ -105,6 +113,35 @@ def trajectories():
         yield from (hexes(x) for x in kept)
 
 
+def starts():
+    """Lines: the case, its number of calls and its first timestep; then the bits of the latents
+    with noise, and those after two calls (or one). As in CogVideoXVideoToVideoPipeline, which
+    computes 1 of 20 steps with strength 0.05; predictions come from another generator."""
+    for kind, steps, *config, dtype, strength in STARTS:
+        reference = scheduler(kind, *config)
+        reference.set_timesteps(steps)
+        count = min(int(steps * strength), steps)
+        times = reference.timesteps[max(steps - count, 0):]
+        generator = torch.Generator().manual_seed(3)
+        predictions = torch.Generator().manual_seed(7)
+        clean, noise = (torch.randn(NUMEL, generator=generator).to(getattr(torch, dtype))
+                        for _ in range(2))
+        x = reference.add_noise(clean, noise, times[:1]).float()
+        values, old = [x], None
+        for i, t in enumerate(times[:2]):
+            v = torch.randn(NUMEL, generator=predictions)
+            if kind == "ddim":
+                x = reference.step(v, t, x, return_dict=False)[0]
+            else:
+                before = times[i - 1] if i > 0 else None
+                x, old = reference.step(v, old, t, before, x, generator=generator,
+                                        return_dict=False)
+            values.append(x)
+        case = (kind, steps, *config, dtype, strength, len(times), times[0].item())
+        yield " ".join(map(str, case))
+        yield from (hexes(x) for x in values)
+
+
 def timesteps():
     """Lines: spacing first last hash. The hash covers the timesteps for all numbers of steps from
     first to last."""
@@ -140,7 +177,7 @@ def guidance():
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/sampler")
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (noise, sequence, trajectories, timesteps, alphas, guidance):
+    for make in (noise, sequence, trajectories, starts, timesteps, alphas, guidance):
         (folder / f"{make.__name__}.txt").write_text("".join(f"{line}\n" for line in make()))
 
 
