@@ -1,5 +1,7 @@
 #include "store/check.hpp"
 
+#include <limits>
+
 #include "base/hash.hpp"
 #include "store/pieces.hpp"
 
@@ -62,9 +64,31 @@ bool has_values(hid_t dataset, hid_t type, const Shape& shape) {
   return combined(hashes) == *expected;
 }
 
+/// A dataset of the file itself; an empty handle if there is none: links are not followed.
+Dataset own_dataset(hid_t file, const char* name) {
+  H5L_info_t link;
+  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return {};
+  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return {};
+  H5O_info_t object;
+  if (H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return {};
+  if (object.type != H5O_TYPE_DATASET) return {};
+  return Dataset(H5Dopen2(file, name, H5P_DEFAULT));
+}
+
 bool is_number(hid_t file, const char* name, double expected) {
   const auto found = read_number(file, name);
   return found && *found == expected;
+}
+
+/// Whether the clip begins from the same bytes, or from no file, as files without these attributes.
+bool has_input(hid_t file, const ClipRecord& expected) {
+  if (expected.input_hash.empty()) return H5Aexists(file, "input_hash") == 0;
+  if (!has_text(file, "input_hash", expected.input_hash)) return false;
+  if (expected.input_frames) {
+    const auto frames = static_cast<double>(*expected.input_frames);
+    if (!is_number(file, "input_frames", frames)) return false;
+  }
+  return !expected.strength || is_number(file, "strength", *expected.strength);
 }
 
 }  // namespace
@@ -79,29 +103,29 @@ File open_if_valid(const std::filesystem::path& path) {
   }
 }
 
-bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
-  H5L_info_t link;
-  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return false;
-  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return false;
-  H5O_info_t object;
-  if (H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return false;
-  if (object.type != H5O_TYPE_DATASET) return false;
+std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type) {
+  const Dataset dataset = own_dataset(file, name);
+  if (!dataset) return std::nullopt;
+  const Datatype stored(H5Dget_type(dataset.get()));
+  if (!stored || H5Tequal(stored.get(), type) <= 0) return std::nullopt;
+  const Dataspace space(H5Dget_space(dataset.get()));
+  const int axes = space ? H5Sget_simple_extent_ndims(space.get()) : -1;
+  if (axes <= 0) return std::nullopt;
+  std::vector<hsize_t> dims(static_cast<std::size_t>(axes));
+  if (H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr) < 0) return std::nullopt;
+  Shape shape;
+  for (const hsize_t extent : dims) {
+    if (extent > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
+    shape.push_back(static_cast<std::int64_t>(extent));
+  }
+  return shape;
+}
 
-  const Dataset dataset(H5Dopen2(file, name, H5P_DEFAULT));
-  if (!dataset) return false;
+bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  if (shape_of(file, name, type) != shape) return false;
+  const Dataset dataset = own_dataset(file, name);
   const Properties creation(H5Dget_create_plist(dataset.get()));
   if (!creation) return false;
-  const Datatype stored(H5Dget_type(dataset.get()));
-  if (!stored || H5Tequal(stored.get(), type) <= 0) return false;
-  const Dataspace space(H5Dget_space(dataset.get()));
-  if (!space || H5Sget_simple_extent_ndims(space.get()) != static_cast<int>(shape.size())) {
-    return false;
-  }
-  std::vector<hsize_t> dims(shape.size());
-  if (H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr) < 0) return false;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (dims[axis] != static_cast<hsize_t>(shape[axis])) return false;
-  }
   const hsize_t indices = indices_of_chunk(creation.get(), shape);
   return indices > 0 && has_chunks(dataset.get(), indices, shape) &&
          has_values(dataset.get(), type, shape);
@@ -121,6 +145,11 @@ void write_record(hid_t file, const ClipRecord& record) {
   write_attribute(file, "fingerprint", record.fingerprint);
   write_attribute(file, "layout", record.layout);
   write_attribute(file, "wall_seconds", record.wall_seconds);
+  if (!record.image.empty()) write_attribute(file, "image", record.image);
+  if (!record.video.empty()) write_attribute(file, "video", record.video);
+  if (!record.input_hash.empty()) write_attribute(file, "input_hash", record.input_hash);
+  if (record.input_frames) write_attribute(file, "input_frames", *record.input_frames);
+  if (record.strength) write_attribute(file, "strength", *record.strength);
 }
 
 bool is_known_version(hid_t file) {
@@ -141,7 +170,7 @@ bool has_record(hid_t file, const ClipRecord& expected) {
          is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&
          has_text(file, "scheduler", expected.scheduler) &&
          has_text(file, "dtype", expected.dtype) &&
-         has_text(file, "fingerprint", expected.fingerprint);
+         has_text(file, "fingerprint", expected.fingerprint) && has_input(file, expected);
 }
 
 }  // namespace reelmesh::hdf5

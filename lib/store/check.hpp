@@ -9,6 +9,10 @@ namespace reelmesh::hdf5 {
 /// Whether the file can be opened for reading; empty if it is missing, damaged or not an HDF5 file.
 File open_if_valid(const std::filesystem::path& path);
 
+/// The shape of the array `name` of this type, of which nothing else is checked; empty if there is
+/// none in the file itself.
+std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type);
+
 /// Whether `name` is an array of this shape and type, all values of which are in the file itself
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);

@@ -2,6 +2,7 @@
 // One finished clip as an HDF5 file.
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@ struct ClipRecord {
   double fps = 0;  ///< frames per second
   std::string model, scheduler, dtype, layout;
   std::string fingerprint;  ///< of the weights and options that the values depend on
+  // Of a clip that begins from a file; otherwise empty, and not written.
+  std::string image, video;                  ///< the file, as given: one of them
+  std::string input_hash;                    ///< of its bytes
+  std::optional<std::int64_t> input_frames;  ///< of a video: how many are used
+  std::optional<double> strength;            ///< video to video: share of the steps
   double wall_seconds = 0;
   std::vector<std::int32_t> token_ids;  ///< dataset [token]; empty: not written
 };
@@ -51,9 +57,10 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
 
 /// True if the file can be opened, holds the arrays in these shapes (and the token ids if
 /// `expected` has some), all their values can be read with correct checksums, and it was made with
-/// the same prompts, seed, steps, guidance, fps, scheduler, dtype and fingerprint (not: the same
-/// path of the model). Not collective. The file is untrusted: links are not followed, plugins are
-/// not loaded, and a file that cannot be parsed counts as incomplete.
+/// the same prompts, seed, steps, guidance, fps, scheduler, dtype and fingerprint, and from the
+/// same bytes of an image or video (not: the same path of the model or file). Not collective. The
+/// file is untrusted: links are not followed, plugins are not loaded, and a file that cannot be
+/// parsed counts as incomplete.
 bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,
                    const ClipShapes& shapes);
 

@@ -17,9 +17,10 @@ constexpr std::int64_t max_history = 8;  // samplers keep one array
 std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
 
 const char* meaning_of(const std::string& name) {
-  return name == "latents"      ? "latents as they are denoised"
-         : name == "embeddings" ? "text embeddings, of the negative prompt first"
-                                : "what the sampler keeps of earlier steps";
+  return name == "latents"         ? "latents as they are denoised"
+         : name == "embeddings"    ? "text embeddings, of the negative prompt first"
+         : name == "image_latents" ? "latents of the image that the clip begins from"
+                                   : "what the sampler keeps of earlier steps";
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
 
 std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder,
                                              const ClipRecord& clip, const std::string& inputs,
-                                             const Shape& latents, const Shape& embeddings) {
+                                             const RestartShapes& shapes) {
   RestartFile restart;
   restart.file_ = hdf5::open_if_valid(restart_path(folder, clip.index));
   if (!restart.file_) return std::nullopt;
@@ -84,14 +85,18 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   if (!step || !history || !generator || *history > max_history || *step == 0 ||
       !hdf5::has_text(file, checksum_name, checksum_of({*generator})) ||
       !hdf5::has_record(file, clip) || !hdf5::has_text(file, "inputs", inputs) ||
-      !hdf5::holds(file, "latents", H5T_NATIVE_FLOAT, latents) ||
-      !hdf5::holds(file, "embeddings", H5T_NATIVE_FLOAT, embeddings)) {
+      !hdf5::holds(file, "latents", H5T_NATIVE_FLOAT, shapes.latents) ||
+      !hdf5::holds(file, "embeddings", H5T_NATIVE_FLOAT, shapes.embeddings) ||
+      (!shapes.image_latents.empty() &&
+       !hdf5::holds(file, "image_latents", H5T_NATIVE_FLOAT, shapes.image_latents))) {
     return std::nullopt;
   }
   restart.record_ = {clip, inputs, static_cast<std::int64_t>(*step), *generator,
                      static_cast<std::int64_t>(*history)};
   for (std::int64_t i = 0; i < restart.record_.history; ++i) {
-    if (!hdf5::holds(file, history_name(i).c_str(), H5T_NATIVE_FLOAT, latents)) return std::nullopt;
+    if (!hdf5::holds(file, history_name(i).c_str(), H5T_NATIVE_FLOAT, shapes.latents)) {
+      return std::nullopt;
+    }
   }
   return restart;
 }

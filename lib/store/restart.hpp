@@ -19,8 +19,15 @@ struct RestartRecord {
 
 /// One array of a state: float32, a partition or replicated.
 struct RestartArray {
-  std::string name;  ///< "latents", "history0", …, "embeddings"
+  std::string name;  ///< "latents", "history0", …, "embeddings", "image_latents"
   Sharded values;
+};
+
+/// Shapes of the arrays of a clip; those of its history are that of the latents.
+struct RestartShapes {
+  Shape latents;        ///< [frame, channel, row, column]
+  Shape embeddings;     ///< [token, text, channel]
+  Shape image_latents;  ///< [frame, channel, row, column]; empty: none
 };
 
 /// folder/restart/000007.h5
@@ -36,12 +43,11 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
 class RestartFile {
  public:
   /// Reads the file of a clip on this rank alone. Empty unless it exists, all its values can be
-  /// read with correct checksums, `latents` and its history have the shape of the latents, and it
-  /// is of the same clip (as clip_complete compares, and with the same inputs). The file is
-  /// untrusted.
+  /// read with correct checksums, the arrays have these shapes, and it is of the same clip (as
+  /// clip_complete compares, and with the same inputs). The file is untrusted.
   static std::optional<RestartFile> open(const std::filesystem::path& folder,
                                          const ClipRecord& clip, const std::string& inputs,
-                                         const Shape& latents, const Shape& embeddings);
+                                         const RestartShapes& shapes);
 
   const RestartRecord& record() const { return record_; }
   /// The values of a box of an array, on the host. Error(io).

@@ -8,6 +8,7 @@
 
 #include "fuzz/corpus_clip.hpp"
 #include "store/hdf5.hpp"
+#include "store/saved_video.hpp"
 #include "store_support.hpp"
 #include "support/ranks.hpp"
 
@@ -33,6 +34,15 @@ ClipRecord record() {
   r.layout = "height";
   r.wall_seconds = 1.25;
   r.token_ids = {5, 0, -1, 32000, 1, 2, 3, 4, 5, 6, 7};
+  return r;
+}
+
+ClipRecord record_of_video() {
+  ClipRecord r = record();
+  r.video = "films/cat.mp4";
+  r.input_hash = "0123456789abcdef0123456789abcdef";
+  r.input_frames = 5;
+  r.strength = 0.75;
   return r;
 }
 
@@ -138,6 +148,74 @@ TEST_F(Clip, IsReadWithNamesByOtherPrograms) {
   EXPECT_EQ(run_on_rank_0(world, "/usr/bin/python3 " REELMESH_SOURCE "/tests/store/read_clip.py " +
                                      file().string()),
             0);
+}
+
+TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
+  const Sharded v = filled(world, rows(video_shape, 1), DType::uint8);
+  const auto write_as = [&](const ClipRecord& r) {
+    write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, true);
+  };
+  const auto complete = [&](const ClipRecord& r) {
+    return clip_complete(file(), r, {video_shape, {}, {}, {}});
+  };
+  write_as(record_of_video());
+  ClipRecord elsewhere = record_of_video();
+  elsewhere.video = "copy.mp4";
+  EXPECT_TRUE(complete(elsewhere)) << "the same bytes";
+  EXPECT_FALSE(complete(record())) << "without a video";
+  for (const auto change : std::vector<void (*)(ClipRecord&)>{
+           [](ClipRecord& r) { r.input_hash.back() = '0'; },
+           [](ClipRecord& r) { r.input_frames = 4; }, [](ClipRecord& r) { r.strength = 0.5; }}) {
+    ClipRecord other = record_of_video();
+    change(other);
+    EXPECT_FALSE(complete(other));
+  }
+  world.barrier();
+  write_as(record());
+  EXPECT_TRUE(complete(record()));
+  EXPECT_FALSE(complete(record_of_video()));
+}
+
+TEST_F(Clip, IsReadAsAVideoByAnotherJob) {
+  write();
+  EXPECT_EQ(clip_file_of(folder.path() / "job.h5:3"), file());
+  EXPECT_EQ(clip_file_of(file()), file());
+  EXPECT_EQ(clip_file_of("out/cat.mp4"), std::nullopt);
+  EXPECT_EQ(clip_file_of("out/job.h5:x"), std::nullopt);
+  const SavedVideo video = SavedVideo::open(file(), "prompt.video", 5, 18 * 26);
+  EXPECT_EQ(video.frames(), 5);
+  EXPECT_EQ(video.height(), 18);
+  EXPECT_EQ(video.width(), 26);
+  EXPECT_EQ(video.fps(), 8);
+  EXPECT_NO_THROW(video.check());
+  const Tensor frame = video.read(4);
+  ASSERT_EQ(frame.shape(), (Shape{18, 26, 3}));
+  for (std::int64_t i = 0; i < frame.numel(); ++i) {
+    ASSERT_EQ(frame.data<std::uint8_t>()[i], pixel_at(4 * frame.numel() + i)) << i;
+  }
+}
+
+TEST_F(Clip, IsRefusedAsAVideoIfItIsNone) {
+  const auto error = [&](std::int64_t frames, std::int64_t pixels) {
+    std::string message;
+    const Status status = status_of(
+        [&] { SavedVideo::open(file(), "prompt.video", frames, pixels).check(); }, &message);
+    EXPECT_NE(message.find("prompt.video: " + file().string()), std::string::npos) << message;
+    return status;
+  };
+  EXPECT_EQ(error(10, 1000), Status::no_input);
+  world.barrier();
+  write();
+  EXPECT_EQ(error(4, 1000), Status::data) << "too many frames";
+  EXPECT_EQ(error(5, 467), Status::data) << "too many pixels";
+  world.barrier();
+  const Sharded l = filled(world, rows(latent_shape, 2), DType::float32);
+  write_clip(world, folder.path(), record(), nullptr, &l, nullptr, nullptr, true);
+  EXPECT_EQ(error(10, 1000), Status::data) << "without a video";
+  world.barrier();
+  if (world.rank() == 0) std::ofstream(file(), std::ios::trunc) << "no HDF5";
+  world.barrier();
+  EXPECT_EQ(error(10, 1000), Status::data);
 }
 
 TEST_F(Clip, IsReplacedOnlyWhenAsked) {

@@ -43,7 +43,7 @@ class Restart : public testing::Test {
   }
   std::optional<RestartFile> open(const ClipRecord& record, const std::string& of = inputs,
                                   const Shape& shape = latents) const {
-    return RestartFile::open(folder.path(), record, of, shape, embeddings);
+    return RestartFile::open(folder.path(), record, of, {shape, embeddings, {}});
   }
 
   const comm::Group& world = test::world();
