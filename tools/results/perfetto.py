@@ -14,8 +14,8 @@ from . import by_rank
 from .arrows import Arrows, microseconds
 from .counter_events import Counters
 
-STAGES = ("hash", "measure", "load", "encode", "denoise_step", "decode", "handover", "write",
-          "save")
+STAGES = ("hash", "check_inputs", "measure", "load", "encode", "encode_image", "encode_video",
+          "denoise_step", "decode", "handover", "write", "save")
 LAYERS = ("transformer_block", "t5_layer", "decode_batch", "decode_frame", "encode_batch")
 LEVELS = {"stages": STAGES, "layers": STAGES + LAYERS, "ops": None}  # None: all names
 LANES = ("compute", "exchange", "file", "messages")  # in this order; others follow

@@ -75,7 +75,10 @@ def _card(clip, media, playing, folder):
              f"guidance {clip['guidance']:g}" if isinstance(clip.get("guidance"), float) else "",
              f"{clip['frames']}×{clip['height']}×{clip['width']}" if "height" in clip else "",
              f"{clip['fps']:g} frames/s" if isinstance(clip.get("fps"), float) else "",
-             f"{clip['dtype']}" if "dtype" in clip else ""]
+             f"{clip['dtype']}" if "dtype" in clip else "",
+             f"from {clip['image']}" if "image" in clip else "",
+             f"from {clip['video']}" if "video" in clip else "",
+             f"strength {clip['strength']:g}" if isinstance(clip.get("strength"), float) else ""]
     file = quote(posixpath.normpath(f"{folder}/{clip['file']}"))
     negative = str(clip.get("negative_prompt") or "")
     download = (f'<a href="{text(media.video)}" download="clip-{clip["clip"]:06}.mp4">MP4</a> · '

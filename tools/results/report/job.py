@@ -12,7 +12,7 @@ from ..outputs import folder_of
 
 ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
 SETTINGS = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "dtype", "scheduler",
-            "wall_seconds")
+            "wall_seconds", "image", "video", "strength")
 
 
 @dataclasses.dataclass
