@@ -12,9 +12,10 @@
 namespace reelmesh::app {
 namespace {
 
-// Prompts are in the requests; the rest belongs to the folder of that job.
-constexpr std::array<std::string_view, 4> not_taken{"prompt.text", "prompt.file", "output.path",
-                                                    "output.if-exists"};
+// Prompts, images and videos are in the requests; the rest belongs to the folder of that job.
+constexpr std::array<std::string_view, 7> not_taken{
+    "prompt.text",     "prompt.file", "prompt.image",    "prompt.video",
+    "sample.strength", "output.path", "output.if-exists"};
 
 bool is_path(const Given& option) {
   return option.name.starts_with("model.") ||
@@ -94,6 +95,13 @@ void override_requests(std::vector<ClipRequest>& clips, std::span<const Given> l
       if (option.name == "sample.fps") clip.fps.reset();
       if (option.name == "sample.steps") clip.steps.reset();
       if (option.name == "sample.guidance") clip.guidance.reset();
+      if (option.name == "sample.strength") clip.strength.reset();
+      if (option.name == "prompt.image" || option.name == "prompt.video") {
+        clip.image.clear();
+        clip.video.clear();
+        clip.input_hash.clear();
+        clip.strength.reset();
+      }
     }
   }
 }

@@ -205,7 +205,7 @@ std::string inputs_of(const PartSurvey& transformer, const PartSurvey& vae) {
 // Opens the model as `run` does, which checks that its parts match, and prints the default clip.
 void print_whole(const ModelPaths& paths, const std::string& inputs) {
   const auto family = pipeline::Family::open(paths);
-  family->check_weights();
+  family->check_weights(false);
   family->open_tokenizer();
   const pipeline::ClipDefaults clip = family->defaults();
   std::cout << "\nclip, unless the job says otherwise\n";

@@ -29,12 +29,6 @@ constexpr std::array<Text, 2> attentions{"auto", "own"};
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
 
-std::string parse_path(Text text, Option option) {
-  require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
-  require_text(text, option);
-  return std::string(text);
-}
-
 std::string parse_prompt(Text text, Option option) {
   require_prompt(text, option);
   return std::string(text);
@@ -174,9 +168,19 @@ const Key table[] = {
     {"prompt.file", "FILE",
      "more prompts. FILE.txt: one a line, # starts a comment line. FILE.jsonl: one object a line "
      "with prompt (or token_ids), and optionally negative_prompt, clean, seed, height, width, "
-     "frames, fps, steps, guidance. Prompts on the command line replace all prompts of the job "
-     "file",
+     "frames, fps, steps, guidance, image or video (paths relative to the current folder), "
+     "strength. Prompts on the command line replace all prompts of the job file",
      nullptr, [](Draft& d, Text text, Option option) { d.prompt_file = parse_path(text, option); }},
+    {"prompt.image", "FILE",
+     "the image that clips begin from, for image-to-video checkpoints: PNG or JPEG, resized to the "
+     "clip's size",
+     nullptr, [](Draft& d, Text text, Option option) { d.job.image = parse_path(text, option); }},
+    {"prompt.video", "FILE",
+     "the video that clips are made from, for text-to-video checkpoints: a format of ffmpeg's "
+     "libraries, or a clip of an earlier job as OUT/clips/000003.h5 or OUT/job.h5:3. It gives "
+     "sample.frames and sample.fps unless they are given; its first frames are used, resized to "
+     "the clip's size",
+     nullptr, [](Draft& d, Text text, Option option) { d.job.video = parse_path(text, option); }},
     {"prompt.negative", "TEXT", "negative prompt [default: the empty prompt]", nullptr,
      [](Draft& d, Text text, Option option) { d.negative = parse_prompt(text, option); }},
     {"prompt.clean", "YES|NO",
@@ -198,6 +202,11 @@ const Key table[] = {
      "prompt is not used [default: the model family's]",
      nullptr,
      [](Draft& d, Text text, Option option) { d.job.guidance = parse_guidance(text, option); }},
+    {"sample.strength", "SHARE",
+     "with prompt.video: the share of the steps that is computed, from noise of that level on; "
+     "above 0, at most 1 [default: 0.8]",
+     nullptr,
+     [](Draft& d, Text text, Option option) { d.job.strength = parse_strength(text, option); }},
     {"sample.dynamic-guidance", "YES|NO",
      "CogVideoX: vary the guidance scale over the steps (use_dynamic_cfg of diffusers)", "no",
      [](Draft& d, Text text, Option option) {

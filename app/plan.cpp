@@ -70,8 +70,8 @@ Status plan_command(int argc, const char* const* argv) {
   const pipeline::Conditions conditions =
       pipeline::conditions_of(job, options.ranks, job.threads.value_or(1), std::move(node_of),
                               ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
-  pipeline::Family::open(job.model)->check_weights();
-  const JobPlan planned = pipeline::plan_job(job, conditions);
+  pipeline::Family::open(job.model)->check_weights(pipeline::has_videos(job));
+  const JobPlan planned = pipeline::plan_job(job, conditions, pipeline::probe_inputs(job));
   pipeline::require_fit(job, planned, conditions);
   if (options.json) {
     std::cout << pipeline::as_json(planned).dump(2) << std::endl;

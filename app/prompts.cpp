@@ -34,6 +34,10 @@ std::string text_of(Value value, Option option) {
   return text;
 }
 
+std::string path_of(Value value, Option option) {
+  return parse_path(value.get<std::string>(), option);
+}
+
 std::vector<std::int32_t> ids_of(Value value, Option option) {
   require(!value.empty(), Status::usage, "{}: found an empty list, expected token ids", option);
   std::vector<std::int32_t> ids;
@@ -69,6 +73,11 @@ const std::vector<Field>& fields() {
       {"fps", "a number", number, set_number<&Clip::fps, parse_fps>},
       {"steps", "a number", number, set_number<&Clip::steps, parse_steps>},
       {"guidance", "a number", number, set_number<&Clip::guidance, parse_guidance>},
+      {"image", "a text", text, [](Clip& c, Value v, Option o) { c.image = path_of(v, o); }},
+      {"video", "a text", text, [](Clip& c, Value v, Option o) { c.video = path_of(v, o); }},
+      {"input_hash", "a text", text,
+       [](Clip& c, Value v, Option o) { c.input_hash = text_of(v, o); }},
+      {"strength", "a number", number, set_number<&Clip::strength, parse_strength>},
   };
   return table;
 }

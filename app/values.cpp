@@ -151,6 +151,19 @@ double parse_guidance(std::string_view text, const std::string& option) {
   return parse_number(text, option, 0, 1000);
 }
 
+double parse_strength(std::string_view text, const std::string& option) {
+  const double strength = parse_number(text, option, 0, 1);
+  require(strength > 0, Status::usage, "{}: found '{}', expected a number above 0, at most 1",
+          option, text);
+  return strength;
+}
+
+std::string parse_path(std::string_view text, const std::string& option) {
+  require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
+  require_text(text, option);
+  return std::string(text);
+}
+
 void require_text(std::string_view text, const std::string& option) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text.substr(i));

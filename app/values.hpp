@@ -37,6 +37,10 @@ std::int64_t parse_frames(std::string_view text, const std::string& option);
 double parse_fps(std::string_view text, const std::string& option);
 int parse_steps(std::string_view text, const std::string& option);
 double parse_guidance(std::string_view text, const std::string& option);
+/// Above 0, at most 1.
+double parse_strength(std::string_view text, const std::string& option);
+/// A path, not empty.
+std::string parse_path(std::string_view text, const std::string& option);
 
 /// Error(data) unless `text` is UTF-8 without zero bytes.
 void require_text(std::string_view text, const std::string& option);

@@ -1,6 +1,7 @@
 #include "pipeline/clip.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -12,6 +13,7 @@ namespace reelmesh::pipeline {
 std::int64_t Clip::embedding_bytes(std::int64_t channels, DType dtype) const {
   std::int64_t bytes = 0;
   for (const auto& ids : texts) bytes += std::ssize(ids) * channels * size_of(dtype);
+  if (input) bytes += numel(input_shape()) * size_of(DType::float32);
   return bytes;
 }
 
@@ -38,17 +40,55 @@ ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_cha
   return shapes;
 }
 
+namespace {
+
+constexpr double default_strength = 0.8;  // of CogVideoXVideoToVideoPipeline
+
+// Sets what a clip takes from the file that it begins from. defaults: of the clip.
+void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inputs& inputs,
+               ClipDefaults& defaults) {
+  ClipRecord& record = clip.record;
+  const InputFile file = input_of(job, request);
+  const bool is_video = file.kind == InputKind::video;
+  require(is_video || !request.strength, Status::usage,
+          "{}: strength: found {}, expected it only with a video", request.where,
+          request.strength.value_or(0));
+  if (file.kind == InputKind::none) return;
+  const InputFacts& facts = inputs.at(file.path);
+  clip.format.input = file.kind;
+  clip.input = ClipInput{.file = file};
+  record.input_hash = facts.hash;
+  if (!is_video) {
+    record.image = file.path.string();
+    return;
+  }
+  record.video = file.path.string();
+  record.strength = request.strength ? *request.strength : job.strength.value_or(default_strength);
+  const std::optional<std::int64_t>& frames = request.frames ? request.frames : job.frames;
+  require(frames.value_or(1) <= facts.frames, Status::data,
+          "{}: {} has {} frames, expected at least {}, as clip {} is to have", file.where,
+          file.path.string(), facts.frames, frames.value_or(1), record.index);
+  clip.input->frames = frames.value_or(facts.frames);
+  record.input_frames = clip.input->frames;
+  defaults.size.frames = clip.input->frames;
+  defaults.fps = facts.fps;
+}
+
+}  // namespace
+
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
-                    const ClipDefaults& defaults) {
+                    const ClipDefaults& usual, const Inputs& inputs) {
   const auto given = [](const auto& of_clip, const auto& of_job, auto otherwise) {
     return of_clip ? *of_clip : of_job ? *of_job : otherwise;
   };
   Clip clip;
+  clip.record.index = index;
+  ClipDefaults defaults = usual;
+  set_input(clip, job, request, inputs, defaults);
   clip.format.size = {given(request.height, job.height, defaults.size.height),
                       given(request.width, job.width, defaults.size.width),
                       given(request.frames, job.frames, defaults.size.frames)};
   ClipRecord& record = clip.record;
-  record.index = index;
   record.prompt = request.prompt;
   record.negative_prompt = request.negative_prompt;
   const auto offset = static_cast<std::uint64_t>(index);
@@ -62,6 +102,26 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
   record.model = job.model.root.string();
   record.dtype = std::string(name_of(job.dtype));
   return clip;
+}
+
+std::string describe_input(const Clip& clip, const InputFacts& facts) {
+  const InputFile& file = clip.input->file;
+  const VideoSize& size = clip.format.size;
+  std::string text = fmt::format("{}: {}: ", file.where, file.path.string());
+  if (file.kind == InputKind::video) {
+    text += fmt::format("{} frames of ", facts.frames);
+  }
+  text += fmt::format("{} x {} pixels (width x height)", facts.width, facts.height);
+  if (file.kind == InputKind::video) {
+    text += fmt::format(", {:.5g} frames per second; {} of them used", facts.fps,
+                        clip.input->frames == facts.frames
+                            ? "all"
+                            : fmt::format("the first {}", clip.input->frames));
+  }
+  if (facts.height != size.height || facts.width != size.width) {
+    text += fmt::format(", resized to {} x {}", size.width, size.height);
+  }
+  return text;
 }
 
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
@@ -93,7 +153,9 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
 std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
   const auto compatible = [](const Clip& a, const Clip& b) {
     const auto course = [](const Clip& clip) {
-      return std::tuple(clip.record.fps, clip.record.steps, clip.record.guidance, clip.saved_step);
+      const ClipRecord& record = clip.record;
+      return std::tuple(record.fps, record.steps, record.strength, record.guidance,
+                        clip.saved_step);
     };
     return a.format == b.format && course(a) == course(b);
   };
@@ -112,7 +174,8 @@ std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
 }
 
 std::int64_t steps_of(const Batch& batch) {
-  return std::ssize(batch) * (batch.front().record.steps - batch.front().saved_step);
+  const Clip& first = batch.front();
+  return std::ssize(batch) * (first.sampling.sampler->calls() - first.saved_step);
 }
 
 }  // namespace reelmesh::pipeline

@@ -41,9 +41,19 @@ std::vector<std::size_t> BatchState::in_work() const {
   return places;
 }
 
-void BatchState::release() {
+void BatchState::release_encoded() {
   std::ranges::fill(embeddings, Tensor());
+  std::ranges::fill(inputs, Tensor());
+}
+
+void BatchState::release_conditioning() {
   std::ranges::fill(conditioning, Conditioning());
+  std::ranges::fill(starts, Tensor());
+}
+
+void BatchState::release() {
+  release_encoded();
+  release_conditioning();
   std::ranges::fill(latents, Tensor());
 }
 
@@ -67,6 +77,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       plan_(&planned.plan),
       world_(world),
       text_world_(world.split(0)),
+      input_world_(world.split(0)),
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
@@ -108,6 +119,61 @@ void ClipMaker::encode(BatchState& batch) {
   }
 }
 
+ClipMaker::Inputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
+                                           std::size_t groups) {
+  Inputs inputs;
+  inputs.maker_ = this;
+  inputs.batch_ = &batch;
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
+    const std::size_t decoder = (first + i) % groups;
+    const bool encodes = stages_.decode_clip.group(decoder).member();
+    if (!encodes && world_.rank() != plan_->embeddings_rank()) continue;
+    const Clip& clip = batch.clips[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const Tensor encoded = stages_.encode_input(clip, decoder);
+    const PurposeScope purpose(Purpose::queue);
+    inputs.pending_.emplace_back(
+        i, HandOver(input_world_, encoded, input_to_waiting(*plan_, plan_of(clip), decoder, clip),
+                    DType::float32));
+  }
+  return inputs;
+}
+
+void ClipMaker::Inputs::finish() {
+  for (auto& [i, pending] : pending_) {
+    const Clip& clip = batch_->clips[i];
+    const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    const trace::Scope scope("handover", trace::Level::stages, "exchange");
+    const Tensor input = pending.finish();
+    if (maker_->world().rank() != maker_->plan().embeddings_rank()) continue;
+    batch_->inputs[i] = input;
+    if (batch_->failed[i] || ops::all_finite(input)) continue;
+    maker_->failures_.add(clip.index(),
+                          fmt::format("the latents of the {}", name_of(clip.format.input)));
+    batch_->failed[i] = true;
+  }
+  pending_.clear();
+}
+
+// input: this rank's box of the encoded input of a clip.
+void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t replica,
+                           const Tensor& input) const {
+  if (batch.clips[clip].format.input == InputKind::video) {
+    batch.starts[clip] = input;
+    return;
+  }
+  const comm::Group& group = stages_.denoise_batch.group(replica);
+  const DenoiseLayout& layout = plan_of(batch.clips[clip]).denoise[replica];
+  const Box own = layout.latents.with_axis(1, batch.clips[clip].latent_channels)
+                      .box(layout.branch_rank(group.rank()));
+  Tensor image = Tensor::zeros(own.extent, DType::float32);
+  if (!input.empty()) {
+    Tensor frames = image.rows(0, input.shape(0));
+    frames.copy_from(input);
+  }
+  batch.conditioning[clip].image = image;
+}
+
 void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
   const comm::Group& group = stages_.denoise_batch.group(replica);
   for (const std::size_t i : batch.in_work()) {
@@ -117,11 +183,18 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const PurposeScope purpose(Purpose::queue);
     const Move move = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
     const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
-    if (group.member()) batch.conditioning[i] = {text};
+    Tensor input;
+    if (clip.input) {
+      const Move from_waiting = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+      input = HandOver(text_world_, batch.inputs[i], from_waiting, DType::float32).finish();
+    }
+    if (!group.member()) continue;
+    batch.conditioning[i] = {text, {}};
+    if (clip.input) take_input(batch, i, replica, input);
   }
 }
 
-// Restart files have the embeddings of their clips.
+// Restart files have the embeddings and images of their clips.
 void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const {
   const comm::Group& group = stages_.denoise_batch.group(replica);
   for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
@@ -130,7 +203,13 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
     if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
-    batch.conditioning[i] = {text.to(job_.dtype)};
+    batch.conditioning[i] = {text.to(job_.dtype), {}};
+    if (clip.format.input != InputKind::image) continue;
+    const Move from_waiting = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+    const Box& part = own_box(from_waiting.to, group);
+    Tensor image = Tensor::empty(part.extent, DType::float32);
+    if (!part.empty()) image = open_restart(job_, clip, channels_).read("image_latents", part);
+    take_input(batch, i, replica, image);
   }
 }
 
@@ -141,9 +220,11 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   if (places.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
+  std::vector<Tensor> starts;
   for (const std::size_t i : places) {
     clips.push_back(batch.clips[i]);
     conditioning.push_back(batch.conditioning[i]);
+    starts.push_back(batch.starts[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
   progress_.expect(steps_of(clips));
@@ -152,7 +233,8 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
     progress_.advance(std::ssize(clips));
     after_step();
   };
-  Denoised denoised = stages_.denoise_batch(clips, replica, conditioning, on_step, failures_);
+  Denoised denoised =
+      stages_.denoise_batch(clips, replica, conditioning, starts, on_step, failures_);
   progress_.pause();
   batch.stopped = denoised.stopped;
   for (std::size_t i = 0; i < places.size(); ++i) {

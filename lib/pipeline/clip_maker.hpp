@@ -18,20 +18,30 @@ struct BatchState {
       : clips(std::move(batch)),
         failed(clips.size()),
         embeddings(clips.size()),
+        inputs(clips.size()),
         conditioning(clips.size()),
+        starts(clips.size()),
         latents(clips.size()) {}
 
   Batch clips;
   bool stopped = false;                    ///< its remaining stages are left out
   std::vector<bool> failed;                ///< per clip, as far as this rank knows
   std::vector<Tensor> embeddings;          ///< after encoding
+  std::vector<Tensor> inputs;              ///< of clips that begin from a file, after encoding
   std::vector<Conditioning> conditioning;  ///< after the hand-over to the denoising groups
+  std::vector<Tensor> starts;              ///< as Denoising takes them, after that hand-over
   std::vector<Tensor> latents;             ///< after denoising
 
   /// Whether the text encoder is needed; otherwise restart files have the embeddings.
   bool needs_text() const { return clips.front().saved_step == 0; }
+  /// Whether its images or videos are to be encoded.
+  bool needs_input() const { return needs_text() && clips.front().input.has_value(); }
   /// The clips that have not failed, by their places in `clips`.
   std::vector<std::size_t> in_work() const;
+  /// Frees what waits for the hand-over to the denoising groups.
+  void release_encoded();
+  /// Frees what the denoising groups have received.
+  void release_conditioning();
   /// Frees all tensors.
   void release();
 };
@@ -61,7 +71,7 @@ class ClipMaker {
   const comm::Group& world() const { return world_; }
   const Plan& plan() const { return *plan_; }
   Stages& stages() { return stages_; }
-  /// Bytes of a batch's embeddings.
+  /// Bytes of a batch's embeddings and encoded inputs.
   std::int64_t embedding_bytes(const BatchState& batch) const;
 
   /// From now on replicas are those of the plan for the last clips. Collective over the world.
@@ -70,7 +80,23 @@ class ClipMaker {
   /// Encodes the texts of a batch. The ranks of the text group call it together, and batch.stopped
   /// is the same on all of them. The embeddings are on plan().embeddings_rank().
   void encode(BatchState& batch);
-  /// Hands the embeddings over to a replica. Called on that rank and on those of the replica.
+  /// Encoded inputs on their way from a group of Roles::decode to plan().embeddings_rank().
+  class Inputs {
+   public:
+    /// Waits until they have arrived or left. A clip whose input is not finite fails.
+    void finish();
+
+   private:
+    friend class ClipMaker;
+    ClipMaker* maker_ = nullptr;
+    BatchState* batch_ = nullptr;
+    std::vector<std::pair<std::size_t, HandOver>> pending_;  ///< by places in the batch
+  };
+  /// Encodes the inputs of a batch on the first `groups` of Roles::decode: that of clip i on group
+  /// (first + i) mod groups. Called on the ranks of these groups and on plan().embeddings_rank().
+  Inputs encode_inputs(BatchState& batch, std::size_t first, std::size_t groups);
+  /// Hands embeddings and inputs over to a replica. Called on that rank and on those of the
+  /// replica.
   void condition(BatchState& batch, std::size_t replica) const;
   /// Denoises on the ranks of a replica; reads the embeddings of clips that have restart files.
   /// after_step: called after each step. batch.stopped and .failed are the same on all its ranks.
@@ -93,6 +119,8 @@ class ClipMaker {
  private:
   const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
   void read_conditioning(BatchState& batch, std::size_t replica) const;
+  void take_input(BatchState& batch, std::size_t clip, std::size_t replica,
+                  const Tensor& input) const;
   void write(const Clip& clip, std::size_t decoder, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
 
@@ -103,7 +131,8 @@ class ClipMaker {
   /// The same ranks, for hand-overs of embeddings: two ranks may begin these and those of latents
   /// in different orders.
   comm::Group text_world_;
-  std::int64_t channels_;  ///< of embeddings
+  comm::Group input_world_;  ///< likewise, for encoded inputs
+  std::int64_t channels_;    ///< of embeddings
   Failures failures_;
   Stages stages_;
   PacedVote text_vote_;

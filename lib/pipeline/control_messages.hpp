@@ -18,6 +18,9 @@ enum class MessageKind : std::int64_t {
             ///< follow
   accepted,  ///< from the decoding ranks: they receive a batch of this replica
   finished,  ///< to both: replica. It takes no more batches
+  encode,    ///< from the text to the decoding ranks: batch, whose inputs are to be encoded; −1:
+             ///< there are no more
+  encoded,   ///< back: batch, 1 if the job stops; otherwise the encoded inputs follow
 };
 
 using Words = std::vector<std::int64_t>;

@@ -7,12 +7,20 @@
 namespace reelmesh::pipeline {
 namespace {
 
-DenoiseState initial_state(const Clip& clip, const Box& box, Device device) {
+// start: of a clip of a video, the box of the video's latents.
+DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& start, Device device) {
   TorchGenerator generator(clip.record.seed);
+  if (clip.input) {  // InputStage has drawn the same values
+    const Shape none(box.extent.size(), 0);
+    draw_initial_noise(clip.input->noise, generator, clip.input_shape(), none, none, {});
+  }
   Tensor noise = Tensor::empty(box.extent, DType::float32);
   draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
                      noise.span<float>());
-  return {0, noise.on(device), {}, generator};
+  if (!clip.sampling.start) return {0, noise.on(device), {}, generator};
+  Tensor latents = start.clone();
+  add_noise(*clip.sampling.start, noise, latents);
+  return {0, latents.reshape(box.extent).on(device), {}, generator};
 }
 
 DenoiseState restored_state(const SavedState& saved, const Box& box, Device device) {
@@ -24,7 +32,8 @@ DenoiseState restored_state(const SavedState& saved, const Box& box, Device devi
   return state;
 }
 
-// The same boxes over a group of more ranks, which hold nothing.
+}  // namespace
+
 Layout over_first_ranks(const Layout& layout, int ranks) {
   std::vector<Box> boxes;
   for (int r = 0; r < layout.ranks(); ++r) boxes.push_back(layout.box(r));
@@ -33,15 +42,13 @@ Layout over_first_ranks(const Layout& layout, int ranks) {
   return {layout.global(), std::move(boxes)};
 }
 
-}  // namespace
-
 Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
                      std::span<const Conditioning> conditioning, const Denoiser& model)
     : Denoising(group, layout, batch, conditioning, model, {}) {}
 
 Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
                      std::span<const Conditioning> conditioning, const Denoiser& model,
-                     std::span<const SavedState> saved)
+                     std::span<const SavedState> saved, std::span<const Tensor> starts)
     : group_(group),
       branch_(layout.mesh.cfg == 1 ? group
                                    : group.split(group.rank() / layout.mesh.branch_ranks())),
@@ -64,8 +71,10 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                         conditioning);
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
-    states_.push_back(saved.empty() ? initial_state(batch[clip], box, model.device())
-                                    : restored_state(saved[clip], box, model.device()));
+    states_.push_back(saved.empty()
+                          ? initial_state(batch[clip], box,
+                                          starts.empty() ? Tensor() : starts[clip], model.device())
+                          : restored_state(saved[clip], box, model.device()));
   }
 }
 

@@ -36,6 +36,9 @@ struct SavedState {
   std::function<Tensor(const std::string& name, const Box& box)> read;
 };
 
+/// The same boxes over a group of more ranks, which hold nothing.
+Layout over_first_ranks(const Layout& layout, int ranks);
+
 /// Thrown between two layers if all ranks of the group agree to stop.
 class Interrupted : public std::exception {
  public:
@@ -49,10 +52,12 @@ class Denoising {
   /// layout.conditioning(…). Model and batch must outlive the object. Collective over the group.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model);
-  /// Continues from states of these clips that were saved on any group and layout.
+  /// Continues from states of these clips that were saved on any group and layout. Without some,
+  /// clips of videos begin from `starts`: per clip this rank's box of the video's latents, float32
+  /// [frame, channel, row, column] on the host; empty for other clips.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model,
-            std::span<const SavedState> saved);
+            std::span<const SavedState> saved, std::span<const Tensor> starts = {});
 
   bool finished() const;
   /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks

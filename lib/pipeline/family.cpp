@@ -3,8 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
+#include "base/log.hpp"
 #include "models/t5/memory.hpp"
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
@@ -28,6 +31,17 @@ std::map<std::string, Family::Open>& families() {
     return classes;
   }();
   return known;
+}
+
+// Frames of a video are used as they are.
+void warn_of_rate(const Clip& clip, const InputFacts& facts) {
+  constexpr double tolerance = 1e-3;
+  const double fps = clip.record.fps;
+  if (clip.format.input != InputKind::video || std::abs(fps - facts.fps) <= tolerance * fps) return;
+  log::warning(
+      "clip {}: {} has {:.5g} frames per second, the clip {:.5g}: it lasts {:.3g} times as "
+      "long, since frames are not resampled in time",
+      clip.index(), clip.input->file.path.string(), facts.fps, fps, facts.fps / fps);
 }
 
 }  // namespace
@@ -68,15 +82,50 @@ Tokenizer Family::open_tokenizer() const {
   return tokenizer;
 }
 
-std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer) const {
+std::unique_ptr<const Encoder> Family::encoder(DType, Device, const Numerics&) const {
+  fail(Status::internal, "{}: no encoder for images and videos", paths().root.string());
+}
+
+void Family::check_input(const Clip& clip) const {
+  const InputKind found = clip.format.input;
+  if (takes(found)) return;
+  std::vector<std::string> options;
+  for (const InputKind kind : {InputKind::image, InputKind::video}) {
+    if (takes(kind)) options.push_back(fmt::format("prompt.{}", name_of(kind)));
+  }
+  const std::string root = paths().root.string();
+  require(found != InputKind::none, Status::usage,
+          "prompt.image: clip {} has none, expected one: the checkpoint in {} makes videos from a "
+          "first image",
+          clip.index(), root);
+  const InputFile& file = clip.input->file;
+  fail(Status::usage, "{}: clip {} has '{}', expected none: the checkpoint in {} takes no {}{}",
+       file.where, clip.index(), file.path.string(), root, name_of(found),
+       options.empty() ? "" : fmt::format(", only {}", fmt::join(options, ", ")));
+}
+
+std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer,
+                                const Inputs& inputs) const {
   check_options(job);
   const ClipDefaults usual = defaults();
   std::vector<Clip> clips;
+  std::set<std::string> said;
   for (const ClipRequest& request : job.clips) {
-    Clip clip = requested_clip(job, request, static_cast<int>(clips.size()), usual);
+    Clip clip = requested_clip(job, request, static_cast<int>(clips.size()), usual, inputs);
+    check_input(clip);
     complete(clip, job, request, tokenizer);
+    if (clip.input) {
+      const InputFacts& facts = inputs.at(clip.input->file.path);
+      const std::string text = describe_input(clip, facts);
+      if (said.insert(text).second) log::info("{}", text);
+      warn_of_rate(clip, facts);
+    }
     clips.push_back(std::move(clip));
   }
+  const auto has_video = [](const Clip& clip) { return clip.format.input == InputKind::video; };
+  require(!job.strength || std::ranges::any_of(clips, has_video), Status::usage,
+          "sample.strength: found {}, expected it only with prompt.video",
+          job.strength.value_or(0));
   return clips;
 }
 

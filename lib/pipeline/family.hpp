@@ -7,6 +7,7 @@
 #include "layout/weight_stream.hpp"
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
+#include "models/common/encoder.hpp"
 #include "models/common/memory.hpp"
 #include "models/t5/t5.hpp"
 #include "pipeline/clip.hpp"
@@ -33,9 +34,10 @@ class Family {
   Family& operator=(const Family&) = delete;
 
   virtual const ModelPaths& paths() const = 0;
-  /// Checks, by the headers of all weight files, that every tensor exists in its expected shape.
-  /// Error(data), and errors as Checkpoint::open.
-  virtual void check_weights() const = 0;
+  /// Checks, by the headers of all weight files, that every tensor exists in its expected shape;
+  /// those of the encoder if the model takes images, or with `encodes_video`. Error(data), and
+  /// errors as Checkpoint::open.
+  virtual void check_weights(bool encodes_video) const = 0;
   virtual const T5Config& text_encoder() const = 0;
   /// Error(data) if it has more ids than the text encoder's embedding has rows.
   Tokenizer open_tokenizer() const;
@@ -45,9 +47,11 @@ class Family {
   /// Collective.
   virtual std::string fingerprint(const comm::Group& world) const;
 
-  /// The clips of a job. Warns of prompts that are cut off. Error(usage) for settings that the
-  /// model does not support, naming option, clip, what was found and what is expected.
-  std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer) const;
+  /// The clips of a job. Warns of prompts that are cut off. inputs: the facts of all files of the
+  /// job; says what becomes of them. Error(usage) for settings that the model does not support,
+  /// naming option, clip, what was found and what is expected.
+  std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer,
+                          const Inputs& inputs = {}) const;
 
   /// The workload of `together` clips like this one that are denoised together. text_tokens: of the
   /// longest text of such clips.
@@ -61,13 +65,23 @@ class Family {
                                                    const WeightPlacement& placement) const = 0;
   virtual std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
                                                  const Numerics& numerics) const = 0;
+  /// Only of families that take images or videos.
+  virtual std::unique_ptr<const Encoder> encoder(DType dtype, Device device,
+                                                 const Numerics& numerics) const;
 
  protected:
+  /// Whether the model makes clips that begin from such a file; none: from noise alone.
+  virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
-  /// Sets texts, shapes and sampling of a clip whose format.size and record are set.
+  /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
+  /// are set; also how the input is encoded.
   virtual void complete(Clip& clip, const Job& job, const ClipRequest& request,
                         const Tokenizer& tokenizer) const = 0;
+
+ private:
+  /// Error(usage) unless the model takes what the clip begins from.
+  void check_input(const Clip& clip) const;
 };
 
 /// Memory of a stage with these weights; working: the extra copies while the weights are loaded.

@@ -15,6 +15,38 @@ inline Move embeddings_to_denoising(const Plan& plan, const ClipPlan& size, std:
           plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
 }
 
+/// How the input of a clip is cut while it is encoded: its latents [frame, row, column] on a group
+/// of Roles::decode.
+inline Layout encoded_layout(const ClipPlan& size, std::size_t decoder, const Clip& clip) {
+  return size.decode.at(decoder).latents.cropped(0, 0, clip.input->latent_frames);
+}
+
+/// The encoded input [frame, channel, row, column], from a decoding group to
+/// plan.embeddings_rank().
+inline Move input_to_waiting(const Plan& plan, const ClipPlan& size, std::size_t decoder,
+                             const Clip& clip) {
+  return {encoded_layout(size, decoder, clip).with_axis(1, clip.latent_channels),
+          Layout::replicated(clip.input_shape(), 1), plan.roles.decode.at(decoder).first,
+          plan.embeddings_rank()};
+}
+
+/// How the ranks of a denoising group hold the encoded input: cut like the latents, whose first
+/// frames it is; with cfg 2 in each half of the group.
+inline Layout input_layout(const DenoiseLayout& layout, const Clip& clip) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < layout.mesh.ranks(); ++rank) ranks.push_back(layout.branch_rank(rank));
+  return layout.latents.cropped(0, 0, clip.input->latent_frames)
+      .with_axis(1, clip.latent_channels)
+      .of_ranks(ranks);
+}
+
+/// The encoded input, from plan.embeddings_rank() to a denoising group.
+inline Move input_to_denoising(const Plan& plan, const ClipPlan& size, std::size_t replica,
+                               const Clip& clip) {
+  return {Layout::replicated(clip.input_shape(), 1), input_layout(size.denoise.at(replica), clip),
+          plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
+}
+
 /// Latents [frame, channel, row, column], from a denoising group to a group of Roles::decode,
 /// without the dropped frames. With cfg 2 both halves have the same latents, and the first half
 /// sends them.

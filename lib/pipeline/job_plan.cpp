@@ -43,23 +43,42 @@ void add(const LoraMemory& loras, DenoiseWorkload& denoise) {
   };
 }
 
-Workload workload_of(const Job& job, const Family& family, const std::vector<Clip>& clips,
-                     const std::vector<ClipFormat>& formats, const Precision& precision) {
+// The workload of clips whose inputs take `reading` bytes while they are read.
+ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
+  if (!workload.encode) return workload;
+  workload.encode = [encode = std::move(workload.encode), reading](const DecodeLayout& layout,
+                                                                   int rank) {
+    StageMemory memory = encode(layout, rank);
+    memory.working = std::max(memory.working, reading);
+    return memory;
+  };
+  return workload;
+}
+
+Workload workload_of(const Job& job, const JobPlan& planned, const Precision& precision) {
+  const Family& family = *planned.family;
+  const std::vector<Clip>& clips = planned.clips;
+  const std::vector<ClipFormat>& formats = planned.formats;
   Workload workload;
   std::vector<const Clip*> first(formats.size());
-  std::vector<std::int64_t> tokens(formats.size(), 1);
+  std::vector<std::int64_t> tokens(formats.size(), 1), reading(formats.size(), 0);
   const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (const Clip& clip : clips) {
     const std::size_t size = index_of(formats, clip.format);
     if (first[size] == nullptr) first[size] = &clip;
     tokens[size] = std::max(tokens[size], clip.tokens());
+    if (clip.input && !precision.on_gpu) {
+      reading[size] = std::max(
+          reading[size], reading_bytes(planned.inputs.at(clip.input->file.path), clip.format.size));
+    }
     const std::int64_t bytes = clip.embedding_bytes(family.text_encoder().d_model, job.dtype);
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
   const LoraMemory loras = lora_memory(family.paths().loras);
   for (std::size_t size = 0; size < formats.size(); ++size) {
-    workload.sizes.push_back(family.workload(*first[size], tokens[size], together, precision));
+    workload.sizes.push_back(with_reading(
+        family.workload(*first[size], tokens[size], together, precision), reading[size]));
     if (!precision.on_gpu) add(loras, workload.sizes.back().denoise);
     if (!job.keep_video) {  // the decoder is not even loaded
       workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
@@ -292,10 +311,11 @@ std::size_t JobPlan::size_of(const Clip& clip) const {
   return size;
 }
 
-JobPlan plan_job(const Job& job, const Conditions& conditions) {
+JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
   JobPlan planned;
+  planned.inputs = std::move(inputs);
   planned.family = Family::open(job.model);
-  planned.clips = planned.family->clips(job, planned.family->open_tokenizer());
+  planned.clips = planned.family->clips(job, planned.family->open_tokenizer(), planned.inputs);
   planned.formats = formats_of(planned.clips);
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;
@@ -305,8 +325,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions) {
 
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<Clip>& clips) {
-  const Workload workload = workload_of(job, *planned.family, planned.clips, planned.formats,
-                                        precision_of(job, conditions));
+  const Workload workload = workload_of(job, planned, precision_of(job, conditions));
   const std::vector<Batch> batches = batches_of(clips, job.batch);
   choose_replicas(planned,
                   plans_with_replicas(job, workload, planned.formats, batches,
@@ -340,8 +359,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {
-      const Workload workload = workload_of(other, *planned.family, planned.clips, planned.formats,
-                                            precision_of(other, there));
+      const Workload workload = workload_of(other, planned, precision_of(other, there));
       return plan_clips(other.parallel, workload, there).memory.fits();
     } catch (const Error&) {
       return false;

@@ -25,6 +25,7 @@ Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int
 
 struct JobPlan {
   std::unique_ptr<const Family> family;
+  Inputs inputs;  ///< the files that clips begin from
   std::vector<Clip> clips;
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool unlike_processors = false;   ///< whether packed weights of the ranks may differ
@@ -50,9 +51,10 @@ std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batc
 std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches,
                                      const std::vector<std::size_t>& order);
 
-/// Makes the clips and the plan; reads the model's configs. Errors as Family::open, Family::clips
-/// and make_plan; also Error(no_input) if the file that parallel.device-map names is missing.
-JobPlan plan_job(const Job& job, const Conditions& conditions);
+/// Makes the clips and the plan; reads the model's configs. inputs: the facts of all files that
+/// clips begin from. Errors as Family::open, Family::clips and make_plan; also Error(no_input) if
+/// the file that parallel.device-map names is missing.
+JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {});
 
 /// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
 /// be made sooner by fewer, larger replicas.

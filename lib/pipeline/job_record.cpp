@@ -98,6 +98,12 @@ std::string request_line(const ClipRequest& request, const Clip& clip) {
             {"guidance", record.guidance}};
   if (!request.token_ids.empty()) line["token_ids"] = request.token_ids;
   if (request.clean) line["clean"] = *request.clean;
+  if (clip.input) {
+    const InputFile& file = clip.input->file;
+    line[name_of(file.kind)] = path_text(file.path);
+    line["input_hash"] = record.input_hash;
+  }
+  if (record.strength) line["strength"] = *record.strength;
   return line.dump();
 }
 

@@ -22,7 +22,7 @@ comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const Ra
 class PhasedJob {
  public:
   PhasedJob(ClipMaker& maker, comm::Watchdog* watchdog)
-      : maker_(maker), world_(maker.world()), watchdog_(watchdog) {
+      : maker_(maker), world_(maker.world()), watchdog_(watchdog), input_vote_(world_) {
     make_replica_groups();
   }
   /// → whether all batches were made. tail: how many of the last ones are made by other replicas.
@@ -33,6 +33,7 @@ class PhasedJob {
   void count_waiting(std::span<const BatchState> batches) const;
   std::size_t in_queue(std::span<const BatchState> batches) const;
   void encode(std::span<BatchState> batches);
+  void encode_inputs(std::span<BatchState> batches);
   void make(std::span<BatchState> batches, std::span<const BatchState> later);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
@@ -43,6 +44,7 @@ class PhasedJob {
   comm::Watchdog* watchdog_;
   std::vector<comm::Group> replica_groups_;  // per replica: the ranks that denoise and decode
   int rounds_ = 0;                           // of make()
+  PacedVote input_vote_;
   bool stopped_ = false;
 };
 
@@ -123,6 +125,25 @@ void PhasedJob::encode(std::span<BatchState> batches) {
     maker_.encode(batch);
     stopped_ = stopped_ || batch.stopped;
   }
+  if (std::ranges::any_of(batches, &BatchState::needs_input)) encode_inputs(batches);
+}
+
+// The decoding groups share the inputs. The rank on which these wait receives them when its own are
+// encoded.
+void PhasedJob::encode_inputs(std::span<BatchState> batches) {
+  maker_.stages().enter(Stages::input);
+  std::vector<ClipMaker::Inputs> pending;
+  std::size_t before = 0;
+  for (BatchState& batch : batches) {
+    if (!batch.needs_input()) continue;
+    if (input_vote_.stop()) {
+      stopped_ = true;
+      break;
+    }
+    pending.push_back(maker_.encode_inputs(batch, before, maker_.plan().roles.decode.size()));
+    before += batch.clips.size();
+  }
+  for (ClipMaker::Inputs& inputs : pending) inputs.finish();
 }
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
@@ -140,7 +161,7 @@ void PhasedJob::make(std::span<BatchState> batches, std::span<const BatchState> 
     for (const std::size_t taker : takers) {
       if (batches[i].needs_text() && !stopped_) maker_.condition(batches[i], taker);
     }
-    std::ranges::fill(batches[i].embeddings, Tensor());
+    batches[i].release_encoded();
   }
   for (std::size_t turn = 0, before = 0; mine != replica_groups_.end() && !stopped_; ++turn) {
     const std::size_t taken = next_batch(replica, turn);

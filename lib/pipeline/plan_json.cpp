@@ -38,12 +38,14 @@ json as_json(const JobPlan& planned) {
                       {{"peak", memory.peak(rank)},
                        {"limit", memory.limits.empty() ? json() : json(memory.limits[row.index()])},
                        {"text", memory.text(rank)},
+                       {"input", memory.encode(rank)},
                        {"denoise", memory.denoise(rank)},
                        {"decode", memory.decode(rank)},
                        {"parts",
                         {{"program", memory.program},
                          {"queue", row.memory().embeddings},
                          {"text", as_json(row.memory().text)},
+                         {"input", as_json(row.memory().encode)},
                          {"denoise", as_json(row.memory().denoise)},
                          {"decode", as_json(row.memory().decode)}}}}}});
   }

@@ -17,8 +17,9 @@
 namespace reelmesh::pipeline {
 namespace {
 
-constexpr std::array<const char*, 8> stages{"hash", "load",   "encode",   "denoise_step",
-                                            "save", "decode", "handover", "write"};
+constexpr std::array<const char*, 11> stages{
+    "hash",         "check_inputs", "load",   "encode",   "encode_image", "encode_video",
+    "denoise_step", "save",         "decode", "handover", "write"};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};

@@ -21,6 +21,13 @@ Shape embeddings_shape(const Clip& clip, std::int64_t channels) {
   return {clip.tokens(), std::ssize(clip.texts), channels};
 }
 
+bool has_image(const Clip& clip) { return clip.format.input == InputKind::image; }
+
+RestartShapes shapes_of(const Clip& clip, std::int64_t channels) {
+  return {clip.latent_shape(), embeddings_shape(clip, channels),
+          has_image(clip) ? clip.input_shape() : Shape()};
+}
+
 // What a state depends on besides the attributes of its clip.
 std::string inputs_of(const Clip& clip) {
   std::string text = fmt::format("video {}, texts", to_string(clip.video));
@@ -29,8 +36,8 @@ std::string inputs_of(const Clip& clip) {
 }
 
 std::optional<RestartFile> find_restart(const Job& job, const Clip& clip, std::int64_t channels) {
-  auto file = RestartFile::open(job.output, clip.record, inputs_of(clip), clip.latent_shape(),
-                                embeddings_shape(clip, channels));
+  auto file =
+      RestartFile::open(job.output, clip.record, inputs_of(clip), shapes_of(clip, channels));
   if (!file || file->record().step > clip.sampling.sampler->calls()) return std::nullopt;
   try {
     TorchGenerator::restored(file->record().generator);
@@ -123,6 +130,14 @@ void Autosave::save(const Denoising& denoising) {
     arrays.push_back({"embeddings",
                       {conditioning_[i].text.on({}).to(DType::float32),
                        layout_.conditioning(shape[0], shape[1], shape[2]), group_}});
+    if (has_image(clip)) {
+      const Layout kept = over_first_ranks(layout_.latents.cropped(0, 0, clip.input->latent_frames)
+                                               .with_axis(1, clip.latent_channels),
+                                           group_.size());
+      const std::int64_t frames = own_box(kept, group_).extent[0];
+      arrays.push_back(
+          {"image_latents", {conditioning_[i].image.on({}).rows(0, frames), kept, group_}});
+    }
     write_restart(
         group_, job_.output,
         {clip.record, inputs_of(clip), step, state.generator.saved(), std::ssize(state.history)},

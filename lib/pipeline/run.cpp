@@ -199,9 +199,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   }
 
   // All checks that can refuse the job come before anything is loaded or written.
-  on_first_rank(world, [&] { Family::open(job.model)->check_weights(); });
+  on_first_rank(world, [&] { Family::open(job.model)->check_weights(has_videos(job)); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
-  JobPlan planned = plan_job(job, conditions);
+  JobPlan planned = plan_job(job, conditions, check_inputs(world, job));
   const Plan& plan = planned.plan;
   const auto check_and_order = [&] {
     // Without a limit from the user, a predicted excess of GPU memory is only a warning.

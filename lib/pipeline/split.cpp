@@ -40,6 +40,7 @@ class SplitRank {
   // Decoding ranks.
   void decode_all();
   void decode_next();
+  void encode_next();
   void count_decoding(comm::End end);
   std::int64_t clips_of(const Words& latents) const;
 
@@ -74,9 +75,11 @@ class SplitRank {
   double began_ = seconds();
   double own_seconds_ = 0, own_predicted_ = 0, own_of_others_ = 0;  // of this helper's batches
 
-  // On the leader of the decoding ranks.
-  std::deque<Words> arrived_;
-  std::size_t replicas_at_work_;
+  // On the decoding ranks.
+  std::deque<Words> arrived_;     // on the leader: latents to decode, inputs to encode
+  std::size_t replicas_at_work_;  // on the leader
+  bool inputs_left_;              // on the leader: the text ranks may send more to encode
+  std::deque<ClipMaker::Inputs> inputs_on_the_way_;
 };
 
 SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
@@ -90,7 +93,8 @@ SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
       text_leader_(maker.plan().embeddings_rank()),
       decode_leader_(roles_.decode.front().first),
       decodes_(roles_.decode.front().contains(maker.world().rank())),
-      replicas_at_work_(replicas_) {
+      replicas_at_work_(replicas_),
+      inputs_left_(std::ranges::any_of(batches, &BatchState::needs_input)) {
   const int me = maker.world().rank();
   for (std::size_t i = 0; i < replicas_; ++i) {
     if (roles_.denoise[i].contains(me)) replica_ = i;
@@ -136,6 +140,11 @@ void SplitRank::handle(comm::ControlMessage message) {
       if (text_) return text_->receive(message);
       --replicas_at_work_;
       return;
+    case MessageKind::encode:
+      arrived_.push_back(std::move(message.words));
+      return;
+    case MessageKind::encoded:
+      return text_.value().receive(message);
   }
   fail(Status::internal, "a control message of kind {}", message.words.front());
 }
@@ -220,7 +229,7 @@ void SplitRank::forget(const comm::Taken& taken) {
   for (std::size_t i = 0; i < batches_.size(); ++i) {
     if (i >= front && i < batches_.size() - back) continue;
     if (keeps_all) {
-      std::ranges::fill(batches_[i].conditioning, Conditioning());
+      batches_[i].release_conditioning();
     } else {
       batches_[i].release();
     }
@@ -308,7 +317,8 @@ void SplitRank::handle_between_steps() {
   maker_.stages().enter(Stages::denoise);
 }
 
-// Decodes what arrives until all replicas have finished, and makes batches while nothing waits.
+// Decodes what arrives until all replicas have finished, encodes inputs as the text ranks ask for
+// them, and, when none are left, makes batches while nothing waits.
 void SplitRank::decode_all() {
   const comm::Group& group = maker_.stages().decode_clip.group(0);
   const bool leads = group.rank() == 0;
@@ -319,17 +329,29 @@ void SplitRank::decode_all() {
     --replicas_at_work_;
   };
   if (helps() && !takes) end_taking();
-  maker_.stages().enter(Stages::decode);
+  if (!inputs_left_) maker_.stages().enter(Stages::decode);
   while (true) {
-    enum Action : std::int64_t { decode_one, take, end };
+    enum Action : std::int64_t { encode_one, decode_one, take, end };
     std::int64_t action = end;
     if (leads) {
       handle_arrived();
-      while (arrived_.empty() && !takes && replicas_at_work_ > 0) handle(mailbox_.wait());
-      action = !arrived_.empty() ? decode_one : takes ? take : end;
+      while (arrived_.empty() && (inputs_left_ || (!takes && replicas_at_work_ > 0))) {
+        handle(mailbox_.wait());
+      }
+      if (!arrived_.empty()) {
+        const bool input =
+            arrived_.front().front() == static_cast<std::int64_t>(MessageKind::encode);
+        action = input ? encode_one : decode_one;
+      } else if (takes) {
+        action = take;
+      }
     }
     action = broadcast(group, {action}, 0).front();
     if (action == end) break;
+    if (action == encode_one) {
+      encode_next();
+      continue;
+    }
     if (action == decode_one) {
       decode_next();
       continue;
@@ -382,6 +404,40 @@ void SplitRank::decode_next() {
   maker_.stages().enter(Stages::decode);
   maker_.decode(batch, 0, std::move(pending));
   count_decoding(comm::End::back);
+}
+
+// Encodes the inputs that were asked for first, unless the job stops. The text ranks receive them
+// when they are not at work.
+void SplitRank::encode_next() {
+  const comm::Group& group = maker_.stages().decode_clip.group(0);
+  constexpr std::size_t max_on_the_way = 2;
+  Words words;
+  if (group.rank() == 0) {
+    words = std::move(arrived_.front());
+    arrived_.pop_front();
+    words.front() = stopped_ || stop::requested() ? 1 : 0;
+  }
+  words = broadcast(group, words, 0);
+  const bool stops = words.at(0) != 0;
+  if (words.at(1) < 0) {
+    inputs_left_ = false;
+    for (ClipMaker::Inputs& pending : inputs_on_the_way_) pending.finish();
+    inputs_on_the_way_.clear();
+    maker_.stages().leave_input();
+    return;
+  }
+  if (!stops) {
+    maker_.stages().enter(Stages::input);
+    inputs_on_the_way_.push_back(
+        maker_.encode_inputs(batches_[static_cast<std::size_t>(words.at(1))], 0, 1));
+  }
+  if (group.rank() == 0) {
+    mailbox_.post(text_leader_,
+                  control_message(MessageKind::encoded, {words.at(1), stops ? 1 : 0}));
+  }
+  if (inputs_on_the_way_.size() <= max_on_the_way) return;
+  inputs_on_the_way_.front().finish();
+  inputs_on_the_way_.pop_front();
 }
 
 }  // namespace

@@ -146,6 +146,7 @@ void DenoiseStage::load() {
 
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
+                                  std::span<const Tensor> starts,
                                   const std::function<void()>& on_step, Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
@@ -164,7 +165,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   }
   for (const RestartFile& file : files) saved.push_back(saved_state(file));
 
-  Denoising denoising(group, layout, batch, conditioning, *model_, saved);
+  Denoising denoising(group, layout, batch, conditioning, *model_, saved, starts);
   Autosave autosave(job_, group, layout, batch, conditioning, text_channels);
   const auto all_failed = [&] {
     return std::ranges::all_of(result.failed, [](bool failed) { return failed; });
@@ -232,41 +233,103 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t dec
   return std::nullopt;
 }
 
+void InputStage::load() {
+  for (const comm::Group& group : decoding_.groups()) {
+    load_on(group, device_,
+            [&] { encoder_ = planned_.family->encoder(job_.dtype, device_, job_.numerics); });
+  }
+}
+
+Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
+  const comm::Group& group = decoding_.group(decoder);
+  if (!group.member()) return {};
+  const ClipInput& input = *clip.input;
+  const VideoSize& size = clip.format.size;
+  const Layout cut = encoded_layout(decoding_.plan_of(clip), decoder, clip);
+  const Layout rows_columns = cut.cropped(0, 0, 1)
+                                  .scaled(1, size.height / clip.latents[1])
+                                  .scaled(2, size.width / clip.latents[2]);
+  const trace::Scope scope(input.file.kind == InputKind::image ? "encode_image" : "encode_video");
+  const Box& box = own_box(rows_columns, group);
+  const Sharded pixels{
+      read_pixels(input, size, {{box.offset[1], box.offset[2]}, {box.extent[1], box.extent[2]}}),
+      rows_columns.without_axis(0).with_axis(0, input.frames).with_axis(3, 3), group};
+  // The clip's generator draws this noise before all others.
+  const auto draw = [&](std::span<float> noise) {
+    TorchGenerator generator(clip.record.seed);
+    const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
+    draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
+  };
+  return encoder_->sample(pixels, cut, input.scale, draw);
+}
+
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)
     : encode(world, job, planned, device),
       denoise_batch(world, job, planned, device),
       decode_clip(world, job, planned, device),
+      encode_input(job, planned, device, decode_clip),
       plan_(planned.plan) {}
+
+void Stages::load(Stage stage) {
+  switch (stage) {
+    case text:
+      return encode.load();
+    case input:
+      return encode_input.load();
+    case denoise:
+      return denoise_batch.load();
+    case decode:
+      return decode_clip.load();
+  }
+}
+
+void Stages::release(Stage stage) {
+  loaded_[stage] = false;
+  switch (stage) {
+    case text:
+      return encode.release();
+    case input:
+      return encode_input.release();
+    case denoise:
+      return denoise_batch.release();
+    case decode:
+      return decode_clip.release();
+  }
+}
 
 bool Stages::stays(Stage other, Stage entered) const {
   if (other == entered) return true;
   if (other == text || entered == text || plan_.memory.offloads) return false;
+  if (other == input || entered == input) {
+    return plan_.roles.mode == Mode::split && !plan_.memory.unloads_decoder &&
+           (other == decode || entered == decode);
+  }
   return other == denoise || !plan_.memory.unloads_decoder;
 }
 
 void Stages::enter(Stage stage) {
   if (entered_ == stage) return;
   entered_ = stage;
-  for (const Stage other : {text, denoise, decode}) {
-    if (stays(other, stage)) continue;
-    if (other == text) encode.release();
-    if (other == denoise) denoise_batch.release();
-    if (other == decode) decode_clip.release();
-    loaded_[other] = false;
+  for (const Stage other : {text, input, denoise, decode}) {
+    if (!stays(other, stage)) release(other);
   }
   release_free_memory();
   bool loads = false;
-  for (const Stage other : {text, denoise, decode}) {
+  for (const Stage other : {text, input, denoise, decode}) {
     const bool together =
         plan_.roles.mode != Mode::split && stays(other, stage) && stays(stage, other);
     const bool needed = other == stage || together;
     if (!needed || loaded_[other]) continue;
-    if (other == text) encode.load();
-    if (other == denoise) denoise_batch.load();
-    if (other == decode) decode_clip.load();
+    load(other);
     loaded_[other] = loads = true;
   }
   if (loads) release_free_memory();  // of the unpacked copies of weights
+}
+
+void Stages::leave_input() {
+  release(input);
+  if (entered_ == input) entered_.reset();
+  release_free_memory();
 }
 
 }  // namespace reelmesh::pipeline

@@ -58,10 +58,10 @@ class DenoiseStage {
   /// From now on the groups are those of this plan of the same job. Collective over the world.
   void regroup(const comm::Group& world, const Plan& plan);
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
-  /// saves it on the way. on_step: called after each step on the ranks of the group. Ends early if
-  /// all clips have failed.
+  /// saves it on the way. starts: as Denoising takes them. on_step: called after each step on the
+  /// ranks of the group. Ends early if all clips have failed.
   Denoised operator()(const Batch& batch, std::size_t replica,
-                      std::span<const Conditioning> conditioning,
+                      std::span<const Conditioning> conditioning, std::span<const Tensor> starts,
                       const std::function<void()>& on_step, Failures& failures) const;
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
@@ -84,6 +84,8 @@ class DecodeStage {
   void regroup(const comm::Group& world, const Plan& plan);  ///< as DenoiseStage::regroup
   /// decoder: place in Roles::decode.
   const comm::Group& group(std::size_t decoder) const { return groups_[decoder]; }
+  const std::vector<comm::Group>& groups() const { return groups_; }
+  const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
   /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
   /// the group; nullopt on all its ranks if the clip has failed.
   std::optional<Sharded> operator()(const Clip& clip, std::size_t decoder, const Tensor& latents,
@@ -98,30 +100,58 @@ class DecodeStage {
   std::unique_ptr<const Decoder> decoder_;
 };
 
+/// The encoder of the autoencoder on the decoding groups, for the images and videos that clips
+/// begin from.
+class InputStage {
+ public:
+  /// decoding: with the groups; must outlive the object.
+  InputStage(const Job& job, const JobPlan& planned, Device device, const DecodeStage& decoding)
+      : job_(job), planned_(planned), device_(device), decoding_(decoding) {}
+
+  void load();
+  void release() { encoder_.reset(); }
+  /// decoder: place in Roles::decode. → this rank's box of the encoded input, float32 [frame,
+  /// channel, row, column] on the host, as encoded_layout() cuts it.
+  Tensor operator()(const Clip& clip, std::size_t decoder) const;
+
+ private:
+  const Job& job_;
+  const JobPlan& planned_;
+  Device device_;
+  const DecodeStage& decoding_;
+  std::unique_ptr<const Encoder> encoder_;
+};
+
 /// The stages of a job and which of them have their weights in memory on this rank, if it has a
-/// part in them: first the text encoder only, then transformer and decoder, both or, if the plan
-/// offloads them, one at a time. In split mode the second of both is loaded when it is first
-/// needed.
+/// part in them: first the text encoder only, then the encoder of inputs only, then transformer and
+/// decoder, both or, if the plan offloads them, one at a time. In split mode the second of both is
+/// loaded when it is first needed, and the decoding ranks have encoder and decoder together while
+/// inputs are left.
 class Stages {
  public:
-  enum Stage { text, denoise, decode };
+  enum Stage { text, input, denoise, decode };
 
   Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
 
   /// Loads the weights of this stage, in phased mode also of the one that is resident together with
   /// it, after releasing the others. The ranks of a stage's group call it together.
   void enter(Stage stage);
+  /// All inputs of the job are encoded.
+  void leave_input();
 
   TextStage encode;
   DenoiseStage denoise_batch;
   DecodeStage decode_clip;
+  InputStage encode_input;
 
  private:
+  void load(Stage stage);
+  void release(Stage stage);
   /// Whether the weights of `other`, if they are loaded, stay when `entered` is entered.
   bool stays(Stage other, Stage entered) const;
 
   const Plan& plan_;
-  std::array<bool, 3> loaded_{};
+  std::array<bool, 4> loaded_{};
   std::optional<Stage> entered_;
 };
 

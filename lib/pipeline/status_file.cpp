@@ -41,7 +41,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, i
 nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
                                const std::map<int, int>& steps) {
   const auto state_of = [](const comm::Activity& rank) -> std::string {
-    if (rank.stage == "encode") return "encoding";
+    if (rank.stage.starts_with("encode")) return "encoding";
     if (rank.stage == "decode") return "decoding";
     if (rank.stage == "write") return "writing";
     return rank.step >= 0 || rank.stage == "denoise_step" ? "denoising" : "handed over";

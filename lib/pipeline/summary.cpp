@@ -133,6 +133,20 @@ void add_text(Rows& rows) {
                        [&](int r) { return plan.memory.text(r); }));
 }
 
+// Only of clips that begin from images or videos.
+void add_input(Rows& rows, std::size_t size) {
+  const Plan& plan = rows.planned.plan;
+  const ClipFormat& format = rows.planned.formats[size];
+  if (format.input == InputKind::none) return;
+  const Layout& frames = plan.sizes[size].decode.front().frames;
+  rows.add(name_of(format.input), shown(format.size), shown(plan.roles.decode),
+           shown_cut(frames.cropped(0, 0, 1), {"frames", "rows", "columns"}),
+           fmt::format("{:.3g} % of the pixels", 100.0 * static_cast<double>(largest_box(frames)) /
+                                                     static_cast<double>(numel(frames.global()))),
+           stage_bytes(plan.memory, ranks_of(plan.roles.decode), &RankMemory::encode,
+                       [&](int r) { return plan.memory.encode(r); }));
+}
+
 void add_denoise(Rows& rows, std::size_t size) {
   const Plan& plan = rows.planned.plan;
   const DenoiseLayout& layout = plan.sizes[size].denoise.front();
@@ -170,6 +184,7 @@ std::string summary(const JobPlan& planned) {
   Table table(header, formats > 1 ? 4 : 3);
   Rows rows{planned, table};
   add_text(rows);
+  for (std::size_t i = 0; i < std::min(formats, max_formats); ++i) add_input(rows, i);
   for (std::size_t i = 0; i < std::min(formats, max_formats); ++i) add_denoise(rows, i);
   for (std::size_t i = 0; i < std::min(formats, max_formats); ++i) add_decode(rows, i);
   std::string text = table.str();

@@ -13,8 +13,10 @@ TextServer::TextServer(ClipMaker& maker, std::span<BatchState> batches, comm::Ma
       replica_(replica),
       leader_(maker.plan().embeddings_rank() - maker.plan().roles.text.first),
       leads_(group_.rank() == leader_),
+      decode_leader_(maker.plan().roles.decode.front().first),
       encoded_(batches.size()),
       sent_(batches.size()),
+      awaits_input_(batches.size()),
       served_(maker.plan().roles.denoise.size(), !leads_) {
   if (replica_) served_[*replica_] = true;
   // They have restart files, from which replicas read the embeddings.
@@ -31,6 +33,10 @@ bool TextServer::encode_all() {
     if (next.empty()) break;
     for (const std::int64_t number : next) {
       const auto i = static_cast<std::size_t>(number);
+      if (leads_ && batches_[i].needs_input()) {
+        awaits_input_[i] = true;
+        mailbox_.post(decode_leader_, control_message(MessageKind::encode, {number}));
+      }
       maker_.encode(batches_[i]);
       stopped_ = stopped_ || batches_[i].stopped;
       if (!leads_ || stopped_) continue;
@@ -41,6 +47,10 @@ bool TextServer::encode_all() {
       while (const auto message = mailbox_.poll()) receive(*message);
     }
   }
+  if (leads_ && std::ranges::any_of(batches_, &BatchState::needs_input)) {
+    while (awaits_inputs()) receive(mailbox_.wait());
+    mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
+  }
   stopped_ = group_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
   return !stopped_;
 }
@@ -50,8 +60,9 @@ Words TextServer::next_to_encode() {
   constexpr std::size_t max_batches = 8;  // until the leader decides again
   while (true) {
     while (const auto message = mailbox_.poll()) receive(*message);
-    stopped_ = stopped_ || stop::requested();
-    const bool all_encoded = std::ranges::find(encoded_, false) == encoded_.end();
+    stopped_ = stopped_ || stop::requested() || decoders_stop_;
+    const bool all_encoded =
+        std::ranges::find(encoded_, false) == encoded_.end() && !awaits_inputs();
     if (stopped_ || all_encoded || all_served()) return {};
     Words next;
     const auto add = [&](std::size_t i) {
@@ -72,6 +83,10 @@ Words TextServer::next_to_encode() {
 }
 
 void TextServer::receive(const comm::ControlMessage& message) {
+  if (kind_of(message) == MessageKind::encoded) {
+    receive_inputs(message.words);
+    return answer_requests();
+  }
   const auto replica = static_cast<std::size_t>(message.words.at(1));
   if (kind_of(message) == MessageKind::finished) {
     served_[replica] = true;
@@ -82,10 +97,20 @@ void TextServer::receive(const comm::ControlMessage& message) {
   answer_requests();
 }
 
+void TextServer::receive_inputs(const Words& words) {
+  const auto batch = static_cast<std::size_t>(words.at(1));
+  awaits_input_[batch] = false;
+  if (words.at(2) != 0) {
+    decoders_stop_ = true;
+  } else {
+    maker_.encode_inputs(batches_[batch], 0, 1).finish();
+  }
+}
+
 // Answers the requests for batches that are encoded; if the job stops, all.
 void TextServer::answer_requests() {
   for (const auto& [replica, batch] : std::map(requested_)) {
-    if (stopped_ || encoded_[batch]) answer(replica, batch);
+    if (stopped_ || (ready(batch) && !decoders_stop_)) answer(replica, batch);
   }
 }
 
@@ -102,7 +127,7 @@ void TextServer::answer(std::size_t replica, std::size_t batch) {
   for (const std::size_t i : places) {
     maker_.condition(batches_[i], replica);
     if (helps_) continue;  // others may ask for it, too
-    std::ranges::fill(batches_[i].embeddings, Tensor());
+    batches_[i].release_encoded();
     sent_[i] = true;
     waiting_bytes_ -= maker_.embedding_bytes(batches_[i]);
     trace::recorder().clips_waiting -= std::ssize(batches_[i].clips);
@@ -110,7 +135,7 @@ void TextServer::answer(std::size_t replica, std::size_t batch) {
   requested_.erase(replica);
   served_[replica] = served_[replica] || helps_ || stopped_;
   if (!helps_ || !all_served()) return;
-  for (BatchState& left : batches_) std::ranges::fill(left.embeddings, Tensor());
+  for (BatchState& left : batches_) left.release_encoded();
 }
 
 void TextServer::begin_helping() {

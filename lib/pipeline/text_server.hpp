@@ -9,16 +9,17 @@
 
 namespace reelmesh::pipeline {
 
-/// Encodes the prompts of all batches, and sends the embeddings to the replicas that ask for them:
-/// first those that a replica waits for, then as many as the queue holds (Plan::queue_bytes).
+/// Encodes the prompts of all batches, has their images and videos encoded by the decoding ranks,
+/// and sends the embeddings to the replicas that ask for them: first those that a replica waits
+/// for, then as many as the queue holds (Plan::queue_bytes).
 class TextServer {
  public:
   /// replica: of the text ranks, if they make batches themselves after the last prompt.
   TextServer(ClipMaker& maker, std::span<BatchState> batches, comm::Mailbox& mailbox,
              std::optional<std::size_t> replica);
 
-  /// Returns when all prompts are encoded, or no replica asks for more. → whether it was not
-  /// stopped. Called on all text ranks.
+  /// Returns when all prompts and inputs are encoded, or no replica asks for more. → whether it was
+  /// not stopped. Called on all text ranks.
   bool encode_all();
   /// The text ranks get the embeddings of all batches that are left. From then on they answer only
   /// between two steps of their own, and so send each replica all that are left.
@@ -27,7 +28,7 @@ class TextServer {
   void serve_all(bool stopped);
 
   // On the leader; on other ranks they do nothing.
-  /// A message of kind request or finished. Answers it if it can.
+  /// A message of kind request, finished or encoded. Answers requests if it can.
   void receive(const comm::ControlMessage& message);
   /// The replica of the text ranks makes this batch.
   void keep(std::size_t batch) { sent_[batch] = true; }
@@ -38,6 +39,11 @@ class TextServer {
   Words next_to_encode();
   void answer_requests();
   void answer(std::size_t replica, std::size_t batch);
+  void receive_inputs(const Words& words);
+  bool ready(std::size_t batch) const { return encoded_[batch] && !awaits_input_[batch]; }
+  bool awaits_inputs() const {
+    return std::ranges::find(awaits_input_, true) != awaits_input_.end();
+  }
 
   ClipMaker& maker_;
   std::span<BatchState> batches_;
@@ -46,8 +52,11 @@ class TextServer {
   std::optional<std::size_t> replica_;
   int leader_;  ///< rank of group_
   bool leads_;
+  int decode_leader_;  ///< rank of the job
   bool stopped_ = false, helps_ = false;
-  std::vector<bool> encoded_, sent_;              ///< per batch
+  bool decoders_stop_ = false;        ///< the decoding ranks encode no more
+  std::vector<bool> encoded_, sent_;  ///< per batch
+  std::vector<bool> awaits_input_;    ///< per batch: the decoding ranks encode its inputs
   std::map<std::size_t, std::size_t> requested_;  ///< replica → batch that it waits for
   std::vector<bool> served_;                      ///< per replica: it asks for no more
   std::int64_t waiting_bytes_ = 0;                ///< of embeddings that are encoded and not sent

@@ -59,9 +59,11 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
     for (const ClipPlan& size : plan.sizes) {
       const StageMemory denoise = without_streamed(size.ranks[r].denoise, size.workload.streamed,
                                                    kept[r], plan.weights.window);
+      keep_larger(mine.encode, size.ranks[r].encode);
       keep_larger(mine.denoise, denoise);
       keep_larger(mine.decode, size.ranks[r].decode);
     }
+    mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
     mine.decodes_between_steps = roles.mode == Mode::split && mine.denoise.used() &&
                                  roles.decode.front().contains(static_cast<int>(r));
   }

@@ -28,6 +28,7 @@ struct ClipRequest {
   std::optional<double> guidance;
   std::filesystem::path image;  ///< first frame; empty: Job::image
   std::filesystem::path video;  ///< clip to change; empty: Job::video
+  std::string input_hash;       ///< that the bytes of image or video must have; empty: any
   std::optional<double> strength;
 };
 

@@ -37,9 +37,18 @@ std::int64_t MemoryPlan::text(int rank) const {
   return program + threads * stage.per_thread + stage.total();
 }
 
+std::int64_t MemoryPlan::encode(int rank) const {
+  const RankMemory& r = of(*this, rank);
+  if (!r.encode.used()) return 0;
+  const std::int64_t per_thread = std::max(r.text.per_thread, r.encode.per_thread);
+  return program + threads * per_thread + r.embeddings + r.encode.total() +
+         (keeps_both(r) ? r.decode.weights : 0);
+}
+
 std::int64_t MemoryPlan::denoise(int rank) const {
   const RankMemory& r = of(*this, rank);
-  const std::int64_t per_thread = std::max(r.text.per_thread, r.denoise.per_thread);
+  const std::int64_t per_thread =
+      std::max({r.text.per_thread, r.encode.per_thread, r.denoise.per_thread});
   return program + threads * per_thread + r.embeddings + r.denoise.total() +
          (offloads || unloads_decoder ? 0 : r.decode.weights);
 }
@@ -47,14 +56,16 @@ std::int64_t MemoryPlan::denoise(int rank) const {
 std::int64_t MemoryPlan::decode(int rank) const {
   const RankMemory& r = of(*this, rank);
   const std::int64_t per_thread =
-      std::max({r.text.per_thread, r.denoise.per_thread, r.decode.per_thread});
+      std::max({r.text.per_thread, r.encode.per_thread, r.denoise.per_thread, r.decode.per_thread});
   const std::int64_t denoising = r.decodes_between_steps ? r.denoise.total() : r.denoise.weights;
+  // Ranks of split mode that make clips do so when all inputs are encoded.
+  const std::int64_t encoder = keeps_both(r) ? r.encode.weights : 0;
   return program + threads * per_thread + r.embeddings + r.decode.total() +
-         (offloads ? 0 : denoising);
+         std::max(offloads ? 0 : denoising, encoder);
 }
 
 std::int64_t MemoryPlan::peak(int rank) const {
-  return std::max({text(rank), denoise(rank), decode(rank)});
+  return std::max({text(rank), encode(rank), denoise(rank), decode(rank)});
 }
 
 bool MemoryPlan::fits(int rank) const {
@@ -95,7 +106,8 @@ std::string describe_excess(const MemoryPlan& memory) {
   if (memory.fits(worst)) return {};
   const RankMemory& r = of(memory, worst);
   const std::int64_t peak = memory.peak(worst);
-  const auto [doing, stage] = peak == memory.text(worst)      ? std::pair("encodes prompts", r.text)
+  const auto [doing, stage] = peak == memory.text(worst)     ? std::pair("encodes prompts", r.text)
+                              : peak == memory.encode(worst) ? std::pair("encodes inputs", r.encode)
                               : peak == memory.denoise(worst) ? std::pair("denoises", r.denoise)
                                                               : std::pair("decodes", r.decode);
   return fmt::format(
@@ -115,6 +127,7 @@ std::string describe(const MemoryPlan& memory) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, size(bytes));
     };
     add("text", r.text, memory.text(rank));
+    add("input", r.encode, memory.encode(rank));
     add("denoise", r.denoise, memory.denoise(rank));
     add("decode", r.decode, memory.decode(rank));
     return fmt::format(

@@ -6,10 +6,13 @@
 namespace reelmesh {
 
 struct RankMemory {
-  StageMemory text, denoise, decode;
-  std::int64_t embeddings = 0;  ///< of the clips that wait for a later stage
+  StageMemory text, encode, denoise, decode;  ///< encode: of images and videos
+  std::int64_t embeddings = 0;                ///< of the clips that wait for a later stage
   /// Whether it decodes other clips between two steps of one that it denoises.
   bool decodes_between_steps = false;
+  /// Whether encoder and decoder are in memory together, as in split mode, unless the decoder is
+  /// unloaded.
+  bool keeps_encoder = false;
 };
 
 struct MemoryPlan {
@@ -24,11 +27,16 @@ struct MemoryPlan {
   bool offloads = false;
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded
+  std::int64_t encode(int rank) const;   ///< while images or videos are encoded
   std::int64_t denoise(int rank) const;  ///< with the decoder's weights, unless they are unloaded
   std::int64_t decode(int rank) const;   ///< with the transformer's, unless they are offloaded
   std::int64_t peak(int rank) const;
   bool fits(int rank) const;
   bool fits() const;
+  /// Whether this rank has encoder and decoder in memory together.
+  bool keeps_both(const RankMemory& rank) const {
+    return rank.keeps_encoder && !offloads && !unloads_decoder;
+  }
   /// The smallest room that a rank has left below its limit, negative if one exceeds it.
   std::int64_t room() const;
 };

@@ -50,7 +50,11 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
       clip.decode.push_back(clip.decode.back());
     }
     for (int r = 0; r < range.count; ++r) {
-      clip.ranks[index(range.first + r)].decode = workload.decode.memory(clip.decode.back(), r);
+      ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
+      mine.decode = workload.decode.memory(clip.decode.back(), r);
+      // In split mode replicas that decode their own clips do not encode inputs.
+      const bool encodes = roles.mode == Mode::phased || range == roles.decode.front();
+      if (workload.encode && encodes) mine.encode = workload.encode(clip.decode.back(), r);
     }
   }
   return clip;

@@ -12,7 +12,7 @@ namespace reelmesh {
 struct ClipPlan {
   /// The cost of one clip on a rank of the job; zero for stages in which the rank takes no part.
   struct OfRank {
-    StageMemory denoise, decode;  ///< as if all weights stayed on the rank
+    StageMemory encode, denoise, decode;  ///< as if all weights stayed on the rank
     StepCost step;
   };
   std::vector<DenoiseLayout> denoise;   ///< per replica
@@ -33,7 +33,7 @@ struct Plan {
   std::vector<int> node;             ///< for each place its node
   WeightPlan weights;                ///< of the transformer
   MemoryPlan memory;                 ///< maximum over the clip sizes
-  std::int64_t embedding_bytes = 0;  ///< text embeddings of all clips
+  std::int64_t embedding_bytes = 0;  ///< text embeddings and encoded inputs of all clips
   std::int64_t queue_bytes = 0;      ///< of these, what may wait on a rank at a time
   std::vector<ClipPlan> sizes;       ///< in the order of Workload::sizes
 

@@ -76,13 +76,17 @@ struct DecodeWorkload {
 struct ClipWorkload {
   DenoiseWorkload denoise;
   DecodeWorkload decode;
+  /// Memory of a rank of the decoding group while it encodes the images or videos that clips begin
+  /// from, cut like the decoded video, whose frames are then one group; empty if they begin from
+  /// noise alone.
+  std::function<StageMemory(const DecodeLayout&, int rank)> encode;
 };
 
 struct Workload {
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
-  /// Bytes of the text embeddings of all clips, and of the batch with the most: they are kept until
-  /// the later stages need them.
+  /// Bytes of the text embeddings and encoded inputs of all clips, and of the batch with the most:
+  /// they are kept until the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;
 };
 

@@ -107,6 +107,29 @@ TEST_F(From, TheCommandLineWins) {
   EXPECT_EQ(other.source.weights_hash, "") << "another model is wanted";
 }
 
+TEST_F(From, BeginsFromTheSameFiles) {
+  record_.options.insert(record_.options.end(),
+                         {{"prompt.image", "cat.png"}, {"sample.strength", "0.6"}});
+  record_.clips.clear();
+  add(R"({"prompt":"one","image":"/there/cat.png","input_hash":"0123"})");
+  add(R"({"prompt":"two","video":"/there/cat.mp4","input_hash":"4567","strength":0.5})");
+  save();
+  const Job job = parse_more({});
+  EXPECT_TRUE(job.image.empty() && job.video.empty() && !job.strength) << "the requests have them";
+  EXPECT_EQ(job.clips[0].image, "/there/cat.png");
+  EXPECT_EQ(job.clips[0].input_hash, "0123");
+  EXPECT_EQ(job.clips[1].video, "/there/cat.mp4");
+  EXPECT_EQ(job.clips[1].strength, 0.5);
+
+  const Job other = parse_more({"--prompt.video", "dog.mp4", "--sample.strength", "0.7"});
+  EXPECT_EQ(other.video, "dog.mp4");
+  EXPECT_EQ(other.strength, 0.7);
+  for (const ClipRequest& clip : other.clips) {
+    EXPECT_TRUE(clip.image.empty() && clip.video.empty() && clip.input_hash.empty());
+    EXPECT_FALSE(clip.strength);
+  }
+}
+
 TEST_F(From, FindsPathsFromTheFolderOfThatJob) {
   const std::filesystem::path here = std::filesystem::current_path();
   std::filesystem::create_directories("there/models/tiny");

@@ -52,6 +52,28 @@ TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
   EXPECT_EQ(clips[1].negative_prompt, "default negative");
 }
 
+TEST_F(Prompts, MayBeginFromFiles) {
+  const auto clips =
+      read("p.jsonl", R"({"prompt": "a", "image": "cat.png", "input_hash": "0123"})"
+                      "\n"
+                      R"({"prompt": "b", "video": "out/job.h5:3", "strength": 0.5})");
+  ASSERT_EQ(clips.size(), 2U);
+  EXPECT_EQ(clips[0].image, "cat.png");
+  EXPECT_EQ(clips[0].input_hash, "0123");
+  EXPECT_EQ(clips[0].video, "");
+  EXPECT_EQ(clips[1].image, "");
+  EXPECT_EQ(clips[1].video, "out/job.h5:3");
+  EXPECT_EQ(clips[1].strength, 0.5);
+  EXPECT_EQ(json_error(R"({"prompt": "a", "image": ""})"),
+            "64: p.jsonl:1: image: found an empty value, expected a path");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "video": 3})"),
+            "64: p.jsonl:1: video: found 3, expected a text");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "strength": 0})"),
+            "64: p.jsonl:1: strength: found '0', expected a number above 0, at most 1");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "strength": 1.5})"),
+            "64: p.jsonl:1: strength: found '1.5', expected a number from 0 to 1");
+}
+
 TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"guidence\": 6}"),
             "64: p.jsonl:2: unknown field \"guidence\"; did you mean \"guidance\"?");

@@ -368,6 +368,98 @@ TEST_F(Layouts, ThirdFamilyAtRandom) {
   expect_same(toy(), rows_at_random(24, 2027));
 }
 
+// Clips of the reference results that begin from files: names of reference.json.
+std::string from_files(const std::vector<std::string>& names, const std::string& kind,
+                       const std::filesystem::path& prompts) {
+  const std::filesystem::path folder = data / "cogvideox/media";
+  const auto all = parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json");
+  std::string lines;
+  for (const std::string& name : names) {
+    nlohmann::json line;
+    for (const char* field : {"prompt", "negative_prompt", "seed", "height", "width", "frames",
+                              "steps", "guidance", "strength"}) {
+      if (all.at(name).contains(field)) line[field] = all.at(name).at(field);
+    }
+    for (const char* file : {"image", "video"}) {
+      if (!all.at(name).contains(file)) continue;
+      line[file] = (folder / all.at(name).at(file).get<std::string>()).string();
+    }
+    lines += line.dump() + "\n";
+  }
+  if (world().rank() == 0) std::ofstream(prompts) << lines;
+  world().barrier();
+  return fmt::format("--model.path {} --prompt.file {}", (data / "cogvideox" / kind).string(),
+                     prompts.string());
+}
+
+TEST_F(Layouts, ImageToVideo) {  // 3 x 7 x 5 tokens, 5 heads
+  const std::string job =
+      from_files({"i2v.resized", "i2v.exact"}, "i2v", folder_.path() / "a.jsonl");
+  expect_same(job, {{2, phased + frames + " --parallel.cfg 1", "[2:3, 0:7, 0:5]"},
+                    {3, phased + height + " --sample.batch 2", "[0:3, 5:7, 0:5]"},
+                    {4, phased + " --parallel.replicas 2 --parallel.cfg 2", "replica 1"},
+                    {5, split + " --parallel.decode 3", "decode: ranks 2-4"},
+                    {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"},
+                    {7, split + frames + " --parallel.text 2 --sample.batch 2", "split"},
+                    {8, phased + mesh(1, 2, 4) + " --parallel.decode 3", "decode: ranks 0-2"}});
+  expect_same(job + " --numerics.dtype bfloat16 --sample.steps 2",
+              {{3, phased + grid, "phased"}, {4, split, "split"}});
+}
+
+TEST_F(Layouts, ImageToVideo1_5) {  // 3 x 5 x 3 tokens of two frames, one of them dropped
+  expect_same(
+      from_files({"i2v_1_5.photo", "i2v_1_5.enlarged"}, "i2v_1_5", folder_.path() / "b.jsonl"),
+      {{3, phased + frames, "[2:3, 0:5, 0:3]"},
+       {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
+       {4, split + " --parallel.replicas 2", "denoise replica 1: rank 2"},
+       {8, phased + mesh(2, 1, 4) + " --sample.batch 2", "ulysses 4"}});
+}
+
+TEST_F(Layouts, VideoToVideo) {
+  expect_same(from_files({"sincos.weak", "sincos.strong"}, "sincos", folder_.path() / "c.jsonl"),
+              {{2, phased + frames + " --parallel.cfg 1", "[2:3, 0:7, 0:5]"},
+               {3, split, "split"},
+               {4, phased + grid + mesh(1, 2, 2), "ring 2 x ulysses 2"},
+               {6, split + " --parallel.replicas 2 --parallel.decode 3", "decode: ranks 3-5"},
+               {7, phased + height, "decode: ranks 0-6"}});
+  expect_same(from_files({"v1_5.strong"}, "v1_5", folder_.path() / "d.jsonl") +
+                  " --numerics.dtype bfloat16",
+              {{3, phased + frames, "phased"}, {8, phased + mesh(2, 1, 4), "ulysses 4"}});
+}
+
+// A third of the clips begin from an image, a third from a video, which other jobs have made.
+TEST_F(Layouts, InputsOfTheThirdFamily) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  const std::string model = toy();
+  const std::filesystem::path earlier = folder_.path() / "earlier";
+  if (world().rank() == 0) std::filesystem::create_directory(earlier);
+  world().barrier();
+  expect_same_clips(world(), earlier, model + " --device.backend cpu", {{1, "", "1 rank"}});
+  const std::string image = (data / "cogvideox/media/wide.png").string();
+  std::string lines;
+  for (int i = 0; i < 7; ++i) {
+    nlohmann::json line{{"prompt", std::string(1, char('a' + i))}};
+    if (i % 3 == 1) line["image"] = image;
+    if (i % 3 == 2) {
+      line["video"] = (earlier / "row_0/job.h5").string() + ":0";
+      line["frames"] = i == 2 ? 5 : 4;
+    }
+    lines += line.dump() + "\n";
+  }
+  const std::size_t file = model.find("--prompt.file ") + 14;
+  std::string job = model;
+  job.replace(file, job.find(' ', file) - file, write("inputs.jsonl", lines).string());
+  std::vector<LayoutRow> rows;
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
+    if (ranks >= 3) rows.push_back({ranks, split, "split"});
+  }
+  rows.push_back({8, phased + " --parallel.replicas 2" + mesh(2, 2, 1), "cfg 2 x ring 2"});
+  rows.push_back({6, phased + frames + mesh(2, 1, 3) + " --sample.batch 2", "ulysses 3"});
+  for (const LayoutRow& row : rows_at_random(24, 2029)) rows.push_back(row);
+  expect_same(job, rows);
+}
+
 // The only one of these tests that always runs on emulated GPUs; tests/long runs all.
 // Weights that are gathered from other ranks or fetched from the host.
 const std::string sharded = " --parallel.weights sharded", host = " --parallel.weights host";

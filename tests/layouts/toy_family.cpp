@@ -56,7 +56,10 @@ class ToyDenoiser final : public Denoiser {
           attend_(task.group, {task.layout.text, task.layout.tokens},
                   {task.branches, heads, head_channels, task.layout.mesh.ring}, model.dtype_,
                   Device{}) {
-      for (const Conditioning& clip : conditioning) texts_.push_back(model.text_(clip.text));
+      for (const Conditioning& clip : conditioning) {
+        texts_.push_back(model.text_(clip.text));
+        images_.push_back(clip.image);
+      }
     }
 
     std::vector<Tensor> predict(std::span<const Tensor> latents,
@@ -64,7 +67,9 @@ class ToyDenoiser final : public Denoiser {
       std::vector<Tensor> all;
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor& text = texts_[clip];
-        const Tensor video = model_.in_(ops::patchify(latents[clip], patch, model_.dtype_));
+        const Tensor seen = images_[clip].empty() ? latents[clip] : latents[clip].clone();
+        add(images_[clip], seen);
+        const Tensor video = model_.in_(ops::patchify(seen, patch, model_.dtype_));
         const std::int64_t tokens = text.shape(0) + video.shape(0);
         Tensor x = Tensor::empty({tokens, branches_, width}, model_.dtype_);
         Tensor own_text = x.rows(0, text.shape(0)), own = x.rows(text.shape(0), video.shape(0));
@@ -90,10 +95,16 @@ class ToyDenoiser final : public Denoiser {
     }
 
    private:
+    static void add(const Tensor& image, Tensor x) {
+      for (std::int64_t i = 0; i < image.numel(); ++i) {
+        x.data<float>()[i] += image.data<float>()[i];
+      }
+    }
+
     const ToyDenoiser& model_;
     std::int64_t branches_;
     Attend attend_;
-    std::vector<Tensor> texts_;
+    std::vector<Tensor> texts_, images_;
   };
 
   DType dtype_;
@@ -128,6 +139,34 @@ class ToyDecoder final : public Decoder {
   ops::Linear colours_;
 };
 
+// A latent is the mean of a colour over its pixels, with a tenth of the noise.
+class ToyEncoder final : public Encoder {
+ public:
+  Tensor sample(const Sharded& images, const Layout& latents, double scale,
+                const DrawNoise& noise) const override {
+    const Shape& box = own_box(latents, images.group).extent;
+    Tensor encoded = Tensor::empty({box[0], channels, box[1], box[2]}, DType::float32);
+    noise(encoded.span<float>());
+    const auto* bytes = images.local.data<std::uint8_t>();
+    const std::int64_t columns = box[2] * test::pixels;
+    for (std::int64_t i = 0; i < encoded.numel(); ++i) {
+      const std::int64_t column = i % box[2], row = i / box[2] % box[1];
+      const std::int64_t colour = i / box[2] / box[1] % channels % 3;
+      const std::int64_t frame = i / box[2] / box[1] / channels;
+      int sum = 0;
+      for (std::int64_t y = 0; y < test::pixels; ++y) {
+        for (std::int64_t x = 0; x < test::pixels; ++x) {
+          const std::int64_t from = (frame * box[1] + row) * test::pixels + y;
+          sum += bytes[(from * columns + column * test::pixels + x) * 3 + colour];
+        }
+      }
+      float& value = encoded.data<float>()[i];
+      value = float(scale) * (0.01F * float(sum) + 0.1F * value);
+    }
+    return encoded;
+  }
+};
+
 class Toy final : public pipeline::Family {
  public:
   explicit Toy(const ModelPaths& paths)
@@ -136,7 +175,7 @@ class Toy final : public pipeline::Family {
   const ModelPaths& paths() const override { return paths_; }
   // Only the text encoder has files.
   std::string fingerprint(const comm::Group&) const override { return "toy"; }
-  void check_weights() const override { paths_.open_text_encoder().check(t5_tensors(t5_)); }
+  void check_weights(bool) const override { paths_.open_text_encoder().check(t5_tensors(t5_)); }
   const T5Config& text_encoder() const override { return t5_; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t,
                         const Precision& precision) const override {
@@ -148,9 +187,11 @@ class Toy final : public pipeline::Family {
     denoise.head_channels = head_channels;
     denoise.element_bytes = precision.size();
     denoise.memory = [](const DenoiseLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; };
-    return {denoise, {clip.latents, clip.latents[0], 1, 1, false, [](const DecodeLayout&, int) {
-                        return StageMemory{1 << 20, 1 << 20, 0};
-                      }}};
+    const auto memory = [](const DecodeLayout&, int) { return StageMemory{1 << 20, 1 << 20, 0}; };
+    if (!clip.input) return {denoise, {clip.latents, clip.latents[0], 1, 1, false, memory}, {}};
+    // Inputs are cut by rows and columns only, as the decoded video then is.
+    const std::int64_t all = clip.latents[0];
+    return {denoise, {clip.latents, all, all, all, false, memory}, memory};
   }
   std::unique_ptr<const Denoiser> denoiser(DType dtype, Device, const Numerics&,
                                            const WeightPlacement&) const override {
@@ -159,8 +200,12 @@ class Toy final : public pipeline::Family {
   std::unique_ptr<const Decoder> decoder(DType dtype, Device, const Numerics&) const override {
     return std::make_unique<ToyDecoder>(dtype);
   }
+  std::unique_ptr<const Encoder> encoder(DType, Device, const Numerics&) const override {
+    return std::make_unique<ToyEncoder>();
+  }
 
  private:
+  bool takes(pipeline::InputKind) const override { return true; }
   ClipDefaults defaults() const override { return {{40, 24, 5}, 8, 3, 4}; }
   void complete(Clip& clip, const Job&, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override {
@@ -180,7 +225,13 @@ class Toy final : public pipeline::Family {
     clip.sampling = {
         std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.record.steps, clip.format.size),
         {clip.record.guidance, false, clip.record.steps, channels},
+        {},
         {}};
+    if (!clip.input) return;
+    clip.input->latent_frames = clip.input->frames;
+    clip.input->scale = 0.5;
+    clip.input->noise = {.channels_first = true};
+    if (clip.record.strength) clip.sampling.start = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
   }
 
   ModelPaths paths_;

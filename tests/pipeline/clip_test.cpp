@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "sampler/cogvideox.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh::pipeline {
@@ -20,6 +21,7 @@ Clip clip(int index) {
   clip.record.guidance = 7;
   clip.record.fps = 8;
   clip.format = {{64, 96, 16}, 2};
+  clip.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, clip.record.steps));
   return clip;
 }
 
@@ -45,7 +47,7 @@ TEST(Batches, HaveAtMostSoManyClips) {
 }
 
 TEST(Batches, HaveClipsOfOneSize) {
-  std::vector<Clip> clips(8, clip(0));
+  std::vector<Clip> clips(10, clip(0));
   clips[1].format.size.height = 128;
   clips[2].format.size.width = 128;
   clips[3].format.size.frames = 17;
@@ -53,6 +55,8 @@ TEST(Batches, HaveClipsOfOneSize) {
   clips[5].record.steps = 5;
   clips[6].record.guidance = 6;
   clips[7].format.branches = 1;
+  clips[8].format.input = InputKind::image;
+  clips[9].record.strength = 0.5;
   EXPECT_EQ(batches_of(clips, 9).size(), clips.size());
 }
 
@@ -64,6 +68,64 @@ TEST(Batches, TakeClipsFromBehindOthers) {
   }
   EXPECT_THAT(indices(batches_of(clips, 2)),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4), ElementsAre(5)));
+}
+
+const ClipDefaults defaults{.size = {480, 720, 49}, .fps = 8, .steps = 50, .guidance = 6};
+const Inputs inputs{
+    {"cat.png", {.height = 300, .width = 400, .hash = "11"}},
+    {"cat.mp4", {.frames = 30, .height = 300, .width = 400, .fps = 25, .hash = "22"}}};
+
+TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
+  Job job;
+  job.video = "cat.mp4";
+  const Clip clip = requested_clip(job, {}, 0, defaults, inputs);
+  EXPECT_EQ(clip.format.input, InputKind::video);
+  EXPECT_EQ(clip.format.size, (VideoSize{480, 720, 30}));
+  EXPECT_EQ(clip.record.fps, 25);
+  EXPECT_EQ(clip.record.strength, 0.8);
+  EXPECT_EQ(clip.record.video, "cat.mp4");
+  EXPECT_EQ(clip.record.input_hash, "22");
+  EXPECT_EQ(clip.record.input_frames, 30);
+  EXPECT_EQ(describe_input(clip, inputs.at("cat.mp4")),
+            "prompt.video: cat.mp4: 30 frames of 400 x 300 pixels (width x height), 25 frames per "
+            "second; all of them used, resized to 720 x 480");
+
+  job.frames = 17;
+  job.fps = 12;
+  job.strength = 0.5;
+  const Clip shorter = requested_clip(job, {}, 0, defaults, inputs);
+  EXPECT_EQ(shorter.format.size.frames, 17);
+  EXPECT_EQ(shorter.input->frames, 17);
+  EXPECT_EQ(shorter.record.fps, 12);
+  EXPECT_EQ(shorter.record.strength, 0.5);
+  EXPECT_THAT(describe_input(shorter, inputs.at("cat.mp4")),
+              testing::HasSubstr("; the first 17 of them used"));
+  job.frames = 31;
+  test::expect_error(
+      Status::data, [&] { requested_clip(job, {}, 2, defaults, inputs); },
+      "prompt.video: cat.mp4 has 30 frames, expected at least 31, as clip 2 is to have");
+}
+
+TEST(RequestedClip, PrefersTheFileOfItsLine) {
+  Job job;
+  job.video = "cat.mp4";
+  ClipRequest request;
+  request.where = "p.jsonl:3";
+  request.image = "cat.png";
+  const Clip clip = requested_clip(job, request, 0, defaults, inputs);
+  EXPECT_EQ(clip.format.input, InputKind::image);
+  EXPECT_EQ(clip.format.size.frames, 49);
+  EXPECT_EQ(clip.record.image, "cat.png");
+  EXPECT_EQ(clip.record.input_hash, "11");
+  EXPECT_FALSE(clip.record.strength || clip.record.input_frames);
+  request.strength = 0.5;
+  test::expect_error(
+      Status::usage, [&] { requested_clip(job, request, 0, defaults, inputs); },
+      "p.jsonl:3: strength: found 0.5, expected it only with a video");
+  request.video = "cat.mp4";
+  test::expect_error(
+      Status::usage, [&] { requested_clip(job, request, 0, defaults, inputs); },
+      "p.jsonl:3: image: found 'cat.png', and the video 'cat.mp4', expected an image or a video");
 }
 
 TEST(RequestedClip, RefusesSeedsThatOverflow) {

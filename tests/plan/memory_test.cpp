@@ -12,7 +12,7 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   constexpr std::int64_t mib = 1 << 20;
   MemoryPlan memory;
   memory.program = 10 * mib;
-  memory.ranks = {{{20 * mib, 0}, {100 * mib, 10 * mib}, {60 * mib, 20 * mib}, mib}};
+  memory.ranks = {{{20 * mib, 0}, {}, {100 * mib, 10 * mib}, {60 * mib, 20 * mib}, mib}};
   EXPECT_EQ(memory.denoise(0), (10 + 1 + 100 + 11 + 60) * mib);
   EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22 + 100) * mib);
   memory.limits = {200 * mib};
@@ -28,11 +28,34 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   EXPECT_THAT(describe_excess(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
 
+TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
+  // Weights: encoder 40 MiB, decoder 60 MiB, transformer 30 MiB.
+  constexpr std::int64_t mib = 1 << 20;
+  MemoryPlan memory;
+  memory.program = 10 * mib;
+  memory.ranks = {{{20 * mib, 0}, {40 * mib, 100 * mib}, {}, {60 * mib, 20 * mib}, mib}};
+  RankMemory& rank = memory.ranks[0];
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110) * mib);
+  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22) * mib);
+  EXPECT_EQ(memory.peak(0), memory.encode(0));
+  EXPECT_THAT(describe(memory), HasSubstr("input 161.00 MiB"));
+  memory.limits = {100 * mib};
+  EXPECT_THAT(describe_excess(memory), HasSubstr("while it encodes inputs (40.00 MiB of weights"));
+
+  rank.keeps_encoder = true;
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110 + 60) * mib);
+  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22 + 40) * mib);
+  memory.unloads_decoder = true;
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110) * mib);
+  rank.encode = {};
+  EXPECT_EQ(memory.encode(0), 0);
+}
+
 TEST(Memory, OfManyRanksIsDescribedInFewLines) {
   MemoryPlan memory;
-  for (int r = 0; r < 4000; ++r) memory.ranks.push_back({{0, r}, {0, 0}, {0, 0}, 0});
+  for (int r = 0; r < 4000; ++r) memory.ranks.push_back({.text = {0, r}});
   EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 16-3999 (plan --json has each)"));
-  memory.ranks.assign(4000, {{0, 1 << 20}, {0, 0}, {0, 0}, 0});
+  memory.ranks.assign(4000, {.text = {0, 1 << 20}});
   EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 0-3999 1.10 MiB (text 1.10 MiB)"));
 }
 

@@ -499,6 +499,32 @@ TEST(Plan, RanksOfOtherStagesHaveLayoutsOfTheirOwn) {
   EXPECT_GE(plan.memory.decode(7), last.denoise.total() + last.decode.total());
 }
 
+TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
+  constexpr std::int64_t mib = 1 << 20;
+  Workload workload = workload_of(cogvideox_2b());
+  workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
+    return StageMemory{3 * mib, 1 * mib, 0};
+  };
+  workload.sizes[0].encode = [](const DecodeLayout& layout, int rank) {
+    return StageMemory{2 * mib, layout.latents.box(rank).extent[1] * mib, 0};
+  };
+  const Plan phased = make_plan(workload, machine_of(4), {});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(phased.memory.ranks[std::size_t(rank)].encode.working, 15 * mib) << "of 60 rows";
+    EXPECT_FALSE(phased.memory.ranks[std::size_t(rank)].keeps_encoder);
+  }
+  ParallelRequest request;
+  request.mode = Mode::split;
+  request.decode = 2;
+  request.replicas_decode = true;  // their own clips, but no inputs
+  const Plan split = make_plan(workload, machine_of(6), request);
+  for (int rank = 0; rank < 6; ++rank) {
+    const RankMemory& memory = split.memory.ranks[std::size_t(rank)];
+    EXPECT_EQ(memory.encode.used(), rank >= 4) << rank;
+    EXPECT_EQ(memory.keeps_encoder, rank >= 4) << rank;
+  }
+}
+
 TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
   constexpr std::int64_t mib = 1 << 20;
   Workload workload = workload_of(cogvideox_2b());

@@ -1,6 +1,7 @@
 #include "pipeline/families/cogvideox.hpp"
 
 #include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/memory.hpp"
 #include "models/cogvideox/transformer.hpp"
 
@@ -9,7 +10,26 @@ namespace {
 
 constexpr std::int64_t pixels_per_latent = 8;
 
+std::int64_t latent_frames(const CogVideoXConfig& config, std::int64_t frames) {
+  return (frames - 1) / config.temporal_compression + 1;
+}
+
 }  // namespace
+
+// As prepare_latents of CogVideoXImageToVideoPipeline and CogVideoXVideoToVideoPipeline: only the
+// former looks at invert_scale_latents. Both draw the posterior's noise in the type of the VAE.
+void CogVideoX::set_encoding(Clip& clip, const Job& job) const {
+  ClipInput& input = *clip.input;
+  const double factor = folder_.vae.scaling_factor;
+  const bool inverts = folder_.vae.inverts_scale && input.file.kind == InputKind::image;
+  input.latent_frames = latent_frames(folder_.transformer, input.frames);
+  input.scale = inverts ? 1 / factor : factor;
+  input.noise = {.channels_first = true, .initial = job.dtype};
+}
+
+bool CogVideoX::takes(InputKind kind) const {
+  return folder_.transformer.takes_image() ? kind == InputKind::image : kind != InputKind::image;
+}
 
 ClipDefaults CogVideoX::defaults() const {
   const CogVideoXConfig& c = folder_.transformer;
@@ -32,18 +52,32 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
   c.check_size(clip.format.size, clip.index());
 
-  const std::int64_t kept = (frames - 1) / c.temporal_compression + 1;
+  const std::int64_t kept = latent_frames(c, frames);
+  require(
+      clip.format.input != InputKind::video || kept % c.patch.frames == 0, Status::usage,
+      "{}: clip {} uses {} frames, which are {} latent frames, expected a multiple of {} of "
+      "these: give sample.frames = {}",
+      clip.input ? clip.input->file.where : "", clip.index(), frames, kept, c.patch.frames,
+      (std::max(kept - kept % c.patch.frames, c.patch.frames) - 1) * c.temporal_compression + 1);
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
   clip.latents = {denoised, rows, columns};
   clip.dropped_frames = denoised - kept;
   clip.latent_channels = c.latent_channels();
   clip.video = {decoded_frames(kept), height, width};
 
+  if (clip.input) set_encoding(clip, job);
+  const int skipped = record.strength ? skipped_steps(record.steps, *record.strength) : 0;
+  require(skipped < record.steps, Status::usage,
+          "sample.strength: clip {} has {} of {} steps, expected at least one step: {} or more",
+          clip.index(), record.strength.value_or(1), record.steps, 1.0 / record.steps);
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
+  const Schedule schedule(folder_.scheduler, record.steps, skipped);
   clip.sampling = {
-      .sampler = make_sampler(kind, Schedule(folder_.scheduler, record.steps)),
-      .guidance = {record.guidance, job.dynamic_guidance, record.steps, c.out_channels},
-      .noise = {.initial = job.dtype, .in_step = job.dtype}};
+      .sampler = make_sampler(kind, schedule),
+      .guidance = {record.guidance, job.dynamic_guidance, record.steps - skipped, c.out_channels},
+      .noise = {.initial = job.dtype, .in_step = job.dtype},
+      .start = {}};
+  if (record.strength) clip.sampling.start = first_noise_level(schedule, job.dtype);
   record.scheduler = std::string(class_of(kind));
 
   record.token_ids =
@@ -113,8 +147,17 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
 
 ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                                  const Precision& precision) const {
-  return cogvideox_workload(folder_.transformer, folder_.vae, clip.latents, clip.dropped_frames,
-                            clip.format.branches, text_tokens, together, precision);
+  ClipWorkload workload =
+      cogvideox_workload(folder_.transformer, folder_.vae, clip.latents, clip.dropped_frames,
+                         clip.format.branches, text_tokens, together, precision);
+  if (!clip.input) return workload;
+  workload.encode = [vae = folder_.vae, precision, input = *clip.input,
+                     held = memory_of_weights(cogvideox_encoder_tensors(folder_.vae), precision)](
+                        const DecodeLayout& layout, int rank) {
+    const Box box = layout.latents.cropped(0, 0, input.latent_frames).box(rank);
+    return with_working(held, cogvideox_encode_bytes(vae, box.extent, input.frames, precision));
+  };
+  return workload;
 }
 
 std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device,
@@ -122,6 +165,12 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device,
                                                     const WeightPlacement& placement) const {
   return std::make_unique<CogVideoXTransformer>(
       folder_.paths.open_transformer().on(device, numerics), folder_.transformer, dtype, placement);
+}
+
+std::unique_ptr<const Encoder> CogVideoX::encoder(DType dtype, Device device,
+                                                  const Numerics& numerics) const {
+  return std::make_unique<CogVideoXEncoder>(folder_.paths.open_vae().on(device, numerics),
+                                            folder_.vae, dtype);
 }
 
 std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device,

@@ -17,7 +17,7 @@ class CogVideoX final : public Family {
   explicit CogVideoX(const ModelPaths& paths) : folder_(CogVideoXFolder::open(paths)) {}
 
   const ModelPaths& paths() const override { return folder_.paths; }
-  void check_weights() const override { folder_.check_weights(); }
+  void check_weights(bool encodes_video) const override { folder_.check_weights(encodes_video); }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                         const Precision& precision) const override;
@@ -25,8 +25,12 @@ class CogVideoX final : public Family {
                                            const WeightPlacement& placement) const override;
   std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
                                          const Numerics& numerics) const override;
+  std::unique_ptr<const Encoder> encoder(DType dtype, Device device,
+                                         const Numerics& numerics) const override;
 
  private:
+  bool takes(InputKind kind) const override;
+  void set_encoding(Clip& clip, const Job& job) const;
   ClipDefaults defaults() const override;
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;

@@ -18,7 +18,7 @@ class OpenSora final : public Family {
   explicit OpenSora(const ModelPaths& paths) : folder_(OpenSoraFolder::open(paths)) {}
 
   const ModelPaths& paths() const override { return folder_.paths; }
-  void check_weights() const override { folder_.check_weights(); }
+  void check_weights(bool /*encodes_video*/) const override { folder_.check_weights(); }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
                         const Precision& precision) const override;

@@ -1,0 +1,196 @@
+#include "pipeline/inputs.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "base/hash.hpp"
+#include "base/trace.hpp"
+#include "comm/together.hpp"
+#include "layout/relayout.hpp"
+#include "media/image.hpp"
+#include "media/video.hpp"
+#include "store/saved_video.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+constexpr std::int64_t max_frames = 10000;  // as sample.frames
+
+std::vector<InputFile> distinct_files(const Job& job) {
+  std::vector<InputFile> files;
+  std::map<std::filesystem::path, InputKind> seen;
+  for (const ClipRequest& request : job.clips) {
+    InputFile file = input_of(job, request);
+    if (file.kind == InputKind::none) continue;
+    const auto [known, is_new] = seen.emplace(file.path, file.kind);
+    require(known->second == file.kind, Status::usage,
+            "{}: found '{}', which another clip gives as {}, expected one kind of file", file.where,
+            file.path.string(), name_of(known->second));
+    if (is_new) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
+  return SavedVideo::open(clip, file.where, max_frames, media::max_image_pixels);
+}
+
+InputFacts facts_of(const InputFile& file) {
+  if (file.kind == InputKind::image) {
+    const media::ImageSize size = media::image_size(file.path, file.where);
+    return {.height = size.height, .width = size.width};
+  }
+  if (const auto clip = clip_file_of(file.path)) {
+    const SavedVideo video = open_clip(file, *clip);
+    return {video.frames(), video.height(), video.width(), video.fps(), {}};
+  }
+  const media::VideoFacts facts = media::video_facts(file.path, file.where);
+  return {facts.frames, facts.height, facts.width, facts.fps, {}};
+}
+
+std::string hash_of_file(const InputFile& file) {
+  const std::filesystem::path path = clip_file_of(file.path).value_or(file.path);
+  std::ifstream in(path, std::ios::binary);
+  require(in.is_open(), Status::no_input, "{}: {} cannot be opened for reading", file.where,
+          path.string());
+  Hash hash;
+  std::string block(std::size_t{1} << 20, '\0');
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
+    hash.add_bytes({block.data(), static_cast<std::size_t>(in.gcount())});
+  }
+  require(in.eof(), Status::io, "{}: reading {} failed", file.where, path.string());
+  return hash.hex();
+}
+
+// Decodes the first `count` frames.
+void read_frames(const InputFile& file, std::int64_t count,
+                 const std::function<void(std::int64_t, const Tensor&)>& consume) {
+  if (file.kind == InputKind::image) return consume(0, media::read_image(file.path, file.where));
+  const auto clip = clip_file_of(file.path);
+  if (!clip) return media::read_video(file.path, file.where, count, consume);
+  const SavedVideo video = open_clip(file, *clip);
+  require(video.frames() >= count, Status::data, "{}: {}: found {} frames, expected {}", file.where,
+          clip->string(), video.frames(), count);
+  for (std::int64_t frame = 0; frame < count; ++frame) consume(frame, video.read(frame));
+}
+
+InputFacts facts_of_whole(const InputFile& file) {
+  InputFacts facts = facts_of(file);
+  facts.hash = hash_of_file(file);
+  const auto clip = file.kind == InputKind::video ? clip_file_of(file.path) : std::nullopt;
+  if (clip) {
+    open_clip(file, *clip).check();
+  } else {
+    read_frames(file, facts.frames, [](std::int64_t, const Tensor&) {});
+  }
+  return facts;
+}
+
+// Facts as one line of text, and back.
+std::string pack(const InputFacts& facts) {
+  return fmt::format("{} {} {} {:a} {}\n", facts.frames, facts.height, facts.width, facts.fps,
+                     facts.hash);
+}
+
+InputFacts unpack(const std::string& line) {
+  InputFacts facts;
+  std::array<char, Hash::digits + 1> hash{};
+  const int found = std::sscanf(line.c_str(), "%ld %ld %ld %la %32s", &facts.frames, &facts.height,
+                                &facts.width, &facts.fps, hash.data());
+  expect(found == 5, "facts of a file are '{}'", line);
+  facts.hash = hash.data();
+  return facts;
+}
+
+}  // namespace
+
+const char* name_of(InputKind kind) {
+  return kind == InputKind::image ? "image" : kind == InputKind::video ? "video" : "none";
+}
+
+InputFile input_of(const Job& job, const ClipRequest& request) {
+  const bool own = !request.image.empty() || !request.video.empty();
+  const std::filesystem::path &image = own ? request.image : job.image,
+                              &video = own ? request.video : job.video;
+  const auto where = [&](InputKind kind) {
+    return own && !request.where.empty() ? fmt::format("{}: {}", request.where, name_of(kind))
+                                         : fmt::format("prompt.{}", name_of(kind));
+  };
+  require(image.empty() || video.empty(), Status::usage,
+          "{}: found '{}', and the video '{}', expected an image or a video",
+          where(InputKind::image), image.string(), video.string());
+  if (!image.empty()) return {InputKind::image, image, where(InputKind::image)};
+  if (!video.empty()) return {InputKind::video, video, where(InputKind::video)};
+  return {};
+}
+
+bool has_videos(const Job& job) {
+  return std::ranges::any_of(job.clips, [&](const ClipRequest& request) {
+    return input_of(job, request).kind == InputKind::video;
+  });
+}
+
+Inputs probe_inputs(const Job& job) {
+  Inputs inputs;
+  for (const InputFile& file : distinct_files(job)) inputs[file.path] = facts_of(file);
+  return inputs;
+}
+
+Inputs check_inputs(const comm::Group& world, const Job& job) {
+  const std::vector<InputFile> files = distinct_files(job);
+  if (files.empty()) return {};
+  const trace::Scope scope("check_inputs", trace::Level::stages, "file");
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::string mine;
+  comm::run_collectively(world, [&] {
+    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks) {
+      mine += pack(facts_of_whole(files[i]));
+    }
+  });
+  std::vector<std::string> all = world.all_gather(mine);
+  Inputs inputs;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::string& lines = all[i % ranks];
+    const std::size_t end = lines.find('\n');
+    inputs[files[i].path] = unpack(lines.substr(0, end));
+    lines.erase(0, end + 1);
+  }
+  for (const ClipRequest& request : job.clips) {
+    const InputFile file = input_of(job, request);
+    if (file.kind == InputKind::none || request.input_hash.empty()) continue;
+    const std::string& found = inputs.at(file.path).hash;
+    require(found == request.input_hash, Status::data,
+            "{}: {} has the hash {}, expected {}: it is not the file that the clip was made from",
+            file.where, file.path.string(), found, request.input_hash);
+  }
+  return inputs;
+}
+
+Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& rows_columns) {
+  const Box box{{0, rows_columns.offset[0], rows_columns.offset[1], 0},
+                {input.frames, rows_columns.extent[0], rows_columns.extent[1], 3}};
+  Tensor pixels = Tensor::empty(box.empty() ? Shape{0, 0, 0, 3} : box.extent, DType::uint8);
+  if (box.empty()) return pixels;
+  read_frames(input.file, input.frames, [&](std::int64_t frame, const Tensor& found) {
+    const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
+    const Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
+    Box part = box;
+    part.offset[0] = frame;
+    part.extent[0] = 1;
+    copy_box(part, resized, {{frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
+  });
+  return pixels;
+}
+
+std::int64_t reading_bytes(const InputFacts& facts, const VideoSize& size) {
+  // A decoded frame with the copy that its decoder keeps, the result of resizing along rows, and
+  // the frame as it is resized.
+  return 3 *
+         (2 * facts.height * facts.width + facts.height * size.width + size.height * size.width);
+}
+
+}  // namespace reelmesh::pipeline

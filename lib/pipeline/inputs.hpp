@@ -1,0 +1,68 @@
+#pragma once
+// The images and videos that clips begin from.
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "comm/group.hpp"
+#include "layout/layout.hpp"
+#include "plan/job.hpp"
+#include "sampler/noise.hpp"
+#include "sampler/video_size.hpp"
+
+namespace reelmesh::pipeline {
+
+enum class InputKind { none, image, video };
+/// "image", "video"
+const char* name_of(InputKind kind);
+
+/// The file that a clip begins from.
+struct InputFile {
+  InputKind kind = InputKind::none;
+  std::filesystem::path path;  ///< as given
+  std::string where;           ///< for messages: "prompt.image", "prompts.jsonl:3: image"
+};
+/// That of a request: its own, otherwise that of the job. Error(usage) if both an image and a video
+/// are given.
+InputFile input_of(const Job& job, const ClipRequest& request);
+
+/// Whether some clip is made from a video.
+bool has_videos(const Job& job);
+
+/// What is known of a file before a job is planned.
+struct InputFacts {
+  std::int64_t frames = 1;
+  std::int64_t height = 0, width = 0;  ///< pixels
+  double fps = 0;                      ///< of a video
+  std::string hash;                    ///< of its bytes; empty unless the whole file was read
+};
+/// By path as given.
+using Inputs = std::map<std::filesystem::path, InputFacts>;
+
+/// The facts of all files of a job, by their headers; the frames of videos are counted. Error
+/// (usage) as input_of; Error(no_input) for a missing file; Error(data) for one that is damaged, of
+/// another type, or too large.
+Inputs probe_inputs(const Job& job);
+/// The same, with hashes; all files are decoded once, so that a job does not fail at its last clip.
+/// The ranks share the work. Error(data) also if a file is not the one that ClipRequest::input_hash
+/// says. Collective.
+Inputs check_inputs(const comm::Group& world, const Job& job);
+
+/// How a clip is encoded to latents.
+struct ClipInput {
+  InputFile file;
+  std::int64_t frames = 1;         ///< of the file that are used, the first ones
+  std::int64_t latent_frames = 1;  ///< that these are encoded to
+  double scale = 1;                ///< of its latents
+  NoiseRule noise;                 ///< of the sample of the encoder's posterior
+};
+
+/// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: those rows and
+/// columns only. Images are resized as by Pillow with LANCZOS. Error(data) if the file cannot be
+/// read, or no longer has as many frames.
+Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& rows_columns);
+
+/// Bytes of tensors that read_pixels needs at its peak beside its result.
+std::int64_t reading_bytes(const InputFacts& facts, const VideoSize& size);
+
+}  // namespace reelmesh::pipeline
