@@ -1,5 +1,6 @@
 """Clips whose numbers are not finite: they fail alone, and the others keep their bits."""
 
+import json
 import shutil
 
 import h5py
@@ -85,6 +86,31 @@ class FailuresTest(Scratch):
         outcome = run(self.options("output", model__path=self.model, output__if_exists="resume"), 2)
         self.assertEqual(outcome.status, FAILED, outcome)
         self.assertIn("9 of 10 clips are complete already", outcome.errors)
+
+    def test_an_encoder_that_fails_leaves_clips_without_a_video_their_bits(self):
+        prompts = self.folder / "clips.jsonl"
+        video = Reference("rotary").model.parent / "media" / "long.mkv"
+        prompts.write_text("".join(json.dumps(line) + "\n" for line in (
+            {"prompt": "a fox"}, {"prompt": "rain", "video": str(video), "frames": 9},
+            {"prompt": "snow"})))
+        job = {"prompt__file": prompts, "prompt__text": []}
+        self.make(self.options("expected", **job))
+        self.poison("vae", "encoder.conv_out.conv.bias", slice(0, 1))
+        layouts = ((1, {}), (3, {"parallel__mode": "split"}), (4, {"parallel__replicas": 2}))
+        for ranks, layout in layouts:
+            with self.subTest(ranks=ranks, layout=layout):
+                shutil.rmtree(self.folder / "output", ignore_errors=True)
+                outcome = run(self.options("output", model__path=self.model, **job, **layout), ranks)
+                self.assertEqual(outcome.status, FAILED, outcome)
+                self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+                self.assertIn("clip 1: NaN or infinite values in the latents of the video",
+                              outcome.errors)
+                self.assertEqual(self.states("output")[1], ["complete", "failed", "complete"])
+                self.assertFalse(clip_file(self.folder / "output", 1).exists())
+                for index in (0, 2):
+                    for name in ("latents", "video"):
+                        self.assertEqual(read_clip(self.folder / "output", index)[name].tobytes(),
+                                         read_clip(self.folder / "expected", index)[name].tobytes())
 
     def test_strict_ends_the_job_at_once(self):
         self.poison("text_encoder", "shared.weight", slice(None))
