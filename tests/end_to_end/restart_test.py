@@ -4,27 +4,23 @@ saved, on other ranks and layouts, and their clips have the bits of a job that w
 import os
 import shutil
 import signal
-import subprocess
 import time
 
-import h5py
-
-from support import (BACKEND, ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish,
-                     flip_bit, job_status, main, programs_of, read_clip, result_files, run, send,
-                     start)
+from interrupted import Interrupted
+from support import (BACKEND, ERROR, WARNING, Reference, clip_file, flip_bit, job_status, main,
+                     read_clip, result_files, run, send)
 
 STOPPED, WATCHDOG = 75, 76
 STEPS = 40 if BACKEND else 100  # emulated GPUs are slow
 
 
-class RestartTest(Scratch):
+class RestartTest(Interrupted):
     """A job of three clips with many short steps."""
 
     expected = None  # clips of an undisturbed job on one rank
 
     def setUp(self):
         super().setUp()
-        self.output = self.folder / "output"
         if RestartTest.expected is None:
             self.make(self.options(output__path=self.folder / "expected"))
             RestartTest.expected = [read_clip(self.folder / "expected", i) for i in range(3)]
@@ -34,14 +30,6 @@ class RestartTest(Scratch):
         if BACKEND:
             more = {"sample__height": 32, "sample__width": 32, "sample__frames": 5} | more
         return Reference("rotary").options(self.output, **more)
-
-    def saved(self):
-        """Clip -> completed steps in its restart file."""
-        steps = {}
-        for path in sorted((self.output / "restart").glob("[0-9]*.h5")):
-            with h5py.File(path) as file:
-                steps[int(path.stem)] = int(file.attrs["step"])
-        return steps
 
     def check_clips(self, count=3):
         for index in range(count):
@@ -60,38 +48,6 @@ class RestartTest(Scratch):
         self.assertEqual(list(self.output.glob("**/.*")), [])
         self.assertEqual(job_status(self.output), "complete")
         return outcome
-
-    def disturb(self, ranks, disturbance, options, when=None, timeout=60):
-        """Starts the job, waits until when() holds, and calls disturbance(mpirun, processes) while
-        the ranks' processes are suspended, so that a fast job does not go on meanwhile. Then they
-        continue, except those that disturbance returns."""
-        began = time.monotonic()
-        job = start(command_of(options, ranks), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        when = when or (lambda: any(step >= 3 for step in self.saved_quietly().values()))
-        suspended = []
-        while not (suspended and when()):
-            send(signal.SIGCONT, suspended)
-            suspended = []
-            self.assertIsNone(job.poll(), "the job has ended already")
-            self.assertLess(time.monotonic() - began, timeout)
-            if when():
-                suspended = programs_of(job.pid, ranks)
-                send(signal.SIGSTOP, suspended)
-                time.sleep(0.02)  # until they stop
-            else:
-                time.sleep(0.01)
-        left = disturbance(job, suspended) or []
-        send(signal.SIGCONT, [process for process in suspended if process not in left])
-        disturbed = time.monotonic()
-        outcome = finish(job, began, timeout)
-        outcome.seconds = time.monotonic() - disturbed
-        return outcome
-
-    def saved_quietly(self):
-        try:
-            return self.saved()
-        except OSError:  # being replaced
-            return {}
 
     def check_stopped(self, outcome, cause):
         self.assertEqual(outcome.status, STOPPED, outcome)
