@@ -15,6 +15,7 @@ import shutil
 import sys
 import typing
 
+from media import MEDIA, MediaReference
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, execute, main,
                      read_header, result_files, write_header)
 
@@ -180,6 +181,21 @@ def broken_link(name):
         path.unlink()
         path.symlink_to("nowhere")
     return change
+
+
+def media(name, key):
+    """A copy of an image or video of tests/data, and the option that names it."""
+    return [file(name, (MEDIA / name).read_bytes()), option(key, "{DIR}/" + name)]
+
+
+def model_of(kind):
+    """The tiny checkpoint of a kind, with the size of its clips in tests/data/cogvideox/media."""
+    return lambda case: case.options.update(MediaReference(kind).options(case.output))
+
+
+FROM_IMAGE = [model_of("i2v"), *media("exact.png", "prompt.image")]
+FROM_VIDEO = [model_of("sincos"), *media("exact.mkv", "prompt.video"),
+              option("sample.strength", 0.6)]
 
 
 def limit(kib):
@@ -459,6 +475,102 @@ WEIGHTS = [
 ]
 
 
+def first_bytes(name, share):
+    """The beginning of a file of tests/data."""
+    content = (MEDIA / name).read_bytes()
+    return content[:int(share * len(content))]
+
+
+IMAGES = [
+    row("no image for a checkpoint that begins from one",
+        [*FROM_IMAGE, option("prompt.image")], USAGE,
+        "prompt.image: clip 0 has none, expected one: the checkpoint in ",
+        " makes videos from a first image", varies=True),
+    row("an image for a checkpoint that makes videos from text",
+        media("exact.png", "prompt.image"), USAGE,
+        "prompt.image: clip 0 has '{DIR}/exact.png', expected none: the checkpoint in ",
+        " takes no image, only prompt.video", varies=True),
+    row("a video for a checkpoint that begins from an image",
+        [*FROM_IMAGE, option("prompt.image"), *media("exact.mkv", "prompt.video")], USAGE,
+        "prompt.video: clip 0 has '{DIR}/exact.mkv', expected none: the checkpoint in ",
+        " takes no video, only prompt.image", varies=True),
+    row("an image and a video",
+        [*FROM_VIDEO, *media("exact.png", "prompt.image")], USAGE,
+        "prompt.image: found '{DIR}/exact.png', and the video '{DIR}/exact.mkv'"),
+    row("a height that its learned positions do not have",
+        [*FROM_IMAGE, option("sample.height", 96)], USAGE,
+        "sample.height", "clip 0 has 96 x 80 pixels", "expected 112 x 80"),
+    row("a width that its learned positions do not have",
+        [*FROM_IMAGE, option("sample.width", 96)], USAGE,
+        "sample.width", "clip 0 has 112 x 96 pixels", "expected 112 x 80"),
+    row("a number of frames that its learned positions do not have",
+        [*FROM_IMAGE, option("sample.frames", 13)], USAGE,
+        "sample.frames", "13 frames, expected 112 x 80 and 9"),
+    row("no such image", [*FROM_IMAGE, option("prompt.image", "{DIR}/none.png")], NO_INPUT,
+        "prompt.image: {DIR}/none.png: cannot be opened"),
+    row("no such image", [*FROM_IMAGE, option("prompt.image", "{DIR}/none.png")], NO_INPUT,
+        "prompt.image: {DIR}/none.png: cannot be opened", ranks=3),
+    row("a folder as image", [*FROM_IMAGE, option("prompt.image", "{DIR}")], DATA_ERROR,
+        "prompt.image: {DIR}: not a regular file"),
+    row("a text as image", [*FROM_IMAGE, file("image.png", "none"),
+                            option("prompt.image", "{DIR}/image.png")], DATA_ERROR,
+        "prompt.image: {DIR}/image.png: not a PNG or JPEG file"),
+    row("an image that ends early",
+        [*FROM_IMAGE, file("image.png", first_bytes("exact.png", 0.6)),
+         option("prompt.image", "{DIR}/image.png")], DATA_ERROR,
+        "prompt.image: {DIR}/image.png: damaged PNG file"),
+    row("an image that ends early",
+        [*FROM_IMAGE, file("image.png", first_bytes("exact.png", 0.6)),
+         option("prompt.image", "{DIR}/image.png")], DATA_ERROR, "{DIR}/image.png", ranks=3),
+    row("an image in a line that is a number",
+        [*FROM_IMAGE, option("prompt.image"), *prompts('{"prompt": "one", "image": 5}\n')],
+        USAGE, "{DIR}/prompts.jsonl:1: image: found 5, expected a text"),
+    row("an image in a line that is not there",
+        [*FROM_IMAGE, option("prompt.image"),
+         *prompts('{"prompt": "one", "image": "/none/none.png"}\n')],
+        NO_INPUT, "{DIR}/prompts.jsonl:1: image: /none/none.png: cannot be opened"),
+]
+
+VIDEOS = [
+    row("`--sample.strength 0`", [*FROM_VIDEO, option("sample.strength", "0")], USAGE,
+        "--sample.strength: found '0', expected a number above 0"),
+    row("`--sample.strength 1.1`", [*FROM_VIDEO, option("sample.strength", "1.1")], USAGE,
+        "--sample.strength: found '1.1', expected "),
+    row("`--sample.strength nan`", [*FROM_VIDEO, option("sample.strength", "nan")], USAGE,
+        "--sample.strength: found 'nan', expected "),
+    row("a strength that leaves no step", [*FROM_VIDEO, option("sample.strength", "0.2")],
+        USAGE, "sample.strength: clip 0 has 0.2 of 4 steps, expected at least one step"),
+    row("frames that do not fill patches in time",
+        [model_of("v1_5"), *media("long.mkv", "prompt.video"), option("sample.frames", 9)], USAGE,
+        "clip 0 uses 9 frames, which are 3 latent frames, expected a multiple of 2"),
+    row("more frames than the video has", [*FROM_VIDEO, option("sample.frames", 13)],
+        DATA_ERROR, "prompt.video: {DIR}/exact.mkv has 9 frames, expected at least 13"),
+    row("no such video", [*FROM_VIDEO, option("prompt.video", "{DIR}/none.mp4")], NO_INPUT,
+        "prompt.video: {DIR}/none.mp4: cannot be opened"),
+    row("a text as video", [*FROM_VIDEO, file("video.mp4", "none"),
+                            option("prompt.video", "{DIR}/video.mp4")], DATA_ERROR,
+        "prompt.video: {DIR}/video.mp4: not a video that is read"),
+    row("a playlist as video",
+        [*FROM_VIDEO, file("video.m3u8", "#EXTM3U\n#EXTINF:1,\nexact.mkv\n"),
+         option("prompt.video", "{DIR}/video.m3u8")], DATA_ERROR,
+        "prompt.video: {DIR}/video.m3u8: not a video that is read"),
+    row("a video that ends early",
+        [*FROM_VIDEO, file("video.mkv", first_bytes("exact.mkv", 0.5)),
+         option("prompt.video", "{DIR}/video.mkv")], DATA_ERROR,
+        "prompt.video: {DIR}/video.mkv: damaged or truncated video"),
+    row("a clip of a job that is not there",
+        [*FROM_VIDEO, option("prompt.video", "{DIR}/job.h5:3")], NO_INPUT,
+        "prompt.video: {DIR}/clips/000003.h5: file not found"),
+    row("a clip that a job has not made", [*FROM_VIDEO, file("job.h5", "none"),
+                                           option("prompt.video", "{DIR}/job.h5:0")],
+        NO_INPUT, "prompt.video: {DIR}/clips/000000.h5: file not found"),
+    row("a file of weights as a clip",
+        [*FROM_VIDEO, file("000000.h5", first_bytes("reference.safetensors", 0.01)),
+         option("prompt.video", "{DIR}/000000.h5")], DATA_ERROR,
+        "prompt.video: {DIR}/000000.h5: found a file that HDF5 cannot open"),
+]
+
+
 def earlier_output(case):
     case.output.mkdir()
     (case.output / "precious").write_text("mine")
@@ -527,7 +639,8 @@ JOBS = [
 TABLE = {
     "Options": OPTIONS, "Job files": JOB_FILES, "Prompts": PROMPTS,
     "Parts of a checkpoint": PARTS, "Configs of a checkpoint": CONFIGS,
-    "Weights of a checkpoint": WEIGHTS, "Output, ranks and memory": JOBS,
+    "Weights of a checkpoint": WEIGHTS, "Images": IMAGES, "Videos": VIDEOS,
+    "Output, ranks and memory": JOBS,
 }
 ROWS = [one for rows in TABLE.values() for one in rows]
 

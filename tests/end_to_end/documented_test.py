@@ -11,6 +11,7 @@ import time
 
 import h5py
 
+from media import MediaReference
 from support import Reference, Scratch, clip_file, command_of, main, start
 
 README = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "lib" / "store" / "README.md"
@@ -169,8 +170,8 @@ class DocumentedTest(Scratch):
 
         self.check_file(self.output / "trace.h5", Tables(parts["trace.h5"]))
 
-    def test_restart_file(self):
-        job = start(command_of(self.options | {"sample.steps": 300, "restart.every": 1}),
+    def check_restart_file(self, options):
+        job = start(command_of(options | {"sample.steps": 300, "restart.every": 1}),
                     stderr=subprocess.DEVNULL)
         path = self.output / "restart" / "000000.h5"
         while not path.exists() and job.poll() is None:
@@ -178,6 +179,28 @@ class DocumentedTest(Scratch):
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(60), 75)
         self.check_file(path, Tables(sections()["Restart files"]))
+
+    def test_restart_file(self):
+        self.check_restart_file(self.options)
+
+    def test_files_of_clips_that_begin_with_an_image_or_a_video(self):
+        parts = sections()
+        for kind in ("i2v", "sincos"):
+            with self.subTest(kind=kind):
+                reference = MediaReference(kind)
+                self.output = self.folder / kind
+                options = reference.options(
+                    self.output, prompt__file=reference.prompt_file(self.folder),
+                    output__if_exists="replace")
+                self.check_restart_file(options)
+                self.make(options)
+                self.check_file(clip_file(self.output), Tables(parts["Clips"]))
+                self.check_file(self.output / "trace.h5", Tables(parts["trace.h5"]))
+                with h5py.File(self.output / "job.h5") as job:
+                    tables = Tables(parts["job.h5"])
+                    self.check_attributes("job.h5", job, tables.of("", "attribute"))
+                    self.check_attributes("/provenance", job["provenance"],
+                                          tables.of("/provenance", "attribute"))
 
     def test_every_file_has_the_attributes_of_all_files(self):
         self.make(self.options)

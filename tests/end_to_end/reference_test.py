@@ -3,15 +3,8 @@ tiny checkpoints."""
 
 import numpy
 
-from support import BACKEND, KINDS, LONG, Reference, Scratch, main, read_clip, run, WARNING
-
-
-def relative(values, reference):
-    return numpy.abs(values - reference).max() / numpy.abs(reference).max()
-
-
-def rms(values, reference):
-    return numpy.sqrt(numpy.mean((values.astype(numpy.float64) - reference) ** 2))
+from support import (BACKEND, KINDS, LONG, WARNING, Reference, Scratch, main, read_clip, relative,
+                     rms, run)
 
 
 class ReferenceTest(Scratch):

@@ -182,19 +182,7 @@ class Reference:
     def options(self, output, **more):
         """Options shared by all clips of this reference, updated by `more`, in whose keys '__'
         stands for '.' and '_' for '-'."""
-        facts = self.facts
-        options = {
-            "model.path": self.model,
-            "sample.height": facts["height"],
-            "sample.width": facts["width"],
-            "sample.frames": facts["num_frames"],
-            "sample.steps": facts["steps"],
-            "sample.guidance": facts["guidance"],
-            "sample.dynamic-guidance": "yes" if facts["dynamic_guidance"] else "no",
-            "output.path": output,
-        }
-        options.update({key.replace("__", ".").replace("_", "-"): v for key, v in more.items()})
-        return options
+        return options_of(self.model, self.facts, self.facts["num_frames"], output, more)
 
     def prompt_file(self, folder):
         """Writes prompts, negative prompts and seeds of the clips to a file for prompt.file."""
@@ -206,6 +194,29 @@ class Reference:
 
     def prompts(self):
         return [clip["prompt"] for clip in self.facts["clips"]]
+
+
+def options_of(model, facts, frames, output, more):
+    options = {
+        "model.path": model,
+        "sample.height": facts["height"],
+        "sample.width": facts["width"],
+        "sample.frames": frames,
+        "sample.steps": facts["steps"],
+        "sample.guidance": facts["guidance"],
+        "sample.dynamic-guidance": "yes" if facts["dynamic_guidance"] else "no",
+        "output.path": output,
+    }
+    return options | {key.replace("__", ".").replace("_", "-"): v for key, v in more.items()}
+
+
+def relative(values, reference):
+    """The largest error, divided by the largest expected value."""
+    return numpy.abs(values - reference).max() / numpy.abs(reference).max()
+
+
+def rms(values, reference):
+    return numpy.sqrt(numpy.mean((values.astype(numpy.float64) - reference) ** 2))
 
 
 def read_header(path):
