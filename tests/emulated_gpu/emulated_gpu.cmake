@@ -2,7 +2,7 @@
 # against our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md).
 # Its tests run in every build. The other folders of lib/ are linked as built for the program.
 set(rooms_with_devices tensor ops comm layout sampler)
-set(rooms_without_devices pipeline store plan models weights text base)  # in link order
+set(rooms_without_devices pipeline store plan models media weights text base)  # in link order
 set(emulated_lib "")
 foreach(room ${rooms_with_devices})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${room}/*.cpp)
@@ -33,7 +33,7 @@ foreach(room ${rooms_without_devices})
   target_link_libraries(reelmesh_with_emulated_gpu INTERFACE $<TARGET_FILE:reelmesh_${room}>)
 endforeach()
 target_link_libraries(reelmesh_with_emulated_gpu INTERFACE reelmesh_devices_emulated
-  reelmesh_text nlohmann_json::nlohmann_json hdf5_parallel)
+  reelmesh_text nlohmann_json::nlohmann_json hdf5_parallel PkgConfig::png PkgConfig::jpeg)
 
 # The program on emulated GPUs. main.cpp and program.cpp are compiled again, as the latter reports
 # what the program was built with.
@@ -42,6 +42,7 @@ target_link_libraries(reelmesh_emulated PRIVATE $<TARGET_FILE:reelmesh_options>
                       reelmesh_with_emulated_gpu Boost::program_options)
 target_include_directories(reelmesh_emulated PRIVATE ${CMAKE_SOURCE_DIR}/app
                            ${CMAKE_BINARY_DIR}/generated)
+target_include_directories(reelmesh_emulated SYSTEM PRIVATE ${libav_INCLUDE_DIRS})
 target_precompile_headers(reelmesh_emulated REUSE_FROM reelmesh_headers)
 add_dependencies(reelmesh_emulated revision reelmesh_options)
 
