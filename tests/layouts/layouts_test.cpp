@@ -508,6 +508,8 @@ TEST_F(Layouts, WeightsOfOneOfEachFamily) {
 TEST_F(Layouts, OneOfEachFamily) {
   expect_same(cogvideox("sincos", 2) + dynamic("sincos"),
               {{7, split + frames + " --parallel.decode 2 --parallel.cfg 2", "cfg 2 x ring"}});
+  expect_same(from_files({"i2v.resized"}, "i2v", folder_.path() / "e.jsonl"),
+              {{5, split + grid + " --parallel.decode 3", "decode: ranks 2-4"}});
   expect_same(opensora("v1_2", 2), {{4, split, "denoise: ranks 1-2"}});
 }
 
