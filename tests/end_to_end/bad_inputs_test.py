@@ -697,7 +697,7 @@ def cell(text):
 def shown(given, message):
     """The message of a row as in the table."""
     if given.varies:
-        message = " … ".join(part.strip() for part in given.told)
+        message = " … ".join(part.strip() for part in given.told).replace("{DIR}", "DIR")
     if len(message) > 300:
         message = message[:140] + " … " + message[-140:]
     return cell(message)
