@@ -1,4 +1,7 @@
-"""Converts scenes to sentences, in varied wordings for training, and sentences back to scenes."""
+"""Converts scenes to sentences, in varied wordings for training, and sentences back to scenes.
+
+Files of pictures are named after what they show: 007_red_circle_on_blue_at_30_25.png.
+"""
 import re
 
 from .scenes import BACKGROUNDS, COLOURS, DIRECTIONS, MOTIONS, SHAPES, SIZES, SPEEDS
@@ -21,6 +24,7 @@ _CHANGE = {
 _FAST = {"slowly": ["slowly"], "quickly": ["quickly", "fast"]}
 _OVER = ["over a {} field", "on a {} background", "over a {} background", "against a {} backdrop",
          "on a {} field", "over {}", "on {}"]
+_SUBJECTS = ["it", "the shape", ""]
 _FORMS = [("{0} {b}", "{0} {b}; {1}"), ("{b}, {0}", "{b}, {0} and {1}"),
           ("{0} {b}", "{0} and {1} {b}"), ("{b}: {0}", "{b}: {0}; {1}"),
           ("{0} {b}", "{0}, {1}, {b}"), ("{0} {b}", "{0} {b} and {1}")]
@@ -61,6 +65,15 @@ def caption(rng, labels, index):
     return text + ("." if rng.random() < 0.25 else "")
 
 
+def motion_caption(rng, labels, index):
+    """A sentence that only says how the shape of scene `index` moves."""
+    motion = _motion(rng, MOTIONS[labels.motion[index, 0]], SPEEDS[labels.speed[index, 0]])
+    text = f"{_pick(rng, _SUBJECTS)} {motion}".strip()
+    if rng.random() < 0.25:
+        text = text[0].upper() + text[1:]
+    return text + ("." if rng.random() < 0.25 else "")
+
+
 _KEYS = [  # motion: the first pattern that matches the words after a shape
     ("grow", r"grow|bigger|expand|swell"), ("shrink", r"shrink|smaller|contract"),
     ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
@@ -72,6 +85,11 @@ _KEYS = [  # motion: the first pattern that matches the words after a shape
     ("down", r"\bdown|\bsink|\bfall"), ("still", r"still|not move|rests")]
 
 
+def parse_motion(text):
+    """The motion that the words after a shape describe."""
+    return next((name for name, key in _KEYS if re.search(key, text.lower())), "still")
+
+
 def parse(text):
     """The scene that a sentence describes: (background or None, [(colour, shape, motion), ...])."""
     text = text.lower()
@@ -80,9 +98,25 @@ def parse(text):
     found = []
     for this, after in zip(things, [*things[1:], None]):
         rest = text[this.end():after.start() if after else len(text)]
-        motion = next((name for name, key in _KEYS if re.search(key, rest)), "still")
-        found.append((this[1], this[2], motion))
+        found.append((this[1], this[2], parse_motion(rest)))
     names = "|".join(BACKGROUNDS)
     back = (re.search(rf"\b({names}) (?:field|background|backdrop)", text)
             or re.search(rf"\b(?:over|on) ({names})\b(?! (?:{shapes}))", text))
     return (back[1] if back else None), found
+
+
+def picture_name(labels, index):
+    """The name of the file with the first frame of scene `index`, without number and suffix."""
+    x, y = labels.centre[index, 0, 0].round().astype(int)
+    return (f"{COLOURS[labels.colour[index, 0]]}_{SHAPES[labels.shape[index, 0]]}_on_"
+            f"{BACKGROUNDS[labels.background[index]]}_at_{x}_{y}")
+
+
+def parse_picture(name):
+    """What a picture shows, from its file's name: (background, colour, shape, (x, y))."""
+    found = re.search(rf"({'|'.join(COLOURS)})_({'|'.join(SHAPES)})_on_({'|'.join(BACKGROUNDS)})"
+                      r"_at_(\d+)_(\d+)", name)
+    if not found:
+        raise ValueError(f"{name}: expected a name like 007_red_circle_on_blue_at_30_25.png")
+    colour, shape, back, x, y = found.groups()
+    return back, colour, shape, (int(x), int(y))

@@ -16,12 +16,13 @@ def make_scheduler():
         snr_shift_scale=1.0, timestep_spacing="trailing")
 
 
-def make_transformer():
+def make_transformer(in_channels=16, text_length=text.LENGTH):
     model = CogVideoXTransformer3DModel(
-        num_attention_heads=HEADS, attention_head_dim=HEAD_WIDTH, in_channels=16, out_channels=16,
+        num_attention_heads=HEADS, attention_head_dim=HEAD_WIDTH, in_channels=in_channels,
+        out_channels=16,
         time_embed_dim=TIME_WIDTH, text_embed_dim=text.WIDTH, num_layers=LAYERS,
         sample_width=scenes.SIZE // 8, sample_height=scenes.SIZE // 8,
-        sample_frames=scenes.FRAMES, max_text_seq_length=text.LENGTH,
+        sample_frames=scenes.FRAMES, max_text_seq_length=text_length,
         spatial_interpolation_scale=1.0, use_rotary_positional_embeddings=False)
     # The adaptive norms start with shift and scale 0 and gates of 0.5; the output starts as zero.
     for block in model.transformer_blocks:
@@ -39,6 +40,9 @@ class Denoiser(loop.Task):
     batch = 24  # per worker
     ema_decay = 0.999
     warmup = 100
+    peak = 3e-3
+    muon_dtype = torch.float32
+    time_power = 1.0  # below 1: more of the training at high noise
 
     def __init__(self, folder, seed, device):
         super().__init__(folder, seed, device)
@@ -56,8 +60,12 @@ class Denoiser(loop.Task):
     def optimizers(self):
         """Muon for the matrices inside the blocks, AdamW for everything else."""
         inner, outer = muon.matrices(self.model, (".attn1.", ".ff."))
-        return [(muon.Muon(inner), 3e-3),
-                (torch.optim.AdamW(outer, betas=(0.9, 0.97), weight_decay=0.01), 3e-3)]
+        return [(muon.Muon(inner, dtype=self.muon_dtype), self.peak),
+                (torch.optim.AdamW(outer, betas=(0.9, 0.97), weight_decay=0.01), self.peak)]
+
+    def seen(self, noisy, which):
+        """What the transformer reads of the noisy latents [N, F, C, h, w] of the clips `which`."""
+        return noisy
 
     def loss(self, step):
         which = self.random.integers(len(self.latents), size=self.batch)
@@ -69,13 +77,13 @@ class Denoiser(loop.Task):
         ids[torch.rand(self.batch, device=self.device) < EMPTY] = empty
         # Timesteps are spread evenly over the batch, which reduces the variance of the gradient.
         spread = (torch.arange(self.batch, device=self.device) + torch.rand(1).item()) / self.batch
-        time = (spread * len(self.kept)).long().clamp(max=len(self.kept) - 1)
+        time = (spread ** self.time_power * len(self.kept)).long().clamp(max=len(self.kept) - 1)
         kept = self.kept[time].view(-1, 1, 1, 1, 1)
         noise = torch.randn_like(clean)
         with torch.no_grad():
             embeds = self.text_encoder(ids).last_hidden_state
         noisy = kept.sqrt() * clean + (1 - kept).sqrt() * noise
-        found = self.model(noisy, embeds, time, return_dict=False)[0]
+        found = self.model(self.seen(noisy, which), embeds, time, return_dict=False)[0]
         wanted = kept.sqrt() * noise - (1 - kept).sqrt() * clean
         error = (found - wanted).square().mean((1, 2, 3, 4))
         third = self.batch // 3

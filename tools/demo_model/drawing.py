@@ -25,22 +25,24 @@ def coverage(shape, centre, radius, angle, size=SIZE):
     return np.clip(0.5 - distance, 0, 1)
 
 
-def draw(scenes):
-    """Clips of N scenes, uint8 [N, T, H, W, 3]."""
+def draw(scenes, frames=FRAMES, scale=1):
+    """The first frames of clips of N scenes, enlarged by `scale`: uint8 [N, T, H, W, 3]."""
+    size = SIZE * scale
     palette = {name: np.array(rgb, np.float32) for name, rgb in PALETTE.items()}
     n = len(scenes)
     back = np.stack([palette[name] for name in BACKGROUNDS])[scenes.background]
-    clip = np.broadcast_to(back[:, None, None, None], (n, FRAMES, SIZE, SIZE, 3)).copy()
+    clip = np.broadcast_to(back[:, None, None, None], (n, frames, size, size, 3)).copy()
     colours = np.stack([palette[name] for name in COLOURS])
     for slot in range(SHAPES_MAX):
         for index, shape in enumerate(SHAPES):
             which = np.flatnonzero((scenes.count > slot) & (scenes.shape[:, slot] == index))
             if not len(which):
                 continue
-            flat = [a[which, slot].reshape(-1, *a.shape[3:])
-                    for a in (scenes.centre, scenes.radius, scenes.angle)]
-            cover = coverage(shape, *flat).reshape(len(which), FRAMES, SIZE, SIZE)
-            cover = (cover * scenes.visible[which, slot][:, :, None, None])[..., None]
+            centre, radius, angle, visible = (
+                a[which, slot, :frames].reshape(-1, *a.shape[3:])
+                for a in (scenes.centre, scenes.radius, scenes.angle, scenes.visible))
+            cover = coverage(shape, scale * centre, scale * radius, angle, size)
+            cover = (cover * visible[:, None, None]).reshape(len(which), frames, size, size, 1)
             ink = colours[scenes.colour[which, slot]][:, None, None, None]
             clip[which] += cover * (ink - clip[which])
     return np.rint(clip).astype(np.uint8)

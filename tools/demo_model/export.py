@@ -6,7 +6,7 @@ import shutil
 import torch
 from diffusers import CogVideoXPipeline
 
-from . import denoiser, listener, loop, scenes, text, vae
+from . import animator, denoiser, listener, loop, scenes, text, vae
 
 
 def assemble(work):
@@ -47,6 +47,24 @@ def write(work, target):
     pipeline.to(torch.bfloat16).save_pretrained(target)
     if kept:
         card.write_text(kept)
+    _plain_names(target)
+    return sum(f.stat().st_size for f in target.rglob("*") if f.is_file())
+
+
+def write_animator(work, target):
+    """Writes the transformer of image to video into the folder `target`, which has only this part:
+    the others are those of the checkpoint that it was trained with. Returns its size in bytes."""
+    target = pathlib.Path(target)
+    model = animator.make_transformer()
+    _fill(model, pathlib.Path(work), "animator")
+    model.to(torch.bfloat16).save_pretrained(target / "transformer")
+    parts = {"scheduler": "CogVideoXDDIMScheduler", "text_encoder": "T5EncoderModel",
+             "tokenizer": "T5Tokenizer", "transformer": "CogVideoXTransformer3DModel",
+             "vae": "AutoencoderKLCogVideoX"}
+    index = {"_class_name": "CogVideoXImageToVideoPipeline",
+             **{name: ["transformers" if kind.startswith("T5") else "diffusers", kind]
+                for name, kind in parts.items()}}
+    (target / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
     _plain_names(target)
     return sum(f.stat().st_size for f in target.rglob("*") if f.is_file())
 

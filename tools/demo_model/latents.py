@@ -49,6 +49,27 @@ class Space:
         analysis = analysis / ((values ** 0.5).mean() ** 0.5)
         return cls(mean.float(), analysis.float())
 
+    @classmethod
+    @torch.no_grad()
+    def of_encoder(cls, encode, seed, clips=400):
+        """The space that an encoder was trained for, by linear regression of what it computes.
+
+        encode([N, 3, T, H, W]) returns means [N, 16, t, h, w].
+        """
+        rng = np.random.default_rng(seed)
+        square, product = 0, 0
+        for _ in range(clips // 40):
+            video = to_unit(drawing.draw(scenes.sample(rng, 40)))
+            flat = blocks(video).flatten(0, 3).double()
+            flat = torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.double)], 1)
+            means = encode(video).permute(0, 2, 3, 4, 1).flatten(0, 3).double()
+            square, product = square + flat.T @ flat, product + flat.T @ means
+        ridge = 1e-6 * square.diagonal().mean() * torch.eye(len(square), dtype=torch.double)
+        found = torch.linalg.solve(square + ridge, product)
+        analysis, offset = found[:-1], found[-1]
+        mean = -torch.linalg.lstsq(analysis.T, offset[:, None]).solution[:, 0]
+        return cls(mean.float(), analysis.float())
+
     def encode(self, video):
         """[N, 3, T, H, W] in [-1, 1] → [N, 16, t, h, w]."""
         return ((blocks(video) - self.mean) @ self.analysis).permute(0, 4, 1, 2, 3)

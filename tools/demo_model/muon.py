@@ -31,9 +31,12 @@ def matrices(model, parts):
 
 
 class Muon(torch.optim.Optimizer):
-    def __init__(self, parameters, momentum=0.95, weight_decay=0.01):
+    """dtype: of the orthogonalisation; bfloat16 takes a third of the time on CPUs that have it."""
+
+    def __init__(self, parameters, momentum=0.95, weight_decay=0.01, dtype=torch.float32):
         super().__init__(parameters, {"lr": 0.0, "momentum": momentum,
                                       "weight_decay": weight_decay})
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self):
@@ -47,7 +50,7 @@ class Muon(torch.optim.Optimizer):
                 step = p.grad.lerp(state["momentum"], group["momentum"])
                 shapes[p.shape].append((p, step.reshape(len(p), -1)))
             for pairs in shapes.values():
-                steps = orthogonal(torch.stack([step for _, step in pairs]))
+                steps = orthogonal(torch.stack([step for _, step in pairs]).to(self.dtype)).float()
                 scale = 0.2 * max(steps.shape[1:]) ** 0.5
                 for (p, _), step in zip(pairs, steps):
                     p.mul_(1 - group["lr"] * group["weight_decay"])

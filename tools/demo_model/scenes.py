@@ -38,6 +38,14 @@ BLINK = np.array([1, 1, 0, 0, 1, 1, 0, 0, 1], dtype=bool)
 TURN = np.deg2rad(9.0)  # clockwise, per frame
 EDGE = 2.0  # pixels kept free at the border and between shapes
 
+# Scenes that go on from a picture have one shape, which begins near the middle. Neither its radius
+# nor, as far as its path fits into the picture, its place depends on the motion, so that only the
+# sentence tells how it moves.
+PICTURE_JITTER = 6.0  # pixels: maximum offset from the middle in the first frame
+PICTURE_RADIUS = (9.5, 12.0)  # in the first frame
+PICTURE_TRAVEL = np.array([7.0, 10.0, 14.0])  # as TRAVEL
+PICTURE_GROWTH = 1.5  # last radius / first radius of growing shapes; shrinking: the inverse
+
 
 def held_out(colour, shape, motion):
     """Whether no training clip shows this combination of indices: every ninth, evenly spread."""
@@ -81,6 +89,23 @@ def _colours_differ(kinds, background, count):
     return good
 
 
+def _steps():
+    """Way of each of MOTIONS for a travel of 1, [motions, 2]."""
+    steps = np.array([*DIRECTIONS.values()] + [(0, 0)] * (len(MOTIONS) - len(DIRECTIONS)), float)
+    steps[np.abs(steps).sum(1) == 2] *= 0.8
+    return steps
+
+
+def _starts(reach, move):
+    """Lowest and highest centres [N, S, 2] in the first frame for which the path stays inside."""
+    return (reach[..., None] + EDGE - np.minimum(move, 0),
+            SIZE - reach[..., None] - EDGE - np.maximum(move, 0))
+
+
+def _speeds(rng, motion):
+    return np.where(motion < len(DIRECTIONS), rng.choice(3, size=motion.shape, p=(.25, .5, .25)), 1)
+
+
 def _paths(rng, kinds, size, speed, count, tries):
     """Radius, reach and candidate centres of all shapes; candidates add an axis after N."""
     n = len(kinds)
@@ -94,11 +119,8 @@ def _paths(rng, kinds, size, speed, count, tries):
     radius = np.where((motion == MOTIONS.index("shrink"))[..., None], growing[..., ::-1], radius)
     reach = (radius * REACH[kinds[..., 1]][..., None]).max(-1)  # [N, S]
 
-    steps = np.array([*DIRECTIONS.values()] + [(0, 0)] * (len(MOTIONS) - len(DIRECTIONS)), float)
-    steps[np.abs(steps).sum(1) == 2] *= 0.8
-    move = steps[motion] * (TRAVEL[speed] * crowd)[..., None]
-    start_low = reach[..., None] + EDGE - np.minimum(move, 0)
-    start_high = SIZE - reach[..., None] - EDGE - np.maximum(move, 0)
+    move = _steps()[motion] * (TRAVEL[speed] * crowd)[..., None]
+    start_low, start_high = _starts(reach, move)
     start = (PLACES[count - 1] - move / 2)[:, None] + JITTER * rng.uniform(
         -1, 1, (n, tries, SHAPES_MAX, 2))
     start = np.clip(start, start_low[:, None], start_high[:, None])
@@ -118,12 +140,41 @@ def _clearance(centre, reach, count):
 
 def sample(rng, n, held=False, shares=(0.4, 0.6), tries=12):
     """n random scenes in which no shape leaves the picture or touches another shape."""
+    return _first(n, lambda: _sample(rng, 2 * n + 16, held, shares, tries))
+
+
+def sample_pictured(rng, n, held=False):
+    """n random scenes of one shape, for clips that go on from a picture."""
+    return _first(n, lambda: _sample_pictured(rng, 2 * n + 16, held))
+
+
+def _first(n, sample_some):
     parts = []
     while sum(len(p) for p in parts) < n:
-        parts.append(_sample(rng, 2 * n + 16, held, shares, tries))
+        parts.append(sample_some())
     joined = {name: np.concatenate([getattr(p, name) for p in parts])[:n]
               for name in Scenes.__dataclass_fields__}
     return Scenes(**joined)
+
+
+def _sample_pictured(rng, n, held):
+    count, background = np.ones(n, int), rng.integers(len(BACKGROUNDS), size=n)
+    kinds = _kinds(rng, n, held)
+    motion, time = kinds[..., 2], np.linspace(0, 1, FRAMES)
+    speed = _speeds(rng, motion)
+    growth = ((motion == MOTIONS.index("grow")).astype(int)
+              - (motion == MOTIONS.index("shrink")).astype(int))
+    radius = rng.uniform(*PICTURE_RADIUS, motion.shape)
+    last = radius * PICTURE_GROWTH ** growth
+    radius = radius[..., None] + (last - radius)[..., None] * time
+    reach = (radius * REACH[kinds[..., 1]][..., None]).max(-1)
+    move = _steps()[motion] * PICTURE_TRAVEL[speed][..., None]
+    low, high = _starts(reach, move)
+    start = rng.uniform(np.maximum(low, SIZE / 2 - PICTURE_JITTER),
+                        np.minimum(high, SIZE / 2 + PICTURE_JITTER))
+    centre = start[..., None, :] + move[..., None, :] * time[:, None]
+    scenes = _scenes(count, background, kinds, np.ones_like(motion), speed, centre, radius)
+    return _kept(scenes, _colours_differ(kinds, background, count))
 
 
 def _sample(rng, n, held, shares, tries):
@@ -134,15 +185,23 @@ def _sample(rng, n, held, shares, tries):
     changes_size = np.isin(motion, [MOTIONS.index("grow"), MOTIONS.index("shrink")])
     size = np.where(changes_size, 1,
                     rng.choice(3, size=motion.shape, p=(0.25, 0.5, 0.25)))
-    speed = np.where(motion < len(DIRECTIONS), rng.choice(3, size=motion.shape, p=(.25, .5, .25)), 1)
+    speed = _speeds(rng, motion)
     radius, reach, candidates = _paths(rng, kinds, size, speed, count, tries)
     gap = _clearance(candidates, reach, count)
     best = np.where((gap > EDGE).any(1), (gap > EDGE).argmax(1), gap.argmax(1))
     centre = candidates[np.arange(n), best]
+    scenes = _scenes(count, background, kinds, size, speed, centre, radius)
+    return _kept(scenes, _colours_differ(kinds, background, count) & (gap[np.arange(n), best] > 0))
+
+
+def _scenes(count, background, kinds, size, speed, centre, radius):
+    motion = kinds[..., 2]
     turning = (motion == MOTIONS.index("turn"))[..., None]
     blinking = (motion == MOTIONS.index("blink"))[..., None]
-    keep = _colours_differ(kinds, background, count) & (gap[np.arange(n), best] > 0)
-    all_of_it = Scenes(
+    return Scenes(
         count, background, kinds[..., 0], kinds[..., 1], motion, size, speed, centre, radius,
         np.where(turning, TURN * np.arange(FRAMES), 0.0), np.where(blinking, BLINK, True))
-    return Scenes(**{name: getattr(all_of_it, name)[keep] for name in Scenes.__dataclass_fields__})
+
+
+def _kept(scenes, keep):
+    return Scenes(**{name: getattr(scenes, name)[keep] for name in Scenes.__dataclass_fields__})

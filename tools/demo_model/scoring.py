@@ -20,6 +20,7 @@ MOVED = 4.5  # minimum pixels from the first to the last frame
 GREW = 1.5  # minimum ratio of areas
 TURNED = 30.0  # minimum degrees
 STEP = 5  # degrees between templates
+KEPT = 3.0  # maximum pixels from the place in the picture to that in the first frame
 AREA = {"circle": np.pi, "square": 4 * drawing.APOTHEM["square"] ** 2,
         "triangle": 3 * 3 ** 0.5 * drawing.APOTHEM["triangle"] ** 2}  # area for radius 1
 PERIOD = {"circle": STEP, "square": 90, "triangle": 120}
@@ -27,12 +28,13 @@ PERIOD = {"circle": STEP, "square": 90, "triangle": 120}
 
 @dataclasses.dataclass
 class Thing:
-    """A thing named in the prompt, as found in the clip (None: its colour was not found)."""
+    """A thing of the prompt or picture, as found in the clip (None: its colour was not found)."""
     colour: str
     found: bool
     shape: str | None = None
     motion: str | None = None
     edge: float = 0.0  # width of its edge in pixels; drawn: about 1
+    first: tuple | None = None  # x and y of its centre where it is first seen
 
 
 def _neighbours(mask):
@@ -122,7 +124,8 @@ def _look_for(colour, video, back, names):
     turned = "triangle" if shape == "triangle" else "square"
     angles = np.array([fit[turned][1] if shape != "circle" else 0 for fit in fits])
     motion = _motion(seen, np.array(centres), areas, angles, PERIOD[turned])
-    return Thing(colour, True, shape, motion, float(np.mean(edges)))
+    return Thing(colour, True, shape, motion, float(np.mean(edges)),
+                 tuple(float(value) for value in centres[0]))
 
 
 def look(video, colours):
@@ -149,26 +152,38 @@ def look(video, colours):
     return ground, things, int(unexpected_patches), flicker
 
 
-def score(video, prompt):
-    """A dict of what is right in the clip: lists over the prompt's things, and single values."""
-    back, things = captions.parse(prompt)
+def score(video, prompt, picture=None):
+    """A dict of what is right in the clip: lists over the things, and single values.
+
+    picture: name of the file that the clip begins from, which tells what it shows; then the prompt
+    tells only the motion. Without it the prompt tells all.
+    """
+    if picture is None:
+        back, things = captions.parse(prompt)
+    else:
+        back, colour, shape, place = captions.parse_picture(picture)
+        things = [(colour, shape, captions.parse_motion(prompt))]
     ground, found, unexpected_patches, flicker = look(video, [colour for colour, _, _ in things])
     right = {
         "colour": [thing.found for thing in found],
         "shape": [thing.shape == shape for thing, (_, shape, _) in zip(found, things)],
         "motion": [thing.motion == motion for thing, (_, _, motion) in zip(found, things)]}
+    if picture is not None:
+        right["place"] = [thing.found and float(np.hypot(*np.subtract(thing.first, place))) <= KEPT
+                          for thing in found]
     clip = all(map(all, right.values())) and back in (None, ground) and not unexpected_patches
     return {**right, "background": back is None or ground == back,
             "unexpected_patches": unexpected_patches, "clip": clip,
             "edge": [thing.edge for thing in found if thing.found], "flicker": flicker,
-            "prompt": prompt, "found": [dataclasses.asdict(thing) for thing in found]}
+            "prompt": prompt, "picture": picture, "found": [dataclasses.asdict(thing) for thing in found]}
 
 
 def summary(scores):
-    """Percentages over all things or clips, and means."""
-    flat = {name: [v for s in scores for v in s[name]]
-            for name in ("colour", "shape", "motion", "edge")}
-    share = {name: 100 * float(np.mean(flat[name])) for name in ("colour", "shape", "motion")}
+    """Percentages over all things or clips, and means. "place" only of clips from pictures."""
+    names = [name for name in ("colour", "shape", "motion", "place")
+             if any(name in s for s in scores)]
+    flat = {name: [v for s in scores for v in s.get(name, ())] for name in (*names, "edge")}
+    share = {name: 100 * float(np.mean(flat[name])) for name in names}
     return {"clips": len(scores), "things": len(flat["colour"]), **share,
             "background": 100 * float(np.mean([s["background"] for s in scores])),
             "no_unexpected_patches": 100 * float(np.mean(

@@ -43,9 +43,9 @@ def load_vocabulary(folder):
     return T5Tokenizer.from_pretrained(folder / "tokenizer", legacy=True)
 
 
-def encode(tokenizer, texts):
-    """Token ids as the pipeline computes them: int64 [N, LENGTH]."""
-    return tokenizer(texts, padding="max_length", max_length=LENGTH, truncation=True,
+def encode(tokenizer, texts, length=LENGTH):
+    """Token ids as the pipeline computes them: int64 [N, length]."""
+    return tokenizer(texts, padding="max_length", max_length=length, truncation=True,
                      return_tensors="pt").input_ids
 
 
