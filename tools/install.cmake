@@ -24,9 +24,9 @@ foreach(tool ${tools})
 endforeach()
 
 # Inputs, and pages for users in the places where links between them lead.
-install(DIRECTORY inputs/demo_model DESTINATION ${share}/inputs)
+install(DIRECTORY inputs/demo_model inputs/demo_image_model DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
-        inputs/demo.png DESTINATION ${share}/inputs)
+        inputs/demo.png inputs/demo_picture.png DESTINATION ${share}/inputs)
 install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
         lib/models/opensora/README.md lib/ops/cuda/README.md lib/plan/README.md lib/store/README.md

@@ -46,6 +46,8 @@ class Install(unittest.TestCase):
                              f"../share/reelmesh/tools/{name}")
         for name in ("README.md", "tools/licences.md", "inputs/README.md", "jobs/README.md",
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
+                     "inputs/demo_image_model/transformer/config.json",
+                     "inputs/demo_picture.png",
                      "tools/results/sheet.py", "tools/results/report/timeline.js",
                      "tools/results/report/page.css", "tools/results/report/page.html",
                      "tools/results/report/schema.json", "tools/convert_open_sora.py"):
