@@ -29,8 +29,8 @@ install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt
         inputs/demo.png inputs/demo_picture.png DESTINATION ${share}/inputs)
 install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
-        lib/models/opensora/README.md lib/ops/cuda/README.md lib/plan/README.md lib/store/README.md
-        lib/weights/README.md tools/README.md tools/licences.md)
+        lib/media/README.md lib/models/opensora/README.md lib/ops/cuda/README.md
+        lib/plan/README.md lib/store/README.md lib/weights/README.md tools/README.md tools/licences.md)
   cmake_path(GET page PARENT_PATH folder)
   install(FILES ${page} DESTINATION ${share}/${folder})
 endforeach()
@@ -48,10 +48,11 @@ set(CPACK_PACKAGE_VENDOR "reelmesh")
 set(CPACK_PACKAGE_CONTACT "The reelmesh developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "videos from diffusion transformers on any number of MPI ranks")
 set(CPACK_PACKAGE_DESCRIPTION
-"reelmesh is an MPI batch program that makes videos from text with CogVideoX and
-Open-Sora checkpoints. It distributes the text encoder, the transformer and the
-decoder over the ranks of one machine or of a cluster, and writes the clips to
-HDF5. A small checkpoint for a demo is included.")
+"reelmesh is an MPI batch program that makes videos from text, images and
+videos with CogVideoX and Open-Sora checkpoints. It distributes the text
+encoder, the transformer and the autoencoder over the ranks of one machine or
+of a cluster, and writes the clips to HDF5. Small checkpoints for a demo are
+included.")
 set(CPACK_SET_DESTDIR ON)  # so that tools/install_jobs.cmake sees the final prefix
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
