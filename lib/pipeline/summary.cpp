@@ -206,6 +206,10 @@ std::string describe_clips(const std::vector<Clip>& clips) {
               : " of several sizes";
   if (same([](const Clip& clip) { return clip.record.steps; })) {
     text += fmt::format(", {} step{}", first.record.steps, first.record.steps == 1 ? "" : "s");
+    // Those of video to video begin later.
+    if (same([](const Clip& clip) { return clip.record.strength; }) && first.record.strength) {
+      text += fmt::format(" ({} of them computed)", first.sampling.sampler->calls());
+    }
   }
   return text;
 }

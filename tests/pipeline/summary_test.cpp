@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "pipeline/families/opensora.hpp"
+#include "sampler/cogvideox.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -103,6 +104,11 @@ TEST(Summary, DescribesClips) {
   EXPECT_EQ(describe_clips(job_of({3}, 1, {}).clips),
             "1 clip of 3x64x64 (frames x height x width), 20 steps");
   EXPECT_EQ(describe_clips(job_of({3, 5}, 1, {}).clips), "2 clips of several sizes, 20 steps");
+  std::vector<Clip> from_video = job_of({3}, 1, {}).clips;
+  from_video[0].record.strength = 0.8;
+  from_video[0].sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, 20, 4));
+  EXPECT_EQ(describe_clips(from_video),
+            "1 clip of 3x64x64 (frames x height x width), 20 steps (16 of them computed)");
 }
 
 }  // namespace
