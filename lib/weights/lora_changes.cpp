@@ -128,6 +128,8 @@ LoraChanges::Panels LoraChanges::panels_of(const Term& term) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(kept_, &term, &Kept::term);
   if (found != kept_.end()) return found->panels;
+  // Before the conversion, which needs the matrix twice.
+  if (kept_.size() >= kept_for_each_lora * loras_.size()) kept_.erase(kept_.begin());
   const std::int64_t rank = term.module->rank, columns = term.columns;
   const Tensor down = term.lora->file().load(term.module->down, DType::float32);
   std::vector<float> panels(static_cast<std::size_t>(panels_in(columns) * rank * width));
@@ -138,7 +140,6 @@ LoraChanges::Panels LoraChanges::panels_of(const Term& term) const {
                   panels.data() + first * rank + k * width);
     }
   }
-  if (kept_.size() >= kept_for_each_lora * loras_.size()) kept_.erase(kept_.begin());
   kept_.push_back({&term, std::make_shared<const std::vector<float>>(std::move(panels))});
   return kept_.back().panels;
 }
