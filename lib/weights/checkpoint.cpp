@@ -206,9 +206,11 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
     file_of(info).read(held_as, begin * row, count, row, dtype, into, stride);
     return;
   }
-  constexpr std::int64_t piece = std::int64_t{1} << 18;  // elements
-  const std::int64_t rows_at_once =
-      std::max<std::int64_t>(1, piece / std::max<std::int64_t>(1, row));
+  // At most so many elements of the tensor, and of B, at once, as lora_memory() counts.
+  constexpr std::int64_t piece = std::int64_t{1} << 18;
+  std::int64_t widest = std::max<std::int64_t>(1, row);
+  for (const LoraChanges::Term& term : *terms) widest = std::max(widest, term.module->rank);
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, piece / widest);
   std::vector<float> wide;
   for (std::int64_t r = 0; r < count; r += rows_at_once) {
     const std::int64_t n = std::min(rows_at_once, count - r);
