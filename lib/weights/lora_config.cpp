@@ -48,6 +48,7 @@ LoraConfig LoraConfig::read(const Config& config, const std::string& prefix) {
           config.file().string(), printable(start));
 
   LoraConfig out;
+  out.file_ = config.file().string();
   out.rank_ = config.get_int(prefix + "r", out.rank_, 1, max_lora_rank);
   out.alpha_ = config.get_double(prefix + "lora_alpha", out.alpha_, -max_alpha, max_alpha);
   out.rank_stabilised_ = config.get_bool(prefix + "use_rslora", false);
@@ -66,12 +67,21 @@ LoraConfig LoraConfig::read(const Config& config, const std::string& prefix) {
 
 template <class T>
 T LoraConfig::value_for(const std::string& module, const std::vector<Pattern<T>>& patterns,
-                        T otherwise) {
+                        T otherwise) const {
+  const Pattern<T>* found = nullptr;
   for (const Pattern<T>& pattern : patterns) {
     const bool ends = !pattern.whole && module.ends_with("." + pattern.name);
-    if (ends || module == pattern.name) return pattern.value;
+    if (!ends && module != pattern.name) continue;
+    if (found != nullptr && found->value != pattern.value) {
+      fail(Status::data,
+           "{}: the patterns '{}' and '{}' give module '{}' the values {} and {}, expected one "
+           "value",
+           file_, printable(found->name), printable(pattern.name), printable(module), found->value,
+           pattern.value);
+    }
+    found = &pattern;
   }
-  return otherwise;
+  return found == nullptr ? otherwise : found->value;
 }
 
 std::int64_t LoraConfig::rank(const std::string& module) const {

@@ -20,7 +20,8 @@ class LoraConfig {
   static LoraConfig read(const Config& config, const std::string& prefix = "");
 
   /// alpha / rank of a module such as "transformer_blocks.0.attn1.to_q"; alpha / sqrt(rank) for
-  /// rank-stabilised LoRA.
+  /// rank-stabilised LoRA. As rank(), Error(data) if two patterns fit the module and have different
+  /// values: PEFT takes the first in the file, whose order is not known here.
   double factor(const std::string& module) const;
   /// The rank that it must have.
   std::int64_t rank(const std::string& module) const;
@@ -34,9 +35,10 @@ class LoraConfig {
     T value;
   };
   template <class T>
-  static T value_for(const std::string& module, const std::vector<Pattern<T>>& patterns,
-                     T otherwise);
+  T value_for(const std::string& module, const std::vector<Pattern<T>>& patterns,
+              T otherwise) const;
 
+  std::string file_;  ///< for messages
   std::int64_t rank_ = 8;
   double alpha_ = 8;
   bool rank_stabilised_ = false;

@@ -260,6 +260,7 @@ TEST_F(SmallLora, TakesFactorsFromConfigs) {
     refused(R"(peft_type":"LOHA")", "LOHA");
     refused(R"(alpha_pattern":{".*to_q":5})", "regular expression");
     refused(R"(alpha_pattern":{"to_q":1e300})", "1e+300");
+    refused(R"(alpha_pattern":{"to_q":5,"attn1.to_q":4})", "attn1.to_q");
     refused(R"(use_rslora":"yes")", "use_rslora");
   }
 }
