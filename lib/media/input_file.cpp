@@ -42,11 +42,15 @@ InputFile open_input(const std::filesystem::path& file, const std::string& where
   return input;
 }
 
+void check_read(const InputFile& file) {
+  require(std::ferror(file.stream.get()) == 0, Status::io, "{}: cannot be read: {}", file.name,
+          std::strerror(errno));
+}
+
 std::string read_bytes(const InputFile& file, std::size_t count) {
   std::string bytes(count, '\0');
   bytes.resize(std::fread(bytes.data(), 1, count, file.stream.get()));
-  require(std::ferror(file.stream.get()) == 0, Status::io, "{}: cannot be read: {}", file.name,
-          std::strerror(errno));
+  check_read(file);
   return bytes;
 }
 

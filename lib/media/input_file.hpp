@@ -25,6 +25,9 @@ struct InputFile {
 InputFile open_input(const std::filesystem::path& file, const std::string& where,
                      std::int64_t max_bytes);
 
+/// Throws Error(io) if reading has failed.
+void check_read(const InputFile& file);
+
 /// The next `count` bytes; fewer at the end of the file. Throws Error(io).
 std::string read_bytes(const InputFile& file, std::size_t count);
 

@@ -37,7 +37,7 @@ bool is_damage(int message) {
 
 class Reader {
  public:
-  explicit Reader(const InputFile& file) : name_(file.name) {
+  explicit Reader(const InputFile& file) : file_(file) {
     info().err = jpeg_std_error(&errors_);
     info().client_data = &escape_;
     errors_.error_exit = on_error;
@@ -58,7 +58,8 @@ class Reader {
   template <class F>
   void call(F f) {
     if (escape_.attempt(f)) return;
-    fail(Status::data, "{}: damaged JPEG file: {}", name_, one_line(escape_.reason()));
+    check_read(file_);
+    fail(Status::data, "{}: damaged JPEG file: {}", file_.name, one_line(escape_.reason()));
   }
 
  private:
@@ -85,7 +86,7 @@ class Reader {
     jpeg_decompress_struct info{};
   };
 
-  const std::string& name_;
+  const InputFile& file_;
   Escape escape_;
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};

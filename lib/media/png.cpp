@@ -24,9 +24,9 @@ constexpr std::int64_t max_deflate_ratio = 1032;
 
 class Reader {
  public:
-  explicit Reader(const InputFile& file) : name_(file.name) {
+  explicit Reader(const InputFile& file) : file_(file) {
     require(png() != nullptr && info() != nullptr, Status::unavailable,
-            "{}: not enough memory to read it", name_);
+            "{}: not enough memory to read it", file.name);
     call([&] {
       png_set_read_fn(png(), file.stream.get(), read);
       // Not only IDAT: what a damaged chunk of metadata says is unknown.
@@ -51,7 +51,8 @@ class Reader {
   template <class F>
   void call(F f) {
     if (escape_.attempt(f)) return;
-    fail(Status::data, "{}: damaged PNG file: {}", name_, one_line(escape_.reason()));
+    check_read(file_);
+    fail(Status::data, "{}: damaged PNG file: {}", file_.name, one_line(escape_.reason()));
   }
 
  private:
@@ -83,7 +84,7 @@ class Reader {
     png_infop info = nullptr;
   };
 
-  const std::string& name_;
+  const InputFile& file_;
   Escape escape_;
   Structs structs_{escape_};
 };
