@@ -202,9 +202,8 @@ class Lora::Reader {
               "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT",
               file.string(), lora_.path().filename().string());
       constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
-      lora_.config_text_ = read_text(file, max_bytes);
       lora_.source_ = peft_config;
-      return LoraConfig::read(Config::parse(lora_.config_text_, file));
+      return LoraConfig::read(Config::parse(read_text(file, max_bytes), file));
     }
     const auto found = lora_.file_.metadata().find(metadata_key);
     if (found == lora_.file_.metadata().end()) return std::nullopt;
@@ -213,7 +212,6 @@ class Lora::Reader {
     const std::string prefix(*prefix_);
     if (!metadata.has(prefix + "r")) return std::nullopt;  // of other models
     lora_.source_ = metadata_key;
-    lora_.config_text_ = found->second;
     return LoraConfig::read(metadata, prefix);
   }
 

@@ -28,7 +28,7 @@ constexpr std::int64_t max_lora_rank = 4096;
 constexpr std::size_t max_loras = 64;  ///< of a model
 
 struct LoraModule {
-  // Names of tensors in the file. Both matrices, a bias alone is not accepted.
+  // Names of tensors in the file; there are always both matrices.
   std::string down, up;
   std::string bias;  ///< empty: none
   std::int64_t rank = 0;
@@ -49,10 +49,8 @@ class Lora {
   const std::map<std::string, LoraModule>& modules() const { return modules_; }
   /// Tensors whose names are not those of a LoRA.
   const std::vector<std::string>& others() const { return others_; }
-  /// Who defines the factors: "alpha in the metadata", for people.
+  /// Where the factors are from, for people: "adapter_config.json", "none given".
   const std::string& source_of_factors() const { return source_; }
-  /// The text of adapter_config.json, if factors depend on it.
-  const std::string& config_text() const { return config_text_; }
 
  private:
   class Reader;
@@ -61,7 +59,7 @@ class Lora {
   SafetensorsFile file_;
   std::map<std::string, LoraModule> modules_;
   std::vector<std::string> others_;
-  std::string source_, config_text_;
+  std::string source_;
 };
 
 /// Whether the path is a file, or a folder with a LoRA.
