@@ -18,9 +18,10 @@ constexpr std::int64_t max_image_pixels = 178'956'970;
 /// The longest side, which is also that of the JPEG format.
 constexpr std::int64_t max_image_side = 65'535;
 
-/// Reads the header of a PNG or JPEG file. where: begins messages ("prompt.image"). Throws
-/// Error(no_input) if the file is missing, Error(io) if it cannot be opened, Error(data) naming the
-/// file if it is of another type, too large, animated, CMYK, or its header is damaged.
+/// Reads the header of a JPEG file. Decodes all of a PNG file without keeping pixels, since its
+/// orientation may follow them. where: begins messages ("prompt.image"). Throws Error(no_input) if
+/// the file is missing, Error(io) if it cannot be opened or read, Error(data) naming the file if it
+/// is of another type, too large, animated, CMYK, or what is read of it is damaged.
 ImageSize image_size(const std::filesystem::path& file, const std::string& where);
 
 /// Reads an image → uint8 [row, column, 3], RGB, on the host: the bytes of Pillow's
@@ -29,7 +30,8 @@ ImageSize image_size(const std::filesystem::path& file, const std::string& where
 Tensor read_image(const std::filesystem::path& file, const std::string& where);
 
 /// Resizes uint8 [row, column, 3] with the bytes of Pillow's resize((width, height), LANCZOS): an
-/// 8-bit fixed-point kernel of 3 lobes, first along rows, then along columns, rounded in between.
+/// 8-bit fixed-point kernel of 3 lobes, first each row to the new width, then each column to the
+/// new height, rounded in between.
 /// Returns the image itself if it has this size.
 Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width);
 

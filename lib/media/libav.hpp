@@ -1,6 +1,6 @@
 #pragma once
 // FFmpeg's libraries, loaded when they are first needed. Linked, they would cost every process 50
-// ms and 180 MiB of addresses, even if it reads no video.
+// ms and 180 MiB of address space, even if it reads no video.
 extern "C" {
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>

@@ -27,8 +27,8 @@ struct Window {
   }
   /// Pixels of the input of `count` adjacent pixels of the result.
   std::int64_t reach(std::int64_t count) const { return (count - 1) * stride + kernel; }
-  /// Pixels after a part of the image that ends at a multiple of the stride, which its result
-  /// needs. Before the part it needs `before`.
+  /// Width of the halo after a part of the image that ends at a multiple of the stride. Before the
+  /// part it is `before`.
   std::int64_t halo_after() const { return std::max<std::int64_t>(0, kernel - stride - before); }
 };
 
@@ -73,16 +73,15 @@ class Convolution {
 
   /// Computes the box `want` of the result into out [frame, row, column, out], but only the chosen
   /// tiles. x must hold the pixels of the image under the windows of `want`; with Tiles::inner only
-  /// its first piece is read. enlarged: 1, or 2 for nearest-neighbour upsampling
-  /// by 2 in both directions before the convolution; `want` is in pixels of the result. previous:
-  /// the kt − 1 frames before x in the same pieces, or no pieces: then frame 0 of x is repeated.
+  /// its first piece is read. enlarged: 1, or 2 for nearest-neighbour upsampling by 2 in both
+  /// directions before the convolution; `want` is in pixels of the result. previous: the kt − 1
+  /// frames before x in the same pieces, or no pieces: then frame 0 of x is repeated.
   void run(const Image& x, const Image& previous, std::int64_t enlarged, const ImageBox& want,
            Tensor& out, Tiles tiles) const;
 
   /// Convolves all columns of the rows `want`. x: [frame, row, column, in], the rows `have`; →
-  /// [frame, row, column, out]. Upsamples by 2 first unless the image as it is gives
-  /// want.height rows. previous: the
-  /// frames before x, of the same rows, or empty.
+  /// [frame, row, column, out]. Upsamples by 2 first, unless without it the result has
+  /// want.height rows. previous: the frames before x, of the same rows, or empty.
   Tensor operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,
                     const Tensor& previous = {}) const;
 

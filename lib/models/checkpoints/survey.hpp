@@ -33,10 +33,11 @@ struct PartSurvey {
   };
   std::vector<WrongType> wrong_types;   ///< not F32, F16 or BF16
   std::vector<std::string> unexpected;  ///< not used by the model; no error
-  /// Tensors that clips from text do not need (the VAE's encoder): all, missing, of a wrong shape.
+  /// Tensors that clips from text do not need (the VAE's encoder): all, missing, of a wrong shape;
+  /// none if clips begin from an image.
   std::size_t unneeded = 0, unneeded_missing = 0, unneeded_wrong = 0;
 
-  /// Of a VAE: whether its encoder is complete.
+  /// Of a VAE whose clips begin from text: whether its encoder is complete.
   bool has_encoder() const { return unneeded_missing + unneeded_wrong == 0; }
   /// ok if clips can be made with this part; `status` if that is not ok; data for tensors that are
   /// missing or have a wrong shape or type.

@@ -26,8 +26,8 @@ class CausalConvolution {
   CausalConvolution(const Checkpoint& weights, const std::string& name, std::int64_t in,
                     std::int64_t out, DType dtype, std::size_t index);
 
-  /// x: [frame, row, column, in] → [frame, row, column, out]. Unless this is the last
-  /// batch, replaces its frames in `earlier`.
+  /// x: [frame, row, column, in] → [frame, row, column, out]. Replaces its frames in `earlier`,
+  /// unless this is the last batch.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier) const;
 
   std::int64_t bytes() const { return convolution_.bytes(); }

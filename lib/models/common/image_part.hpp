@@ -1,5 +1,5 @@
 #pragma once
-// A rank's rectangle of images that several ranks decode together.
+// A rank's rectangle of images that several ranks decode or encode together.
 #include <map>
 #include <memory>
 #include <optional>

@@ -6,9 +6,8 @@ namespace reelmesh::gpu {
 /// y[b, t, r, c, o] = Σ x[b, t + i, r·stride + j, c·stride + k, n]·w[o, i, j, k, n]: no padding,
 /// sums in float32, rounded once. x: [item, frame, row, column, in], w: [out, kt, kernel, kernel,
 /// in], y: [item, frames − kt + 1, row, column, out], of one floating type; channels are multiples
-/// of 8. tf32: float32
-/// inputs may be rounded to TF32. The algorithm is deterministic, and fixed for given shapes, type
-/// and tf32. Throws Error(unavailable) if cuDNN has none.
+/// of 8. tf32: float32 inputs may be rounded to TF32. The algorithm is deterministic, and fixed for
+/// given shapes, stride, type and tf32. Throws Error(unavailable) if cuDNN has none.
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y);
 
 }  // namespace reelmesh::gpu
