@@ -38,7 +38,8 @@ struct DenoiseLayout {
 
 /// Layouts over the ranks of the decoding group; rows and columns are counted in latents. A group
 /// of frames are those that the decoder must process together. `images` differs from `frames` only
-/// if a second autoencoder decodes frames one by one.
+/// if a second autoencoder decodes frames one by one. What a clip begins from is encoded with the
+/// same cuts of rows and columns.
 struct DecodeLayout {
   Layout latents;  ///< [latent frame, row, column]: whole groups of frames
   Layout frames;   ///< [frame of the video, row, column]: the same groups

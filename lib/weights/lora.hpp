@@ -10,9 +10,10 @@
 //   transformer.MODULE.lora.down.weight     diffusers before PEFT; also
 //   MODULE.processor.to_q_lora.…
 //
-// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. Without
-// metadata and alphas, diffusers uses the rank of the first B in the file as alpha of all modules:
-// the factor is 1 where the rank is the same.
+// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. If only
+// some modules have one, alpha is the rank in the others. Without metadata and alphas, diffusers
+// uses the rank of the first B in the file as alpha of all modules: the factor is 1 where the rank
+// is the same.
 #include <cstdint>
 #include <filesystem>
 #include <map>

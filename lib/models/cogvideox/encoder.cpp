@@ -154,16 +154,16 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
   std::optional<ImagePart> part = ImagePart::of(pixels.group, latents);
   if (!part) return;
   std::vector<ImagePart> images{*part};  // from the latents' resolution to that of the pixels
-  std::int64_t pixels_of_latent = 1;
+  std::int64_t reduction = 1;            // of rows and of columns
   for (const Down& down : downs_) {
     if (!down.downsamples) continue;
     images.push_back(images.back().enlarged());
-    pixels_of_latent *= 2;
+    reduction *= 2;
   }
   const std::int64_t frames = pixels.layout.global()[0];
   const Layout expected = latents.without_axis(0)
-                              .scaled(0, pixels_of_latent)
-                              .scaled(1, pixels_of_latent)
+                              .scaled(0, reduction)
+                              .scaled(1, reduction)
                               .with_axis(0, frames)
                               .with_axis(3, 3);
   expect(own_box(expected, pixels.group) == pixels.box() &&

@@ -147,7 +147,7 @@ void walk_encoder(const CogVideoXVaeConfig& c, BatchPeak& at) {
   at.convolution(channels, 2 * c.latent_channels);
 }
 
-constexpr std::int64_t pixels_of_latent = 64;
+constexpr std::int64_t pixels_of_latent = 8 * 8;  // rows, columns
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 #pragma once
-// The interface of a model family's autoencoder to the pipeline.
+// The interface of a model family's autoencoder to the pipeline, from latents to pixels.
 #include "layout/clip_layout.hpp"
 #include "layout/sharded.hpp"
 
