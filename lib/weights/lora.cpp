@@ -247,8 +247,9 @@ class Lora::Reader {
             "{}: tensor '{}' has shape {}, expected one number", where(), printable(tensor),
             to_string(info_of(tensor).shape));
     const float alpha = lora_.file_.load(tensor, DType::float32).data<float>()[0];
-    require(std::isfinite(alpha), Status::data, "{}: tensor '{}' is {}, expected a finite number",
-            where(), printable(tensor), alpha);
+    require(std::abs(alpha) <= max_lora_alpha, Status::data,
+            "{}: tensor '{}' is {}, expected a number from {} to {}", where(), printable(tensor),
+            alpha, -max_lora_alpha, max_lora_alpha);
     return alpha;
   }
 

@@ -26,7 +26,8 @@
 namespace reelmesh {
 
 constexpr std::int64_t max_lora_rank = 4096;
-constexpr std::size_t max_loras = 64;  ///< of a model
+constexpr double max_lora_alpha = 1e6;  ///< in absolute value
+constexpr std::size_t max_loras = 64;   ///< of a model
 
 struct LoraModule {
   // Names of tensors in the file; there are always both matrices.

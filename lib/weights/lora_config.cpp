@@ -25,8 +25,6 @@ std::string name_of_pattern(const std::string& pattern, const Config& config) {
   return name;
 }
 
-constexpr double max_alpha = 1e6;
-
 }  // namespace
 
 LoraConfig LoraConfig::read(const Config& config, const std::string& prefix) {
@@ -50,7 +48,8 @@ LoraConfig LoraConfig::read(const Config& config, const std::string& prefix) {
   LoraConfig out;
   out.file_ = config.file().string();
   out.rank_ = config.get_int(prefix + "r", out.rank_, 1, max_lora_rank);
-  out.alpha_ = config.get_double(prefix + "lora_alpha", out.alpha_, -max_alpha, max_alpha);
+  out.alpha_ =
+      config.get_double(prefix + "lora_alpha", out.alpha_, -max_lora_alpha, max_lora_alpha);
   out.rank_stabilised_ = config.get_bool(prefix + "use_rslora", false);
   const Config ranks = config.get_object(prefix + "rank_pattern");
   for (const std::string& key : ranks.keys()) {
@@ -60,7 +59,7 @@ LoraConfig LoraConfig::read(const Config& config, const std::string& prefix) {
   const Config alphas = config.get_object(prefix + "alpha_pattern");
   for (const std::string& key : alphas.keys()) {
     out.alphas_.push_back({name_of_pattern(key, alphas), key.starts_with('^'),
-                           alphas.get_double(key, out.alpha_, -max_alpha, max_alpha)});
+                           alphas.get_double(key, out.alpha_, -max_lora_alpha, max_lora_alpha)});
   }
   return out;
 }
