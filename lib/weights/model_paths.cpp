@@ -72,9 +72,10 @@ void ModelPaths::check_links() const {
 }
 
 void ModelPaths::check() const {
-  const auto need = [](const std::filesystem::path& folder, const char* option) {
-    require(std::filesystem::is_directory(folder), Status::no_input, "{}: folder {} not found",
-            option, folder.string());
+  std::error_code unreadable;  // a folder above may be closed to this user
+  const auto need = [&](const std::filesystem::path& folder, const char* option) {
+    require(std::filesystem::is_directory(folder, unreadable), Status::no_input,
+            "{}: folder {} not found", option, folder.string());
   };
   need(root, "model.path");
   need(transformer, "model.transformer");
@@ -83,8 +84,8 @@ void ModelPaths::check() const {
   need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
   for (const LoraFile& lora : loras) {
-    require(std::filesystem::exists(lora.path), Status::no_input, "model.lora: {} not found",
-            lora.path.string());
+    require(std::filesystem::exists(lora.path, unreadable), Status::no_input,
+            "model.lora: {} not found", lora.path.string());
   }
 }
 

@@ -96,7 +96,6 @@ Shape CogVideoXConfig::sample_tokens() const {
 }
 
 void CogVideoXConfig::check_size(const VideoSize& size, int clip) const {
-  constexpr std::int64_t pixels_per_latent = 8;
   const std::int64_t height = sample_height * pixels_per_latent,
                      width = sample_width * pixels_per_latent;
   if (learned_positions) {

@@ -9,6 +9,8 @@
 namespace reelmesh {
 
 struct CogVideoXConfig {
+  static constexpr std::int64_t pixels_per_latent = 8;  ///< along rows and columns
+
   std::int64_t heads = 30;
   std::int64_t head_channels = 64;
   std::int64_t layers = 30;

@@ -8,7 +8,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-constexpr std::int64_t pixels_per_latent = 8;
+constexpr std::int64_t pixels_per_latent = CogVideoXConfig::pixels_per_latent;
 
 std::int64_t latent_frames(const CogVideoXConfig& config, std::int64_t frames) {
   return (frames - 1) / config.temporal_compression + 1;
