@@ -1,7 +1,6 @@
 #include "pipeline/clip.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -71,7 +70,7 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
   clip.input->frames = frames.value_or(facts.frames);
   record.input_frames = clip.input->frames;
   defaults.size.frames = clip.input->frames;
-  defaults.fps = facts.fps;
+  if (facts.fps > 0) defaults.fps = facts.fps;
 }
 
 }  // namespace
@@ -113,10 +112,11 @@ std::string describe_input(const Clip& clip, const InputFacts& facts) {
   }
   text += fmt::format("{} x {} pixels (width x height)", facts.width, facts.height);
   if (file.kind == InputKind::video) {
-    text += fmt::format(", {:.5g} frames per second; {} of them used", facts.fps,
-                        clip.input->frames == facts.frames
-                            ? "all"
-                            : fmt::format("the first {}", clip.input->frames));
+    text += facts.fps > 0 ? fmt::format(", {:.5g} frames per second", facts.fps)
+                          : ", without a usable rate";
+    text += fmt::format("; {} of them used", clip.input->frames == facts.frames
+                                                 ? "all"
+                                                 : fmt::format("the first {}", clip.input->frames));
   }
   if (facts.height != size.height || facts.width != size.width) {
     text += fmt::format(", resized to {} x {}", size.width, size.height);

@@ -37,7 +37,7 @@ std::map<std::string, Family::Open>& families() {
 void warn_of_rate(const Clip& clip, const InputFacts& facts) {
   constexpr double tolerance = 1e-3;
   const double fps = clip.record.fps;
-  if (clip.format.input != InputKind::video || std::abs(fps - facts.fps) <= tolerance * fps) return;
+  if (facts.fps == 0 || std::abs(fps - facts.fps) <= tolerance * fps) return;
   log::warning(
       "clip {}: {} has {:.5g} frames per second, the clip {:.5g}: it lasts {:.3g} times as "
       "long, since frames are not resampled in time",

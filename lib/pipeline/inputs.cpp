@@ -39,6 +39,9 @@ SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
   return SavedVideo::open(clip, file.where, max_frames, media::max_image_pixels);
 }
 
+// 0 if sample.fps may not have this value.
+double usable_rate(double fps) { return fps >= 0.01 && fps <= 1000 ? fps : 0; }
+
 InputFacts facts_of(const InputFile& file) {
   if (file.kind == InputKind::image) {
     const media::ImageSize size = media::image_size(file.path, file.where);
@@ -46,10 +49,10 @@ InputFacts facts_of(const InputFile& file) {
   }
   if (const auto clip = clip_file_of(file.path)) {
     const SavedVideo video = open_clip(file, *clip);
-    return {video.frames(), video.height(), video.width(), video.fps(), {}};
+    return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
   }
   const media::VideoFacts facts = media::video_facts(file.path, file.where);
-  return {facts.frames, facts.height, facts.width, facts.fps, {}};
+  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}};
 }
 
 std::string hash_of_file(const InputFile& file) {

@@ -33,8 +33,8 @@ bool has_videos(const Job& job);
 struct InputFacts {
   std::int64_t frames = 1;
   std::int64_t height = 0, width = 0;  ///< pixels
-  double fps = 0;                      ///< of a video
-  std::string hash;                    ///< of its bytes; empty unless the whole file was read
+  double fps = 0;    ///< of a video; 0 if it does not say, or none that sample.fps may have
+  std::string hash;  ///< of its bytes; empty unless the whole file was read
 };
 /// By path as given.
 using Inputs = std::map<std::filesystem::path, InputFacts>;

@@ -106,6 +106,17 @@ TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
       "prompt.video: cat.mp4 has 30 frames, expected at least 31, as clip 2 is to have");
 }
 
+TEST(RequestedClip, HasItsUsualRateIfItsVideoHasNone) {
+  Job job;
+  job.video = "cat.gif";
+  const Inputs without_rate{{"cat.gif", {.frames = 3, .height = 480, .width = 720}}};
+  const Clip clip = requested_clip(job, {}, 0, defaults, without_rate);
+  EXPECT_EQ(clip.record.fps, 8);
+  EXPECT_EQ(describe_input(clip, without_rate.at("cat.gif")),
+            "prompt.video: cat.gif: 3 frames of 720 x 480 pixels (width x height), without a "
+            "usable rate; all of them used");
+}
+
 TEST(RequestedClip, PrefersTheFileOfItsLine) {
   Job job;
   job.video = "cat.mp4";
