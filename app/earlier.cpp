@@ -95,12 +95,11 @@ void override_requests(std::vector<ClipRequest>& clips, std::span<const Given> l
       if (option.name == "sample.fps") clip.fps.reset();
       if (option.name == "sample.steps") clip.steps.reset();
       if (option.name == "sample.guidance") clip.guidance.reset();
-      if (option.name == "sample.strength") clip.strength.reset();
+      if (option.name == "sample.strength" || option.name == "prompt.image") clip.strength.reset();
       if (option.name == "prompt.image" || option.name == "prompt.video") {
         clip.image.clear();
         clip.video.clear();
         clip.input_hash.clear();
-        clip.strength.reset();
       }
     }
   }

@@ -120,6 +120,8 @@ TEST_F(From, BeginsFromTheSameFiles) {
   EXPECT_EQ(job.clips[0].input_hash, "0123");
   EXPECT_EQ(job.clips[1].video, "/there/cat.mp4");
   EXPECT_EQ(job.clips[1].strength, 0.5);
+  EXPECT_EQ(parse_more({"--prompt.video", "dog.mp4"}).clips[1].strength, 0.5);
+  EXPECT_FALSE(parse_more({"--prompt.image", "dog.png"}).clips[1].strength);
 
   const Job other = parse_more({"--prompt.video", "dog.mp4", "--sample.strength", "0.7"});
   EXPECT_EQ(other.video, "dog.mp4");
