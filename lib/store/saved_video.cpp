@@ -1,5 +1,6 @@
 #include "store/saved_video.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -32,7 +33,11 @@ SavedVideo SavedVideo::open(const std::filesystem::path& file, const std::string
   require(static_cast<bool>(video.file_), Status::data,
           "{}: found a file that HDF5 cannot open, expected a clip of a job", video.name_);
   const auto shape = hdf5::shape_of(video.file_.get(), "video", H5T_NATIVE_UINT8);
-  require(shape && shape->size() == 4 && shape->back() == 3 && numel(*shape) > 0, Status::data,
+  const auto is_video = [](const Shape& found) {
+    return found.size() == 4 && found.back() == 3 &&
+           std::ranges::all_of(found, [](std::int64_t extent) { return extent > 0; });
+  };
+  require(shape && is_video(*shape), Status::data,
           "{}: found no dataset video, uint8 [frame, height, width, 3], expected a clip of a job "
           "with output.video = yes",
           video.name_);

@@ -9,8 +9,8 @@
 
 namespace reelmesh {
 
-/// The file of the clip that a name stands for: "OUT/clips/000003.h5" itself, or the third clip of
-/// "OUT/job.h5:3". Empty if the name is of neither form.
+/// The file of the clip that a name stands for: "OUT/clips/000003.h5" itself, or clip 3 of
+/// "OUT/job.h5:3", which is the same. Empty if the name is of neither form.
 std::optional<std::filesystem::path> clip_file_of(const std::filesystem::path& name);
 
 /// A clip's file, which is untrusted.
