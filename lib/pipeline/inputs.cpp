@@ -1,10 +1,8 @@
 #include "pipeline/inputs.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstdio>
 #include <fstream>
 
 #include "base/hash.hpp"
@@ -17,8 +15,6 @@
 
 namespace reelmesh::pipeline {
 namespace {
-
-constexpr std::int64_t max_frames = 10000;  // as sample.frames
 
 std::vector<InputFile> distinct_files(const Job& job) {
   std::vector<InputFile> files;
@@ -35,8 +31,13 @@ std::vector<InputFile> distinct_files(const Job& job) {
   return files;
 }
 
+// The file of the earlier job's clip that an input stands for.
+std::optional<std::filesystem::path> clip_of(const InputFile& file) {
+  return file.kind == InputKind::video ? clip_file_of(file.path) : std::nullopt;
+}
+
 SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
-  return SavedVideo::open(clip, file.where, max_frames, media::max_image_pixels);
+  return SavedVideo::open(clip, file.where, media::max_video_frames, media::max_image_pixels);
 }
 
 // 0 if sample.fps may not have this value.
@@ -47,7 +48,7 @@ InputFacts facts_of(const InputFile& file) {
     const media::ImageSize size = media::image_size(file.path, file.where);
     return {.height = size.height, .width = size.width};
   }
-  if (const auto clip = clip_file_of(file.path)) {
+  if (const auto clip = clip_of(file)) {
     const SavedVideo video = open_clip(file, *clip);
     return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
   }
@@ -56,7 +57,7 @@ InputFacts facts_of(const InputFile& file) {
 }
 
 std::string hash_of_file(const InputFile& file) {
-  const std::filesystem::path path = clip_file_of(file.path).value_or(file.path);
+  const std::filesystem::path path = clip_of(file).value_or(file.path);
   std::ifstream in(path, std::ios::binary);
   require(in.is_open(), Status::no_input, "{}: {} cannot be opened for reading", file.where,
           path.string());
@@ -73,7 +74,7 @@ std::string hash_of_file(const InputFile& file) {
 void read_frames(const InputFile& file, std::int64_t count,
                  const std::function<void(std::int64_t, const Tensor&)>& consume) {
   if (file.kind == InputKind::image) return consume(0, media::read_image(file.path, file.where));
-  const auto clip = clip_file_of(file.path);
+  const auto clip = clip_of(file);
   if (!clip) return media::read_video(file.path, file.where, count, consume);
   const SavedVideo video = open_clip(file, *clip);
   require(video.frames() >= count, Status::data, "{}: {}: found {} frames, expected {}", file.where,
@@ -82,13 +83,12 @@ void read_frames(const InputFile& file, std::int64_t count,
 }
 
 InputFacts facts_of_whole(const InputFile& file) {
-  InputFacts facts = facts_of(file);
+  InputFacts facts = facts_of(file);  // decodes all frames of a video, unless it is a job's clip
   facts.hash = hash_of_file(file);
-  const auto clip = file.kind == InputKind::video ? clip_file_of(file.path) : std::nullopt;
-  if (clip) {
+  if (file.kind == InputKind::image) {
+    media::read_image(file.path, file.where);
+  } else if (const auto clip = clip_of(file)) {
     open_clip(file, *clip).check();
-  } else {
-    read_frames(file, facts.frames, [](std::int64_t, const Tensor&) {});
   }
   return facts;
 }
