@@ -119,9 +119,9 @@ void ClipMaker::encode(BatchState& batch) {
   }
 }
 
-ClipMaker::Inputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
-                                           std::size_t groups) {
-  Inputs inputs;
+ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
+                                                  std::size_t groups) {
+  PendingInputs inputs;
   inputs.maker_ = this;
   inputs.batch_ = &batch;
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
@@ -139,7 +139,7 @@ ClipMaker::Inputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
   return inputs;
 }
 
-void ClipMaker::Inputs::finish() {
+void ClipMaker::PendingInputs::finish() {
   for (auto& [i, pending] : pending_) {
     const Clip& clip = batch_->clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());

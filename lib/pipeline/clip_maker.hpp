@@ -81,7 +81,7 @@ class ClipMaker {
   /// is the same on all of them. The embeddings are on plan().embeddings_rank().
   void encode(BatchState& batch);
   /// Encoded inputs on their way from a group of Roles::decode to plan().embeddings_rank().
-  class Inputs {
+  class PendingInputs {
    public:
     /// Waits until they have arrived or left. A clip whose input is not finite fails.
     void finish();
@@ -94,7 +94,7 @@ class ClipMaker {
   };
   /// Encodes the inputs of a batch on the first `groups` of Roles::decode: that of clip i on group
   /// (first + i) mod groups. Called on the ranks of these groups and on plan().embeddings_rank().
-  Inputs encode_inputs(BatchState& batch, std::size_t first, std::size_t groups);
+  PendingInputs encode_inputs(BatchState& batch, std::size_t first, std::size_t groups);
   /// Hands embeddings and inputs over to a replica. Called on that rank and on those of the
   /// replica.
   void condition(BatchState& batch, std::size_t replica) const;

@@ -132,7 +132,7 @@ void PhasedJob::encode(std::span<BatchState> batches) {
 // encoded.
 void PhasedJob::encode_inputs(std::span<BatchState> batches) {
   maker_.stages().enter(Stages::input);
-  std::vector<ClipMaker::Inputs> pending;
+  std::vector<ClipMaker::PendingInputs> pending;
   std::size_t before = 0;
   for (BatchState& batch : batches) {
     if (!batch.needs_input()) continue;
@@ -143,7 +143,7 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
     pending.push_back(maker_.encode_inputs(batch, before, maker_.plan().roles.decode.size()));
     before += batch.clips.size();
   }
-  for (ClipMaker::Inputs& inputs : pending) inputs.finish();
+  for (ClipMaker::PendingInputs& inputs : pending) inputs.finish();
 }
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when

@@ -79,7 +79,7 @@ class SplitRank {
   std::deque<Words> arrived_;     // on the leader: latents to decode, inputs to encode
   std::size_t replicas_at_work_;  // on the leader
   bool inputs_left_;              // on the leader: the text ranks may send more to encode
-  std::deque<ClipMaker::Inputs> inputs_on_the_way_;
+  std::deque<ClipMaker::PendingInputs> inputs_on_the_way_;
 };
 
 SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
@@ -421,7 +421,7 @@ void SplitRank::encode_next() {
   const bool stops = words.at(0) != 0;
   if (words.at(1) < 0) {
     inputs_left_ = false;
-    for (ClipMaker::Inputs& pending : inputs_on_the_way_) pending.finish();
+    for (ClipMaker::PendingInputs& pending : inputs_on_the_way_) pending.finish();
     inputs_on_the_way_.clear();
     maker_.stages().leave_input();
     return;
