@@ -1,6 +1,10 @@
 #include "store/check.hpp"
 
+#include <zlib.h>
+
+#include <array>
 #include <limits>
+#include <memory>
 
 #include "base/hash.hpp"
 #include "store/pieces.hpp"
@@ -28,18 +32,74 @@ hsize_t indices_of_chunk(hid_t creation, const Shape& shape) {
   return chunk[0];
 }
 
-/// Whether the index of chunks says for each chunk that it has no more bytes than the file: HDF5
-/// would allocate them.
-bool has_chunks(hid_t dataset, hsize_t indices, const Shape& shape) {
+/// The place of deflate among the filters of a dataset; −1: it has none; empty if it has others
+/// than create_dataset() gives.
+std::optional<int> place_of_deflate(hid_t creation) {
+  std::optional<int> place = -1;
+  const int filters = H5Pget_nfilters(creation);
+  if (filters < 0) return std::nullopt;
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0, number = 0;
+    std::size_t values = 0;
+    const H5Z_filter_t filter = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values,
+                                               nullptr, 0, nullptr, &number);
+    if (filter == H5Z_FILTER_SHUFFLE || filter == H5Z_FILTER_FLETCHER32) continue;
+    if (filter != H5Z_FILTER_DEFLATE || *place >= 0) return std::nullopt;
+    place = i;
+  }
+  return place;
+}
+
+/// Whether zlib's stream, which other bytes may follow, inflates to at most `limit` bytes.
+bool inflates_within(std::string& stream, hsize_t limit) {
+  if (stream.size() > std::numeric_limits<uInt>::max()) return false;
+  z_stream state{};
+  if (inflateInit(&state) != Z_OK) return false;
+  const std::unique_ptr<z_stream, decltype(&inflateEnd)> owner(&state, &inflateEnd);
+  state.next_in = reinterpret_cast<Bytef*>(stream.data());
+  state.avail_in = static_cast<uInt>(stream.size());
+  std::array<Bytef, std::size_t{1} << 16> part;
+  for (hsize_t bytes = 0; bytes <= limit;) {
+    state.next_out = part.data();
+    state.avail_out = static_cast<uInt>(part.size());
+    const int status = inflate(&state, Z_NO_FLUSH);
+    bytes += part.size() - state.avail_out;
+    if (status != Z_OK) return status == Z_STREAM_END && bytes <= limit;
+  }
+  return false;
+}
+
+/// Whether each chunk, of this many indices, has no more bytes than it may have, in the file and
+/// inflated: HDF5 allocates what the index of chunks says, and inflates whatever a chunk contains,
+/// which may be a thousand times as much.
+bool has_chunks(hid_t dataset, hid_t creation, hid_t type, hsize_t indices, const Shape& shape) {
   const File file(H5Iget_file_id(dataset));
   hsize_t file_bytes = 0;
   if (!file || H5Fget_filesize(file.get(), &file_bytes) < 0) return false;
+  const std::optional<int> deflate = place_of_deflate(creation);
+  if (!deflate) return false;
+  constexpr hsize_t checksum_bytes = 4;
+  hsize_t limit = indices * H5Tget_size(type);
+  for (std::size_t axis = 1; axis < shape.size(); ++axis) {
+    limit *= static_cast<hsize_t>(shape[axis]);
+  }
+  limit += checksum_bytes;
   std::vector<hsize_t> begin(shape.size(), 0);
   for (; begin[0] < static_cast<hsize_t>(shape[0]); begin[0] += indices) {
     hsize_t bytes = 0;
-    if (H5Dget_chunk_storage_size(dataset, begin.data(), &bytes) < 0 || bytes > file_bytes) {
+    // What cannot be compressed is stored as it is.
+    if (H5Dget_chunk_storage_size(dataset, begin.data(), &bytes) < 0 || bytes > file_bytes ||
+        bytes > limit + limit / 500 + 64) {
       return false;
     }
+    if (*deflate < 0 || bytes == 0) continue;
+    std::string stored(bytes, '\0');
+    std::uint32_t left_out = 0;  // a bit for each filter
+    if (H5Dread_chunk(dataset, H5P_DEFAULT, begin.data(), &left_out, stored.data()) < 0) {
+      return false;
+    }
+    const bool deflated = (left_out >> *deflate & 1U) == 0;
+    if (deflated && !inflates_within(stored, limit)) return false;
   }
   return true;
 }
@@ -127,7 +187,7 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   const Properties creation(H5Dget_create_plist(dataset.get()));
   if (!creation) return false;
   const hsize_t indices = indices_of_chunk(creation.get(), shape);
-  return indices > 0 && has_chunks(dataset.get(), indices, shape) &&
+  return indices > 0 && has_chunks(dataset.get(), creation.get(), type, indices, shape) &&
          has_values(dataset.get(), type, shape);
 }
 

@@ -1,6 +1,7 @@
 #include "store/clip.hpp"
 
 #include <sys/resource.h>
+#include <zlib.h>
 
 #include <array>
 #include <csignal>
@@ -216,6 +217,37 @@ TEST_F(Clip, IsRefusedAsAVideoIfItIsNone) {
   if (world.rank() == 0) std::ofstream(file(), std::ios::trunc) << "no HDF5";
   world.barrier();
   EXPECT_EQ(error(10, 1000), Status::data);
+}
+
+TEST_F(Clip, IsRefusedIfAChunkInflatesToMore) {
+  write();
+  const auto complete = [&] { return clip_complete(file(), record(), {video_shape, {}, {}, {}}); };
+  EXPECT_TRUE(complete());
+  world.barrier();
+  if (world.rank() == 0) {
+    std::string much(std::size_t{18} * 26 * 3 + 1000, '\0');  // the first frame, and more
+    for (std::int64_t i = 0; i < 18 * 26 * 3; ++i) {
+      much[static_cast<std::size_t>(i)] = static_cast<char>(pixel_at(i));
+    }
+    std::string chunk(compressBound(much.size()), '\0');
+    uLongf bytes = chunk.size();
+    ASSERT_EQ(compress(reinterpret_cast<Bytef*>(chunk.data()), &bytes,
+                       reinterpret_cast<const Bytef*>(much.data()), much.size()),
+              Z_OK);
+    const hdf5::File changed(H5Fopen(file().c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hdf5::Dataset video = hdf5::open_dataset(changed.get(), "video");
+    const std::array<hsize_t, 4> first{};
+    constexpr std::uint32_t only_deflated = 0b101;
+    ASSERT_GE(
+        H5Dwrite_chunk(video.get(), H5P_DEFAULT, only_deflated, first.data(), bytes, chunk.data()),
+        0);
+  }
+  world.barrier();
+  EXPECT_FALSE(complete());
+  std::string message;
+  EXPECT_EQ(status_of([&] { SavedVideo::open(file(), "prompt.video", 5, 468).check(); }, &message),
+            Status::data);
+  EXPECT_NE(message.find("damaged"), std::string::npos) << message;
 }
 
 TEST_F(Clip, IsReplacedOnlyWhenAsked) {
