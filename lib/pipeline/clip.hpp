@@ -56,10 +56,10 @@ struct ClipDefaults {
 };
 
 /// A clip with size and record set, each value from the first of request, job and defaults that has
-/// it; frames and fps of a clip that begins from a video from that before the defaults. `input` is
-/// set with its file and frames. Texts, shapes and sampling are left unset. inputs: the facts of
-/// all files of the job. Error(data) if the video has fewer frames than asked for; Error(usage) for
-/// a strength without a video.
+/// it; frames and fps that neither request nor job has are those of the video, if there is one.
+/// `input` is set with its file and frames. Texts, shapes and sampling are left unset. inputs: the
+/// facts of all files of the job. Error(data) if the video has fewer frames than asked for;
+/// Error(usage) for a strength without a video.
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                     const ClipDefaults& defaults, const Inputs& inputs = {});
 
