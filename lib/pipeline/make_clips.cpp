@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <limits>
 #include <span>
 #include <utility>
@@ -128,11 +129,12 @@ void PhasedJob::encode(std::span<BatchState> batches) {
   if (std::ranges::any_of(batches, &BatchState::needs_input)) encode_inputs(batches);
 }
 
-// The decoding groups share the inputs. The rank on which these wait receives them when its own are
-// encoded.
+// The decoding groups share the inputs. Each has at most a few on the way to the rank on which they
+// wait, which receives them between its own.
 void PhasedJob::encode_inputs(std::span<BatchState> batches) {
   maker_.stages().enter(Stages::input);
-  std::vector<ClipMaker::PendingInputs> pending;
+  const std::size_t groups = maker_.plan().roles.decode.size(), max_on_the_way = 2 * groups;
+  std::deque<ClipMaker::PendingInputs> pending;
   std::size_t before = 0;
   for (BatchState& batch : batches) {
     if (!batch.needs_input()) continue;
@@ -140,8 +142,11 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
       stopped_ = true;
       break;
     }
-    pending.push_back(maker_.encode_inputs(batch, before, maker_.plan().roles.decode.size()));
+    pending.push_back(maker_.encode_inputs(batch, before, groups));
     before += batch.clips.size();
+    if (pending.size() <= max_on_the_way) continue;
+    pending.front().finish();
+    pending.pop_front();
   }
   for (ClipMaker::PendingInputs& inputs : pending) inputs.finish();
 }
