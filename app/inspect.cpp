@@ -239,7 +239,8 @@ std::string counted(const std::map<std::string, int>& counts) {
   return text;
 }
 
-void print_lora(const fs::path& path, double scale) {
+// → the number of tensors that do not belong to a LoRA.
+std::size_t print_lora(const fs::path& path, double scale) {
   std::cout << "\nlora: " << path.string() << '\n';
   const Lora lora = Lora::open(path);
   std::int64_t parameters = 0, bytes = 0;
@@ -263,6 +264,7 @@ void print_lora(const fs::path& path, double scale) {
   if (scale != 1) line(fmt::format("times {}, the scale that is given", scale));
   list(lora.others(), "tensors that are not those of a LoRA",
        [](const std::string& name) { return printable(name); });
+  return lora.others().size();
 }
 
 void print_index(const fs::path& model, Verdict& verdict) {
@@ -288,7 +290,9 @@ Status inspect_command(int argc, const char* const* argv) {
   if (!fs::exists(model / "model_index.json", ignored) && may_be_lora(model)) {
     require(options.loras.empty(), Status::usage,
             "--lora: given with a LoRA as the argument, expected the folder of a model");
-    print_lora(model, 1);
+    const std::size_t others = print_lora(model, 1);
+    require(others == 0, Status::data, "{}: {} tensors are not those of a LoRA, expected none",
+            model.string(), others);
     return Status::ok;
   }
   require(fs::is_directory(model, ignored), Status::no_input, "{}: no such folder", model.string());

@@ -189,11 +189,15 @@ Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& row
   return pixels;
 }
 
-std::int64_t reading_bytes(const InputFacts& facts, const VideoSize& size) {
-  // A decoded frame with the copy that its decoder keeps, the result of resizing along rows, and
-  // the frame as it is resized.
-  return 3 *
-         (2 * facts.height * facts.width + facts.height * size.width + size.height * size.width);
+std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size) {
+  const auto decoded = [&]() -> std::int64_t {  // bytes for a pixel of a frame, with the decoder's
+    if (input.file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
+    if (clip_file_of(input.file.path)) return 6;
+    return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
+  };
+  // Resizing along rows, then along columns; then the frames of the clip.
+  return decoded() * facts.height * facts.width +
+         3 * size.width * (facts.height + size.height * (1 + input.frames));
 }
 
 }  // namespace reelmesh::pipeline

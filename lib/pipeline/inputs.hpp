@@ -62,7 +62,7 @@ struct ClipInput {
 /// read, or no longer has as many frames.
 Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& rows_columns);
 
-/// Bytes of tensors that read_pixels needs at its peak beside its result.
-std::int64_t reading_bytes(const InputFacts& facts, const VideoSize& size);
+/// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
+std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);
 
 }  // namespace reelmesh::pipeline

@@ -68,8 +68,8 @@ Workload workload_of(const Job& job, const JobPlan& planned, const Precision& pr
     if (first[size] == nullptr) first[size] = &clip;
     tokens[size] = std::max(tokens[size], clip.tokens());
     if (clip.input && !precision.on_gpu) {
-      reading[size] = std::max(
-          reading[size], reading_bytes(planned.inputs.at(clip.input->file.path), clip.format.size));
+      const InputFacts& facts = planned.inputs.at(clip.input->file.path);
+      reading[size] = std::max(reading[size], reading_bytes(*clip.input, facts, clip.format.size));
     }
     const std::int64_t bytes = clip.embedding_bytes(family.text_encoder().d_model, job.dtype);
     workload.embedding_bytes += bytes;

@@ -132,6 +132,8 @@ class Stages {
   enum Stage { text, input, denoise, decode };
 
   Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
+  Stages(const Stages&) = delete;  // encode_input refers to decode_clip
+  Stages& operator=(const Stages&) = delete;
 
   /// Loads the weights of this stage, in phased mode also of the one that is resident together with
   /// it, after releasing the others. The ranks of a stage's group call it together.

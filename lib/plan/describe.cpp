@@ -1,5 +1,7 @@
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/units.hpp"
 #include "plan/plan.hpp"
 
@@ -21,10 +23,12 @@ std::string shown(const Layout& layout) {
 std::string describe_queue(const Plan& plan) {
   if (plan.queue_bytes >= plan.embedding_bytes) return {};
   const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const bool has_inputs = std::ranges::any_of(
+      plan.memory.ranks, [](const RankMemory& rank) { return rank.encode.used(); });
   return fmt::format(
-      "queue: at most {} of text embeddings wait at a time, of {} in all, to keep "
+      "queue: at most {} of text embeddings{} wait at a time, of {} in all, to keep "
       "the limit{}\n",
-      size(plan.queue_bytes), size(plan.embedding_bytes),
+      size(plan.queue_bytes), has_inputs ? " and encoded inputs" : "", size(plan.embedding_bytes),
       plan.roles.mode == Mode::split
           ? ""
           : "; the text encoder is loaded again each time the queue is empty");

@@ -70,7 +70,7 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
   return memory;
 }
 
-// With the longest queue of text embeddings that fits; of all clips if there are no limits.
+// With the longest queue of embeddings that fits; of all clips if there are no limits.
 void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
   plan.embedding_bytes = plan.queue_bytes = workload.embedding_bytes;
   plan.memory = memory_of(plan, workload, machine);

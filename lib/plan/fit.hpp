@@ -16,7 +16,7 @@ std::vector<T> of_range(const std::vector<T>& values, const RankRange& range) {
   return {first, first + range.count};
 }
 
-/// The plan with Plan::weights, memory and queue of text embeddings. plan: with roles, layouts,
+/// The plan with Plan::weights, memory and queue of embeddings. plan: with roles, layouts,
 /// device map, and memory.limits and memory.decoder; as long a queue as fits is chosen, offloading
 /// if that helps, and the residence of the weights as make_plan describes. If nothing fits, the
 /// plan with the smallest excess.

@@ -48,7 +48,7 @@ struct Plan {
 
 /// Roles, device map, placement of the launched ranks, layouts and memory. With Order::node, ranks
 /// that exchange most share a node that has room for them. With memory limits, the device map
-/// `auto` respects them, the queue of text embeddings is shortened if that helps, transformer and
+/// `auto` respects them, the queue of embeddings is shortened if that helps, transformer and
 /// decoder are offloaded in turn if that helps, and in split mode text and decode get more ranks
 /// while they do not fit. If all that is not enough, and the request leaves it open, the weights of
 /// text encoder or transformer are not whole on each rank: with sharded or host weights, whichever
@@ -60,7 +60,7 @@ struct Plan {
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
-/// One line if the queue of text embeddings is shortened, otherwise empty.
+/// One line if the queue of embeddings is shortened, otherwise empty.
 std::string describe_queue(const Plan& plan);
 /// Several lines of text: roles and device map; with `size` also the layouts of clips of that size.
 std::string describe(const Plan& plan);

@@ -539,7 +539,7 @@ VIDEOS = [
     row("`--sample.strength nan`", [*FROM_VIDEO, option("sample.strength", "nan")], USAGE,
         "--sample.strength: found 'nan', expected "),
     row("a strength that leaves no step", [*FROM_VIDEO, option("sample.strength", "0.2")],
-        USAGE, "sample.strength: clip 0 has 0.2 of 4 steps, expected at least one step"),
+        USAGE, "sample.strength: found 0.2 for clip 0, which leaves none of 4 steps, expected "),
     row("frames that do not fill patches in time",
         [model_of("v1_5"), *media("long.mkv", "prompt.video"), option("sample.frames", 9)], USAGE,
         "clip 0 uses 9 frames, which are 3 latent frames, expected a multiple of 2"),

@@ -1,5 +1,7 @@
 #include "pipeline/families/cogvideox.hpp"
 
+#include <cmath>
+
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/memory.hpp"
@@ -56,7 +58,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   require(
       clip.format.input != InputKind::video || kept % c.patch.frames == 0, Status::usage,
       "{}: clip {} uses {} frames, which are {} latent frames, expected a multiple of {} of "
-      "these: give sample.frames = {}",
+      "these, for instance {} frames",
       clip.input ? clip.input->file.where : "", clip.index(), frames, kept, c.patch.frames,
       (std::max(kept - kept % c.patch.frames, c.patch.frames) - 1) * c.temporal_compression + 1);
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
@@ -68,8 +70,10 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   if (clip.input) set_encoding(clip, job);
   const int skipped = record.strength ? skipped_steps(record.steps, *record.strength) : 0;
   require(skipped < record.steps, Status::usage,
-          "sample.strength: clip {} has {} of {} steps, expected at least one step: {} or more",
-          clip.index(), record.strength.value_or(1), record.steps, 1.0 / record.steps);
+          "{}: found {} for clip {}, which leaves none of {} steps, expected at least {:.3f}",
+          request.strength ? request.where + ": strength" : "sample.strength",
+          record.strength.value_or(1), clip.index(), record.steps,
+          std::ceil(1000.0 / record.steps) / 1000);
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
   const Schedule schedule(folder_.scheduler, record.steps, skipped);
   clip.sampling = {
