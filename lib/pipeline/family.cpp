@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "models/t5/memory.hpp"
@@ -33,15 +34,26 @@ std::map<std::string, Family::Open>& families() {
   return known;
 }
 
-// Frames of a video are used as they are.
-void warn_of_rate(const Clip& clip, const InputFacts& facts) {
+// That a clip lasts longer or shorter than its video, whose frames are used as they are; or empty.
+std::string warning_of_rate(const Clip& clip, const InputFacts& facts) {
   constexpr double tolerance = 1e-3;
   const double fps = clip.record.fps;
-  if (facts.fps == 0 || std::abs(fps - facts.fps) <= tolerance * fps) return;
-  log::warning(
+  if (facts.fps == 0 || std::abs(fps - facts.fps) <= tolerance * fps) return {};
+  return fmt::format(
       "clip {}: {} has {:.5g} frames per second, the clip {:.5g}: it lasts {:.3g} times as "
       "long, since frames are not resampled in time",
       clip.index(), clip.input->file.path.string(), facts.fps, fps, facts.fps / fps);
+}
+
+// Passes each text on once, but not more than the first few: a job may have thousands of inputs.
+template <class Log>
+void log_few(const std::vector<std::string>& texts, const char* more, const Log& log) {
+  constexpr std::size_t max_shown = 10;
+  std::set<std::string_view> said;
+  for (const std::string& text : texts) {
+    if (!text.empty() && said.insert(text).second && said.size() <= max_shown) log(text);
+  }
+  if (said.size() > max_shown) log(fmt::format("and {} more {}", said.size() - max_shown, more));
 }
 
 }  // namespace
@@ -109,19 +121,20 @@ std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer,
   check_options(job);
   const ClipDefaults usual = defaults();
   std::vector<Clip> clips;
-  std::set<std::string> said;
+  std::vector<std::string> files, rates;
   for (const ClipRequest& request : job.clips) {
     Clip clip = requested_clip(job, request, static_cast<int>(clips.size()), usual, inputs);
     check_input(clip);
     complete(clip, job, request, tokenizer);
     if (clip.input) {
       const InputFacts& facts = inputs.at(clip.input->file.path);
-      const std::string text = describe_input(clip, facts);
-      if (said.insert(text).second) log::info("{}", text);
-      warn_of_rate(clip, facts);
+      files.push_back(describe_input(clip, facts));
+      rates.push_back(warning_of_rate(clip, facts));
     }
     clips.push_back(std::move(clip));
   }
+  log_few(files, "images or videos", [](const auto& text) { log::info("{}", text); });
+  log_few(rates, "clips of another rate", [](const auto& text) { log::warning("{}", text); });
   const auto has_video = [](const Clip& clip) { return clip.format.input == InputKind::video; };
   require(!job.strength || std::ranges::any_of(clips, has_video), Status::usage,
           "sample.strength: found {}, expected it only with prompt.video",

@@ -2,6 +2,7 @@
 #include "layout/relayout.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
+#include "support/lora_cases.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
@@ -14,13 +15,7 @@ Sharded spread(const Tensor& whole, const Layout& layout) {
   return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
 }
 
-struct Case {
-  const char* name;
-  std::vector<std::pair<const char*, double>> files;
-};
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-class Loras : public testing::TestWithParam<Case> {};
+class Loras : public testing::TestWithParam<test::LoraCase> {};
 
 // The first stored call, with the prompt of row 1.
 Tensor prediction(const Reference& reference, const Checkpoint& weights,
@@ -52,12 +47,9 @@ Tensor prediction(const Reference& reference, const Checkpoint& weights,
 
 TEST_P(Loras, GiveTheReferencesOutputWhereverWeightsAre) {
   const Reference reference("sincos");
-  const auto data = test::data_folder() / "lora";
-  std::vector<LoraFile> loras;
-  for (const auto& [file, scale] : GetParam().files) loras.push_back({data / file, scale});
   const auto plain = Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
-  const Checkpoint weights = plain.with(loras);
-  const auto stored = SafetensorsFile::open(data / "reference.safetensors");
+  const Checkpoint weights = plain.with(GetParam().loras());
+  const auto stored = SafetensorsFile::open(test::data_folder() / "lora" / "reference.safetensors");
   const Tensor expected = stored.load(std::string(GetParam().name) + ".output", DType::float32);
   const Tensor found = prediction(reference, weights, {});
   EXPECT_LT(test::relative_error(found, expected), 1e-4);
@@ -69,18 +61,7 @@ TEST_P(Loras, GiveTheReferencesOutputWhereverWeightsAre) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, Loras,
-                         testing::Values(Case{"metadata", {{"metadata.safetensors", 1}}},
-                                         Case{"no_metadata", {{"no_metadata.safetensors", 0.5}}},
-                                         Case{"down_up", {{"down_up.safetensors", 1}}},
-                                         Case{"processors", {{"processors.safetensors", -1.25}}},
-                                         Case{"adapter_alone", {{"adapter_alone.safetensors", 1}}},
-                                         Case{"peft", {{"peft", 1}}},
-                                         Case{"several",
-                                              {{"metadata.safetensors", 0.7},
-                                               {"no_metadata.safetensors", 1.5},
-                                               {"processors.safetensors", -0.4}}}),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Forms, Loras, testing::ValuesIn(test::lora_cases()), test::name_of_case);
 
 }  // namespace
 }  // namespace reelmesh

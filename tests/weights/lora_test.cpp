@@ -9,6 +9,7 @@
 #include "raw_file.hpp"
 #include "support/data_folder.hpp"
 #include "support/expect_error.hpp"
+#include "support/lora_cases.hpp"
 #include "support/temp_folder.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/fingerprint.hpp"
@@ -40,20 +41,7 @@ Tensor whole(const Checkpoint& checkpoint, const std::string& name, DType dtype 
   return checkpoint.load(name, checkpoint.tensors().at(name).shape, dtype);
 }
 
-// Files and scales, and the name of what diffusers and PEFT make of them (make_lora_data.py).
-struct Case {
-  const char* name;
-  std::vector<std::pair<const char*, double>> files;
-
-  std::vector<LoraFile> loras() const {
-    std::vector<LoraFile> list;
-    for (const auto& [file, scale] : files) list.push_back({data() / file, scale});
-    return list;
-  }
-};
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-class LoraFiles : public testing::TestWithParam<Case> {};
+class LoraFiles : public testing::TestWithParam<test::LoraCase> {};
 
 TEST_P(LoraFiles, ChangeWeightsAsTheReferenceDoes) {
   const Checkpoint plain = base(), changed = plain.with(GetParam().loras());
@@ -110,18 +98,8 @@ TEST_P(LoraFiles, GiveTheSameBitsForAllPartsOfATensor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, LoraFiles,
-                         testing::Values(Case{"metadata", {{"metadata.safetensors", 1}}},
-                                         Case{"no_metadata", {{"no_metadata.safetensors", 0.5}}},
-                                         Case{"down_up", {{"down_up.safetensors", 1}}},
-                                         Case{"processors", {{"processors.safetensors", -1.25}}},
-                                         Case{"adapter_alone", {{"adapter_alone.safetensors", 1}}},
-                                         Case{"peft", {{"peft", 1}}},
-                                         Case{"several",
-                                              {{"metadata.safetensors", 0.7},
-                                               {"no_metadata.safetensors", 1.5},
-                                               {"processors.safetensors", -0.4}}}),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Forms, LoraFiles, testing::ValuesIn(test::lora_cases()),
+                         test::name_of_case);
 
 // A checkpoint with small tensors, and LoRAs for it.
 class SmallLora : public testing::Test {
