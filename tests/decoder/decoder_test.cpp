@@ -4,13 +4,11 @@
 
 #include "models/decode_layouts.hpp"
 #include "models/reference.hpp"
-#include "support/numbered.hpp"
-#include "support/ranks.hpp"
+#include "random_cuts.hpp"
 
 namespace reelmesh {
 namespace {
 
-using reelmesh::test::random_partition;
 using reelmesh::test::random_tensor;
 using reelmesh::test::Reference;
 using reelmesh::test::same_bits;
@@ -33,29 +31,22 @@ INSTANTIATE_TEST_SUITE_P(Types, Decoder, ::testing::Values(DType::float32, DType
 
 TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
   const Reference reference("rotary");
-  const auto world = test::world();
   const CogVideoXDecoder decoder(
       Checkpoint::open(reference.folder / "vae", "diffusion_pytorch_model"), reference.vae,
       GetParam());
-  std::mt19937 random(11);
-  for (int ranks = 1; ranks <= world.size(); ++ranks) {
-    const comm::Group group = world.range(0, ranks);
-    for (int i = 0; i < 2; ++i) {
-      const std::int64_t frames = random() % 5 + 1;
-      const std::int64_t rows = random() % 6 + 1, columns = random() % 6 + 1;
-      const Layout cut = random_partition({rows, columns}, ranks, random);
-      if (!group.member()) continue;
-      const Tensor latents = random_tensor({frames, reference.vae.latent_channels, rows, columns},
-                                           unsigned(ranks * 10 + i));
-      const Tensor one =
-          decoded(decoder, latents, Layout::on_one_rank({rows, columns}, ranks, 0), group);
-      EXPECT_TRUE(same_bits(decoded(decoder, latents, cut, group), one)) << to_string(cut);
-      const Layout planned =
-          test::cogvideox_decode_layout(reference.vae, latents.shape(), ranks).latents;
-      EXPECT_TRUE(same_bits(decoded(decoder, latents, planned.without_axis(0), group), one))
-          << ranks << " ranks, " << rows << " x " << columns;
-    }
-  }
+  test::for_random_cuts(11, 5, [&](const test::RandomCut& clip) {
+    const auto& [group, frames, rows, columns, cut, seed] = clip;
+    const int ranks = group.size();
+    const Tensor latents =
+        random_tensor({frames, reference.vae.latent_channels, rows, columns}, seed);
+    const Tensor one =
+        decoded(decoder, latents, Layout::on_one_rank({rows, columns}, ranks, 0), group);
+    EXPECT_TRUE(same_bits(decoded(decoder, latents, cut, group), one)) << to_string(cut);
+    const Layout planned =
+        test::cogvideox_decode_layout(reference.vae, latents.shape(), ranks).latents;
+    EXPECT_TRUE(same_bits(decoded(decoder, latents, planned.without_axis(0), group), one))
+        << ranks << " ranks, " << rows << " x " << columns;
+  });
 }
 
 }  // namespace

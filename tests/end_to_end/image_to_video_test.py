@@ -9,7 +9,7 @@ import h5py
 import numpy
 
 from interrupted import Interrupted
-from media import MEDIA, MediaReference, check_clips, check_same_clips
+from media import MEDIA, MediaReference, add_parity_tests, check_same_clips
 from support import (BACKEND, ERROR, LONG, MPIRUN, PROGRAM, WARNING, arguments, execute, main,
                      read_clip, relative, rms, run, send)
 
@@ -110,15 +110,7 @@ class ImageToVideo(Interrupted):
         self.assertIn("image.png", outcome.lines(ERROR)[0])
 
 
-def parity_test(kind, dtype):
-    def test(self):
-        check_clips(self, MediaReference(kind), dtype)
-    return test
-
-
-for kind_ in KINDS:
-    for dtype_ in ("float32", "bfloat16"):
-        setattr(ImageToVideo, f"test_{kind_}_{dtype_}", parity_test(kind_, dtype_))
+add_parity_tests(ImageToVideo, KINDS)
 
 if __name__ == "__main__":
     main()

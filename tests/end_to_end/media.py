@@ -6,7 +6,7 @@ import pathlib
 
 import numpy
 
-from support import DATA, options_of, read_clip, read_safetensors, relative, rms
+from support import DATA, check_bfloat16_errors, options_of, read_clip, read_safetensors, relative
 
 MEDIA = DATA / "media"
 
@@ -59,15 +59,8 @@ def check_clips(test, reference, dtype, ranks=1):
                 test.assertLessEqual(relative(clip["latents"], latents), 2e-4)
                 test.assertLessEqual(numpy.abs(video - expected).max(), 2)
                 continue
-            torch = case["bfloat16"]
-            error = rms(clip["latents"], latents) / numpy.abs(latents).max()
-            levels = rms(video, expected)
-            print(f"{name}, bfloat16 against PyTorch's own: "
-                  f"latents {error / torch['latents']['rms']:.2f}, "
-                  f"video {levels / torch['video_levels']['rms']:.2f}")
-            test.assertLessEqual(error, 1.5 * torch["latents"]["rms"])
-            test.assertLessEqual(levels, 1.5 * torch["video_levels"]["rms"])
-            test.assertGreater(error, 1e-5)  # it really was computed in bfloat16
+            check_bfloat16_errors(test, name, case["bfloat16"], clip["latents"], latents, video,
+                                  expected)
     return output
 
 
@@ -76,3 +69,12 @@ def check_same_clips(test, output, expected, count):
         clip, one = read_clip(output, index), read_clip(expected, index)
         for name in ("latents", "video"):
             test.assertEqual(clip[name].tobytes(), one[name].tobytes(), f"{name} of clip {index}")
+
+
+def add_parity_tests(test_case, kinds):
+    """Adds a test for each kind and type: the clips are those of the reference."""
+    for kind in kinds:
+        for dtype in ("float32", "bfloat16"):
+            def test(self, kind=kind, dtype=dtype):
+                check_clips(self, MediaReference(kind), dtype)
+            setattr(test_case, f"test_{kind}_{dtype}", test)

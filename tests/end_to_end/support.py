@@ -219,6 +219,18 @@ def rms(values, reference):
     return numpy.sqrt(numpy.mean((values.astype(numpy.float64) - reference) ** 2))
 
 
+def check_bfloat16_errors(test, name, torch, latents, expected_latents, video, expected_video):
+    """A clip in bfloat16 is at most 1.5 times as far from the reference in float32 as PyTorch's own
+    in bfloat16. torch: errors of PyTorch, as the reference data has them."""
+    error = rms(latents, expected_latents) / numpy.abs(expected_latents).max()
+    levels = rms(video, expected_video)
+    print(f"{name}, bfloat16 against PyTorch's own: latents {error / torch['latents']['rms']:.2f}, "
+          f"video {levels / torch['video_levels']['rms']:.2f}")
+    test.assertLessEqual(error, 1.5 * torch["latents"]["rms"])
+    test.assertLessEqual(levels, 1.5 * torch["video_levels"]["rms"])
+    test.assertGreater(error, 1e-5)  # it really was computed in bfloat16
+
+
 def read_header(path):
     """(header, bytes after it) of a .safetensors file."""
     blob = pathlib.Path(path).read_bytes()

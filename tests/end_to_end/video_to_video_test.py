@@ -9,7 +9,7 @@ import signal
 import numpy
 
 from interrupted import Interrupted
-from media import MEDIA, MediaReference, check_clips, check_same_clips
+from media import MEDIA, MediaReference, add_parity_tests, check_same_clips
 from support import (BACKEND, KINDS, LONG, WARNING, Reference, clip_file, execute, main, read_clip,
                      run, send)
 
@@ -95,15 +95,7 @@ class VideoToVideo(Interrupted):
         numpy.testing.assert_array_equal(clips[0]["latents"], clips[1]["latents"])
 
 
-def parity_test(kind, dtype):
-    def test(self):
-        check_clips(self, MediaReference(kind), dtype)
-    return test
-
-
-for kind_ in KINDS:
-    for dtype_ in ("float32", "bfloat16"):
-        setattr(VideoToVideo, f"test_{kind_}_{dtype_}", parity_test(kind_, dtype_))
+add_parity_tests(VideoToVideo, KINDS)
 
 if __name__ == "__main__":
     main()

@@ -315,9 +315,8 @@ TEST_F(Layouts, Offloaded) {
                {2, phased + " --parallel.replicas 2 --device.memory-limit 87MiB", "replica 1"}});
 }
 
-// A third family, which lib/plan and lib/pipeline know only through Family::add.
-TEST_F(Layouts, ThirdFamily) {
-  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+// Both modes on 2 to 8 ranks, and meshes of the toy family.
+std::vector<LayoutRow> rows_of_toy() {
   std::vector<LayoutRow> rows;
   for (int ranks = 2; ranks <= 8; ++ranks) {
     rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
@@ -325,6 +324,13 @@ TEST_F(Layouts, ThirdFamily) {
   }
   rows.push_back({8, phased + " --parallel.replicas 2" + mesh(2, 2, 1), "cfg 2 x ring 2"});
   rows.push_back({6, phased + frames + mesh(2, 1, 3) + " --sample.batch 2", "ulysses 3"});
+  return rows;
+}
+
+// A third family, which lib/plan and lib/pipeline know only through Family::add.
+TEST_F(Layouts, ThirdFamily) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  std::vector<LayoutRow> rows = rows_of_toy();
   rows.push_back({5, phased + " --device.speeds 1,2,1,3,1", "speeds: 1, 2, 1, 3, 1"});
   expect_same(toy(), rows);
   expect_same(toy() + " --numerics.dtype bfloat16 --sample.guidance 1",
@@ -449,13 +455,7 @@ TEST_F(Layouts, InputsOfTheThirdFamily) {
   const std::size_t file = model.find("--prompt.file ") + 14;
   std::string job = model;
   job.replace(file, job.find(' ', file) - file, write("inputs.jsonl", lines).string());
-  std::vector<LayoutRow> rows;
-  for (int ranks = 2; ranks <= 8; ++ranks) {
-    rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
-    if (ranks >= 3) rows.push_back({ranks, split, "split"});
-  }
-  rows.push_back({8, phased + " --parallel.replicas 2" + mesh(2, 2, 1), "cfg 2 x ring 2"});
-  rows.push_back({6, phased + frames + mesh(2, 1, 3) + " --sample.batch 2", "ulysses 3"});
+  std::vector<LayoutRow> rows = rows_of_toy();
   for (const LayoutRow& row : rows_at_random(24, 2029)) rows.push_back(row);
   expect_same(job, rows);
 }
