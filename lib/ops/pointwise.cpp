@@ -41,8 +41,9 @@ void add(Tensor& x, const Tensor& y) {
   });
 }
 
-Tensor multiply(const Tensor& x, const Tensor& y) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
+// out = f(x, y) element by element, computed in float32. out shares no memory with x and y.
+template <class F>
+void combine(const Tensor& x, const Tensor& y, Tensor& out, const F& f) {
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
@@ -50,25 +51,20 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
       const T* b = y.data<T>() + first;
       T* into = out.data<T>() + first;
       for (std::int64_t i = 0; i < count; ++i) {
-        into[i] = T(static_cast<float>(a[i]) * static_cast<float>(b[i]));
+        into[i] = T(f(static_cast<float>(a[i]), static_cast<float>(b[i])));
       }
     });
   });
+}
+
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  combine(x, y, out, [](float a, float b) { return a * b; });
   return out;
 }
 
 void average(const Tensor& x, const Tensor& y, Tensor& out) {
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      const T* a = x.data<T>() + first;
-      const T* b = y.data<T>() + first;
-      T* into = out.data<T>() + first;
-      for (std::int64_t i = 0; i < count; ++i) {
-        into[i] = T(0.5F * (static_cast<float>(a[i]) + static_cast<float>(b[i])));
-      }
-    });
-  });
+  combine(x, y, out, [](float a, float b) { return 0.5F * (a + b); });
 }
 
 Tensor silu(const Tensor& x) {

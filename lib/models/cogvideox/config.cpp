@@ -90,7 +90,7 @@ CogVideoXVaeConfig CogVideoXVaeConfig::read(const Config& config) {
 }
 
 Shape CogVideoXConfig::sample_tokens() const {
-  const std::int64_t latents = (sample_frames - 1) / temporal_compression + 1;
+  const std::int64_t latents = latent_frames(sample_frames);
   return {(latents + patch.frames - 1) / patch.frames, sample_height / patch.rows,
           sample_width / patch.columns};
 }

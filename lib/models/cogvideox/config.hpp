@@ -45,6 +45,10 @@ struct CogVideoXConfig {
     return in_channels * patch.frames * patch.rows * patch.columns;
   }
 
+  /// Latent frames of n frames of video: n/temporal_compression, rounded up.
+  std::int64_t latent_frames(std::int64_t frames) const {
+    return (frames - 1) / temporal_compression + 1;
+  }
   /// Tokens of a video of the checkpoint's own size: [frame, row, column].
   Shape sample_tokens() const;
   /// Whether a clip begins from an image, whose latents the transformer takes as further channels.

@@ -147,20 +147,31 @@ void walk_encoder(const CogVideoXVaeConfig& c, BatchPeak& at) {
   at.convolution(channels, 2 * c.latent_channels);
 }
 
-constexpr std::int64_t pixels_of_latent = 8 * 8;  // rows, columns
+// The highest peak of the batches of a clip. batches: (first frame, number of frames). walk:
+// follows one batch, whose frames have `pixels` pixels at first.
+template <class Walk>
+std::int64_t peak_of(const std::vector<std::pair<std::int64_t, std::int64_t>>& batches,
+                     std::int64_t pixels, const Precision& precision, const Walk& walk) {
+  std::int64_t peak = 0, kept = 0;
+  for (const auto& batch : batches) {
+    BatchPeak at(batch.second, pixels, kept, &batch == &batches.back(), precision);
+    walk(at);
+    kept = at.kept();
+    peak = std::max(peak, at.peak());
+  }
+  return peak;
+}
+
+constexpr std::int64_t pixels_of_latent =
+    CogVideoXConfig::pixels_per_latent * CogVideoXConfig::pixels_per_latent;
 
 }  // namespace
 
 std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
                                     const Precision& precision) {
   const std::int64_t area = latents.at(1) * latents.at(2);
-  std::int64_t peak = 0, kept = 0;
-  for (const auto& [first, count] : decode_batches(latents.at(0))) {
-    BatchPeak at(count, area, kept, first + count == latents[0], precision);
-    walk_decoder(c, at);
-    kept = at.kept();
-    peak = std::max(peak, at.peak());
-  }
+  const std::int64_t peak = peak_of(decode_batches(latents.at(0)), area, precision,
+                                    [&](BatchPeak& batch) { walk_decoder(c, batch); });
   const std::int64_t video = decoded_frames(latents[0]) * area * pixels_of_latent * c.out_channels;
   return peak + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
 }
@@ -168,13 +179,8 @@ std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& la
 std::int64_t cogvideox_encode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
                                     std::int64_t frames, const Precision& precision) {
   const std::int64_t area = latents.at(1) * latents.at(2) * pixels_of_latent;
-  std::int64_t peak = 0, kept = 0;
-  for (const auto& [first, count] : encode_batches(frames)) {
-    BatchPeak at(count, area, kept, first + count == frames, precision);
-    walk_encoder(c, at);
-    kept = at.kept();
-    peak = std::max(peak, at.peak());
-  }
+  const std::int64_t peak = peak_of(encode_batches(frames), area, precision,
+                                    [&](BatchPeak& batch) { walk_encoder(c, batch); });
   return peak + frames * area * c.in_channels +
          numel(latents) * c.latent_channels * size_of(DType::float32);
 }
