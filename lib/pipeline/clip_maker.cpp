@@ -48,7 +48,7 @@ void BatchState::release_encoded() {
 
 void BatchState::release_conditioning() {
   std::ranges::fill(conditioning, Conditioning());
-  std::ranges::fill(starts, Tensor());
+  std::ranges::fill(video_latents, Tensor());
 }
 
 void BatchState::release() {
@@ -133,7 +133,7 @@ ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
     inputs.pending_.emplace_back(
-        i, HandOver(input_world_, encoded, input_to_waiting(*plan_, plan_of(clip), decoder, clip),
+        i, HandOver(input_world_, encoded, input_to_queue(*plan_, plan_of(clip), decoder, clip),
                     DType::float32));
   }
   return inputs;
@@ -159,7 +159,7 @@ void ClipMaker::PendingInputs::finish() {
 void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t replica,
                            const Tensor& input) const {
   if (batch.clips[clip].format.input == InputKind::video) {
-    batch.starts[clip] = input;
+    batch.video_latents[clip] = input;
     return;
   }
   const comm::Group& group = stages_.denoise_batch.group(replica);
@@ -185,8 +185,8 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
     Tensor input;
     if (clip.input) {
-      const Move from_waiting = input_to_denoising(*plan_, plan_of(clip), replica, clip);
-      input = HandOver(text_world_, batch.inputs[i], from_waiting, DType::float32).finish();
+      const Move from_queue = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+      input = HandOver(text_world_, batch.inputs[i], from_queue, DType::float32).finish();
     }
     if (!group.member()) continue;
     batch.conditioning[i] = {text, {}};
@@ -205,8 +205,8 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
     if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
     batch.conditioning[i] = {text.to(job_.dtype), {}};
     if (clip.format.input != InputKind::image) continue;
-    const Move from_waiting = input_to_denoising(*plan_, plan_of(clip), replica, clip);
-    const Box& part = own_box(from_waiting.to, group);
+    const Move from_queue = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+    const Box& part = own_box(from_queue.to, group);
     Tensor image = Tensor::empty(part.extent, DType::float32);
     if (!part.empty()) image = open_restart(job_, clip, channels_).read("image_latents", part);
     take_input(batch, i, replica, image);
@@ -220,11 +220,11 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   if (places.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
-  std::vector<Tensor> starts;
+  std::vector<Tensor> video_latents;
   for (const std::size_t i : places) {
     clips.push_back(batch.clips[i]);
     conditioning.push_back(batch.conditioning[i]);
-    starts.push_back(batch.starts[i]);
+    video_latents.push_back(batch.video_latents[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
   progress_.expect(steps_of(clips));
@@ -234,7 +234,7 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
     after_step();
   };
   Denoised denoised =
-      stages_.denoise_batch(clips, replica, conditioning, starts, on_step, failures_);
+      stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
   progress_.pause();
   batch.stopped = denoised.stopped;
   for (std::size_t i = 0; i < places.size(); ++i) {

@@ -20,7 +20,7 @@ struct BatchState {
         embeddings(clips.size()),
         inputs(clips.size()),
         conditioning(clips.size()),
-        starts(clips.size()),
+        video_latents(clips.size()),
         latents(clips.size()) {}
 
   Batch clips;
@@ -29,7 +29,7 @@ struct BatchState {
   std::vector<Tensor> embeddings;          ///< after encoding
   std::vector<Tensor> inputs;              ///< of clips that begin from a file, after encoding
   std::vector<Conditioning> conditioning;  ///< after the hand-over to the denoising groups
-  std::vector<Tensor> starts;              ///< as Denoising takes them, after that hand-over
+  std::vector<Tensor> video_latents;       ///< of clips made from videos, after that hand-over
   std::vector<Tensor> latents;             ///< after denoising
 
   /// Whether the text encoder is needed; otherwise restart files have the embeddings.

@@ -7,8 +7,8 @@
 namespace reelmesh::pipeline {
 namespace {
 
-// start: of a clip of a video, the box of the video's latents.
-DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& start, Device device) {
+// video: of a clip made from a video, the box of the video's latents.
+DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video, Device device) {
   TorchGenerator generator(clip.record.seed);
   if (clip.input) {  // InputStage has drawn the same values
     const Shape none(box.extent.size(), 0);
@@ -17,9 +17,9 @@ DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& start
   Tensor noise = Tensor::empty(box.extent, DType::float32);
   draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
                      noise.span<float>());
-  if (!clip.sampling.start) return {0, noise.on(device), {}, generator};
-  Tensor latents = start.clone();
-  add_noise(*clip.sampling.start, noise, latents);
+  if (!clip.sampling.first_noise) return {0, noise.on(device), {}, generator};
+  Tensor latents = video.clone();
+  add_noise(*clip.sampling.first_noise, noise, latents);
   return {0, latents.reshape(box.extent).on(device), {}, generator};
 }
 
@@ -48,7 +48,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
 
 Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
                      std::span<const Conditioning> conditioning, const Denoiser& model,
-                     std::span<const SavedState> saved, std::span<const Tensor> starts)
+                     std::span<const SavedState> saved, std::span<const Tensor> video_latents)
     : group_(group),
       branch_(layout.mesh.cfg == 1 ? group
                                    : group.split(group.rank() / layout.mesh.branch_ranks())),
@@ -73,7 +73,8 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
     states_.push_back(saved.empty()
                           ? initial_state(batch[clip], box,
-                                          starts.empty() ? Tensor() : starts[clip], model.device())
+                                          video_latents.empty() ? Tensor() : video_latents[clip],
+                                          model.device())
                           : restored_state(saved[clip], box, model.device()));
   }
 }

@@ -53,11 +53,11 @@ class Denoising {
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model);
   /// Continues from states of these clips that were saved on any group and layout. Without some,
-  /// clips of videos begin from `starts`: per clip this rank's box of the video's latents, float32
-  /// [frame, channel, row, column] on the host; empty for other clips.
+  /// clips of videos begin from `video_latents`: per clip this rank's box of the video's latents,
+  /// float32 [frame, channel, row, column] on the host; empty for other clips.
   Denoising(const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
             std::span<const Conditioning> conditioning, const Denoiser& model,
-            std::span<const SavedState> saved, std::span<const Tensor> starts = {});
+            std::span<const SavedState> saved, std::span<const Tensor> video_latents = {});
 
   bool finished() const;
   /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks

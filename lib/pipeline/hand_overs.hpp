@@ -23,8 +23,8 @@ inline Layout encoded_layout(const ClipPlan& size, std::size_t decoder, const Cl
 
 /// The encoded input [frame, channel, row, column], from a decoding group to
 /// plan.embeddings_rank().
-inline Move input_to_waiting(const Plan& plan, const ClipPlan& size, std::size_t decoder,
-                             const Clip& clip) {
+inline Move input_to_queue(const Plan& plan, const ClipPlan& size, std::size_t decoder,
+                           const Clip& clip) {
   return {encoded_layout(size, decoder, clip).with_axis(1, clip.latent_channels),
           Layout::replicated(clip.input_shape(), 1), plan.roles.decode.at(decoder).first,
           plan.embeddings_rank()};

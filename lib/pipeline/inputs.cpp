@@ -83,14 +83,23 @@ void read_frames(const InputFile& file, std::int64_t count,
 }
 
 InputFacts facts_of_whole(const InputFile& file) {
-  InputFacts facts = facts_of(file);  // decodes all frames of a video, unless it is a job's clip
-  facts.hash = hash_of_file(file);
+  InputFacts facts;
   if (file.kind == InputKind::image) {
-    media::read_image(file.path, file.where);
-  } else if (const auto clip = clip_of(file)) {
-    open_clip(file, *clip).check();
+    const Tensor pixels = media::read_image(file.path, file.where);
+    facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
+  } else {
+    facts = facts_of(file);  // decodes all frames, unless it is a clip of an earlier job
+    if (const auto clip = clip_of(file)) open_clip(file, *clip).check();
   }
+  facts.hash = hash_of_file(file);
   return facts;
+}
+
+// Bytes for each pixel of a frame while it is decoded, with the frame.
+std::int64_t decoding_bytes(const InputFile& file) {
+  if (file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
+  if (clip_of(file)) return 6;
+  return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
 }
 
 // Facts as one line of text, and back.
@@ -173,10 +182,8 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   return inputs;
 }
 
-Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& rows_columns) {
-  const Box box{{0, rows_columns.offset[0], rows_columns.offset[1], 0},
-                {input.frames, rows_columns.extent[0], rows_columns.extent[1], 3}};
-  Tensor pixels = Tensor::empty(box.empty() ? Shape{0, 0, 0, 3} : box.extent, DType::uint8);
+Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& box) {
+  Tensor pixels = Tensor::empty(box.extent, DType::uint8);
   if (box.empty()) return pixels;
   read_frames(input.file, input.frames, [&](std::int64_t frame, const Tensor& found) {
     const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
@@ -190,13 +197,8 @@ Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& row
 }
 
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size) {
-  const auto decoded = [&]() -> std::int64_t {  // bytes for a pixel of a frame, with the decoder's
-    if (input.file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
-    if (clip_file_of(input.file.path)) return 6;
-    return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
-  };
   // Resizing along rows, then along columns; then the frames of the clip.
-  return decoded() * facts.height * facts.width +
+  return decoding_bytes(input.file) * facts.height * facts.width +
          3 * size.width * (facts.height + size.height * (1 + input.frames));
 }
 

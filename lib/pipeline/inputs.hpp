@@ -57,10 +57,10 @@ struct ClipInput {
   NoiseRule noise;                 ///< of the sample of the encoder's posterior
 };
 
-/// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: those rows and
-/// columns only. Images are resized as by Pillow with LANCZOS. Error(data) if the file cannot be
+/// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: a box of them,
+/// with all frames. Images are resized as by Pillow with LANCZOS. Error(data) if the file cannot be
 /// read, or no longer has as many frames.
-Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& rows_columns);
+Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& box);
 
 /// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);

@@ -8,7 +8,6 @@
 #include "base/units.hpp"
 #include "ops/onednn.hpp"
 #include "weights/json.hpp"
-#include "weights/lora_changes.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -75,11 +74,10 @@ Workload workload_of(const Job& job, const JobPlan& planned, const Precision& pr
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
-  const LoraMemory loras = lora_memory(family.paths().loras);
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(with_reading(
         family.workload(*first[size], tokens[size], together, precision), reading[size]));
-    if (!precision.on_gpu) add(loras, workload.sizes.back().denoise);
+    if (!precision.on_gpu) add(planned.loras, workload.sizes.back().denoise);
     if (!job.keep_video) {  // the decoder is not even loaded
       workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
@@ -316,6 +314,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
   planned.inputs = std::move(inputs);
   planned.family = Family::open(job.model);
   planned.clips = planned.family->clips(job, planned.family->open_tokenizer(), planned.inputs);
+  planned.loras = lora_memory(job.model.loras);
   planned.formats = formats_of(planned.clips);
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;

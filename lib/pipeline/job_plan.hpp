@@ -4,6 +4,7 @@
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
+#include "weights/lora_changes.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -25,7 +26,8 @@ Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int
 
 struct JobPlan {
   std::unique_ptr<const Family> family;
-  Inputs inputs;  ///< the files that clips begin from
+  Inputs inputs;     ///< the files that clips begin from
+  LoraMemory loras;  ///< for changing weights while they are read
   std::vector<Clip> clips;
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool unlike_processors = false;   ///< whether packed weights of the ranks may differ

@@ -146,7 +146,7 @@ void DenoiseStage::load() {
 
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
-                                  std::span<const Tensor> starts,
+                                  std::span<const Tensor> video_latents,
                                   const std::function<void()>& on_step, Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
@@ -165,7 +165,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   }
   for (const RestartFile& file : files) saved.push_back(saved_state(file));
 
-  Denoising denoising(group, layout, batch, conditioning, *model_, saved, starts);
+  Denoising denoising(group, layout, batch, conditioning, *model_, saved, video_latents);
   Autosave autosave(job_, group, layout, batch, conditioning, text_channels);
   const auto all_failed = [&] {
     return std::ranges::all_of(result.failed, [](bool failed) { return failed; });
@@ -246,21 +246,20 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const ClipInput& input = *clip.input;
   const VideoSize& size = clip.format.size;
   const Layout cut = encoded_layout(decoding_.plan_of(clip), decoder, clip);
-  const Layout rows_columns = cut.cropped(0, 0, 1)
-                                  .scaled(1, size.height / clip.latents[1])
-                                  .scaled(2, size.width / clip.latents[2]);
+  const Layout pixels = cut.without_axis(0)
+                            .scaled(0, size.height / clip.latents[1])
+                            .scaled(1, size.width / clip.latents[2])
+                            .with_axis(0, input.frames)
+                            .with_axis(3, 3);
   const trace::Scope scope(input.file.kind == InputKind::image ? "encode_image" : "encode_video");
-  const Box& box = own_box(rows_columns, group);
-  const Sharded pixels{
-      read_pixels(input, size, {{box.offset[1], box.offset[2]}, {box.extent[1], box.extent[2]}}),
-      rows_columns.without_axis(0).with_axis(0, input.frames).with_axis(3, 3), group};
   // The clip's generator draws this noise before all others.
   const auto draw = [&](std::span<float> noise) {
     TorchGenerator generator(clip.record.seed);
     const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
     draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
   };
-  return encoder_->sample(pixels, cut, input.scale, draw);
+  const Tensor read = read_pixels(input, size, own_box(pixels, group));
+  return encoder_->sample({read, pixels, group}, cut, input.scale, draw);
 }
 
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)

@@ -58,11 +58,12 @@ class DenoiseStage {
   /// From now on the groups are those of this plan of the same job. Collective over the world.
   void regroup(const comm::Group& world, const Plan& plan);
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
-  /// saves it on the way. starts: as Denoising takes them. on_step: called after each step on the
-  /// ranks of the group. Ends early if all clips have failed.
+  /// saves it on the way. video_latents: as Denoising takes them. on_step: called after each step
+  /// on the ranks of the group. Ends early if all clips have failed.
   Denoised operator()(const Batch& batch, std::size_t replica,
-                      std::span<const Conditioning> conditioning, std::span<const Tensor> starts,
-                      const std::function<void()>& on_step, Failures& failures) const;
+                      std::span<const Conditioning> conditioning,
+                      std::span<const Tensor> video_latents, const std::function<void()>& on_step,
+                      Failures& failures) const;
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:

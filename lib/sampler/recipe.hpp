@@ -13,8 +13,8 @@ struct SamplingRecipe {
   std::shared_ptr<const Sampler> sampler;
   Guidance guidance;
   NoiseRule noise;
-  /// Clips of a video begin from it with noise of this level.
-  std::optional<NoiseLevel> start;
+  /// Video to video: how the latents of the video are mixed with noise before the first step.
+  std::optional<NoiseLevel> first_noise;
 };
 
 }  // namespace reelmesh

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::int64_t pixels_per_latent = CogVideoXConfig::pixels_per_latent;
 
-std::int64_t latent_frames(const CogVideoXConfig& config, std::int64_t frames) {
-  return (frames - 1) / config.temporal_compression + 1;
-}
-
 }  // namespace
 
 // As prepare_latents of CogVideoXImageToVideoPipeline and CogVideoXVideoToVideoPipeline: only the
@@ -24,7 +20,7 @@ void CogVideoX::set_encoding(Clip& clip, const Job& job) const {
   ClipInput& input = *clip.input;
   const double factor = folder_.vae.scaling_factor;
   const bool inverts = folder_.vae.inverts_scale && input.file.kind == InputKind::image;
-  input.latent_frames = latent_frames(folder_.transformer, input.frames);
+  input.latent_frames = folder_.transformer.latent_frames(input.frames);
   input.scale = inverts ? 1 / factor : factor;
   input.noise = {.channels_first = true, .initial = job.dtype};
 }
@@ -54,7 +50,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
   c.check_size(clip.format.size, clip.index());
 
-  const std::int64_t kept = latent_frames(c, frames);
+  const std::int64_t kept = c.latent_frames(frames);
   require(
       clip.format.input != InputKind::video || kept % c.patch.frames == 0, Status::usage,
       "{}: clip {} uses {} frames, which are {} latent frames, expected a multiple of {} of "
@@ -80,8 +76,8 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
       .sampler = make_sampler(kind, schedule),
       .guidance = {record.guidance, job.dynamic_guidance, record.steps - skipped, c.out_channels},
       .noise = {.initial = job.dtype, .in_step = job.dtype},
-      .start = {}};
-  if (record.strength) clip.sampling.start = first_noise_level(schedule, job.dtype);
+      .first_noise = {}};
+  if (record.strength) clip.sampling.first_noise = first_noise_level(schedule, job.dtype);
   record.scheduler = std::string(class_of(kind));
 
   record.token_ids =
