@@ -231,7 +231,8 @@ class Toy final : public pipeline::Family {
     clip.input->latent_frames = clip.input->frames;
     clip.input->scale = 0.5;
     clip.input->noise = {.channels_first = true};
-    if (clip.record.strength) clip.sampling.first_noise = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
+    if (clip.record.strength)
+      clip.sampling.first_noise = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
   }
 
   ModelPaths paths_;
