@@ -198,8 +198,11 @@ class Lora::Reader {
   std::optional<LoraConfig> config() {
     if (*prefix_ == "base_model.model.") {
       const fs::path file = lora_.path().parent_path() / peft_config;
+      const bool needed = alphas_.size() < lora_.modules_.size();
+      if (!needed && !is_file(file)) return std::nullopt;
       require(is_file(file), Status::no_input,
-              "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT",
+              "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT, "
+              "which has no tensor alpha for each module",
               file.string(), lora_.path().filename().string());
       constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
       lora_.source_ = peft_config;

@@ -6,7 +6,8 @@
 //   transformer.MODULE.lora_A.weight        save_lora_weights of diffusers; alpha and ranks in the
 //                                           metadata of the file (lora_adapter_metadata)
 //   MODULE.lora_A.weight                    save_lora_adapter of diffusers
-//   base_model.model.MODULE.lora_A.weight   PEFT, with adapter_config.json beside the file
+//   base_model.model.MODULE.lora_A.weight   PEFT, with adapter_config.json beside the file, or an
+//                                           alpha for each module
 //   transformer.MODULE.lora.down.weight     diffusers before PEFT; also
 //   MODULE.processor.to_q_lora.…
 //

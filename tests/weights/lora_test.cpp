@@ -212,6 +212,26 @@ TEST_F(SmallLora, TakesAlphaFromTensors) {
   EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 0.5F * 7);
 }
 
+TEST_F(SmallLora, NeedsNoConfigOfPeftIfEachModuleHasAnAlpha) {
+  const std::string peft_q = "base_model.model.blocks.0.attn1.to_q.",
+                    peft_k = "base_model.model.blocks.0.attn1.to_k.";
+  std::vector<Entry> entries{{peft_q + "lora_A.weight", {2, 2}},
+                             {peft_q + "lora_B.weight", {3, 2}},
+                             {peft_k + "lora_A.weight", {4, 2}},
+                             {peft_k + "lora_B.weight", {3, 4}},
+                             {peft_q + "alpha", {}}};
+  expect_error(
+      Status::no_input, [&] { Lora::open(lora(entries)); }, "adapter_config.json: not found");
+  entries.push_back({peft_k + "alpha", {}});
+  const Lora found = Lora::open(lora(entries));  // alpha = 1
+  EXPECT_EQ(found.modules().at("blocks.0.attn1.to_q").factor, 0.5);
+  EXPECT_EQ(found.modules().at("blocks.0.attn1.to_k").factor, 0.25);
+  EXPECT_EQ(found.source_of_factors(), "tensors alpha");
+  write_file(folder_ / "adapter_config.json", R"({"r":2,"lora_alpha":3})");
+  expect_error(
+      Status::data, [&] { Lora::open(folder_ / "lora.safetensors"); }, "alpha is given twice");
+}
+
 TEST_F(SmallLora, TakesFactorsFromConfigs) {
   for (const std::string prefix : {"transformer.", "", "base_model.model."}) {
     const std::string k = prefix == "transformer." ? prefix : "";
