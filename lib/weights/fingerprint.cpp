@@ -36,9 +36,11 @@ ModelContents::ModelContents(const ModelPaths& paths) {
   parts_.push_back(paths.open_vae());
   // In the order of the parts' names.
   if (const LoraChanges* changes = parts_[1].changes()) {
+    int applied = 0;
     for (std::size_t i = 0; i < changes->loras().size(); ++i) {
+      if (paths.loras[i].scale == 0) continue;  // results do not depend on it
       const Lora& lora = changes->loras()[i];
-      add_tensors(outline, fmt::format("lora/{:03}/", i), {{lora.path(), &lora.file()}},
+      add_tensors(outline, fmt::format("lora/{:03}/", applied++), {{lora.path(), &lora.file()}},
                   lora.file().tensors());
       for (const auto& [name, module] : lora.modules()) {
         outline.add(name);

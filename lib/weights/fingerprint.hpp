@@ -38,7 +38,7 @@ class ModelContents {
   std::chrono::system_clock::time_point opened() const { return opened_; }
 
   /// A hash of everything but the tensors' bytes: configs, tokenizer files, names, types and shapes
-  /// of the tensors, and factors of LoRAs.
+  /// of the tensors, and factors of LoRAs. Those of scale 0 are not part of the model.
   const std::string& outline() const { return outline_; }
   /// The hash of all bytes of a tensor. Reads them with MappedFile::view; errors as it has.
   std::string hash_of(const TensorBytes& tensor) const;

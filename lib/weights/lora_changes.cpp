@@ -95,6 +95,7 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
   }
   if (!unfitting.empty()) fail_unfitting(lora, unfitting, names);
   const TensorInfos& tensors = lora.file().tensors();
+  const bool changes = file.scale != 0;  // otherwise adding 0 would still change -0
   for (const auto& [name, module] : lora.modules()) {
     const auto& [weight, info] = *find(name + ".weight");
     const Shape &down = tensors.at(module.down).shape, &up = tensors.at(module.up).shape;
@@ -109,13 +110,14 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
             to_string(up), name + ".weight", to_string(info.shape), to_string(expected), out,
             module.rank);
     const auto scale = static_cast<float>(module.factor * file.scale);
-    terms_[weight].push_back({&lora, &module, false, scale, numel(down) / module.rank});
+    if (changes)
+      terms_[weight].push_back({&lora, &module, false, scale, numel(down) / module.rank});
     if (module.bias.empty()) continue;
     const auto* bias = find(name + ".bias");
     require(bias != nullptr && bias->second.shape == Shape{out}, Status::data,
             "{}: tensor '{}' changes a bias, but '{}' has none", lora.path().string(),
             printable(module.bias), name);
-    terms_[bias->first].push_back({&lora, &module, true, scale, 1});
+    if (changes) terms_[bias->first].push_back({&lora, &module, true, scale, 1});
   }
 }
 

@@ -13,7 +13,8 @@ namespace reelmesh {
 
 /// What LoRAs add to the tensors of a checkpoint. Sums are float32. An element of B·A adds its
 /// products in the order of the rank; LoRAs are added in their order, each multiplied by factor ·
-/// scale first. So the bits of an element do not depend on which rows are read together.
+/// scale first. So the bits of an element do not depend on which rows are read together. A LoRA of
+/// scale 0 is checked, and changes nothing.
 class LoraChanges {
  public:
   /// One LoRA's change of one tensor.

@@ -59,11 +59,13 @@ class LoraTest(Scratch):
         before = made()
         self.make(self.options(LORAS / "metadata.safetensors:1.0", output__if_exists="resume"))
         self.assertEqual(made(), before, "the same file under another name")
-        for others in ((f"{lora}:0.5",), (), (lora, lora)):
+        for others in ((f"{lora}:0.5",), (lora, lora), ()):
             self.make(self.options(*others, output__if_exists="resume"))
             after = made()
             self.assertNotEqual(after, before, others)
             before = after
+        self.make(self.options(f"{lora}:0", output__if_exists="resume"))
+        self.assertEqual(made(), before, "a scale of 0 changes no bit")
 
     def test_from_an_earlier_job(self):
         shutil.copy(LORAS / "metadata.safetensors", self.folder / "mine.safetensors")

@@ -28,8 +28,10 @@ ModelPaths paths_of(const fs::path& root) {
 }
 
 // The same, by one rank alone and without a cache.
-std::string expected(const fs::path& root) {
-  const ModelContents model(paths_of(root));
+std::string expected(const fs::path& root, const std::vector<LoraFile>& loras = {}) {
+  ModelPaths paths = paths_of(root);
+  paths.loras = loras;
+  const ModelContents model(paths);
   TensorHashes hashes;
   for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
   return model.fingerprint(hashes);
@@ -63,6 +65,14 @@ TEST_F(FingerprintOnRanks, IsThatOfOneRank) {
   EXPECT_EQ(fingerprint(), alone);  // remembered
   EXPECT_EQ(model_fingerprint(world(), paths_of(folder_ / "model"), HashCache({})), alone);
   EXPECT_NE(model_fingerprint(world(), paths_of(data / "rotary"), cache()), alone);
+}
+
+TEST(FingerprintOfLoras, DoesNotDependOnThoseOfScaleZero) {
+  const fs::path root = data / "sincos", lora = fs::path(REELMESH_TEST_DATA) / "lora";
+  const LoraFile one{lora / "metadata.safetensors", 0.5}, off{lora / "no_metadata.safetensors", 0};
+  EXPECT_EQ(expected(root, {off}), expected(root));
+  EXPECT_EQ(expected(root, {off, one}), expected(root, {one}));
+  EXPECT_NE(expected(root, {one}), expected(root));
 }
 
 // What is remembered is not read again: an exchanged entry would change the result.

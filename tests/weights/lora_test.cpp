@@ -212,6 +212,14 @@ TEST_F(SmallLora, TakesAlphaFromTensors) {
   EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 0.5F * 7);
 }
 
+TEST_F(SmallLora, ChangesNothingAtScaleZero) {
+  const Checkpoint changed = with(
+      {{q + "lora_A.weight", {1, 2}}, {q + "lora_B.weight", {3, 1}}, {q + "lora_B.bias", {3}}}, 0);
+  EXPECT_EQ(changed.changes()->find("blocks.0.attn1.to_q.weight"), nullptr);
+  EXPECT_EQ(changed.changes()->find("blocks.0.attn1.to_q.bias"), nullptr);
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.bias").span<float>(), ElementsAre(1, 2, 3));
+}
+
 TEST_F(SmallLora, NeedsNoConfigOfPeftIfEachModuleHasAnAlpha) {
   const std::string peft_q = "base_model.model.blocks.0.attn1.to_q.",
                     peft_k = "base_model.model.blocks.0.attn1.to_k.";
