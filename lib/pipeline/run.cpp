@@ -69,10 +69,11 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
 std::vector<Clip> with_fingerprint(std::vector<Clip> clips, const std::string& model,
                                    const Job& job, Device device) {
   const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
+  const Numerics numerics = device.is_cuda() ? job.numerics : Numerics();  // CPUs do not use them
   const std::string fingerprint = fmt::format(
       "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}", model,
-      device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance), yes_no(job.numerics.tf32),
-      yes_no(job.numerics.reproducible), job.numerics.own_attention ? "own" : "auto");
+      device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance), yes_no(numerics.tf32),
+      yes_no(numerics.reproducible), numerics.own_attention ? "own" : "auto");
   for (Clip& clip : clips) clip.record.fingerprint = fingerprint;
   return clips;
 }

@@ -357,6 +357,10 @@ class IfExistsTest(Output):
         shutil.copytree(model, copy)
         self.make(self.options(**options | dict(model__path=copy)))
         self.assertEqual(self.state(), before)
+        if not BACKEND:  # options of GPUs
+            self.make(self.options(**options | dict(
+                numerics__tf32="yes", numerics__reproducible="no", numerics__attention="own")))
+            self.assertEqual(self.state(), before)
         # Another option, and then other weights under the same path.
         self.make(self.options(**options | dict(sample__dynamic_guidance="no")))
         guided = self.state()
