@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/stop.hpp"
 #include "ops/pointwise.hpp"
@@ -22,6 +23,17 @@ Tensor text_of(const Tensor& embeddings, std::int64_t text) {
     out.rows(t, 1).copy_from(values.rows(t * texts + text, 1));
   }
   return out;
+}
+
+// The clips of all ranks, on each.
+std::vector<int> of_all(const comm::Group& world, const std::vector<int>& own) {
+  const std::string block(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(int));
+  std::vector<int> all;
+  for (const std::string& found : world.all_gather(block)) {
+    all.resize(all.size() + found.size() / sizeof(int));
+    std::memcpy(all.data() + all.size() - found.size() / sizeof(int), found.data(), found.size());
+  }
+  return all;
 }
 
 // Of one replica, which is expected to do an even share of the steps.
@@ -237,7 +249,9 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
       stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
   progress_.pause();
   batch.stopped = denoised.stopped;
+  const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
+    if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());
     batch.failed[places[i]] = denoised.failed[i];
     if (!denoised.stopped) batch.latents[places[i]] = denoised.latents[i];
   }
@@ -308,12 +322,14 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
              job_.keep_latents ? &latents : nullptr, texts.empty() ? nullptr : &texts.front(),
              texts.size() > 1 ? &texts.back() : nullptr, job_.if_exists != IfExists::fail);
-  if (group.rank() == 0) remove_restart(job_.output, clip.index());
+  if (group.rank() != 0) return;
+  written_.push_back(clip.index());
+  remove_restart(job_.output, clip.index());
 }
 
-std::vector<ClipFailure> ClipMaker::finish(bool complete) {
+MadeClips ClipMaker::finish(bool complete) {
   if (complete) progress_.finish();
-  return failures_.of_all(world_);
+  return {complete, failures_.of_all(world_), of_all(world_, written_), of_all(world_, saved_)};
 }
 
 }  // namespace reelmesh::pipeline

@@ -8,6 +8,7 @@
 #include "base/progress.hpp"
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
+#include "pipeline/make_clips.hpp"
 #include "pipeline/stages.hpp"
 
 namespace reelmesh::pipeline {
@@ -113,8 +114,9 @@ class ClipMaker {
   /// Decodes and writes the clips. Called on the ranks of the replica and of the decoder.
   void decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica);
 
-  /// Ends the line of progress, and → the failures of all ranks. Collective over the world.
-  std::vector<ClipFailure> finish(bool complete);
+  /// Ends the line of progress, and → what became of the clips on all ranks. Collective over the
+  /// world.
+  MadeClips finish(bool complete);
 
  private:
   const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
@@ -134,6 +136,7 @@ class ClipMaker {
   comm::Group input_world_;  ///< likewise, for encoded inputs
   std::int64_t channels_;    ///< of embeddings
   Failures failures_;
+  std::vector<int> written_, saved_;  ///< clips, on the first rank of the group that did it
   Stages stages_;
   PacedVote text_vote_;
   Progress progress_;

@@ -225,7 +225,7 @@ MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& 
                                 ? make_split(maker, states, rules, watchdog)
                                 : PhasedJob(maker, watchdog).run(states, planned.tail_batches);
   const bool complete = world.max(std::int64_t{own_complete ? 0 : 1}) == 0;
-  return {complete, maker.finish(complete)};
+  return maker.finish(complete);
 }
 
 }  // namespace reelmesh::pipeline

@@ -9,6 +9,8 @@ struct MadeClips {
   /// False if the job was to stop (stop::requested() on any rank): the clips in work are saved.
   bool complete = true;
   std::vector<ClipFailure> failures;  ///< by clip
+  std::vector<int> written;           ///< clips whose files were written
+  std::vector<int> saved;             ///< clips that were saved within their denoising
 };
 
 /// Makes clips of a planned job and writes their files. world: ranks in plan order. watchdog: its

@@ -85,6 +85,7 @@ Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout
       conditioning_(conditioning),
       text_channels_(text_channels),
       failed_on_(batch.size(), -1),
+      saved_(batch.size()),
       saved_step_(batch.front().saved_step),
       saved_at_(now()),
       step_began_(saved_at_) {}
@@ -142,6 +143,7 @@ void Autosave::save(const Denoising& denoising) {
         group_, job_.output,
         {clip.record, inputs_of(clip), step, state.generator.saved(), std::ssize(state.history)},
         arrays);
+    saved_[i] = true;
   }
   saved_step_ = step;
   saved_at_ = now();

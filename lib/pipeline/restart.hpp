@@ -37,6 +37,8 @@ class Autosave {
   /// Per clip the lowest rank of the group that has found values that are not finite; -1 if none
   /// has. The same on all ranks. Such clips are no longer saved.
   const std::vector<int>& failed_on() const { return failed_on_; }
+  /// Per clip whether it was saved; the same on all ranks.
+  const std::vector<bool>& saved() const { return saved_; }
   /// Whether a step is so long that it should be interruptible between layers; the same on all
   /// ranks.
   bool steps_are_long() const { return steps_are_long_; }
@@ -51,6 +53,7 @@ class Autosave {
   std::span<const Conditioning> conditioning_;
   std::int64_t text_channels_;
   std::vector<int> failed_on_;
+  std::vector<bool> saved_;
   std::int64_t saved_step_;
   double saved_at_, step_began_;
   bool steps_are_long_ = true;  // until one has been timed

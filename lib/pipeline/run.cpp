@@ -23,6 +23,7 @@
 #include "pipeline/restart.hpp"
 #include "pipeline/status_file.hpp"
 #include "pipeline/summary.hpp"
+#include "store/earlier.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/trace.hpp"
@@ -115,23 +116,41 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
   return pending;
 }
 
-// Sets the state of each clip, by the files that are there, on the first rank.
-void set_states(std::vector<JobClip>& records, const std::vector<Clip>& clips, const Job& job,
-                const comm::Group& world, const std::vector<ClipFailure>& failures) {
-  if (world.rank() != 0) return;
-  for (std::size_t i = 0; i < clips.size(); ++i) {
-    const auto has = [&](std::filesystem::path (*path_of)(const std::filesystem::path&, int)) {
-      std::error_code error;
-      return std::filesystem::exists(path_of(job.output, clips[i].index()), error);
-    };
-    records[i].state = {has(clip_path)      ? ClipState::complete
-                        : has(restart_path) ? ClipState::saved
-                                            : ClipState::missing,
-                        {}};
+// The states of the clips before they are made. pending: those that pending_clips() has left.
+void set_states(std::vector<JobClip>& records, const std::vector<Clip>& pending) {
+  for (JobClip& record : records) record.state = {ClipState::complete, {}};
+  for (const Clip& clip : pending) {
+    records.at(static_cast<std::size_t>(clip.index())).state.state =
+        clip.saved_step > 0 ? ClipState::saved : ClipState::missing;
   }
-  for (const ClipFailure& failure : failures) {
-    records.at(static_cast<std::size_t>(failure.clip)).state = {ClipState::failed, failure.reason};
+}
+
+// Their states afterwards.
+void update_states(std::vector<JobClip>& records, const MadeClips& made) {
+  const auto set = [&](int clip, ClipState state) {
+    records.at(static_cast<std::size_t>(clip)).state = std::move(state);
+  };
+  for (const int clip : made.saved) set(clip, {ClipState::saved, {}});
+  for (const int clip : made.written) set(clip, {ClipState::complete, {}});
+  for (const ClipFailure& failure : made.failures) {
+    set(failure.clip, {ClipState::failed, failure.reason});
   }
+}
+
+// Leaves only complete clips of this job in the folder, by the states that the first rank has.
+void set_others_aside(const comm::Group& world, const Job& job,
+                      const std::vector<JobClip>& records) {
+  std::int64_t moved = 0;
+  on_first_rank(world, [&] {
+    moved = static_cast<std::int64_t>(set_clips_aside(job.output, [&](int clip) {
+      const auto i = static_cast<std::size_t>(clip);
+      return i < records.size() && records[i].state.state == ClipState::complete;
+    }));
+  });
+  moved = world.max(moved);
+  if (moved == 0) return;
+  log::info("{} {} not of this job, or damaged: moved to {}", moved,
+            moved == 1 ? "clip file is" : "clip files are", (job.output / "earlier").string());
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
@@ -247,8 +266,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (world.rank() == 0) {  // which writes it
     record.plan_json = as_json(planned).dump(2);
     record.clips = job_clips(job, planned.clips);
+    set_states(record.clips, clips);
   }
-  set_states(record.clips, planned.clips, job, world, {});
+  set_others_aside(world, job, record.clips);  // before an index that links all clips
   std::optional<StatusFile> status_file;
   if (count > 0) {
     on_first_rank(world, [&] { write_job(job.output, record); });
@@ -277,7 +297,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (traces) traces->finish();
   record.end = iso8601_now();
   record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
-  set_states(record.clips, planned.clips, job, world, made.failures);
+  if (world.rank() == 0) update_states(record.clips, made);
   on_first_rank(world, [&] {
     write_job(job.output, record);
     if (made.complete && made.failures.empty()) remove_restarts(job.output);

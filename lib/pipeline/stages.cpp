@@ -152,6 +152,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   Denoised result;
   result.failed.resize(batch.size());
   if (!group.member()) {
+    result.saved.resize(batch.size());
     result.latents.resize(batch.size());
     return result;
   }
@@ -189,6 +190,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
       result.stopped = true;
     }
   }
+  result.saved = autosave.saved();
   if (result.stopped) return result;
   const Layout kept = layout.latents.cropped(0, first.dropped_frames, first.latents[0]);
   const std::int64_t frames = kept.box(layout.branch_rank(group.rank())).extent[0];

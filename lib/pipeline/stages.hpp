@@ -43,6 +43,7 @@ struct Denoised {
   /// frames: this rank's box latents_to_decoding().from. None if `stopped`.
   std::vector<Tensor> latents;
   std::vector<bool> failed;  ///< per clip
+  std::vector<bool> saved;   ///< per clip: whether it was saved on the way
   bool stopped = false;      ///< on request; the clips are saved
 };
 

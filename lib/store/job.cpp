@@ -82,15 +82,16 @@ void write_requests(hid_t file, const std::vector<std::string>& requests) {
 void write_links(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
   const hdf5::Group clips(hdf5::check_in(
       file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
-  const auto linked = [&](const std::filesystem::path& target) {
-    std::error_code error;
-    return record.status == "unfinished" || std::filesystem::exists(folder / target, error);
-  };
   for (std::size_t i = 0; i < record.clips.size(); ++i) {
+    if (!record.lists(i)) continue;
     const std::filesystem::path clip = clip_path("", static_cast<int>(i));
-    if (linked(clip)) link(clips.get(), clip.stem().string(), clip.string());
+    link(clips.get(), clip.stem().string(), clip.string());
   }
-  if (record.trace && linked("trace.h5")) link(file, "trace", "trace.h5");
+  std::error_code error;
+  if (record.trace &&
+      (record.unfinished() || std::filesystem::exists(folder / "trace.h5", error))) {
+    link(file, "trace", "trace.h5");
+  }
 }
 
 void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
@@ -110,7 +111,7 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   hdf5::write_attribute(file, "status", record.status);
   write_states(file, record.clips);
   write_requests(file, saved.requests);
-  write_videos(file, record.clips);
+  write_videos(file, record);
   write_provenance(file, record.provenance);
   write_links(file, folder, record);
 }

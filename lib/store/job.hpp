@@ -41,9 +41,15 @@ struct JobRecord {
   /// "unfinished" while the job runs, and after an error; "complete"; "stopped"; "failed": some
   /// clips have failed.
   std::string status;
-  std::vector<JobClip> clips;  ///< each has a link /clips/NNNNNN and a row of the table /states
+  std::vector<JobClip> clips;  ///< each has a row of the table /states
   bool trace = false;          ///< whether to link /trace
   Provenance provenance;
+
+  bool unfinished() const { return status == "unfinished"; }
+  /// Whether /clips and /videos lead to the file of this clip.
+  bool lists(std::size_t clip) const {
+    return unfinished() || clips[clip].state.state == ClipState::complete;
+  }
 };
 
 /// "2026-01-31T12:34:56Z"
@@ -52,9 +58,9 @@ std::string iso8601_now();
 /// Writes folder/job.h5 from this rank only, replacing an existing one: attributes, /states,
 /// /requests, /videos, /provenance, and external links /clips/000000 … and, with `trace`, /trace to
 /// the other files of the folder. The links are relative, so the folder can be moved. While the job
-/// is unfinished their targets need not exist; afterwards only files that exist are linked, since
-/// netCDF opens no file with a link that leads nowhere. Under a temporary name until complete.
-/// Error(cannot_create), Error(io).
+/// is unfinished all clips are linked, whose files need not exist; afterwards those that are
+/// complete, and a trace that exists, since netCDF opens no file with a link that leads nowhere.
+/// Under a temporary name until complete. Error(cannot_create), Error(io).
 void write_job(const std::filesystem::path& folder, const JobRecord& record);
 
 /// What to do if the output folder is not empty.

@@ -6,10 +6,10 @@
 namespace reelmesh {
 
 /// Writes a group /videos/FRAMESxHEIGHTxWIDTH for each size of clips: `video` [clip, frame, height,
-/// width, channel], a virtual dataset over the clips' files, in which clips that are missing read
-/// as 0; `clip` (their numbers), `prompt`, `seed` and `fps` of each; `time` of each frame, if all
-/// have the same frame rate.
-void write_videos(hid_t file, const std::vector<JobClip>& clips);
+/// width, channel], a virtual dataset over the files of the clips that record.lists(), in which
+/// others read as 0; `clip` (their numbers), `prompt`, `seed` and `fps` of each; `time` of each
+/// frame, if all have the same frame rate.
+void write_videos(hid_t file, const JobRecord& record);
 
 /// Writes the group /provenance.
 void write_provenance(hid_t file, const Provenance& from);

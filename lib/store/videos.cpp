@@ -24,24 +24,29 @@ hdf5::Dataspace space_of(hid_t object, const Shape& shape) {
       "describe an array"));
 }
 
-/// shape: of all clips together. The files are found from the folder of job.h5.
-hdf5::Dataset create_video(hid_t group, const Shape& shape, const std::vector<int>& clips) {
+/// shape: of all these clips together. The files are found from the folder of job.h5.
+hdf5::Dataset create_video(hid_t group, const Shape& shape, const std::vector<int>& clips,
+                           const JobRecord& record) {
   const char* const doing = "create a virtual dataset";
   const hdf5::Properties creation(hdf5::check_in(group, H5Pcreate(H5P_DATASET_CREATE), doing));
   hdf5::check_in(group, H5Pset_obj_track_times(creation.get(), false), doing);
+  hdf5::check_in(group, H5Pset_layout(creation.get(), H5D_VIRTUAL),
+                 doing);  // also if none is listed
   const hdf5::Dataspace all = space_of(group, shape);
   const hdf5::Dataspace one = space_of(group, Shape(shape.begin() + 1, shape.end()));
   std::vector<hsize_t> start(shape.size(), 0), count(shape.begin(), shape.end());
   count[0] = 1;
   for (const int clip : clips) {
-    hdf5::check_in(group,
-                   H5Sselect_hyperslab(all.get(), H5S_SELECT_SET, start.data(), nullptr,
-                                       count.data(), nullptr),
-                   doing);
-    hdf5::check_in(
-        group,
-        H5Pset_virtual(creation.get(), all.get(), clip_path("", clip).c_str(), "/video", one.get()),
-        doing);
+    if (record.lists(static_cast<std::size_t>(clip))) {
+      hdf5::check_in(group,
+                     H5Sselect_hyperslab(all.get(), H5S_SELECT_SET, start.data(), nullptr,
+                                         count.data(), nullptr),
+                     doing);
+      hdf5::check_in(group,
+                     H5Pset_virtual(creation.get(), all.get(), clip_path("", clip).c_str(),
+                                    "/video", one.get()),
+                     doing);
+    }
     ++start[0];
   }
   hdf5::check_in(group, H5Sselect_all(all.get()), doing);
@@ -52,13 +57,13 @@ hdf5::Dataset create_video(hid_t group, const Shape& shape, const std::vector<in
 }
 
 void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers,
-                const std::vector<JobClip>& clips) {
+                const JobRecord& record) {
   const hdf5::Group group = make_group(parent, fmt::format("{}x{}x{}", size[0], size[1], size[2]));
   std::vector<std::string> prompts;
   std::vector<std::uint64_t> seeds;
   std::vector<double> rates;
   for (const int number : numbers) {
-    const JobClip& clip = clips[static_cast<std::size_t>(number)];
+    const JobClip& clip = record.clips[static_cast<std::size_t>(number)];
     prompts.push_back(clip.prompt);
     seeds.push_back(clip.seed);
     rates.push_back(clip.fps);
@@ -80,7 +85,7 @@ void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers
 
   Shape shape = size;
   shape.insert(shape.begin(), count);
-  const hdf5::Dataset video = create_video(group.get(), shape, numbers);
+  const hdf5::Dataset video = create_video(group.get(), shape, numbers, record);
   hdf5::describe(video.get(), "videos, RGB", "1");
   scales.attach(video.get(), {clip_axis, axes::frame, axes::height, axes::width, axes::channel},
                 shape);
@@ -91,14 +96,15 @@ void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers
 
 }  // namespace
 
-void write_videos(hid_t file, const std::vector<JobClip>& clips) {
+void write_videos(hid_t file, const JobRecord& record) {
+  const std::vector<JobClip>& clips = record.clips;
   std::map<Shape, std::vector<int>> by_size;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     if (!clips[i].video.empty()) by_size[clips[i].video].push_back(static_cast<int>(i));
   }
   if (by_size.empty()) return;
   const hdf5::Group videos = make_group(file, "videos");
-  for (const auto& [size, numbers] : by_size) write_size(videos.get(), size, numbers, clips);
+  for (const auto& [size, numbers] : by_size) write_size(videos.get(), size, numbers, record);
 }
 
 }  // namespace reelmesh

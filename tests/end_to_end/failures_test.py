@@ -82,10 +82,18 @@ class FailuresTest(Scratch):
                         self.assertEqual(made[name].tobytes(), clip[name].tobytes(),
                                          f"{name} of clip {index}")
 
-        # Run again, only the clip that failed is made, and fails again.
+        # Run again, only the clip that failed is made, and fails again. A file of another job, here
+        # with other weights, is not shown as this clip.
+        path = clip_file(self.folder / "output", POISONED)
+        shutil.copy(clip_file(self.folder / "expected", POISONED), path)
         outcome = run(self.options("output", model__path=self.model, output__if_exists="resume"), 2)
         self.assertEqual(outcome.status, FAILED, outcome)
         self.assertIn("9 of 10 clips are complete already", outcome.errors)
+        self.assertEqual(self.states("output")[1][POISONED], "failed")
+        self.assertFalse(path.exists())
+        self.assertTrue((path.parents[1] / "earlier" / path.name).exists())
+        with h5py.File(self.folder / "output" / "job.h5") as job:
+            self.assertNotIn(path.stem, job["clips"])
 
     def test_an_encoder_that_fails_leaves_clips_without_a_video_their_bits(self):
         prompts = self.folder / "clips.jsonl"

@@ -332,13 +332,22 @@ class IfExistsTest(Output):
             self.assertEqual(self.state(), before)
 
     def test_resume_makes_damaged_clips_and_those_of_another_job_anew(self):
-        self.make(self.options(prompt__text=["one", "two", "three"]))
+        self.make(self.options(prompt__text=["one", "two", "three", "four"]))
         before = self.state()
         damaged = clip_file(self.output, 0)
         os.truncate(damaged, damaged.stat().st_size // 2)
-        self.make(self.options(prompt__text=["one", "another", "three"],
-                               output__if_exists="resume"))
+        outcome = run(self.options(prompt__text=["one", "another", "three"],
+                                   output__if_exists="resume"))
+        self.assertEqual(outcome.status, 0, outcome)
+        earlier = self.output / "earlier"
+        self.assertEqual(outcome.lines("3 clip files"), [
+            f"3 clip files are not of this job, or damaged: moved to {earlier}"])
+        self.assertEqual(sorted(path.name for path in earlier.iterdir()),
+                         ["000000.h5", "000001.h5", "000003.h5"])
         after = self.state()
+        self.assertEqual(sorted(after), ["000000.h5", "000001.h5", "000002.h5"])
+        with h5py.File(self.output / "job.h5") as job:
+            self.assertEqual(sorted(job["clips"]), ["000000", "000001", "000002"])
         self.assertEqual(after["000002.h5"], before["000002.h5"])
         self.assertNotEqual(after["000000.h5"], before["000000.h5"])
         self.assertNotEqual(after["000001.h5"], before["000001.h5"])

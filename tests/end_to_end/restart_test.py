@@ -6,9 +6,11 @@ import shutil
 import signal
 import time
 
+import h5py
+
 from interrupted import Interrupted
 from support import (BACKEND, ERROR, WARNING, Reference, clip_file, flip_bit, job_status, main,
-                     read_clip, result_files, run, send)
+                     names_of_states, read_clip, result_files, run, send)
 
 STOPPED, WATCHDOG = 75, 76
 STEPS = 40 if BACKEND else 100  # emulated GPUs are slow
@@ -101,6 +103,38 @@ class RestartTest(Interrupted):
         outcome = run(options, 3, slurm)
         self.check_stopped(outcome, "the time limit (--max-time)")
         self.assertGreater(done(), before)
+
+    def test_clips_of_an_earlier_job_are_not_shown(self):
+        """Neither those in its output folder, nor what it saved of others."""
+        self.make(self.options(sample__steps=1))
+        old = {clip_file(self.output, index): clip_file(self.output, index).read_bytes()
+               for index in range(3)}
+        foreign = self.output / "restart" / "000002.h5"
+
+        def index():
+            """States and links of job.h5, and whether videos are there."""
+            with h5py.File(self.output / "job.h5") as job:
+                video = next(iter(job["videos"].values()))["video"]
+                return (names_of_states(job["states"][()]), list(job["clips"]),
+                        [bool(clip.any()) for clip in video])
+
+        found = []
+
+        def disturb(job, ranks):
+            found.append(index())
+            shutil.copy(foreign.with_name("000000.h5"), foreign)
+            job.send_signal(signal.SIGTERM)
+        outcome = self.disturb(1, disturb, self.options(output__if_exists="resume",
+                                                        restart__every=1))
+        self.check_stopped(outcome, "SIGTERM")
+        self.assertEqual(found, [(3 * ["missing"], ["000000", "000001", "000002"], 3 * [False])])
+        self.assertEqual(index(), (["saved", "missing", "missing"], [], 3 * [False]))
+        for path, content in old.items():
+            self.assertFalse(path.exists())
+            self.assertEqual((self.output / "earlier" / path.name).read_bytes(), content)
+        self.assertEqual(len(outcome.lines("3 clip files are not of this job")), 1, outcome)
+        foreign.unlink()
+        self.check_goes_on(2)
 
     def test_goes_on_after_a_kill(self):
         outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),

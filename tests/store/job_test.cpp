@@ -85,14 +85,15 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
   on_rank_0([&] { prepare_output(folder.path() / "out", Existing::fail); });
   const Layout layout = Layout::cut({3, 4, 6, 3}, 1, world.size());
   const Sharded video = filled(world, layout, DType::uint8);
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {  // the last is not of this job: its clip has failed
     ClipRecord made;
     made.index = i;
     made.fps = 8;
     write_clip(world, folder.path() / "out", made, &video, nullptr, nullptr, nullptr, false);
   }
   on_rank_0([&] { write_job(folder.path() / "out", record()); });
-  EXPECT_EQ(folder.listing(), "out/clips/000000.h5 out/clips/000001.h5 out/job.h5");
+  EXPECT_EQ(folder.listing(),
+            "out/clips/000000.h5 out/clips/000001.h5 out/clips/000002.h5 out/job.h5");
   world.barrier();
   // Links are relative: they still work after the folder is moved.
   on_rank_0([&] { std::filesystem::rename(folder.path() / "out", folder.path() / "moved"); });
@@ -109,6 +110,17 @@ TEST_F(JobFile, LinksAllFilesWhileTheJobRuns) {
   for (const char* name : {"clips/000000", "clips/000002", "trace"}) {
     EXPECT_GT(H5Lexists(file.get(), name, H5P_DEFAULT), 0) << name;
   }
+}
+
+TEST_F(JobFile, HasVideosOfZerosWhereNoClipIsComplete) {
+  JobRecord r = record();
+  for (JobClip& c : r.clips) c.state = {ClipState::missing, {}};
+  on_rank_0([&] { write_job(folder.path(), r); });
+  const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
+  const hdf5::Dataset video = hdf5::open_dataset(file.get(), "videos/3x4x6/video");
+  const std::string pixels =
+      hdf5::read_box(video.get(), H5T_NATIVE_UINT8, {{0, 0, 0, 0, 0}, {3, 3, 4, 6, 3}});
+  EXPECT_EQ(pixels, std::string(3 * 3 * 4 * 6 * 3, '\0'));
 }
 
 TEST_F(JobFile, HasNoTimesOfFramesWhereRatesDiffer) {

@@ -75,7 +75,7 @@ with h5py.File(PATH, "r") as file:
           [(0, 3, b""), (1, 3, b""), (2, 2, "NaN in größe".encode())])
     check("requests", list(file["requests"].asstr()[()]),
           ['{"prompt":"one"}', '{"prompt":"zwei größe"}', '{"prompt":"three"}'])
-    # Clip 2 has no file, and thus no link.
+    # Clip 2 has failed: nothing leads to the file of its name, which another job wrote.
     check("clips", list(file["clips"]), ["000000", "000001"])
     check("shape", file["clips/000001/video"].shape, (3, 4, 6, 3))
     link = file.get("clips/000001", getlink=True)

@@ -1,0 +1,71 @@
+#include "store/earlier.hpp"
+
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "base/error.hpp"
+#include "store/clip.hpp"
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The clip whose file has this name; empty if it is not a name that write_clip uses.
+std::optional<int> clip_of(const std::string& name) {
+  int clip = -1;
+  std::from_chars(name.data(), name.data() + name.size(), clip);
+  if (clip < 0 || clip_path("", clip).filename() != name) return std::nullopt;
+  return clip;
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  const fs::file_type found = fs::symlink_status(folder, error).type();
+  require(
+      found == fs::file_type::not_found || found == fs::file_type::directory, Status::cannot_create,
+      "{}: found a file or a link, expected a folder for clips of earlier jobs", folder.string());
+  fs::create_directory(folder, error);
+  require(!error, Status::cannot_create, "{}: cannot create it: {}", folder.string(),
+          error.message());
+}
+
+/// A path in `folder` at which nothing is: with the file's own name, or with a number in it.
+fs::path free_path(const fs::path& folder, const fs::path& file) {
+  fs::path path = folder / file.filename();
+  std::error_code error;
+  for (int i = 1; fs::symlink_status(path, error).type() != fs::file_type::not_found; ++i) {
+    path = folder / fmt::format("{}.{}{}", file.stem().string(), i, file.extension().string());
+  }
+  return path;
+}
+
+}  // namespace
+
+std::size_t set_clips_aside(const fs::path& folder, const std::function<bool(int clip)>& stay) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folder / "clips", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::optional<int> clip = clip_of(it->path().filename().string());
+    std::error_code unreadable;
+    if (clip && !stay(*clip) && !fs::is_directory(it->symlink_status(unreadable))) {
+      files.push_back(it->path());
+    }
+  }
+  require(!error, Status::io, "{}: cannot list it: {}", (folder / "clips").string(),
+          error.message());
+  if (files.empty()) return 0;
+  const fs::path earlier = folder / "earlier";
+  make_folder(earlier);
+  for (const fs::path& file : files) {
+    const fs::path to = free_path(earlier, file);
+    fs::rename(file, to, error);
+    require(!error, Status::io, "{}: cannot move it to {}: {}", file.string(), to.string(),
+            error.message());
+  }
+  return files.size();
+}
+
+}  // namespace reelmesh
