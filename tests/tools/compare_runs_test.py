@@ -246,6 +246,12 @@ class Compare(ToolTest):
         results_support.write_index(self.b, [{}] * 5)
         self.assertIn("A has 3 clips and B 5", self.json(2)["not_comparable"][0])
 
+    def test_files_of_other_jobs_are_not_compared(self):
+        results_support.write_index(self.b, [{}] * 2, {0: ("failed", "NaN")}, status="failed")
+        self.assertEqual(self.json(2)["not_comparable"],
+                         ["A has 3 clips and B 2", "B has no clip 0, 2"])
+        self.refused(66, "no clip 0; complete are 1", self.a, self.b, "--clip", "0")
+
     def test_datasets_that_one_lacks(self):
         with h5py.File(self.b / "clips/000000.h5", "r+") as file:
             del file["video"]

@@ -200,6 +200,14 @@ class Export(ToolTest):
                      environment={"PATH": ""})
         self.assertFalse(self.to.exists())
 
+    def test_files_of_other_jobs_are_not_exported(self):
+        results_support.write_index(self.out, [{}] * 2, {0: ("failed", "NaN")}, status="failed")
+        self.refused(66, "no clip 2; complete are 1", self.out, "--clip", "2", "--to", self.to,
+                     "--format", "npy")
+        self.call(self.out, "--all", "--to", self.to, "--format", "npy")
+        self.assertEqual(sorted(path.name for path in self.to.iterdir()),
+                         ["000001_latents.npy", "000001_video.npy"])
+
     def test_a_damaged_clip_does_not_keep_the_others_back(self):
         path = self.out / "clips/000001.h5"
         path.write_bytes(path.read_bytes()[:500])

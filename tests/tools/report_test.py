@@ -140,6 +140,15 @@ class Numbers(Report):
         self.assertEqual(clips["items"][1]["reason"], "rank 0: out of memory")
         self.assertEqual(clips["items"][1]["prompt"], "prompt 1")
 
+    def test_files_of_other_jobs_are_not_shown(self):
+        self.job(4)
+        for status, state in (("failed", "failed"), ("stopped", "saved"), ("stopped", "missing")):
+            support.write_index(self.out, [{"prompt": "mine"}] * 2, {1: (state, "")},
+                                status=status)
+            items = self.numbers()["clips"]["items"]
+            self.assertEqual([one["state"] for one in items], ["complete", state])
+            self.assertEqual(items[1]["prompt"], "mine")
+
     def test_a_job_that_runs(self):
         self.job(2, states={1: ("missing", "")}, status="unfinished", end="")
         status = {"updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "clips": 2,

@@ -363,6 +363,20 @@ class View(ToolTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("clips 1-2 of job.h5 are not there", done.stderr)
 
+    def test_files_of_other_jobs_are_not_shown(self):
+        for number in range(4):
+            self.add(number, clip_of(1, 16, 16))
+        results_support.write_index(self.out, [{}] * 3, {1: ("failed", "NaN")}, status="failed",
+                                    trace=False)
+        done = self.call(self.out, "--no-mp4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("clips 1 of job.h5 are not there", done.stderr)
+        self.assertEqual(sorted(path.name for path in (self.out / "view").iterdir()),
+                         ["000000.png", "000002.png", "sheet.png"])
+        said = self.watched()[1]
+        self.assertIn("clip 2, 2 of 3", said)
+        self.assertNotIn("clip 1", said)
+
     def test_a_job_without_video(self):
         self.add(0, None)
         self.index(1)

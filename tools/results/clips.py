@@ -1,8 +1,6 @@
 """Reads the clips in a job's output folder, frame by frame."""
-import re
-
 from .errors import TOOL, fail, say
-from .hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read
+from .hdf5 import Damaged, attributes, dataset, opened, present, read
 from .index import Index
 from .outputs import folder_of, is_one_file
 
@@ -20,13 +18,14 @@ def find(out, wanted):
     if is_one_file(out):
         return out.parent, [out]
     folder = folder_of(out)
-    found = complete(folder)
+    job = Index.of(folder)
+    found = complete(folder, job)
     if not found:
         fail(66, f"{folder}: no clip is complete in {folder / 'clips'}")
     for number in wanted or []:
         if number not in found:
             fail(66, f"{folder}: no clip {number}; complete are {ranges(found)}")
-    _report_missing(folder, found)
+    _report_missing(folder, job, found)
     return folder, [path for number, path in found.items() if not wanted or number in wanted]
 
 
@@ -35,23 +34,22 @@ def name_of(path):
     return f"clip {int(path.stem)}" if path.stem.isdecimal() else path.stem
 
 
-def complete(folder):
-    """Number → file of the clips that are complete, sorted by number."""
+def complete(folder, job):
+    """Number → file of the clips that are complete, sorted by number. job: the index of the folder,
+    which says which clips are its own; None: it has none, and all are."""
     # Only complete clips have such names; clips that are being written have hidden names.
     found = {int(path.stem): path for path in (folder / "clips").glob("*.h5")
-             if re.fullmatch(r"\d{6,}", path.stem)}
-    return dict(sorted(found.items()))
+             if path.stem.isdecimal() and path.stem == f"{int(path.stem):06}"}
+    return {number: path for number, path in sorted(found.items())
+            if job is None or number in job.listed}
 
 
-def _report_missing(folder, found):
+def _report_missing(folder, job, found):
     """Reports clips that are missing according to job.h5."""
-    index = folder / "job.h5"
     so_far = f"the job is not finished; complete so far: {ranges(found)}"
-    if not index.exists():
+    if job is None:
         print(f"{TOOL}: {folder} has no job.h5: {so_far}")
         return
-    with or_fail(index):
-        job = Index(index)
     missing = sorted(set(job.clips) - set(found))
     if job.status == "unfinished":
         print(f"{TOOL}: {folder}: {so_far}")

@@ -4,11 +4,12 @@ import json
 import h5py
 import numpy as np
 
-from .hdf5 import Damaged, attributes, opened, table, text
+from .hdf5 import Damaged, attributes, opened, or_fail, table, text
 
 
 class Index:
-    """The content of a job.h5, read at once."""
+    """The content of a job.h5, read at once. `clips`: their numbers. `listed`: those whose files,
+    if they are there, are this job's and complete."""
 
     def __init__(self, path):
         with opened(path) as file:
@@ -23,14 +24,25 @@ class Index:
                 self.provenance = attributes(file["provenance"]) if "provenance" in file else {}
                 self.hosts = (file["provenance/hosts"][()] if "provenance/hosts" in file else None)
                 self.states = _states(table(file, "states", ("clip", "state", "reason")))
-                # A job that has ended links only the clips that are there.
                 self.clips = sorted(linked | set(self.states))
+                # A job that has ended links the clips that are complete, an unfinished one all.
+                self.listed = {number for number in linked if self.status == "unfinished" or
+                               self.states.get(number, ("complete",))[0] == "complete"}
             except (KeyError, OSError, RuntimeError, ValueError) as error:
                 raise Damaged(f"not the index of a job of reelmesh: {error}") from error
         try:
             self.plan = json.loads(self.attributes.get("plan_json") or "{}")
         except ValueError as error:
             raise Damaged(f"its attribute plan_json is not JSON: {error}") from error
+
+    @classmethod
+    def of(cls, folder):
+        """That of an output folder; None if it has none. Ends the tool if it is damaged."""
+        path = folder / "job.h5"
+        if not path.exists():
+            return None
+        with or_fail(path):
+            return cls(path)
 
     @property
     def status(self):

@@ -3,7 +3,6 @@ import dataclasses
 
 from . import clips
 from .errors import fail
-from .hdf5 import or_fail
 from .index import Index
 from .outputs import folder_of, is_one_file
 
@@ -46,10 +45,11 @@ def _name(a, b):
 
 
 def _numbered(path, number):
-    found = clips.complete(folder_of(path))
+    folder = folder_of(path)
+    found = clips.complete(folder, Index.of(folder))
     if number not in found:
         complete = f"complete are {clips.ranges(found)}" if found else "none is complete"
-        fail(66, f"{folder_of(path)}: no clip {number}; {complete}")
+        fail(66, f"{folder}: no clip {number}; {complete}")
     return found[number]
 
 
@@ -57,15 +57,11 @@ def _jobs(a, b):
     found, expected = [], []
     for path in (a, b):
         folder = folder_of(path)
-        found.append(clips.complete(folder))
-        index = folder / "job.h5"
-        if not index.exists() and not found[-1]:
+        job = Index.of(folder)
+        found.append(clips.complete(folder, job))
+        if job is None and not found[-1]:
             fail(66, f"{folder}: has no job.h5 and no clips; expected a job's output folder")
-        if index.exists():
-            with or_fail(index):
-                expected.append(set(Index(index).clips) | set(found[-1]))
-        else:
-            expected.append(set(found[-1]))
+        expected.append(set(job.clips if job else found[-1]))
     lacking, notes = [], []
     if len(expected[0]) != len(expected[1]):
         lacking.append(f"A has {len(expected[0])} clips and B {len(expected[1])}")

@@ -7,7 +7,6 @@ import time
 
 from . import clips
 from .errors import fail
-from .hdf5 import or_fail
 from .index import Index
 
 # How a job ended: exit status of the tool, and what it says. As reelmesh's own, where it has one.
@@ -27,7 +26,7 @@ def follow(folder, make_viewer, pause=1.0, patience=10.0):
     viewer, damaged, seen = None, False, set()
     sign, changed = None, time.monotonic()
     while True:
-        job, told = _index(index), _status(folder)
+        job, told = Index.of(folder), _status(folder)
         if viewer is None and (job or told):
             viewer = make_viewer(len(job.clips) if job else told["clips"])
         # In this order: a clip that is complete before the job ends is shown.
@@ -46,14 +45,6 @@ def follow(folder, make_viewer, pause=1.0, patience=10.0):
         time.sleep(pause)
 
 
-def _index(path):
-    """job.h5, or None before it is there."""
-    if not path.exists():
-        return None
-    with or_fail(path):
-        return Index(path)
-
-
 def _status(folder):
     """The content of status.json; empty if there is none. It is replaced as a whole."""
     try:
@@ -65,7 +56,8 @@ def _status(folder):
 
 def _show_new(folder, viewer, seen, told, job):
     """True if a clip is damaged."""
-    new = {number: path for number, path in clips.complete(folder).items() if number not in seen}
+    new = {number: path for number, path in clips.complete(folder, job).items()
+           if number not in seen}
     damaged = False
     total = len(job.clips) if job else told.get("clips")
     for number, path in new.items():

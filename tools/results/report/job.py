@@ -63,6 +63,8 @@ class Job:
         clip = Clip(number, self.folder / "clips" / f"{number:06}.h5", state, reason)
         if number < len(self.index.requests):
             clip.settings.update(self.index.requests[number])
+        if number not in self.index.listed:
+            return clip  # a file of this name would be another job's
         if not clip.path.exists():
             if state == "complete":
                 clip.state = "missing"
