@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -12,96 +13,72 @@
 namespace reelmesh::hdf5 {
 namespace {
 
-/// The number of indices of the first axis in a chunk, if the dataset is stored in chunks of whole
-/// indices, each with a checksum; otherwise 0.
-hsize_t indices_of_chunk(hid_t creation, const Shape& shape) {
-  unsigned flags = 0, number = 0;
-  std::size_t values = 0;
-  std::vector<hsize_t> chunk(shape.size());
-  if (H5Pget_layout(creation) != H5D_CHUNKED ||
-      H5Pget_filter_by_id2(creation, H5Z_FILTER_FLETCHER32, &flags, &values, nullptr, 0, nullptr,
-                           &number) < 0 ||
-      H5Pget_chunk(creation, static_cast<int>(chunk.size()), chunk.data()) !=
-          static_cast<int>(chunk.size())) {
-    return 0;
-  }
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    const auto extent = static_cast<hsize_t>(shape[axis]);
-    if (axis == 0 ? chunk[axis] > extent : chunk[axis] != extent) return 0;
-  }
-  return chunk[0];
+constexpr hsize_t checksum_bytes = 4;  // Fletcher32, at the end of each chunk
+
+/// The shape of the chunks that this program gives an array: one index of the first axis, or all of
+/// an array of one axis.
+Shape chunk_of(Shape shape) {
+  if (shape.size() > 1) shape[0] = 1;
+  return shape;
 }
 
-/// The place of deflate among the filters of a dataset; −1: it has none; empty if it has others
-/// than create_dataset() gives.
-std::optional<int> place_of_deflate(hid_t creation) {
-  std::optional<int> place = -1;
-  const int filters = H5Pget_nfilters(creation);
-  if (filters < 0) return std::nullopt;
-  for (int i = 0; i < filters; ++i) {
+bool is_stored_in(hid_t creation, const Shape& chunk) {
+  std::vector<hsize_t> found(chunk.size());
+  return H5Pget_layout(creation) == H5D_CHUNKED &&
+         H5Pget_chunk(creation, static_cast<int>(found.size()), found.data()) ==
+             static_cast<int>(found.size()) &&
+         std::ranges::equal(found, chunk, [](hsize_t one, std::int64_t other) {
+           return one == static_cast<hsize_t>(other);
+         });
+}
+
+/// Whether chunks are deflated; empty if the filters are not those of create_dataset(), in its
+/// order.
+std::optional<bool> is_deflated(hid_t creation) {
+  std::vector<H5Z_filter_t> filters;
+  const int count = H5Pget_nfilters(creation);
+  for (int i = 0; i < count; ++i) {
     unsigned flags = 0, number = 0;
     std::size_t values = 0;
-    const H5Z_filter_t filter = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values,
-                                               nullptr, 0, nullptr, &number);
-    if (filter == H5Z_FILTER_SHUFFLE || filter == H5Z_FILTER_FLETCHER32) continue;
-    if (filter != H5Z_FILTER_DEFLATE || *place >= 0) return std::nullopt;
-    place = i;
+    filters.push_back(H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values, nullptr,
+                                     0, nullptr, &number));
   }
-  return place;
+  if (filters == std::vector<H5Z_filter_t>{H5Z_FILTER_FLETCHER32}) return false;
+  if (filters ==
+      std::vector<H5Z_filter_t>{H5Z_FILTER_SHUFFLE, H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32}) {
+    return true;
+  }
+  return std::nullopt;
 }
 
-/// Whether zlib's stream, which other bytes may follow, inflates to at most `limit` bytes.
-bool inflates_within(std::string& stream, hsize_t limit) {
+/// Whether zlib's stream inflates to this many bytes.
+bool inflates_to(std::string_view stream, hsize_t expected) {
   if (stream.size() > std::numeric_limits<uInt>::max()) return false;
   z_stream state{};
   if (inflateInit(&state) != Z_OK) return false;
   const std::unique_ptr<z_stream, decltype(&inflateEnd)> owner(&state, &inflateEnd);
-  state.next_in = reinterpret_cast<Bytef*>(stream.data());
+  state.next_in = reinterpret_cast<z_const Bytef*>(const_cast<char*>(stream.data()));
   state.avail_in = static_cast<uInt>(stream.size());
   std::array<Bytef, std::size_t{1} << 16> part;
-  for (hsize_t bytes = 0; bytes <= limit;) {
+  for (hsize_t bytes = 0; bytes <= expected;) {
     state.next_out = part.data();
     state.avail_out = static_cast<uInt>(part.size());
     const int status = inflate(&state, Z_NO_FLUSH);
     bytes += part.size() - state.avail_out;
-    if (status != Z_OK) return status == Z_STREAM_END && bytes <= limit;
+    if (status != Z_OK) return status == Z_STREAM_END && bytes == expected;
   }
   return false;
 }
 
-/// Whether each chunk, of this many indices, has no more bytes than it may have, in the file and
-/// inflated: HDF5 allocates what the index of chunks says, and inflates whatever a chunk contains,
-/// which may be a thousand times as much.
-bool has_chunks(hid_t dataset, hid_t creation, hid_t type, hsize_t indices, const Shape& shape) {
-  const File file(H5Iget_file_id(dataset));
-  hsize_t file_bytes = 0;
-  if (!file || H5Fget_filesize(file.get(), &file_bytes) < 0) return false;
-  const std::optional<int> deflate = place_of_deflate(creation);
-  if (!deflate) return false;
-  constexpr hsize_t checksum_bytes = 4;
-  hsize_t limit = indices * H5Tget_size(type);
-  for (std::size_t axis = 1; axis < shape.size(); ++axis) {
-    limit *= static_cast<hsize_t>(shape[axis]);
+/// Whether the stored bytes of a chunk, of `raw` bytes as values, give exactly these. left_out: a
+/// bit for each filter that was not applied. HDF5 may leave out deflate, as it is optional.
+bool gives(std::string_view stored, std::uint32_t left_out, bool deflate, hsize_t raw) {
+  constexpr std::uint32_t deflate_bit = 0b010;  // after shuffle
+  if (deflate && left_out == 0) {
+    stored.remove_suffix(checksum_bytes);
+    return inflates_to(stored, raw);
   }
-  limit += checksum_bytes;
-  std::vector<hsize_t> begin(shape.size(), 0);
-  for (; begin[0] < static_cast<hsize_t>(shape[0]); begin[0] += indices) {
-    hsize_t bytes = 0;
-    // What cannot be compressed is stored as it is.
-    if (H5Dget_chunk_storage_size(dataset, begin.data(), &bytes) < 0 || bytes > file_bytes ||
-        bytes > limit + limit / 500 + 64) {
-      return false;
-    }
-    if (*deflate < 0 || bytes == 0) continue;
-    std::string stored(bytes, '\0');
-    std::uint32_t left_out = 0;  // a bit for each filter
-    if (H5Dread_chunk(dataset, H5P_DEFAULT, begin.data(), &left_out, stored.data()) < 0) {
-      return false;
-    }
-    const bool deflated = (left_out >> *deflate & 1U) == 0;
-    if (deflated && !inflates_within(stored, limit)) return false;
-  }
-  return true;
+  return left_out == (deflate ? deflate_bit : 0) && stored.size() == raw + checksum_bytes;
 }
 
 /// Whether all values can be read and are those that were written. HDF5 compares the checksums of
@@ -181,14 +158,40 @@ std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type) {
   return shape;
 }
 
-bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
+bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, std::int64_t first,
+                std::int64_t count) {
   if (shape_of(file, name, type) != shape) return false;
   const Dataset dataset = own_dataset(file, name);
   const Properties creation(H5Dget_create_plist(dataset.get()));
-  if (!creation) return false;
-  const hsize_t indices = indices_of_chunk(creation.get(), shape);
-  return indices > 0 && has_chunks(dataset.get(), creation.get(), type, indices, shape) &&
-         has_values(dataset.get(), type, shape);
+  const Shape chunk = chunk_of(shape);
+  if (!creation || !is_stored_in(creation.get(), chunk)) return false;
+  const std::optional<bool> deflate = is_deflated(creation.get());
+  hsize_t free_bytes = 0;  // of the file: those that are not in an earlier chunk
+  if (!deflate || H5Fget_filesize(file, &free_bytes) < 0) return false;
+  const hsize_t raw = static_cast<hsize_t>(numel(chunk)) * H5Tget_size(type);
+  const hsize_t max_bytes = raw + checksum_bytes + (*deflate ? raw / 500 + 64 : 0);
+  std::vector<hsize_t> begin(shape.size(), 0);
+  for (std::int64_t index = first; index < first + count; index += chunk[0]) {
+    begin[0] = static_cast<hsize_t>(index);
+    hsize_t bytes = 0;  // stays if the chunk is missing
+    if (H5Dget_chunk_storage_size(dataset.get(), begin.data(), &bytes) < 0 ||
+        bytes <= checksum_bytes || bytes > max_bytes || bytes > free_bytes) {
+      return false;
+    }
+    free_bytes -= bytes;
+    std::string stored(bytes, '\0');
+    std::uint32_t left_out = 0;
+    if (H5Dread_chunk(dataset.get(), H5P_DEFAULT, begin.data(), &left_out, stored.data()) < 0 ||
+        !gives(stored, left_out, *deflate, raw)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  return !shape.empty() && has_chunks(file, name, type, shape, 0, shape[0]) &&
+         has_values(own_dataset(file, name).get(), type, shape);
 }
 
 void write_record(hid_t file, const ClipRecord& record) {

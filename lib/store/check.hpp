@@ -13,6 +13,15 @@ File open_if_valid(const std::filesystem::path& path);
 /// none in the file itself.
 std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type);
 
+/// Whether `name` is an array of this shape and type that is stored as this program stores arrays,
+/// and the file has the chunks of `count` indices of the first axis from `first` on, each of which
+/// gives as many bytes as its values take. Before HDF5 1.10 may read such an array: it trusts the
+/// file, allocates what the index of chunks says, inflates whatever a chunk contains, which may be
+/// a thousand times as much, and reads beyond the end of a chunk that is too short. Missing chunks
+/// would be read as zeros, of any number.
+bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, std::int64_t first,
+                std::int64_t count);
+
 /// Whether `name` is an array of this shape and type, all values of which are in the file itself
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);

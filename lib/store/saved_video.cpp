@@ -60,6 +60,8 @@ void SavedVideo::check() const {
 }
 
 Tensor SavedVideo::read(std::int64_t frame) const {
+  require(hdf5::has_chunks(file_.get(), "video", H5T_NATIVE_UINT8, shape_, frame, 1), Status::data,
+          "{}: frame {} of the video cannot be read: the file is damaged", name_, frame);
   Tensor pixels = Tensor::empty({height(), width(), 3}, DType::uint8);
   const hdf5::Dataset dataset = hdf5::open_dataset(file_.get(), "video");
   try {

@@ -2,9 +2,11 @@
 // clip.
 #include "store/restart.hpp"
 
+#include <array>
 #include <cstring>
 #include <fstream>
 
+#include "store/hdf5.hpp"
 #include "store_support.hpp"
 #include "support/ranks.hpp"
 
@@ -141,6 +143,39 @@ TEST_F(Restart, RefusesDamage) {
     for (const std::size_t length : {std::size_t{0}, std::size_t{100}, bytes.size() / 2}) {
       std::ofstream(path, std::ios::binary) << bytes.substr(0, length);
       EXPECT_FALSE(open(clip())) << length;
+    }
+  }
+  world.barrier();
+}
+
+// HDF5 itself would read beyond a chunk that is too short.
+TEST_F(Restart, RefusesChunksOfAnotherSize) {
+  write(7);
+  const std::filesystem::path path = restart_path(folder.path(), 2);
+  EXPECT_TRUE(open(clip()));
+  world.barrier();
+  if (world.rank() == 0) {
+    constexpr std::size_t raw = std::size_t{4} * 6 * 7 * sizeof(float);
+    constexpr std::uint32_t checksum = 0b1;
+    for (const auto& [left_out, size] :
+         std::vector<std::pair<std::uint32_t, std::size_t>>{{0, 1},
+                                                            {0, 3},
+                                                            {0, 4},
+                                                            {0, raw},
+                                                            {0, raw + 5},
+                                                            {checksum, 3},
+                                                            {checksum, raw - 1},
+                                                            {checksum, raw},
+                                                            {checksum, raw + 4}}) {
+      const hdf5::File changed(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      const hdf5::Dataset dataset = hdf5::open_dataset(changed.get(), "latents");
+      const std::array<hsize_t, 4> first{};
+      const std::string bytes(size, 'x');
+      ASSERT_GE(
+          H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, left_out, first.data(), size, bytes.data()),
+          0);
+      ASSERT_GE(H5Fflush(changed.get(), H5F_SCOPE_LOCAL), 0);
+      EXPECT_FALSE(open(clip())) << size << " bytes, filters left out: " << left_out;
     }
   }
   world.barrier();
