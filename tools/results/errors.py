@@ -83,13 +83,17 @@ def not_written(path, error):
 
 
 def run(main):
-    """Calls main() and ends the tool with its exit status; 130 after Ctrl-C, 74 if reading or
-    writing fails, silently if the reader of standard output has ended, as `head` does."""
+    """Calls main() and ends the tool with its exit status; 130 after Ctrl-C, 69 if there is not
+    enough memory, 74 if reading or writing fails, silently if the reader of standard output has
+    ended, as `head` does."""
     try:
         status = main()
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = 130
+    except MemoryError:
+        say("there is not enough memory")
+        status = 69
     except OSError as error:
         if error.errno != errno.EPIPE:
             say(f"{error.filename or 'standard output'}: {error.strerror or error}")

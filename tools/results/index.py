@@ -1,10 +1,12 @@
 """Reads job.h5: what was asked for, how it was run, and what became of each clip."""
-import json
-
 import h5py
 import numpy as np
 
-from .hdf5 import Damaged, attributes, opened, or_fail, table, text
+from . import strict_json
+from .hdf5 import (Damaged, attributes, group, opened, or_fail, present, read, table, text,
+                   texts)
+
+MAX_RANKS = 10 ** 6
 
 
 class Index:
@@ -18,22 +20,24 @@ class Index:
                 raise Damaged("not the index of a job of reelmesh: it has no attribute program = "
                               "reelmesh")
             try:
-                linked = {int(name) for name in file["clips"]}
-                self.requests = [json.loads(text(line)) for line in file["requests"][()]] \
-                    if "requests" in file else []
-                self.provenance = attributes(file["provenance"]) if "provenance" in file else {}
-                self.hosts = (file["provenance/hosts"][()] if "provenance/hosts" in file else None)
-                self.states = _states(table(file, "states", ("clip", "state", "reason")))
-                self.clips = sorted(linked | set(self.states))
-                # A job that has ended links the clips that are complete, an unfinished one all.
-                self.listed = {number for number in linked if self.status == "unfinished" or
-                               self.states.get(number, ("complete",))[0] == "complete"}
-            except (KeyError, OSError, RuntimeError, ValueError) as error:
+                linked = {int(name) for name in group(file, "clips") or ()}
+                self.requests = [_request(line) for line in texts(file, "requests")] \
+                    if present(file, ["requests"]) else []
+            except (OSError, RuntimeError, TypeError, ValueError) as error:
                 raise Damaged(f"not the index of a job of reelmesh: {error}") from error
+            provenance = group(file, "provenance")
+            self.provenance = attributes(provenance) if provenance is not None else {}
+            hosts = table(file, "provenance/hosts", ())
+            self.hosts = None if hosts is None else read(hosts)
+            self.states = _states(table(file, "states", ("clip", "state", "reason")))
+            self.clips = sorted(linked | set(self.states))
+            # A job that has ended links the clips that are complete, an unfinished one all.
+            self.listed = {number for number in linked if self.status == "unfinished" or
+                           self.states.get(number, ("complete",))[0] == "complete"}
         try:
-            self.plan = json.loads(self.attributes.get("plan_json") or "{}")
-        except ValueError as error:
-            raise Damaged(f"its attribute plan_json is not JSON: {error}") from error
+            self.plan = _plan(self.attributes.get("plan_json") or "{}")
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise Damaged(f"its attribute plan_json is not a plan: {error}") from error
 
     @classmethod
     def of(cls, folder):
@@ -50,6 +54,26 @@ class Index:
         return self.attributes.get("status", "")
 
 
+def _request(line):
+    found = strict_json.parse(line)
+    if not isinstance(found, dict):
+        raise ValueError("a line of /requests is not a JSON object")
+    return found
+
+
+def _plan(content):
+    """The parts of plan_json that the tools show."""
+    found = strict_json.parse(content)
+    denoise = [{name: int(one[name]) for name in ("first", "count")}
+               for one in found.get("denoise") or []]
+    if any(one["first"] < 0 or not 0 <= one["count"] <= MAX_RANKS for one in denoise):
+        raise ValueError(f"ranks that denoise are not between 0 and {MAX_RANKS}")
+    planned = [{"rank": int(one["rank"]), "step_sent_bytes": int(one["step_sent_bytes"])}
+               for one in found.get("by_rank") or [] if one.get("step_sent_bytes") is not None]
+    clip = {name: int(value) for name, value in (found.get("clip") or {}).items()}
+    return {"denoise": denoise, "by_rank": planned, "clip": clip}
+
+
 def _states(rows):
     """clip → (state, reason)."""
     if rows is None:
@@ -61,4 +85,4 @@ def _states(rows):
         return text(state) if isinstance(state, (bytes, np.bytes_)) else names.get(int(state), "")
 
     return {int(row["clip"]): (name_of(row["state"]), text(bytes(row["reason"])))
-            for row in rows[()]}
+            for row in read(rows)}

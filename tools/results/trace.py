@@ -7,6 +7,7 @@ from .hdf5 import Damaged, attributes, opened, read, row_as_dict, table, text
 from .outputs import folder_of, is_one_file
 
 BLOCK = 1 << 19  # rows of a table that are in memory at a time
+MAX_NS = 15 * 10 ** 15  # of times, half a year: sums and products of them fit 64 bits
 SPANS = ("rank", "lane", "name", "clip", "step", "layer", "start_ns", "duration_ns", "bytes",
          "flops")
 RANKS = ("rank", "host", "role", "device", "threads", "peak_memory_bytes",
@@ -130,7 +131,13 @@ def _blocks(rows, begin=0, end=None, columns=()):
     if rows is not None:
         end = len(rows) if end is None else end
         for first in range(begin, end, BLOCK):
-            yield read(rows, (slice(first, min(first + BLOCK, end)), *columns))
+            block = read(rows, (slice(first, min(first + BLOCK, end)), *columns))
+            for name in ("start_ns", "duration_ns", "time_ns"):
+                if name in block.dtype.names and ((block[name] < -MAX_NS)
+                                                  | (block[name] > MAX_NS)).any():
+                    raise Damaged(f"{rows.name} has a {name} beyond ±{MAX_NS}, expected times "
+                                  "within half a year")
+            yield block
 
 
 def find(out):

@@ -1,11 +1,10 @@
 """Shows the clips of a job as they are made."""
 import fcntl
-import json
 import os
 import struct
 import time
 
-from . import clips
+from . import clips, strict_json
 from .errors import fail
 from .index import Index
 
@@ -48,7 +47,7 @@ def follow(folder, make_viewer, pause=1.0, patience=10.0):
 def _status(folder):
     """The content of status.json; empty if there is none. It is replaced as a whole."""
     try:
-        found = json.loads((folder / "status.json").read_text())
+        found = strict_json.of_file(folder / "status.json")
         return found if isinstance(found, dict) and isinstance(found.get("clips"), int) else {}
     except (OSError, ValueError):
         return {}

@@ -1,18 +1,22 @@
 """Everything in the output folder of a job except the trace: index, clips, what it does now."""
 import dataclasses
 import datetime
-import json
+import math
+import numbers
 import pathlib
 
+from .. import strict_json
 from ..clips import check
 from ..errors import fail
-from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read
+from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read, text
 from ..index import Index
 from ..outputs import folder_of
 
 ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
-SETTINGS = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "dtype", "scheduler",
-            "wall_seconds", "image", "video", "strength")
+# Settings of clips by their type.
+SETTINGS = {"prompt": str, "negative_prompt": str, "seed": int, "steps": int, "guidance": float,
+            "fps": float, "dtype": str, "scheduler": str, "wall_seconds": float, "image": str,
+            "video": str, "strength": float, "frames": int, "height": int, "width": int}
 
 
 @dataclasses.dataclass
@@ -22,7 +26,7 @@ class Clip:
     path: pathlib.Path
     state: str
     reason: str = ""
-    settings: dict = dataclasses.field(default_factory=dict)  # SETTINGS, frames, height, width
+    settings: dict = dataclasses.field(default_factory=dict)  # see SETTINGS
     has_video: bool = False
 
 
@@ -62,7 +66,8 @@ class Job:
         state, reason = self.index.states.get(number, ("missing", ""))
         clip = Clip(number, self.folder / "clips" / f"{number:06}.h5", state, reason)
         if number < len(self.index.requests):
-            clip.settings.update(self.index.requests[number])
+            request = self.index.requests[number]
+            clip.settings.update(request | _settings(request))
         if number not in self.index.listed:
             return clip  # a file of this name would be another job's
         if not clip.path.exists():
@@ -75,8 +80,7 @@ class Job:
         try:
             with opened(clip.path) as file:
                 found = attributes(file)
-                clip.settings.update({name: _plain(found[name])
-                                      for name in SETTINGS if name in found})
+                clip.settings.update(_settings(found))
                 check(file)
                 clip.has_video = bool(present(file, ["video"]))
                 if clip.has_video:
@@ -106,23 +110,30 @@ class Job:
         """status.json, with its age in seconds; None if there is none."""
         path = self.folder / "status.json"
         try:
-            found = json.loads(path.read_text())
+            found = strict_json.of_file(path)
             updated = datetime.datetime.fromisoformat(found["updated"].replace("Z", "+00:00"))
+            now = datetime.datetime.now(datetime.timezone.utc)
+            return found | {"seconds_ago": max(0.0, (now - updated).total_seconds())}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, OverflowError, TypeError, AttributeError) as error:
             self.problem(path, f"not a status.json of reelmesh: {error}")
             return None
-        now = datetime.datetime.now(datetime.timezone.utc)
-        return found | {"seconds_ago": max(0.0, (now - updated).total_seconds())}
 
 
-def _plain(value):
-    """A value of an attribute as one of Python's own types."""
-    return value.item() if hasattr(value, "item") else value
+def _settings(found):
+    """SETTINGS among attributes or the values of a request; as texts if they have other types."""
+    settings = {}
+    for name, kind in SETTINGS.items():
+        if name in found:
+            value = found[name]
+            number = (kind is not str and isinstance(value, numbers.Real) and math.isfinite(value)
+                      and (kind is float or value == int(value)))
+            settings[name] = kind(value) if number else text(str(value))
+    return settings
 
 
-def _options(text):
+def _options(lines):
     """`section.key = value` lines → dict."""
-    pairs = (line.split("=", 1) for line in str(text).splitlines() if "=" in line)
+    pairs = (line.split("=", 1) for line in str(lines).splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs}

@@ -61,8 +61,9 @@ def _clips(job):
     return {"total": len(job.clips),
             **{state: count[state] for state in ("complete", "failed", "damaged", "saved",
                                                  "missing")},
-            "items": [{"clip": clip.number, "state": clip.state, "reason": clip.reason,
-                       "file": f"clips/{clip.path.name}", **clip.settings} for clip in job.clips]}
+            "items": [{**clip.settings, "clip": clip.number, "state": clip.state,
+                       "reason": clip.reason, "file": f"clips/{clip.path.name}"}
+                      for clip in job.clips]}
 
 
 def _provenance(job):

@@ -9,6 +9,7 @@ from . import blocks, nesting
 
 COLUMNS = ("calls", "ns", "self_ns", "childless", "bytes", "top_bytes", "flops", "memory_bytes")
 STEP = "denoise_step"
+MAX_SUM = 1 << 62
 
 
 @dataclasses.dataclass
@@ -90,7 +91,10 @@ class Totals:
                    "top_bytes": np.where(parent < 0, block["bytes"], 0), "flops": block["flops"],
                    "memory_bytes": block["memory_bytes"]}
         for column, values in weights.items():
-            self.sums[column][rank] += np.bincount(kind, values, count).astype(np.int64)
+            added = np.bincount(kind, values, count)
+            if (np.abs(self.sums[column][rank] + added) > MAX_SUM).any():
+                raise Damaged(f"/spans has more {column} than 64 bits can count")
+            self.sums[column][rank] += added.astype(np.int64)
         for number in range(count):
             durations = block["duration_ns"][kind == number]
             if len(durations):
