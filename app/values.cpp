@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "base/utf8.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -30,27 +31,6 @@ std::optional<T> read(std::string_view text) {
   const bool comment = text.find(" #") != std::string_view::npos;
   fail(Status::usage, "{}: found '{}', expected {}{}", option, text, expected,
        comment ? " (a comment needs a line of its own)" : "");
-}
-
-// Length of the UTF-8 character at the start of `text`, 0 if it is invalid (RFC 3629, table 3-7 of
-// the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF).
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80U) return 1;
-  const std::size_t length = first < 0xe0U ? 2 : first < 0xf0U ? 3 : 4;
-  if (first < 0xc2U || first > 0xf4U) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-  }
-  const unsigned second = byte(1);
-  if ((first == 0xe0U && second < 0xa0U) || (first == 0xedU && second > 0x9fU) ||
-      (first == 0xf0U && second < 0x90U) || (first == 0xf4U && second > 0x8fU)) {
-    return 0;
-  }
-  return length;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -35,6 +36,10 @@ std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+bool means_no_such_file(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
 }
 
 std::string processor_name() {

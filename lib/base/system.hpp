@@ -8,6 +8,10 @@ namespace reelmesh {
 /// The name of this host, for messages and results.
 std::string host_name();
 
+/// Whether this error of open() or stat() says that there is no such file, also because the system
+/// takes no path like this one: it is too long, or leads through links in a circle.
+bool means_no_such_file(int error);
+
 /// The processor's name, as Linux gives it; empty if it gives none.
 std::string processor_name();
 

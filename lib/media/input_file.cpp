@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/system.hpp"
 #include "base/units.hpp"
 
 namespace reelmesh::media {
@@ -20,9 +21,8 @@ InputFile open_input(const std::filesystem::path& file, const std::string& where
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int error = errno;
-    const bool missing = error == ENOENT || error == ENOTDIR;
-    fail(missing ? Status::no_input : Status::io, "{}: cannot be opened: {}", input.name,
-         std::strerror(error));
+    fail(means_no_such_file(error) ? Status::no_input : Status::io, "{}: cannot be opened: {}",
+         input.name, std::strerror(error));
   }
   input.stream = Handle<std::FILE*, detail::close_stream>(::fdopen(descriptor, "rb"));
   if (!input.stream) {

@@ -67,7 +67,8 @@ std::string Family::fingerprint(const comm::Group& world) const {
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
-  require(std::filesystem::is_directory(paths.root), Status::no_input,
+  std::error_code unreadable;
+  require(std::filesystem::is_directory(paths.root, unreadable), Status::no_input,
           "model.path: folder {} not found", paths.root.string());
   paths.check_links();
   return find(paths.root / "model_index.json")(paths);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system.hpp"
+#include "base/utf8.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -81,10 +82,18 @@ std::vector<std::string> libraries_of_gpus() {
   return libraries;
 }
 
+/// The absolute path; as given if the working folder has a name that is not UTF-8, which neither
+/// JSON nor HDF5 takes.
 std::string path_text(const std::filesystem::path& path) {
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
-  return (error ? path : absolute).string();
+  const std::string absolute = std::filesystem::absolute(path, error).lexically_normal().string();
+  return error || !is_utf8(absolute) ? path.string() : absolute;
+}
+
+std::vector<std::string> as_utf8(const std::vector<std::string>& texts) {
+  std::vector<std::string> valid;
+  for (const std::string& text : texts) valid.push_back(reelmesh::as_utf8(text));
+  return valid;
 }
 
 /// All that was asked for, so that the clip does not depend on options or defaults.
@@ -122,9 +131,9 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   from.hosts = hosts_of(world, {machine.host, processor_name(), name_of(device),
                                 device.is_cuda() ? gpu_driver_version() : ""});
   for (const RankHost& host : from.hosts) record.hosts.push_back(host.host);
-  from.command = job.source.command;
+  from.command = as_utf8(job.source.command);
   std::error_code unknown;
-  from.working_folder = std::filesystem::current_path(unknown).string();
+  from.working_folder = reelmesh::as_utf8(std::filesystem::current_path(unknown).string());
   from.job_file = job.source.job_file;
   for (const auto& [key, value] : job.source.given) {
     from.options_given.push_back(fmt::format("{} = {}", key, value));
@@ -140,8 +149,8 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   }
   from.model_path = path_text(job.model.root);
   from.weights_hash = weights;
-  from.environment = variables(read_variables);
-  from.slurm = variables(slurm_variables);
+  from.environment = as_utf8(variables(read_variables));
+  from.slurm = as_utf8(variables(slurm_variables));
   return record;
 }
 

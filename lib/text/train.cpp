@@ -164,7 +164,8 @@ void train_tokenizer(std::string_view text, const std::string& name,
 void train_tokenizer(const std::filesystem::path& text_file, const std::filesystem::path& folder,
                      int vocab_size) {
   std::ifstream file(text_file);
-  require(file.is_open() && !std::filesystem::is_directory(text_file), Status::no_input,
+  std::error_code unreadable;
+  require(file.is_open() && !std::filesystem::is_directory(text_file, unreadable), Status::no_input,
           "{}: not found, expected a text to train the tokenizer with", text_file.string());
   train(file, text_file.string(), folder, vocab_size);
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/utf8.hpp"
 #include "weights/json.hpp"
 #include "weights/new_file.hpp"
 
@@ -22,7 +23,7 @@ std::string text_of(const FileState::Time& time) {
 
 /// What an entry says of its weight file. path: with links resolved.
 json description(const fs::path& path, const FileState& state) {
-  return {{"path", path.string()},
+  return {{"path", as_utf8(path.string())},
           {"inode", state.inode},
           {"size", state.size},
           {"modified", text_of(state.modified)},

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/system.hpp"
 
 namespace reelmesh {
 namespace detail {
@@ -26,9 +27,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
       Handle<int, detail::close_file, -1>(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.descriptor_) {
     const int error = errno;
-    const bool missing = error == ENOENT || error == ENOTDIR;
-    fail(missing ? Status::no_input : Status::io, "{}: cannot be opened: {}", path.string(),
-         std::strerror(error));
+    fail(means_no_such_file(error) ? Status::no_input : Status::io, "{}: cannot be opened: {}",
+         path.string(), std::strerror(error));
   }
   struct stat status {};
   if (::fstat(file.descriptor_.get(), &status) != 0) {

@@ -220,6 +220,8 @@ def row(given, change, status, *told, **more):
     return Row(given, changes, status, told, **more)
 
 
+LONG_NAME = "x" * 300  # Linux takes 255 bytes
+
 NUMBERS = [
     ("`--sample.height 0`", "sample.height", "0", "a whole number from 8 to 16384"),
     ("`--sample.height -1`", "sample.height", "-1", "a whole number from 8 to 16384"),
@@ -336,6 +338,8 @@ PROMPTS = [
 PARTS = [
     row("no such model folder", option("model.path", "{DIR}/none"), NO_INPUT,
         "model.path: folder {DIR}/none not found"),
+    row("a path longer than the system takes as model folder", option("model.path", LONG_NAME),
+        NO_INPUT, "model.path: folder xxx", "not found"),
     row("a file as model folder", [file("model", "x"), option("model.path", "{DIR}/model")],
         NO_INPUT, "model.path: folder {DIR}/model not found"),
     row("a part's folder that is not there", option("model.vae", "{DIR}/none"), NO_INPUT,
@@ -510,6 +514,9 @@ IMAGES = [
         "prompt.image: {DIR}/none.png: cannot be opened"),
     row("no such image", [*FROM_IMAGE, option("prompt.image", "{DIR}/none.png")], NO_INPUT,
         "prompt.image: {DIR}/none.png: cannot be opened", ranks=3),
+    row("a path longer than the system takes as image",
+        [*FROM_IMAGE, option("prompt.image", LONG_NAME)], NO_INPUT, "prompt.image: xxx",
+        "cannot be opened: File name too long"),
     row("a folder as image", [*FROM_IMAGE, option("prompt.image", "{DIR}")], DATA_ERROR,
         "prompt.image: {DIR}: not a regular file"),
     row("a text as image", [*FROM_IMAGE, file("image.png", "none"),
@@ -547,6 +554,9 @@ VIDEOS = [
         DATA_ERROR, "prompt.video: {DIR}/exact.mkv has 9 frames, expected at least 13"),
     row("no such video", [*FROM_VIDEO, option("prompt.video", "{DIR}/none.mp4")], NO_INPUT,
         "prompt.video: {DIR}/none.mp4: cannot be opened"),
+    row("a path longer than the system takes as video",
+        [*FROM_VIDEO, option("prompt.video", LONG_NAME)], NO_INPUT, "prompt.video: xxx",
+        "cannot be opened: File name too long"),
     row("a text as video", [*FROM_VIDEO, file("video.mp4", "none"),
                             option("prompt.video", "{DIR}/video.mp4")], DATA_ERROR,
         "prompt.video: {DIR}/video.mp4: not a video that is read"),
@@ -590,6 +600,9 @@ JOBS = [
         "output folder {DIR}/file/output", remains="the earlier file"),
     row("an output folder in `/proc`", option("output.path", "/proc/reelmesh/output"),
         CANNOT_CREATE, "/proc/reelmesh/output"),
+    row("a path longer than the system takes as output folder",
+        option("output.path", LONG_NAME), CANNOT_CREATE, "output folder xxx",
+        "cannot be used: File name too long"),
     row("`--output.if-exists ask`", option("output.if-exists", "ask"), USAGE,
         "--output.if-exists: found 'ask', expected one of fail, resume, replace"),
     row("`--parallel.device-map 0-2`", option("parallel.device-map", "0-2"), USAGE,
@@ -604,6 +617,9 @@ JOBS = [
         UNAVAILABLE, "parallel.device-map", "found rank 5, expected 0 to 2", ranks=3),
     row("no such device map", option("parallel.device-map", "{DIR}/map.json"), NO_INPUT,
         "{DIR}/map.json"),
+    row("a path longer than the system takes as device map",
+        option("parallel.device-map", LONG_NAME + ".json"), NO_INPUT, "xxx.json",
+        "cannot be opened: File name too long"),
     row("a device map that is a list",
         [file("map.json", "[]"), option("parallel.device-map", "{DIR}/map.json")], DATA_ERROR,
         "expected a JSON object"),

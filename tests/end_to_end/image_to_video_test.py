@@ -10,8 +10,8 @@ import numpy
 
 from interrupted import Interrupted
 from media import MEDIA, MediaReference, add_parity_tests, check_same_clips
-from support import (BACKEND, ERROR, LONG, MPIRUN, PROGRAM, WARNING, arguments, execute, main,
-                     read_clip, relative, rms, run, send)
+from support import (BACKEND, ERROR, LONG, MPIRUN, PROGRAM, WARNING, arguments, command_of,
+                     execute, main, read_clip, relative, rms, run, send)
 
 STOPPED = 75
 STEPS = 40 if BACKEND else 100
@@ -54,6 +54,26 @@ class ImageToVideo(Interrupted):
                 again = self.make(options | later_layout | {"output.if-exists": "resume"}, later)
                 check_same_clips(self, again, expected, 2)
                 self.assertFalse((self.output / "restart").exists())
+
+    def test_in_a_folder_whose_name_is_not_utf8(self):
+        """Neither JSON nor HDF5 takes the path of the image: job.h5 has it as it was given."""
+        reference = MediaReference("i2v")
+        folder = self.folder / "caf\udce9"
+        folder.mkdir()
+        shutil.copy(MEDIA / "exact.png", folder / "image.png")
+        options = reference.options("out", sample__steps=1, prompt__image="image.png",
+                                    prompt__text="one")
+        variable = {"OMPI_MCA_reelmesh_test": "\udcff"}
+        outcome = execute(command_of(options), variable, folder=folder)
+        self.assertEqual((outcome.status, outcome.lines(ERROR)), (0, []), outcome)
+        with h5py.File(folder / "out" / "job.h5") as file:
+            self.assertEqual(json.loads(file["requests"][0])["image"], "image.png")
+            found = file["provenance"].attrs
+            self.assertEqual(found["working_folder"], f"{self.folder}/caf\ufffd")
+            self.assertIn("OMPI_MCA_reelmesh_test=\ufffd", list(found["environment"]))
+        again = execute(command_of({"from": "out/job.h5", "output.path": "again"}), folder=folder)
+        self.assertEqual(again.status, 0, again)
+        check_same_clips(self, folder / "again", folder / "out", 1)
 
     def test_goes_on_only_with_the_same_image(self):
         reference = MediaReference("i2v")

@@ -48,8 +48,9 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from
   out.part = part;
   out.folder = folder;
   try {
-    require(std::filesystem::is_directory(folder), Status::no_input, "{}: no such folder",
-            folder.string());
+    std::error_code unreadable;
+    require(std::filesystem::is_directory(folder, unreadable), Status::no_input,
+            "{}: no such folder", folder.string());
     out.config = Config::read(folder / "config.json");
     out.class_name = class_of(part, *out.config);
     const Checkpoint checkpoint = Checkpoint::open(folder, stem_of(part));
