@@ -182,6 +182,23 @@ class Export(ToolTest):
         self.refused(66, "has no latents; the job was run with output.latents = no", self.out,
                      "--clip", "1", "--to", self.to, "--format", "safetensors")
 
+    def test_links_are_not_followed(self):
+        mine = self.folder / "mine"
+        mine.mkdir()
+        (mine / "frame_9999.png").write_text("mine")
+        self.to.mkdir()
+        for name in (".000002_video.npy", ".000002_video.npy.partial", "000002_video.npy"):
+            (self.to / name).symlink_to(mine / "frame_9999.png")
+        self.expect(0, self.out, "--clip", "2", "--to", self.to, "--format", "npy")
+        self.assertEqual(sorted(path.name for path in self.to.iterdir()),
+                         [".000002_video.npy", "000002_latents.npy", "000002_video.npy"])
+        self.assertFalse((self.to / "000002_video.npy").is_symlink())
+        (self.to / "000001").symlink_to(mine)
+        self.refused(73, self.to / "000001", self.out, "--clip", "1", "--to", self.to, "--format",
+                     "png")
+        self.assertEqual([(path.name, path.read_text()) for path in mine.iterdir()],
+                         [("frame_9999.png", "mine")])
+
     # -- wrong use --------------------------------------------------------------------------------
 
     def test_wrong_use(self):

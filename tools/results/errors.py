@@ -61,10 +61,15 @@ def folder(path):
 
 
 def written(path, write):
-    """Calls write(file) for a hidden temporary file, then renames it to `path`. Returns what
-    write() returned. Exits if that fails: with status 74 if the disk is full or fails, else with
-    73."""
-    partial = path.with_name("." + path.name)
+    """Calls write(file) for an empty temporary file `.NAME.partial`, then renames it to `path`.
+    Returns what write() returned. Exits if that fails: with status 74 if the disk is full or fails,
+    else with 73."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)  # of a tool that was killed; a link is not written through
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        not_written(path, error)
     try:
         result = write(partial)
         partial.replace(path)

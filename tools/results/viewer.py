@@ -5,6 +5,10 @@ from .clips import Clip, Damaged
 FILMS = {"mp4": movie.write_mp4, "gif": movie.write_gif, "webp": movie.write_webp}
 
 
+def _write_png(path, picture):
+    errors.written(path, lambda file: picture.save(file, "PNG"))
+
+
 class Viewer:
     """Writes the files of clips to the folder `to`. `done`: number of clips with all their files.
     frames: of a clip's PNG at most. films: keys of FILMS. clips: number of clips that the job will
@@ -20,7 +24,7 @@ class Viewer:
         try:
             with Clip(path) as clip:
                 strip = sheet.strip(clip, self._frames)
-                errors.written(self.to / f"{path.stem}.png", sheet.of_clip(clip, strip).save)
+                _write_png(self.to / f"{path.stem}.png", sheet.of_clip(clip, strip))
                 for kind in self._films:
                     errors.written(self.to / f"{path.stem}.{kind}",
                                    lambda file, clip=clip, kind=kind: FILMS[kind](clip, file))
@@ -35,7 +39,7 @@ class Viewer:
     def write_sheet(self):
         if self._cells:
             cells = [cell for _, cell in sorted(self._cells.items())]
-            errors.written(self.to / "sheet.png", sheet.of_job(cells).save)
+            _write_png(self.to / "sheet.png", sheet.of_job(cells))
 
     def summary(self):
         """What was written."""

@@ -87,7 +87,7 @@ def at_work(told):
 def _locked(path):
     """Whether a job holds the lock of the folder. Looks without locking it."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:

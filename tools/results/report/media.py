@@ -61,7 +61,8 @@ class Folder:
 
 def remove_earlier(folder):
     """Removes the folder of an earlier page; not one that has other files."""
-    if folder.is_dir() and all(MADE.fullmatch(path.name) for path in folder.iterdir()):
+    if (folder.is_dir() and not folder.is_symlink()
+            and all(MADE.fullmatch(path.name) and not path.is_dir() for path in folder.iterdir())):
         shutil.rmtree(folder, ignore_errors=True)
 
 
