@@ -140,6 +140,15 @@ InputFile input_of(const Job& job, const ClipRequest& request) {
   return {};
 }
 
+void require_inputs_kept(const Job& job, const OutputFolder& output) {
+  for (const InputFile& file : distinct_files(job)) {
+    require(!output.is_written(clip_of(file).value_or(file.path)), Status::usage,
+            "{}: found '{}', a file that this job writes itself in output.path {}, expected "
+            "another output folder",
+            file.where, file.path.string(), job.output.string());
+  }
+}
+
 bool has_videos(const Job& job) {
   return std::ranges::any_of(job.clips, [&](const ClipRequest& request) {
     return input_of(job, request).kind == InputKind::video;

@@ -9,6 +9,7 @@
 #include "plan/job.hpp"
 #include "sampler/noise.hpp"
 #include "sampler/video_size.hpp"
+#include "store/output_folder.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -25,6 +26,9 @@ struct InputFile {
 /// That of a request: its own, otherwise that of the job. Error(usage) if both an image and a video
 /// are given.
 InputFile input_of(const Job& job, const ClipRequest& request);
+
+/// Error(usage) if the job would remove or overwrite a file that its clips begin from.
+void require_inputs_kept(const Job& job, const OutputFolder& output);
 
 /// Whether some clip is made from a video.
 bool has_videos(const Job& job);

@@ -26,6 +26,7 @@
 #include "store/earlier.hpp"
 #include "store/file.hpp"
 #include "store/job.hpp"
+#include "store/output_folder.hpp"
 #include "store/trace.hpp"
 
 namespace reelmesh::pipeline {
@@ -218,7 +219,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock_of(device));
   }
 
-  // All checks that can refuse the job come before anything is loaded or written.
+  // All checks that can refuse the job come before anything is loaded, written or removed.
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(has_videos(job)); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
   JobPlan planned = plan_job(job, conditions, check_inputs(world, job));
@@ -239,8 +240,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     if (!idle.empty()) log::warning("{}", idle);
   };
   check_and_order();
-  FolderLock lock;  // held by the first rank
-  on_first_rank(world, [&] { lock = prepare_output(job.output, existing(job.if_exists)); });
+  std::optional<OutputFolder> output;  // on the first rank
+  on_first_rank(world, [&] {
+    output.emplace(job.output, existing(job.if_exists));
+    require_inputs_kept(job, *output);
+  });
   const std::string model = planned.family->fingerprint(world);
   require_same_weights(job, model);
   std::vector<Clip> clips =
@@ -251,6 +255,10 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     plan_again(planned, job, conditions, clips);
     if (plan.roles.denoise != replicas) check_and_order();
   }
+  // The first change to what is there, after all that can refuse the job.
+  comm::run_collectively(world, [&] {
+    if (output) output->prepare();
+  });
   const std::string layout = describe(planned);
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),

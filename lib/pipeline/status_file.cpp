@@ -110,6 +110,11 @@ void StatusFile::write() const {
                                       {"at_work", at_work(activities, steps_)},
                                       {"ranks", ranks}};
   const std::filesystem::path path = folder_ / "status.json", partial = partial_path(path);
+  try {
+    create_empty(partial);
+  } catch (const Error&) {
+    return;
+  }
   std::ofstream file(partial);
   file << status.dump(1) << '\n';
   file.close();

@@ -1,6 +1,7 @@
 #include "store/file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -54,8 +55,18 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format(".{}.partial", path.filename().string());
 }
 
-void create_empty(const std::filesystem::path& path) {
-  open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+Descriptor create_empty(const std::filesystem::path& path) {
+  ::unlink(path.c_str());  // if this fails, the next line says why
+  return open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+}
+
+bool can_lock(const std::filesystem::path& path) {
+  const Descriptor file = open_file(path, O_RDWR);
+  struct flock byte = {};
+  byte.l_type = F_RDLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_len = 1;
+  return ::fcntl(file.get(), F_SETLK, &byte) == 0 || errno == EAGAIN || errno == EACCES;
 }
 
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
@@ -79,10 +90,11 @@ void publish(const std::filesystem::path& path) {
 }
 
 void discard(const std::filesystem::path& partial) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(partial, ignored)) return;
-  std::filesystem::resize_file(partial, 0, ignored);
-  std::filesystem::remove(partial, ignored);
+  const Descriptor file(::open(partial.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat found = {};
+  if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return;
+  if (found.st_nlink == 1) (void)!::ftruncate(file.get(), 0);
+  ::unlink(partial.c_str());
 }
 
 }  // namespace reelmesh

@@ -23,9 +23,14 @@ std::size_t read_at(int file, void* bytes, std::size_t count, off_t at);
 /// folder/name → folder/.name.partial
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
-/// Creates an empty file, replacing an existing one. Called before other libraries create the file,
-/// since the Error(cannot_create) has the system's reason.
-void create_empty(const std::filesystem::path& path);
+/// Creates an empty file → open for writing. A file or link of this name is removed first, so that
+/// nothing is written through a link. Called before other libraries create the file, since the
+/// Error(cannot_create) has the system's reason.
+Descriptor create_empty(const std::filesystem::path& path);
+
+/// Whether POSIX locks (fcntl) work on this file, which exists; not on every network file system.
+/// Error(io).
+bool can_lock(const std::filesystem::path& path);
 
 /// Reserves disk space for a file to grow by `bytes`: Error(io) if the disk is too full.
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes);
@@ -38,7 +43,7 @@ void sync_file(const std::filesystem::path& path);
 void publish(const std::filesystem::path& path);
 
 /// Removes the file that a failed attempt left. Truncates it first, which frees the disk space even
-/// if a rank still has the file open.
+/// if a rank still has the file open. A link is neither followed nor removed.
 void discard(const std::filesystem::path& partial);
 
 }  // namespace reelmesh

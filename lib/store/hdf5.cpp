@@ -97,6 +97,11 @@ File open_together(const comm::Group& group, const std::filesystem::path& path) 
       check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file in parallel"));
 }
 
+File open_to_write(const std::filesystem::path& path) {
+  const Properties access = access_properties();
+  return File(check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file"));
+}
+
 File open_for_reading(const std::filesystem::path& path) {
   const Properties access = access_properties();
   return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), path, "open the file"));

@@ -89,6 +89,8 @@ T check_in(hid_t object, T result, std::string_view doing) {
 File create(const std::filesystem::path& path);
 /// Opens an existing file for writing by all ranks of `group` (MPI-IO). Collective. Error(io).
 File open_together(const comm::Group& group, const std::filesystem::path& path);
+/// Opens an existing file for writing by this rank only. Error(io).
+File open_to_write(const std::filesystem::path& path);
 /// Opens an existing file for reading by this rank only. Error(io).
 File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
@@ -166,7 +168,7 @@ void write_all(hid_t dataset, hid_t type, const void* values);
 /// open_together(). Collective: a rank with nothing to write passes an empty box. Error(io).
 void write_box(hid_t dataset, hid_t type, const Box& box, const void* values);
 
-/// The same for a non-empty box of a dataset in a file from create().
+/// The same for a non-empty box of a dataset in a file from create() or open_to_write().
 void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values);
 
 /// Reads the bytes of a non-empty box on this rank only. Error(io).

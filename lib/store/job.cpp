@@ -12,7 +12,6 @@
 #include "store/job_parts.hpp"
 #include "store/pieces.hpp"
 #include "store/saved_job.hpp"
-#include "store/trace.hpp"
 
 namespace reelmesh {
 namespace {
@@ -116,56 +115,6 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   write_links(file, folder, record);
 }
 
-/// Whether a name in clips/ is one that write_clip uses: at least six digits, then ".h5".
-bool is_clip_name(const std::string& name) {
-  const std::size_t digits = name.find_first_not_of("0123456789");
-  return digits != std::string::npos && digits >= 6 && name.substr(digits) == ".h5";
-}
-
-/// The inverse of partial_path() for file names; empty if `name` is not a temporary name.
-std::string published_name(const std::string& name) {
-  const std::string_view end = ".partial";
-  if (name.size() <= end.size() + 1 || name.front() != '.' || !name.ends_with(end)) return "";
-  return name.substr(1, name.size() - 1 - end.size());
-}
-
-bool is_index(const std::string& name) {
-  return name == "job.h5" || name == "trace.h5" || name == "status.json";
-}
-
-/// Whether the folder contains anything except a lock and an empty clips/, which a job that failed
-/// early leaves behind. True if it is not a folder.
-bool has_content(const std::filesystem::path& folder) {
-  if (!std::filesystem::is_directory(folder)) return true;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const bool empty_clips = entry.path().filename() == "clips" && entry.is_directory() &&
-                             std::filesystem::is_empty(entry.path());
-    if (!empty_clips && entry.path().filename() != ".lock") return true;
-  }
-  return false;
-}
-
-void clear(const std::filesystem::path& folder, bool results) {
-  std::vector<std::filesystem::path> ours;
-  const auto collect = [&](const std::filesystem::path& where,
-                           bool (*is_ours)(const std::string&)) {
-    for (const auto& entry : std::filesystem::directory_iterator(where)) {
-      const std::string name = entry.path().filename().string();
-      const bool directory = entry.is_directory() && !entry.is_symlink();
-      if (directory) continue;
-      if ((results && is_ours(name)) || is_ours(published_name(name))) ours.push_back(entry.path());
-    }
-  };
-  collect(folder, is_index);
-  collect(folder / "clips", is_clip_name);
-  if (std::filesystem::is_directory(folder / "restart")) collect(folder / "restart", is_clip_name);
-  for (const auto& path : ours) std::filesystem::remove(path);
-  if (results) std::filesystem::remove_all(folder / "restart");
-  // What a killed job left; the lock says that it does not run.
-  std::filesystem::remove(folder / "status.json");
-  remove_trace_parts(folder);
-}
-
 }  // namespace
 
 std::string iso8601_now() {
@@ -186,32 +135,6 @@ void write_job(const std::filesystem::path& folder, const JobRecord& record) {
     discard(partial);
     throw;
   }
-}
-
-FolderLock prepare_output(const std::filesystem::path& folder, Existing existing) {
-  FolderLock lock;
-  try {
-    std::filesystem::create_directories(folder);
-    lock = FolderLock(folder);
-    if (existing == Existing::fail) {
-      require(!has_content(folder), Status::cannot_create,
-              "output folder {} exists and is not empty; use --output.if-exists resume to make the "
-              "missing clips, or replace to start again",
-              folder.string());
-    }
-    std::filesystem::create_directories(folder / "clips");
-    clear(folder, existing == Existing::replace);
-  } catch (const std::filesystem::filesystem_error& error) {
-    const std::filesystem::path& path = error.path1();
-    fail(Status::cannot_create, "output folder {} cannot be used: {}{}", folder.string(),
-         path.empty() || path == folder ? "" : path.string() + ": ", error.code().message());
-  }
-  // Fail now rather than after hours of work if files cannot be created here.
-  for (const std::filesystem::path& path : {folder / "job.h5", clip_path(folder, 0)}) {
-    create_empty(partial_path(path));
-    discard(partial_path(path));
-  }
-  return lock;
 }
 
 }  // namespace reelmesh

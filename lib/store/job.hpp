@@ -1,11 +1,10 @@
 #pragma once
-// The output folder and its index, job.h5.
+// The index of an output folder, job.h5.
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "store/lock.hpp"
 #include "store/provenance.hpp"
 #include "tensor/tensor.hpp"
 
@@ -62,16 +61,5 @@ std::string iso8601_now();
 /// complete, and a trace that exists, since netCDF opens no file with a link that leads nowhere.
 /// Under a temporary name until complete. Error(cannot_create), Error(io).
 void write_job(const std::filesystem::path& folder, const JobRecord& record);
-
-/// What to do if the output folder is not empty.
-enum class Existing { fail, resume, replace };
-
-/// Creates folder and folder/clips; called on one rank. `fail`: Error(cannot_create) if the folder
-/// is not empty. `replace`: removes the files of an earlier job (job.h5, trace.h5, clips/NNNNNN.h5,
-/// restart/) and no others. `resume`: keeps them. What a killed job left (status.json, trace/,
-/// temporary files) is removed in any case. Error(cannot_create) also if the folder cannot be
-/// created or written, or if another job works on it. → the lock of the folder, for the time of the
-/// job.
-FolderLock prepare_output(const std::filesystem::path& folder, Existing existing);
 
 }  // namespace reelmesh

@@ -19,10 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view holder_begins = "process ";
+
 // Whether the open file is still the one of this name: its holder removes it before unlocking.
 bool is_at(int file, const fs::path& path) {
   struct stat opened = {}, named = {};
-  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
@@ -33,9 +35,30 @@ std::string contents(int file) {
   return holder.substr(0, holder.find('\n'));
 }
 
+/// Whether another program may have written the file, which then must not be overwritten.
+bool is_foreign(int file) {
+  struct stat found = {};
+  if (::fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_nlink > 1) return true;
+  return found.st_size > 0 && !contents(file).starts_with(holder_begins);
+}
+
+Descriptor open_lock(const fs::path& path) {
+  const auto require_own = [&](bool own) {
+    require(own, Status::cannot_create,
+            "{}: found a file, link or folder of this name that no job has written, expected none",
+            path.string());
+  };
+  std::error_code missing;
+  const fs::file_status found = fs::symlink_status(path, missing);
+  require_own(!fs::exists(found) || fs::is_regular_file(found));
+  Descriptor file = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+  require_own(!is_foreign(file.get()));
+  return file;
+}
+
 void write_holder(int file) {
   const std::string text =
-      fmt::format("process {} on {} since {}\n", ::getpid(), host_name(), iso8601_now());
+      fmt::format("{}{} on {} since {}\n", holder_begins, ::getpid(), host_name(), iso8601_now());
   // Only for messages, so failure changes nothing.
   if (::ftruncate(file, 0) == 0) (void)!::pwrite(file, text.data(), text.size(), 0);
 }
@@ -44,7 +67,7 @@ void write_holder(int file) {
 
 FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
   for (;;) {
-    Descriptor file = open_file(path_, O_RDWR | O_CREAT);
+    Descriptor file = open_lock(path_);
     // A lock of the open file (OFD), as a lock of the process would end with any close of the file.
     struct flock whole = {};
     whole.l_type = F_WRLCK;
@@ -56,8 +79,10 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
              "output folder {} is in use by another job ({}); found {} locked", folder.string(),
              holder.empty() ? "which starts" : holder, path_.filename().string());
       }
-      log::warning("{}: cannot be locked here ({}): two jobs must not use this folder at once",
-                   path_.string(), std::strerror(errno));
+      log::warning(
+          "{}: cannot be locked here ({}): two jobs must not use this folder at once, and "
+          "ranks write files one after the other",
+          path_.string(), std::strerror(errno));
     } else if (!is_at(file.get(), path_)) {
       continue;  // its holder has just ended
     }
@@ -69,8 +94,7 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
 
 FolderLock::~FolderLock() {
   if (!file_) return;
-  std::error_code ignored;
-  fs::remove(path_, ignored);  // before it is unlocked: see is_at
+  if (is_at(file_.get(), path_)) ::unlink(path_.c_str());  // before it is unlocked
 }
 
 }  // namespace reelmesh

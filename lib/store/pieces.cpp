@@ -65,6 +65,49 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
   }
 }
 
+/// Writes this rank's boxes without MPI-IO.
+void write_values_alone(const std::filesystem::path& path, const std::vector<Piece>& pieces) {
+  hdf5::File file = hdf5::open_to_write(path);
+  try {
+    for (const Piece& piece : pieces) {
+      if (piece.box.empty()) continue;
+      const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), piece.name.c_str());
+      for (std::int64_t number = 0; number < portions(piece); ++number) {
+        const Portion part = portion(piece, number);
+        hdf5::write_box_alone(dataset.get(), piece.type, part.box, part.values());
+      }
+    }
+    file.close();
+  } catch (...) {
+    file.abandon();
+    throw;
+  }
+}
+
+/// The ranks write one after the other, each to a file that is closed by those before.
+void write_values_in_turn(const comm::Group& group, const std::filesystem::path& path,
+                          const std::vector<Piece>& pieces) {
+  const auto bytes_now = [&] {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(path, error);
+    require(!error, Status::io, "{}: cannot find its size: {}", path.string(), error.message());
+    return static_cast<std::int64_t>(bytes);
+  };
+  std::int64_t reserved = 0;
+  comm::run_collectively(group, [&] { reserved = bytes_now(); });
+  for (int rank = 0; rank < group.size(); ++rank) {
+    comm::run_collectively(group, [&] {
+      if (rank != group.rank()) return;
+      // The close of an earlier rank gave back the space that was reserved and not used.
+      if (const std::int64_t bytes = bytes_now(); bytes < reserved) {
+        reserve_space(path, reserved - bytes);
+      }
+      write_values_alone(path, pieces);
+      sync_file(path);
+    });
+  }
+}
+
 void check_values(const std::filesystem::path& path, const std::vector<Piece>& pieces) {
   const hdf5::File file = hdf5::open_for_reading(path);
   for (const Piece& piece : pieces) {
@@ -127,7 +170,13 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
       file.close();
       reserve_space(partial, reserve);
     });
-    write_values(group, partial, pieces);
+    std::int64_t without_locks = 0;
+    comm::run_collectively(group, [&] { without_locks = can_lock(partial) ? 0 : 1; });
+    if (group.max(without_locks) == 0) {
+      write_values(group, partial, pieces);
+    } else {  // MPI-IO (ROMIO) would end the program
+      write_values_in_turn(group, partial, pieces);
+    }
     comm::run_collectively(group, [&] {
       sync_file(partial);
       check_values(partial, pieces);

@@ -37,7 +37,8 @@ std::string combined(std::span<const std::uint64_t> hashes);
 /// everything except the values, so that only values are written in parallel. `reserve`: an upper
 /// bound of the bytes that the values take on disk. The space is reserved first, because HDF5 1.10
 /// cannot close a file properly on a full disk. Every rank passes the same datasets in the same
-/// order. After writing, each rank reads its boxes back and compares them, since an MPI-IO layer
+/// order. Where files cannot be locked, the ranks write in turn, without MPI-IO, which needs locks.
+/// After writing, each rank reads its boxes back and compares them, since an MPI-IO layer
 /// may lose data silently. Only then the file is renamed from its temporary name to `path`.
 ///
 /// Collective. On failure no file is left behind and all ranks throw the same error:

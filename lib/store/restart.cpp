@@ -7,6 +7,7 @@
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "store/file.hpp"
+#include "store/job_files.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh {
@@ -116,8 +117,11 @@ void remove_restart(const std::filesystem::path& folder, int clip) {
 }
 
 void remove_restarts(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder / "restart", ignored);
+  try {
+    remove_job_files(folder, {JobFile::restart});
+  } catch (const std::filesystem::filesystem_error&) {
+    // They are only in the way: a later job compares what they say with what it makes.
+  }
 }
 
 }  // namespace reelmesh

@@ -58,7 +58,7 @@ class RestartFile {
   RestartRecord record_;
 };
 
-/// Removes the file of a clip, or the folder with all of them. Called on one rank; ignores errors.
+/// Removes the file of a clip, or those of all clips. Called on one rank; ignores errors.
 void remove_restart(const std::filesystem::path& folder, int clip);
 void remove_restarts(const std::filesystem::path& folder);
 

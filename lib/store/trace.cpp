@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "comm/trace_channel.hpp"
+#include "store/job_files.hpp"
 #include "store/trace_counters.hpp"
 #include "store/trace_file.hpp"
 
@@ -201,7 +202,7 @@ void TraceWriter::State::finish() {
   if (!failure.empty()) log::warning("the trace is not complete: {}", failure);
   if (world_.rank() == 0) {
     try {
-      remove_trace_parts(folder_);
+      remove_job_files(folder_, {JobFile::trace_part});
     } catch (const std::filesystem::filesystem_error& error) {
       log::warning("files of the trace are left: {}", error.what());
     }

@@ -59,8 +59,4 @@ class TraceWriter {
   std::unique_ptr<State> state_;
 };
 
-/// Removes folder/trace/ with the files that a job left there. Errors are thrown as
-/// std::filesystem::filesystem_error, except if only the folder itself cannot be removed.
-void remove_trace_parts(const std::filesystem::path& folder);
-
 }  // namespace reelmesh

@@ -77,11 +77,10 @@ Table table_of(PartTable kind) {
 
 PartWriter::PartWriter(const std::filesystem::path& folder, int rank)
     : folder_(folder), rank_(rank) {
-  constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC;
   for (const PartTable table : part_tables) {
-    rows_[static_cast<std::size_t>(table)] = open_file(rows_path(folder, rank, table), flags);
+    rows_[static_cast<std::size_t>(table)] = create_empty(rows_path(folder, rank, table));
   }
-  rank_part_ = open_file(rank_path(folder, rank), flags);
+  rank_part_ = create_empty(rank_path(folder, rank));
 }
 
 void PartWriter::append(PartTable table, const void* rows, std::size_t bytes) {
@@ -132,16 +131,6 @@ std::string PartReader::read(PartTable table, std::size_t row_bytes, std::int64_
     std::memcpy(rows.data() + at, times.data(), bytes);
   }
   return rows;
-}
-
-void remove_trace_parts(const std::filesystem::path& folder) {
-  const std::filesystem::path parts = parts_folder(folder);
-  if (!std::filesystem::is_directory(parts)) return;
-  for (const auto& entry : std::filesystem::directory_iterator(parts)) {
-    std::filesystem::remove(entry.path());
-  }
-  std::error_code ignored;  // it may be the root of another file system
-  std::filesystem::remove(parts, ignored);
 }
 
 }  // namespace reelmesh

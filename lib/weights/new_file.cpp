@@ -13,8 +13,9 @@ namespace reelmesh {
 
 NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)), temporary_(path_) {
   temporary_ += fmt::format(".{}.partial", ::getpid());
+  ::unlink(temporary_.c_str());  // of a process that was killed; nothing is written through a link
   descriptor_ = Handle<int, detail::close_file, -1>(
-      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   require(static_cast<bool>(descriptor_), Status::cannot_create, "{}: cannot be created: {}",
           path_.string(), std::strerror(errno));
 }

@@ -586,7 +586,28 @@ def earlier_output(case):
     (case.output / "precious").write_text("mine")
 
 
+def output_link(name):
+    """In the output folder, with files beside it that the link leads to."""
+    def change(case):
+        case.output.mkdir()
+        (case.folder / "others").mkdir()
+        (case.folder / "others" / "000000.spans").write_text("mine")
+        (case.output / name).symlink_to(case.folder / "others")
+    return change
+
+
 JOBS = [
+    row("a folder with files of others, `resume`",
+        [earlier_output, option("output.if-exists", "resume")], CANNOT_CREATE,
+        "output folder {DIR}/output is not empty and not of a job: found precious and no job.h5",
+        remains="the earlier files"),
+    row("a link `trace` in the output folder, `replace`",
+        [output_link("trace"), option("output.if-exists", "replace")], CANNOT_CREATE,
+        "output folder {DIR}/output: found the link trace, expected a folder",
+        remains="the earlier files"),
+    row("a link `.lock` in the output folder", output_link(".lock"), CANNOT_CREATE,
+        "{DIR}/output/.lock: found a file, link or folder of this name that no job has written",
+        remains="the earlier files"),
     row("an output folder with files", earlier_output, CANNOT_CREATE,
         "output folder {DIR}/output exists and is not empty; use --output.if-exists",
         remains="the earlier files"),

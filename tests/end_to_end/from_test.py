@@ -7,7 +7,7 @@ import h5py
 import numpy
 
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
-                     flip_bit, main, read_attributes, read_clip, read_header)
+                     flip_bit, main, read_attributes, read_clip, read_header, state_of)
 
 # Clips of unlike sizes, lengths, steps, seeds and texts.
 LINES = [
@@ -100,6 +100,12 @@ class FromTest(Scratch):
         for ranks in (1, 2):
             self.refused(self.again(first, "second", ranks=ranks), 65, expected,
                          str(first / "job.h5"), "--model.path")
+        # The results of another job, which were to be replaced, stay.
+        results = self.folder / "results"
+        shutil.copytree(first, results)
+        before = state_of(results)
+        self.refused(self.again(first, "results", "--output.if-exists", "replace"), 65, expected)
+        self.assertEqual(state_of(results), before)
         outcome = self.again(first, "second", "--model.path", self.model)
         self.assertEqual(outcome.status, 0, outcome)
 

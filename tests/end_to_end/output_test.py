@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
@@ -10,9 +11,9 @@ import time
 import h5py
 import numpy
 
-from support import (BACKEND, ERROR, LONG, PROGRAM, Reference, Scratch, clip_file, command_of,
-                     execute, flip_bit, main, read_attributes, read_clip, read_header, result_files,
-                     run, start)
+from support import (BACKEND, ERROR, LONG, PROGRAM, WARNING, Reference, Scratch, clip_file,
+                     command_of, execute, flip_bit, main, read_attributes, read_clip, read_header,
+                     result_files, run, start, state_of, trace_complete)
 
 DIMENSIONS = {
     "time": ("frame",),
@@ -282,9 +283,8 @@ class TraceTest(Output):
 
 class IfExistsTest(Output):
     def state(self):
-        """Clip file -> (mtime, inode), which change if it is written again."""
-        return {path.name: (path.stat().st_mtime_ns, path.stat().st_ino)
-                for path in (self.output / "clips").iterdir()}
+        """As state_of, by name."""
+        return {path.name: state for path, state in state_of(self.output / "clips").items()}
 
     def test_fail(self):
         self.make(self.options())
@@ -307,7 +307,6 @@ class IfExistsTest(Output):
                 self.make(self.options(output__if_exists="replace"), 1)
                 before, clips = self.state(), [read_clip(self.output, i) for i in (0, 1)]
                 clip_file(self.output, 0).unlink()
-                (self.output / "job.h5").unlink()
                 (self.output / "clips" / ".000000.h5.partial").write_bytes(b"left over")
                 outcome = run(self.options(output__if_exists="resume"), ranks)
                 self.assertEqual(outcome.status, 0, outcome)
@@ -416,6 +415,23 @@ class IfExistsTest(Output):
         (cache / "reelmesh/hashes").write_text("in the way")
         self.make(options, environment=environment)
         self.assertEqual(self.state(), after)
+
+    def test_without_locks(self):
+        """Where files cannot be locked, the job says so and makes the same clips."""
+        library = self.folder / "no_locks.so"
+        source = pathlib.Path(__file__).resolve().parents[1] / "support" / "no_locks.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        outcome = run(self.options(restart__every=1), 3,
+                      {"LD_PRELOAD": str(library), "NO_LOCKS_BELOW": str(self.output.resolve())})
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.assertIn("cannot be locked here (No locks available)", outcome.lines(WARNING)[0])
+        self.assertTrue(trace_complete(self.output))
+        expected = self.make(self.options() | {"output.path": self.folder / "expected"}, 3)
+        for index in (0, 1):
+            found, clip = read_clip(self.output, index), read_clip(expected, index)
+            for name in ("video", "latents"):
+                numpy.testing.assert_array_equal(found[name], clip[name])
 
     def test_two_jobs_on_one_folder(self):
         """The second one is refused, and the first one is not harmed."""

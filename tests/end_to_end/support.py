@@ -301,6 +301,12 @@ def trace_complete(output):
         return bool(file.attrs["complete"])
 
 
+def state_of(folder):
+    """Files below a folder -> (mtime, inode), which change if a file is written again."""
+    return {path: (path.lstat().st_mtime_ns, path.lstat().st_ino)
+            for path in pathlib.Path(folder).rglob("*") if not path.is_dir()}
+
+
 def result_files(output):
     """Files under their final names: index and trace (unless they say that the job is not finished)
     and clips."""

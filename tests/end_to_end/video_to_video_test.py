@@ -10,8 +10,8 @@ import numpy
 
 from interrupted import Interrupted
 from media import MEDIA, MediaReference, add_parity_tests, check_same_clips
-from support import (BACKEND, KINDS, LONG, WARNING, Reference, clip_file, execute, main, read_clip,
-                     run, send)
+from support import (BACKEND, ERROR, KINDS, LONG, WARNING, Reference, clip_file, execute, main,
+                     read_clip, run, send, state_of)
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 STOPPED = 75
@@ -59,6 +59,27 @@ class VideoToVideo(Interrupted):
         for name in ("index", "clip"):
             for array in ("latents", "video"):
                 numpy.testing.assert_array_equal(made[name][array], made["file"][array])
+
+    def test_a_clip_that_the_job_would_overwrite(self):
+        earlier = self.make(Reference("sincos").options(
+            self.folder / "earlier", prompt__text="one", sample__steps=2))
+        before = state_of(earlier)
+        link = self.folder / "link.h5"
+        link.symlink_to(clip_file(earlier))
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text(f'{{"prompt": "two"}}\n{{"prompt": "three", "video": "{link}"}}\n')
+        for choice, where, more in (
+                ("replace", "prompt.video", {"prompt.video": f"{earlier}/job.h5:0"}),
+                ("resume", f"{prompts}:2: video", {"prompt.file": prompts})):
+            options = Reference("sincos").options(earlier, sample__steps=4) | more
+            if "prompt.video" in more:
+                options["prompt.text"] = "two"
+            outcome = run(options | {"output.if-exists": choice})
+            self.assertEqual(outcome.status, 64, outcome)
+            self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+            self.assertIn(where, outcome.lines(ERROR)[0])
+            self.assertIn(str(earlier), outcome.lines(ERROR)[0])
+            self.assertEqual(state_of(earlier), before)
 
     def test_frames_size_and_rate(self):
         """What is not given is the video's; what of the video is not used is said."""

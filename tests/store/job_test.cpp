@@ -1,41 +1,20 @@
 #include "store/job.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <fstream>
 
-#include "comm/together.hpp"
 #include "store/clip.hpp"
-#include "store/file.hpp"
 #include "store/hdf5.hpp"
+#include "store/output_folder.hpp"
 #include "store/saved_job.hpp"
 #include "store_support.hpp"
 #include "support/expect_error.hpp"
-#include "support/ranks.hpp"
 
 namespace reelmesh {
 namespace {
 
-class JobFile : public testing::Test {
- protected:
-  JobFile() : folder(world) {}
-
-  /// For prepare_output and write_job, which one rank calls. An Error is thrown on all ranks.
-  void on_rank_0(const std::function<void()>& work) {
-    comm::run_collectively(world, [&] {
-      if (world.rank() == 0) work();
-    });
-  }
-  static void touch(const std::filesystem::path& path) {
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << "x";
-  }
-
-  comm::Group world = test::world();
-  TestFolder folder;
-};
+class JobFile : public FolderTest {};
 
 JobClip clip(ClipState state, const char* prompt, std::uint64_t seed) {
   JobClip c;
@@ -82,7 +61,7 @@ JobRecord record() {
 }
 
 TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
-  on_rank_0([&] { prepare_output(folder.path() / "out", Existing::fail); });
+  on_rank_0([&] { OutputFolder(folder.path() / "out", Existing::fail).prepare(); });
   const Layout layout = Layout::cut({3, 4, 6, 3}, 1, world.size());
   const Sharded video = filled(world, layout, DType::uint8);
   for (int i = 0; i < 3; ++i) {  // the last is not of this job: its clip has failed
@@ -236,87 +215,6 @@ TEST_F(JobFile, TimesAreInUtc) {
   ASSERT_EQ(now.size(), 20U) << now;
   EXPECT_EQ(now[10], 'T');
   EXPECT_EQ(now.back(), 'Z');
-}
-
-TEST_F(JobFile, OutputFolderIsMade) {
-  on_rank_0([&] { prepare_output(folder.path() / "a/b", Existing::fail); });
-  EXPECT_TRUE(std::filesystem::is_directory(folder.path() / "a/b/clips"));
-  EXPECT_EQ(folder.listing(), "");
-  world.barrier();
-  // The folder as it is after a job that failed before its first clip.
-  on_rank_0([&] { prepare_output(folder.path() / "a/b", Existing::fail); });
-}
-
-TEST_F(JobFile, OneJobAtATimeUsesTheFolder) {
-  on_rank_0([&] {
-    FolderLock first = prepare_output(folder.path() / "out", Existing::fail);
-    for (const Existing existing : {Existing::fail, Existing::resume, Existing::replace}) {
-      test::expect_error(
-          Status::cannot_create, [&] { prepare_output(folder.path() / "out", existing); },
-          "is in use by another job (process " + std::to_string(getpid()) + " on ");
-    }
-    const FolderLock moved = std::move(first);
-    test::expect_error(
-        Status::cannot_create, [&] { prepare_output(folder.path() / "out", Existing::resume); },
-        "in use");
-  });
-  EXPECT_EQ(folder.listing(), "");
-  world.barrier();
-  on_rank_0([&] {
-    // What a killed job leaves: the file without a lock.
-    std::ofstream(folder.path() / "out/.lock") << "process 1 on gone since 2026\n";
-    prepare_output(folder.path() / "out", Existing::fail);
-  });
-  EXPECT_EQ(folder.listing(), "");
-}
-
-TEST_F(JobFile, OutputThatExistsIsRefused) {
-  on_rank_0([&] { touch(folder.path() / "clips/000000.h5"); });
-  std::string message;
-  EXPECT_EQ(status_of([&] { on_rank_0([&] { prepare_output(folder.path(), Existing::fail); }); },
-                      &message),
-            Status::cannot_create);
-  EXPECT_NE(message.find("--output.if-exists"), std::string::npos) << message;
-  EXPECT_NE(message.find(folder.path().string()), std::string::npos) << message;
-  EXPECT_EQ(folder.listing(), "clips/000000.h5");
-}
-
-TEST_F(JobFile, ReplaceRemovesWhatAJobWroteAndNothingElse) {
-  on_rank_0([&] {
-    for (const char* name : {"job.h5", "trace.h5", ".job.h5.partial", "clips/000000.h5",
-                             "clips/1000000.h5", "clips/.000001.h5.partial", "restart/state.h5",
-                             "restart/deep/er", "notes.txt", "clips/best.h5", "clips/000000.h5.bak",
-                             "clips/12.h5", "clips/.hidden", "job.h5.old", ".vimrc.partial"}) {
-      touch(folder.path() / name);
-    }
-    prepare_output(folder.path(), Existing::replace);
-  });
-  EXPECT_EQ(folder.listing(),
-            ".vimrc.partial clips/.hidden clips/000000.h5.bak clips/12.h5 clips/best.h5 "
-            "job.h5.old notes.txt");
-}
-
-TEST_F(JobFile, ResumeKeepsAllButWhatIsOfARunningJob) {
-  on_rank_0([&] {
-    for (const char* name : {"job.h5", "trace.h5", "status.json", "trace/000000.spans",
-                             "clips/000000.h5", "clips/.000001.h5.partial", "restart/state.h5"}) {
-      touch(folder.path() / name);
-    }
-    prepare_output(folder.path(), Existing::resume);
-  });
-  EXPECT_EQ(folder.listing(), "clips/000000.h5 job.h5 restart/state.h5 trace.h5");
-}
-
-TEST_F(JobFile, OutputThatCannotBeMadeIsAnError) {
-  on_rank_0([&] { touch(folder.path() / "file"); });
-  for (const Existing existing : {Existing::fail, Existing::resume, Existing::replace}) {
-    for (const char* name : {"file", "file/below"}) {
-      std::string message;
-      const auto prepare = [&] { prepare_output(folder.path() / name, existing); };
-      EXPECT_EQ(status_of([&] { on_rank_0(prepare); }, &message), Status::cannot_create);
-      EXPECT_NE(message.find((folder.path() / name).string()), std::string::npos) << message;
-    }
-  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "layout/sharded.hpp"
@@ -24,6 +25,19 @@ class TestFolder {
  private:
   comm::Group world_;
   std::filesystem::path path_;
+};
+
+/// A test with such a folder.
+class FolderTest : public testing::Test {
+ protected:
+  FolderTest();
+  /// For what one rank calls. An Error is thrown on all ranks.
+  void on_rank_0(const std::function<void()>& work) const;
+  /// Makes a file, and folders for it.
+  static void touch(const std::filesystem::path& path, const std::string& text = "x");
+
+  comm::Group world;
+  TestFolder folder;
 };
 
 /// The value of an element of a test array; position: its linear index in row-major order.

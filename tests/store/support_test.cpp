@@ -4,6 +4,10 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <fstream>
+
+#include "comm/together.hpp"
+#include "support/ranks.hpp"
 
 namespace reelmesh {
 
@@ -31,6 +35,19 @@ std::string TestFolder::listing() const {
   }
   std::sort(names.begin(), names.end());
   return fmt::format("{}", fmt::join(names, " "));
+}
+
+FolderTest::FolderTest() : world(test::world()), folder(world) {}
+
+void FolderTest::on_rank_0(const std::function<void()>& work) const {
+  comm::run_collectively(world, [&] {
+    if (world.rank() == 0) work();
+  });
+}
+
+void FolderTest::touch(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path) << text;
 }
 
 Sharded filled(const comm::Group& group, const Layout& layout, DType dtype) {

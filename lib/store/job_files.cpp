@@ -1,0 +1,78 @@
+#include "store/job_files.hpp"
+
+#include <algorithm>
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Name {
+  std::string_view subfolder;
+  std::string_view name;  // '#' stands for six digits or more
+  JobFile kind;
+  bool renamed;  // it has a temporary name at first: partial_path()
+};
+
+constexpr std::array<Name, 10> names{{{"", ".lock", JobFile::lock, false},
+                                      {"", "job.h5", JobFile::index, true},
+                                      {"", "trace.h5", JobFile::result, true},
+                                      {"", "status.json", JobFile::status, true},
+                                      {"clips", "#.h5", JobFile::result, true},
+                                      {"restart", "#.h5", JobFile::restart, true},
+                                      {"trace", "#.rank", JobFile::trace_part, false},
+                                      {"trace", "#.spans", JobFile::trace_part, false},
+                                      {"trace", "#.messages", JobFile::trace_part, false},
+                                      {"trace", "#.counters", JobFile::trace_part, false}}};
+
+bool matches(std::string_view name, std::string_view pattern) {
+  if (!pattern.starts_with('#')) return name == pattern;
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits >= 6 && name.substr(digits) == pattern.substr(1);
+}
+
+// The inverse of partial_path() for file names; empty if `name` is not a temporary name.
+std::string_view published_name(std::string_view name) {
+  const std::string_view end = ".partial";
+  if (name.size() <= end.size() + 1 || name.front() != '.' || !name.ends_with(end)) return "";
+  return name.substr(1, name.size() - 1 - end.size());
+}
+
+bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_status(path)); }
+
+}  // namespace
+
+JobFile kind_of(std::string_view subfolder, const std::string& name) {
+  for (const Name& own : names) {
+    if (own.subfolder != subfolder) continue;
+    if (matches(name, own.name)) return own.kind;
+    if (own.renamed && matches(published_name(name), own.name)) return JobFile::temporary;
+  }
+  return JobFile::foreign;
+}
+
+std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
+  std::vector<fs::path> found;
+  const auto list = [&](const fs::path& where, std::string_view subfolder) {
+    for (const auto& entry : fs::directory_iterator(where)) {
+      const JobFile kind = kind_of(subfolder, entry.path().filename().string());
+      const bool wanted = std::ranges::find(kinds, kind) != kinds.end();
+      if (wanted && !is_own_folder(entry.path())) found.push_back(entry.path());
+    }
+  };
+  list(folder, "");
+  for (const std::string_view subfolder : job_subfolders) {
+    if (is_own_folder(folder / subfolder)) list(folder / subfolder, subfolder);
+  }
+  return found;
+}
+
+void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
+  for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
+  for (const char* subfolder : {"restart", "trace"}) {
+    std::error_code ignored;  // it has other files, or is the root of another file system
+    if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
+  }
+}
+
+}  // namespace reelmesh

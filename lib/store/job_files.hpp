@@ -1,0 +1,38 @@
+#pragma once
+// The names that reelmesh writes in an output folder. Nothing else in it is ever removed.
+#include <array>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reelmesh {
+
+enum class JobFile {
+  foreign,     ///< not of reelmesh
+  lock,        ///< .lock
+  index,       ///< job.h5
+  result,      ///< trace.h5, clips/NNNNNN.h5
+  restart,     ///< restart/NNNNNN.h5
+  status,      ///< status.json
+  trace_part,  ///< trace/NNNNNN.rank, …
+  temporary,   ///< .NAME.partial of a file that is renamed when it is complete
+};
+
+/// The folders in an output folder that reelmesh makes.
+inline constexpr std::array<std::string_view, 3> job_subfolders{"clips", "restart", "trace"};
+
+/// What a name is in a subfolder of an output folder; "": in the output folder itself.
+JobFile kind_of(std::string_view subfolder, const std::string& name);
+
+/// The files of these kinds that are there. A link is listed as the file that has its place; but no
+/// subfolder is entered that is a link. std::filesystem::filesystem_error.
+std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
+                                             std::initializer_list<JobFile> kinds);
+
+/// Removes them, links themselves and not what they lead to, and then restart/ and trace/ if they
+/// are empty. std::filesystem::filesystem_error.
+void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
+
+}  // namespace reelmesh

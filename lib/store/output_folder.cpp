@@ -1,0 +1,122 @@
+#include "store/output_folder.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "store/check.hpp"
+#include "store/file.hpp"
+#include "store/job_files.hpp"
+
+namespace reelmesh {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Errors of the file system as Error(cannot_create).
+template <class F>
+void use(const fs::path& folder, F&& work) {
+  try {
+    work();
+  } catch (const fs::filesystem_error& error) {
+    const fs::path& path = error.path1();
+    fail(Status::cannot_create, "output folder {} cannot be used: {}{}", folder.string(),
+         path.empty() || path == folder ? "" : path.string() + ": ", error.code().message());
+  }
+}
+
+void require_own_subfolders(const fs::path& folder) {
+  for (const std::string_view subfolder : job_subfolders) {
+    const fs::file_status found = fs::symlink_status(folder / subfolder);
+    require(!fs::exists(found) || fs::is_directory(found), Status::cannot_create,
+            "output folder {}: found {} {}, expected a folder, since a job removes and writes "
+            "only files of its own",
+            folder.string(), fs::is_symlink(found) ? "the link" : "the file", subfolder);
+  }
+}
+
+bool is_leftover(std::string_view subfolder, const fs::directory_entry& entry) {
+  const JobFile kind = kind_of(subfolder, entry.path().filename().string());
+  return kind == JobFile::temporary || kind == JobFile::lock;
+}
+
+/// A file or folder that is not just left by a job that ended before it has written job.h5.
+std::optional<fs::path> find_content(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool own = std::ranges::find(job_subfolders, name) != job_subfolders.end();
+    if (!own && !is_leftover("", entry)) return name;
+    if (!own) continue;
+    for (const auto& file : fs::directory_iterator(entry.path())) {
+      if (!is_leftover(name, file)) return fs::path(name) / file.path().filename();
+    }
+  }
+  return std::nullopt;
+}
+
+void require_job(const fs::path& folder, const fs::path& content) {
+  const fs::path index = folder / "job.h5";
+  const fs::file_status found = fs::symlink_status(index);
+  require(fs::exists(found), Status::cannot_create,
+          "output folder {} is not empty and not of a job: found {} and no job.h5; choose another "
+          "output.path",
+          folder.string(), content.string());
+  const hdf5::File file = fs::is_regular_file(found) ? hdf5::open_if_valid(index) : hdf5::File();
+  require(file && hdf5::has_text(file.get(), "program", "reelmesh"), Status::cannot_create,
+          "output folder {} is not empty and not of a job: its job.h5 is damaged or not of "
+          "reelmesh; choose another output.path",
+          folder.string());
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(fs::path folder, Existing existing)
+    : folder_(std::move(folder)), existing_(existing) {
+  use(folder_, [&] {
+    fs::create_directories(folder_);
+    lock_ = FolderLock(folder_);
+    require_own_subfolders(folder_);
+    const std::optional<fs::path> content = find_content(folder_);
+    if (!content) return;
+    require(existing_ != Existing::fail, Status::cannot_create,
+            "output folder {} exists and is not empty; use --output.if-exists resume to make the "
+            "missing clips, or replace to start again",
+            folder_.string());
+    require_job(folder_, *content);
+  });
+}
+
+bool OutputFolder::is_written(const fs::path& file) const {
+  constexpr int max_links = 40;  // as Linux follows
+  fs::path path = file;
+  std::error_code error;
+  for (int links = 0; links < max_links; ++links) {
+    const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
+    const auto is_own = [&](std::string_view subfolder) {
+      return kind_of(subfolder, path.filename().string()) != JobFile::foreign &&
+             fs::equivalent(parent, folder_ / subfolder, error);
+    };
+    if (is_own("") || std::ranges::any_of(job_subfolders, is_own)) return true;
+    if (!fs::is_symlink(path, error)) return false;
+    path = parent / fs::read_symlink(path, error);
+  }
+  return false;
+}
+
+void OutputFolder::prepare() const {
+  use(folder_, [&] {
+    fs::create_directories(folder_ / "clips");
+    // Fail now rather than after hours of work if files cannot be created here.
+    for (const char* name : {"job.h5", "clips/000000.h5"}) {
+      create_empty(partial_path(folder_ / name));
+      discard(partial_path(folder_ / name));
+    }
+    remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
+    if (existing_ != Existing::replace) return;
+    remove_job_files(folder_, {JobFile::result, JobFile::restart});
+    remove_job_files(folder_, {JobFile::index});  // last: without it the rest would be refused
+  });
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,37 @@
+#pragma once
+// The folder that a job writes to.
+#include <filesystem>
+
+#include "store/lock.hpp"
+
+namespace reelmesh {
+
+/// What to do if the output folder is not empty.
+enum class Existing { fail, resume, replace };
+
+/// An output folder, locked by one rank for the time of the job. Opening it changes nothing in it
+/// except the lock, so that a job can be refused for other reasons before prepare() removes files.
+class OutputFolder {
+ public:
+  /// Makes the folder if there is none, and locks it. Error(cannot_create) if it cannot be made or
+  /// locked; if clips/, restart/ or trace/ in it is not a folder, but for instance a link; if it
+  /// has content with `fail`; if it has content and no job.h5 of reelmesh with the others. What a
+  /// job leaves that ends before it has written job.h5 is no content: .lock, temporary files, empty
+  /// folders.
+  OutputFolder(std::filesystem::path folder, Existing existing);
+
+  /// Whether the job removes or writes this file, which may be given by way of links.
+  bool is_written(const std::filesystem::path& file) const;
+
+  /// Removes what an earlier job left that does not run any more (status.json, trace/, temporary
+  /// files), with `replace` also its results and restart files, and no others; makes clips/.
+  /// Error(cannot_create), before anything is removed, if no files can be created.
+  void prepare() const;
+
+ private:
+  std::filesystem::path folder_;
+  Existing existing_;
+  FolderLock lock_;
+};
+
+}  // namespace reelmesh
