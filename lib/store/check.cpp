@@ -236,4 +236,15 @@ bool has_record(hid_t file, const ClipRecord& expected) {
          has_text(file, "fingerprint", expected.fingerprint) && has_input(file, expected);
 }
 
+std::vector<std::string> compared_by_has_record(const ClipRecord& record) {
+  return {record.prompt,
+          record.negative_prompt,
+          fmt::format("{} {} {:a} {:a}", record.seed, record.steps, record.guidance, record.fps),
+          record.scheduler,
+          record.dtype,
+          record.fingerprint,
+          record.input_hash,
+          fmt::format("{} {:a}", record.input_frames.value_or(-1), record.strength.value_or(-1))};
+}
+
 }  // namespace reelmesh::hdf5

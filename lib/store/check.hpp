@@ -33,6 +33,8 @@ bool is_known_version(hid_t file);
 void write_record(hid_t file, const ClipRecord& record);
 /// Whether a file's attributes are those of this clip, except model, layout and wall_seconds.
 bool has_record(hid_t file, const ClipRecord& expected);
+/// What has_record compares, as texts.
+std::vector<std::string> compared_by_has_record(const ClipRecord& record);
 bool has_text(hid_t object, const char* name, const std::string& expected);
 
 }  // namespace reelmesh::hdf5

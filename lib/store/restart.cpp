@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "base/units.hpp"
 #include "comm/together.hpp"
@@ -14,6 +15,7 @@ namespace reelmesh {
 namespace {
 
 constexpr std::int64_t max_history = 8;  // samplers keep one array
+constexpr std::size_t max_checksum = 64;
 
 std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
 
@@ -22,6 +24,16 @@ const char* meaning_of(const std::string& name) {
          : name == "embeddings"    ? "text embeddings, of the negative prompt first"
          : name == "image_latents" ? "latents of the image that the clip begins from"
                                    : "what the sampler keeps of earlier steps";
+}
+
+// A hash of all that is read back. arrays: the checksum of the values of each, by its name.
+std::string checksum_of_all(const RestartRecord& record,
+                            const std::map<std::string, std::string>& arrays) {
+  std::vector<std::string> texts = hdf5::compared_by_has_record(record.clip);
+  texts.insert(texts.end(), {record.inputs, record.generator,
+                             fmt::format("{} {}", record.step, record.history)});
+  for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
+  return checksum_of(texts);
 }
 
 }  // namespace
@@ -34,13 +46,13 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
                    const RestartRecord& record, const std::vector<RestartArray>& arrays) {
   std::deque<Sharded> moved;  // a chunk, one index of the first axis, is written by one rank
   std::vector<Piece> pieces;
-  std::vector<std::string> checksums;  // on rank 0
+  std::map<std::string, std::string> checksums;  // on rank 0
   std::int64_t bytes = std::int64_t{1} << 16;
   for (const RestartArray& array : arrays) {
     const Shape& shape = array.values.layout.global();
     moved.push_back(relayout(array.values, Layout::cut(shape, 0, group.size())));
     pieces.push_back({array.name, H5T_NATIVE_FLOAT, moved.back().box(), moved.back().local.raw()});
-    checksums.push_back(checksum_of(group, pieces.back()));
+    checksums[array.name] = checksum_of(group, pieces.back());
     bytes += checked_product(numel(shape), 4, array.name) + 1024 * shape[0];
   }
   const auto structure = [&](hid_t file) {
@@ -50,16 +62,16 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
     hdf5::write_attribute(file, "inputs", record.inputs);
     hdf5::write_attribute(file, "step", record.step);
     hdf5::write_attribute(file, "generator", record.generator);
-    hdf5::write_attribute(file, checksum_name, checksum_of({record.generator}));
+    hdf5::write_attribute(file, checksum_name, checksum_of_all(record, checksums));
     hdf5::write_attribute(file, "history", record.history);
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      const Shape& shape = arrays[i].values.layout.global();
+    for (const RestartArray& array : arrays) {
+      const Shape& shape = array.values.layout.global();
       Shape chunk = shape;
       chunk[0] = 1;
-      const hdf5::Dataset dataset = hdf5::create_dataset(
-          file, arrays[i].name.c_str(), H5T_NATIVE_FLOAT, shape, chunk, hdf5::Compression::none);
-      hdf5::describe(dataset.get(), meaning_of(arrays[i].name), "1");
-      hdf5::write_attribute(dataset.get(), checksum_name, checksums[i]);
+      const hdf5::Dataset dataset = hdf5::create_dataset(file, array.name.c_str(), H5T_NATIVE_FLOAT,
+                                                         shape, chunk, hdf5::Compression::none);
+      hdf5::describe(dataset.get(), meaning_of(array.name), "1");
+      hdf5::write_attribute(dataset.get(), checksum_name, checksums.at(array.name));
     }
   };
   const std::filesystem::path path = restart_path(folder, record.clip.index);
@@ -84,20 +96,25 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   const auto history = hdf5::read_unsigned(file, "history");
   const auto generator = hdf5::read_text(file, "generator", max_generator);
   if (!step || !history || !generator || *history > max_history || *step == 0 ||
-      !hdf5::has_text(file, checksum_name, checksum_of({*generator})) ||
-      !hdf5::has_record(file, clip) || !hdf5::has_text(file, "inputs", inputs) ||
-      !hdf5::holds(file, "latents", H5T_NATIVE_FLOAT, shapes.latents) ||
-      !hdf5::holds(file, "embeddings", H5T_NATIVE_FLOAT, shapes.embeddings) ||
-      (!shapes.image_latents.empty() &&
-       !hdf5::holds(file, "image_latents", H5T_NATIVE_FLOAT, shapes.image_latents))) {
+      !hdf5::has_record(file, clip) || !hdf5::has_text(file, "inputs", inputs)) {
     return std::nullopt;
   }
   restart.record_ = {clip, inputs, static_cast<std::int64_t>(*step), *generator,
                      static_cast<std::int64_t>(*history)};
+  std::map<std::string, Shape> arrays{{"latents", shapes.latents},
+                                      {"embeddings", shapes.embeddings}};
   for (std::int64_t i = 0; i < restart.record_.history; ++i) {
-    if (!hdf5::holds(file, history_name(i).c_str(), H5T_NATIVE_FLOAT, shapes.latents)) {
-      return std::nullopt;
-    }
+    arrays.emplace(history_name(i), shapes.latents);
+  }
+  if (!shapes.image_latents.empty()) arrays.emplace("image_latents", shapes.image_latents);
+  std::map<std::string, std::string> checksums;
+  for (const auto& [name, shape] : arrays) {
+    if (!hdf5::holds(file, name.c_str(), H5T_NATIVE_FLOAT, shape)) return std::nullopt;
+    const hdf5::Dataset dataset = hdf5::open_dataset(file, name.c_str());
+    checksums[name] = hdf5::read_text(dataset.get(), checksum_name, max_checksum).value_or("");
+  }
+  if (!hdf5::has_text(file, checksum_name, checksum_of_all(restart.record_, checksums))) {
+    return std::nullopt;
   }
   return restart;
 }

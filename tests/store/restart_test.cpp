@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <variant>
 
 #include "store/hdf5.hpp"
 #include "store_support.hpp"
@@ -179,6 +180,37 @@ TEST_F(Restart, RefusesChunksOfAnotherSize) {
     }
   }
   world.barrier();
+}
+
+// HDF5 has no checksums of attributes. A changed one may be valid: another step would continue with
+// the wrong noise level, and the fingerprint may be that of the job that resumes.
+TEST_F(Restart, RefusesChangedAttributes) {
+  struct Change {
+    const char* name;
+    std::variant<std::int64_t, std::string> value;
+    ClipRecord record = clip();  // of the job that resumes
+    std::string of = inputs;
+  };
+  std::vector<Change> changes{{"step", 8}, {"history", 0}, {"generator", "another state"}};
+  changes.push_back({"seed", 12});
+  changes.back().record.seed = 12;
+  changes.push_back({"fingerprint", "model 2, backend cpu"});
+  changes.back().record.fingerprint = "model 2, backend cpu";
+  changes.push_back({"inputs", "texts [1 2 4]", clip(), "texts [1 2 4]"});
+  for (const Change& change : changes) {
+    write(7);
+    if (world.rank() == 0) {
+      {
+        const hdf5::File file(
+            H5Fopen(restart_path(folder.path(), 2).c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+        ASSERT_EQ(H5Adelete(file.get(), change.name), 0);
+        std::visit([&](const auto& to) { hdf5::write_attribute(file.get(), change.name, to); },
+                   change.value);
+      }
+      EXPECT_FALSE(open(change.record, change.of)) << change.name;
+    }
+    world.barrier();
+  }
 }
 
 }  // namespace
