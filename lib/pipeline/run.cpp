@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/device_spans.hpp"
+#include "base/file_state.hpp"
 #include "base/log.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
@@ -206,6 +207,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const std::string started = iso8601_now();
   trace::recorder() = {};
   trace::recorder().level = static_cast<trace::Level>(job.trace_level);
+  const FilesInUse files;
 
   const Machine machine = find_machine(ranks);
   const int threads = set_threads(machine, job.threads);

@@ -3,13 +3,13 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "text/model_check.hpp"
 #include "text/spaces.hpp"
 #include "weights/config.hpp"
+#include "weights/regular_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -18,25 +18,18 @@ constexpr std::int32_t pad = 0;
 constexpr std::int32_t end_of_text = 1;
 constexpr std::int32_t unknown = 2;
 constexpr std::int64_t usual_sentinels = 100, max_sentinels = 1 << 16;
-constexpr std::uintmax_t largest_model = std::uintmax_t{64} << 20;  // bytes; T5's has 0.8 MB
+constexpr std::int64_t largest_model = std::int64_t{64} << 20;  // bytes; T5's has 0.8 MB
 
 std::string read_model(const std::filesystem::path& path) {
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  require(std::filesystem::exists(status), Status::no_input,
+  require(std::filesystem::exists(path, error), Status::no_input,
           "{}: not found, expected a sentencepiece model", path.string());
-  require(std::filesystem::is_regular_file(status), Status::data,
-          "{}: not a file, expected a sentencepiece model", path.string());
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  require(!error, Status::io, "{}: {}", path.string(), error.message());
-  require(size > 0 && size <= largest_model, Status::data,
-          "{}: {} bytes, expected a sentencepiece model of 1 byte to 64 MiB", path.string(), size);
-  std::ifstream file(path, std::ios::binary);
-  require(file.is_open(), Status::io, "{}: cannot be opened", path.string());
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  require(bytes.size() == size, Status::io, "{}: {} bytes read, expected {}", path.string(),
-          bytes.size(), size);
-  return bytes;
+  const RegularFile file = RegularFile::open(path);
+  require(file.size() > 0 && file.size() <= largest_model, Status::data,
+          "{}: {} bytes, expected a sentencepiece model of 1 byte to 64 MiB", path.string(),
+          file.size());
+  use_file(path, file.state());
+  return file.copy(0, file.size());
 }
 
 std::int32_t sentinels_of(const std::filesystem::path& folder) {

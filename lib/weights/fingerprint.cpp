@@ -20,6 +20,18 @@ void add_file(Hash& hash, const fs::path& file) {
   if (fs::is_regular_file(file, error)) hash.add(read_text(file, max_bytes));
 }
 
+// A hash of blocks at equal distances, from the first byte to the last.
+std::string sample_of(const RegularFile& file) {
+  constexpr std::int64_t blocks = 16, block_bytes = 4096;
+  const std::int64_t bytes = std::min(block_bytes, file.size());
+  Hash hash;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t end = file.size() - bytes, last = blocks - 1;
+    hash.add(file.copy(end / last * i + end % last * i / last, bytes));
+  }
+  return hash.hex();
+}
+
 }  // namespace
 
 ModelContents::ModelContents(const ModelPaths& paths) {
@@ -63,7 +75,7 @@ void ModelContents::add_tensors(Hash& outline, const std::string& prefix,
   std::map<fs::path, std::size_t> places;
   for (const auto& [path, file] : files) {
     places.emplace(path, files_.size());
-    files_.push_back({&file->bytes(), file->bytes().state()});
+    files_.push_back({&file->bytes(), sample_of(file->bytes())});
   }
   for (const auto& [name, info] : tensors) {
     tensors_.push_back({prefix + name, &info, places.at(info.file)});
@@ -74,17 +86,26 @@ void ModelContents::add_tensors(Hash& outline, const std::string& prefix,
   }
 }
 
+std::string ModelContents::identity() const {
+  Hash hash;
+  for (const File& file : files_) {
+    hash.add(file.bytes->state().text());
+    hash.add(file.sample);
+  }
+  return hash.hex();
+}
+
 std::string ModelContents::hash_of(const TensorBytes& tensor) const {
-  constexpr std::int64_t chunk = std::int64_t{4} << 20;
-  const MappedFile& file = *files_[tensor.file].bytes;
+  constexpr std::int64_t chunk = std::int64_t{256} << 10;
+  const RegularFile& file = *files_[tensor.file].bytes;
+  std::string buffer(static_cast<std::size_t>(std::min(chunk, tensor.info->bytes)), '\0');
   Hash hash;
   for (std::int64_t done = 0; done < tensor.info->bytes; done += chunk) {
-    const std::int64_t begin = tensor.info->begin + done;
     const std::int64_t count = std::min(chunk, tensor.info->bytes - done);
-    const std::byte* bytes = file.view(begin, count);
-    hash.add_bytes({reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count)});
-    file.release_pages(begin, count);
+    file.read_part(tensor.info->begin + done, count, buffer.data());
+    hash.add_bytes({buffer.data(), static_cast<std::size_t>(count)});
   }
+  file.require_unchanged();
   return hash.hex();
 }
 

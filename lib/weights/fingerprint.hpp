@@ -18,8 +18,8 @@ using TensorHashes = std::vector<std::string>;
 class ModelContents {
  public:
   struct File {
-    const MappedFile* bytes;
-    FileState state;  ///< after it was opened
+    const RegularFile* bytes;
+    std::string sample;  ///< a hash of some of its bytes
   };
   struct TensorBytes {
     std::string name;  ///< with its part: "vae/decoder.conv_in.conv.weight", "lora/000/…"
@@ -40,7 +40,12 @@ class ModelContents {
   /// A hash of everything but the tensors' bytes: configs, tokenizer files, names, types and shapes
   /// of the tensors, and factors of LoRAs. Those of scale 0 are not part of the model.
   const std::string& outline() const { return outline_; }
-  /// The hash of all bytes of a tensor. Reads them with MappedFile::view; errors as it has.
+  /// A hash of the states of the weight files and of samples of their bytes. Where it is the same
+  /// on two hosts, they see the same files of a common file system, or identical copies of a file
+  /// system that nobody has written since.
+  std::string identity() const;
+  /// The hash of all bytes of a tensor. Error(io); Error(data) if its file has changed since it was
+  /// opened.
   std::string hash_of(const TensorBytes& tensor) const;
   /// The hash of the outline and of all tensors. It does not depend on the folder or on how tensors
   /// are distributed over files.

@@ -15,19 +15,21 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* format = "XXH3-128 of tensors, 1";
+constexpr const char* format = "XXH3-128 of tensors, 2";
 
 std::string text_of(const FileState::Time& time) {
   return fmt::format("{}.{:09}", time.seconds, time.nanoseconds);
 }
 
 /// What an entry says of its weight file. path: with links resolved.
-json description(const fs::path& path, const FileState& state) {
+json description(const fs::path& path, const ModelContents::File& file) {
+  const FileState& state = file.bytes->state();
   return {{"path", as_utf8(path.string())},
           {"inode", state.inode},
           {"size", state.size},
           {"modified", text_of(state.modified)},
-          {"changed", text_of(state.changed)}};
+          {"changed", text_of(state.changed)},
+          {"sample", file.sample}};
 }
 
 bool is_hash(const json& value) {
@@ -47,7 +49,10 @@ std::string check_of(const json& entry) {
 /// The member "tensors" of an entry: name → hash.
 json read_entry(const fs::path& entry, const json& file) {
   constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
-  const std::string text = read_text(entry, max_bytes);
+  // Not with read_text(): other jobs may replace the entry meanwhile.
+  const RegularFile opened = RegularFile::open(entry);
+  if (opened.size() > max_bytes) return {};
+  const std::string text = opened.copy(0, opened.size());
   json root = parse_json(text, entry.string(), {.depth = 2, .values = max_tensors + 16});
   if (!root.is_object()) return {};
   const json check = root.value("check", json());
@@ -84,7 +89,7 @@ TensorHashes HashCache::find(const ModelContents& model) const {
   for (const ModelContents::File& file : model.files()) {
     try {
       const fs::path path = fs::canonical(file.bytes->path());
-      known.push_back(read_entry(entry_of(path), description(path, file.state)));
+      known.push_back(read_entry(entry_of(path), description(path, file)));
     } catch (const std::exception&) {
       known.emplace_back();
     }
@@ -126,10 +131,11 @@ void HashCache::write_entry(const ModelContents::File& file, nlohmann::json tens
   using std::chrono::nanoseconds, std::chrono::seconds;
   const nanoseconds settled = opened.time_since_epoch() - settling_;
   const auto whole = std::chrono::floor<seconds>(settled);
-  if (file.state.changed >= FileState::Time{whole.count(), (settled - whole).count()}) return;
-  if (file.bytes->state() != file.state) return;
+  if (file.bytes->state().changed >= FileState::Time{whole.count(), (settled - whole).count()})
+    return;
+  if (file.bytes->state_now() != file.bytes->state()) return;
   const fs::path path = fs::canonical(file.bytes->path());
-  json entry{{"format", format}, {"file", description(path, file.state)}};
+  json entry{{"format", format}, {"file", description(path, file)}};
   entry["tensors"] = std::move(tensors);
   entry["check"] = check_of(entry);
   const std::string text = entry.dump(1) + "\n";

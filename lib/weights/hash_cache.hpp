@@ -9,9 +9,9 @@ namespace reelmesh {
 
 /// Remembers the hashes of tensors from one job to the next, in one small JSON file for each weight
 /// file. An entry is valid while the weight file has the same path (links resolved), inode, size,
-/// and times of modification and of change, to the nanosecond. Nothing here throws for entries that
-/// are missing, damaged or unreadable, or that cannot be written: those tensors count as unknown.
-/// The folder may be deleted at any time.
+/// times of modification and of change, to the nanosecond, and sample of bytes. Nothing here throws
+/// for entries that are missing, damaged or unreadable, or that cannot be written: those tensors
+/// count as unknown. The folder may be deleted at any time.
 class HashCache {
  public:
   /// A file that changed less than this before it was opened is not remembered: another change may
@@ -30,7 +30,8 @@ class HashCache {
 
   /// What is known of the tensors of these files.
   TensorHashes find(const ModelContents& model) const;
-  /// Remembers files that have not changed since they were opened. hashes: of all tensors. Returns
+  /// Remembers files that have not changed since they were opened. hashes: of all tensors, taken
+  /// by this process, or by others whose ModelContents::identity() is the same. Returns
   /// the first error, empty if there was none.
   std::string store(const ModelContents& model, const TensorHashes& hashes) const;
 

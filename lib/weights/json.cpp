@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "weights/mapped_file.hpp"
+#include "weights/regular_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -91,7 +91,8 @@ json parse_json(std::string_view text, std::string_view source, const JsonLimits
 }
 
 std::string read_text(const std::filesystem::path& file, std::int64_t max_bytes) {
-  const MappedFile bytes = MappedFile::open(file);
+  const RegularFile bytes = RegularFile::open(file);
+  use_file(file, bytes.state());
   require(bytes.size() <= max_bytes, Status::data, "{}: {} bytes, expected at most {}",
           file.string(), bytes.size(), max_bytes);
   return bytes.copy(0, bytes.size());

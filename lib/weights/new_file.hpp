@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <filesystem>
 
-#include "weights/mapped_file.hpp"
+#include "weights/regular_file.hpp"
 
 namespace reelmesh {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "tensor/convert.hpp"
 #include "weights/json.hpp"
@@ -9,14 +10,15 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t length_bytes = 8;  // the header's length, little-endian
-constexpr std::int64_t chunk_elements = std::int64_t{4} << 20;
+constexpr std::int64_t length_bytes = 8;         // the header's length, little-endian
+constexpr std::int64_t buffer_bytes = 64 << 10;  // stays in the caches; malloc keeps it
 
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile out;
-  out.file_ = MappedFile::open(path);
+  out.file_ = RegularFile::open(path);
+  use_file(path, out.file_.state());
   const std::int64_t size = out.file_.size();
   require(size >= length_bytes, Status::data, "{}: {} bytes, too short for a safetensors file",
           path.string(), size);
@@ -66,26 +68,32 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
          "{}: elements {} to {} of tensor '{}' {}", path().string(), first, first + count, name,
          to_string(info.shape));
 
-  // Converts several rows, or parts of one long row, between view() and release_pages(), which
-  // check the file's size and release its pages.
+  const std::int64_t begin = info.begin + first * width;
+  if (*from == dtype && (rows == 1 || stride == row)) {
+    file_.read_part(begin, count * width, into);
+    return file_.require_unchanged();
+  }
+  // Several rows, or parts of one long row, at a time.
+  const std::int64_t room = buffer_bytes / width;
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(
+      static_cast<std::size_t>(std::min(count * width, buffer_bytes)));
   const std::int64_t rows_at_once =
-      std::max<std::int64_t>(1, chunk_elements / std::max<std::int64_t>(1, row));
-  const std::int64_t part = std::min(row, chunk_elements);
+      std::max<std::int64_t>(1, room / std::max<std::int64_t>(1, row));
+  const std::int64_t part = std::min(row, room);
   for (std::int64_t r = 0; r < rows; r += rows_at_once) {
     const std::int64_t n = std::min(rows_at_once, rows - r);
     for (std::int64_t done = 0; done < row; done += part) {
       const std::int64_t length = std::min(part, row - done);
-      const std::int64_t begin = info.begin + (first + r * row + done) * width;
-      const std::int64_t bytes = ((n - 1) * row + length) * width;
-      const std::byte* source = file_.view(begin, bytes);
+      file_.read_part(begin + (r * row + done) * width, ((n - 1) * row + length) * width,
+                      buffer.get());
       for (std::int64_t i = 0; i < n; ++i) {
-        convert(source + i * row * width, *from,
+        convert(buffer.get() + i * row * width, *from,
                 static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype), dtype,
                 length);
       }
-      file_.release_pages(begin, bytes);
     }
   }
+  file_.require_unchanged();
 }
 
 }  // namespace reelmesh

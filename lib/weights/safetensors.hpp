@@ -5,12 +5,12 @@
 
 #include "tensor/tensor.hpp"
 #include "weights/header.hpp"
-#include "weights/mapped_file.hpp"
+#include "weights/regular_file.hpp"
 
 namespace reelmesh {
 
-/// One safetensors file, memory-mapped. Opening validates the whole header; the bytes of a tensor
-/// are read only when it is loaded.
+/// One safetensors file. Opening validates the whole header; the bytes of a tensor
+/// are read only when it is loaded. A job may open it several times: use_file().
 class SafetensorsFile {
  public:
   /// Throws Error(no_input) if the file is missing, Error(data) if it is damaged, Error(io) if it
@@ -21,10 +21,11 @@ class SafetensorsFile {
   /// All tensors, by the names in the file.
   const TensorInfos& tensors() const { return tensors_; }
   const FileMetadata& metadata() const { return metadata_; }
-  const MappedFile& bytes() const { return file_; }
+  const RegularFile& bytes() const { return file_; }
 
   /// A copy of the whole tensor, converted to `dtype` (rounding to nearest even). Throws
-  /// Error(data) if it is missing, its type is not F32, F16 or BF16, or the file has shrunk.
+  /// Error(data) if it is missing, its type is not F32, F16 or BF16, or the file has
+  /// changed since it was opened.
   Tensor load(const std::string& name, DType dtype) const;
   /// Elements [first, first + numel(shape)) of the tensor in row-major order, as `shape`.
   Tensor load_elements(const std::string& name, std::int64_t first, Shape shape, DType dtype) const;
@@ -34,7 +35,7 @@ class SafetensorsFile {
             DType dtype, void* into, std::int64_t stride) const;
 
  private:
-  MappedFile file_;
+  RegularFile file_;
   TensorInfos tensors_;
   FileMetadata metadata_;
 };

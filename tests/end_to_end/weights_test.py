@@ -128,22 +128,40 @@ class WeightsTest(Scratch):
         for rank in ranks:
             self.assertFalse(pathlib.Path(f"/proc/{rank}/exe").exists())
 
-    def test_a_file_is_truncated_while_weights_are_fetched(self):
-        model = self.folder / "model"
-        shutil.copytree(self.reference.model, model)
-        options = self.options(sample__steps=1000, parallel__weights="host") | {"model.path": model}
-        job, _, began = self.start_denoising(options, 2)
-        with job:
-            for path in (model / "transformer").glob("*.safetensors"):
-                os.truncate(path, path.stat().st_size // 2)
-            outcome = finish(job, began, 60)
-        self.assertEqual(outcome.status, DATA, outcome)
-        self.check_one_error(outcome, "diffusion_pytorch_model")
+    def test_a_file_changes_while_weights_are_fetched(self):
+        """With other weights under the fingerprint of the first ones, a later resume would keep the
+        clip, or go on with its steps."""
+        def truncate(path):
+            os.truncate(path, path.stat().st_size // 2)
 
+        def change_a_byte(path):
+            state = path.stat()
+            with open(path, "r+b") as file:
+                file.seek(-100, os.SEEK_END)
+                byte = file.read(1)[0]
+                file.seek(-100, os.SEEK_END)
+                file.write(bytes([byte ^ 1]))
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+        for change in (truncate, change_a_byte):
+            with self.subTest(change.__name__):
+                model = self.folder / change.__name__
+                shutil.copytree(self.reference.model, model)
+                shutil.rmtree(self.output, ignore_errors=True)
+                options = self.options(sample__steps=1000,
+                                       parallel__weights="host") | {"model.path": model}
+                job, _, began = self.start_denoising(options, 2)
+                with job:
+                    for path in (model / "transformer").glob("*.safetensors"):
+                        change(path)
+                    outcome = finish(job, began, 60)
+                self.assertEqual(outcome.status, DATA, outcome)
+                self.check_one_error(outcome, "diffusion_pytorch_model")
+                self.assertIn("changed or replaced", outcome.errors)
 
     def test_host_memory_of_gpus_leaves_nothing_behind(self):
         if not BACKEND:
-            self.skipTest("on a CPU weights stay in the mapped file")
+            self.skipTest("on a CPU weights stay in the file")
         expected = read_clip(self.make(self.options(sample__steps=4) |
                                        {"output.path": self.folder / "expected"}))
         before = set(os.listdir("/dev/shm"))

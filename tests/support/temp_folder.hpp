@@ -37,6 +37,17 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
+/// Waits until a change of the file would get another time than its last one: a tick of the clock
+/// of the file system.
+inline void wait_for_another_time(const std::filesystem::path& path) {
+  const auto time = std::filesystem::last_write_time(path);
+  const std::filesystem::path probe = path.string() + ".probe";
+  do {
+    write_file(probe, "");
+  } while (std::filesystem::last_write_time(probe) <= time);
+  std::filesystem::remove(probe);
+}
+
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path.string());

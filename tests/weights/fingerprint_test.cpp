@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <optional>
+#include <thread>
 
+#include "support/expect_error.hpp"
 #include "support/temp_folder.hpp"
 #include "weights/hash_cache.hpp"
 #include "weights/writer.hpp"
@@ -110,6 +113,48 @@ TEST(Fingerprint, DependsOnEveryByte) {
     flip_bit(file, from_end);
   }
   EXPECT_EQ(fingerprint(folder.path()), before);
+}
+
+// A mapped file would end the process with SIGBUS.
+TEST(Fingerprint, AFileTruncatedWhileItIsHashedIsAnError) {
+  const test::TempFolder folder;
+  write_model(folder.path(), 1);
+  const fs::path file = folder / "transformer" / weights;
+  const ModelContents model = open(folder.path());
+  const auto& large_one = *std::ranges::find(model.tensors(), std::string("transformer/a"),
+                                             &ModelContents::TensorBytes::name);
+  std::atomic<bool> begun = false;
+  std::thread truncation([&] {
+    begun.wait(false);
+    fs::resize_file(file, 1000);
+  });
+  test::expect_error(
+      Status::data,
+      [&] {
+        for (;;) {
+          model.hash_of(large_one);
+          begun = true;
+          begun.notify_one();
+        }
+      },
+      file.string(), "changed", "bytes 1000");
+  truncation.join();
+}
+
+// What a job has hashed is what it loads later.
+TEST(Fingerprint, AJobRefusesFilesThatHaveChangedSinceItOpenedThem) {
+  const test::TempFolder folder;
+  for (const char* name : {"transformer/diffusion_pytorch_model.safetensors", "vae/config.json"}) {
+    write_model(folder.path(), 1);
+    const FilesInUse job;
+    const std::string before = fingerprint(folder.path());
+    EXPECT_EQ(fingerprint(folder.path()), before);
+    const fs::path file = folder / name;
+    fs::copy_file(file, folder / "copy");
+    fs::rename(folder / "copy", file);
+    test::expect_error(
+        Status::data, [&] { open(folder.path()); }, file.string(), "replaced");
+  }
 }
 
 TEST(Fingerprint, WorkIsDividedByBytes) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "raw_file.hpp"
@@ -18,6 +19,7 @@ using test::expect_error;
 using test::length_field;
 using test::raw_file;
 using test::TempFolder;
+using test::wait_for_another_time;
 using test::write_file;
 using testing::ElementsAre;
 
@@ -65,7 +67,7 @@ TEST(Safetensors, LoadsMoreThanOneChunk) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * 2);
   write_file(folder / "w.safetensors", bytes);
   const SafetensorsFile file = SafetensorsFile::open(folder / "w.safetensors");
-  for (int round = 0; round < 2; ++round) {  // again, after load() has released the mapped pages
+  for (int round = 0; round < 2; ++round) {
     const Tensor w = file.load("w", DType::float32);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(w.data<float>()[i], static_cast<float>(values[i])) << i;
@@ -127,13 +129,28 @@ TEST(Safetensors, RefusesHeadersOfMoreThan100Megabytes) {
       "100000000");
 }
 
-TEST(Safetensors, AFileThatShrinksIsSaidSo) {
+// Otherwise a model would be a mixture of the bytes before and after the change.
+TEST(Safetensors, AFileThatChangesIsRefused) {
   const TempFolder folder;
-  write_file(folder / "w.safetensors", mixed_file());
-  const SafetensorsFile file = SafetensorsFile::open(folder / "w.safetensors");
-  std::filesystem::resize_file(folder / "w.safetensors", 20);
-  expect_error(
-      Status::data, [&] { file.load("w", DType::float32); }, "w.safetensors", "shrunk");
+  const std::filesystem::path path = folder / "w.safetensors";
+  const std::vector<std::function<void()>> changes{
+      [&] { std::filesystem::resize_file(path, 20); }, [&] { write_file(path, mixed_file()); },
+      [&] {
+        write_file(folder / "other", mixed_file());
+        std::filesystem::rename(folder / "other", path);
+      },
+      [&] { std::filesystem::remove(path); }};
+  for (const auto& change : changes) {
+    write_file(path, mixed_file());
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const DType type : {DType::float32, DType::bfloat16}) file.load("w", type);
+    wait_for_another_time(path);
+    change();
+    for (const DType type : {DType::float32, DType::bfloat16}) {
+      expect_error(
+          Status::data, [&] { file.load("w", type); }, "w.safetensors", "changed");
+    }
+  }
 }
 
 /// A randomly damaged file either loads (with another value or name) or is refused as damaged.
