@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 
+#include "base/file_state.hpp"
 #include "base/hash.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
@@ -12,6 +12,7 @@
 #include "media/image.hpp"
 #include "media/video.hpp"
 #include "store/saved_video.hpp"
+#include "weights/regular_file.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -56,17 +57,23 @@ InputFacts facts_of(const InputFile& file) {
   return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}};
 }
 
+// That is opened: the input itself, or the clip that it stands for.
+std::filesystem::path path_of(const InputFile& file) { return clip_of(file).value_or(file.path); }
+
+std::string name_for_messages(const InputFile& file) {
+  return fmt::format("{}: {}", file.where, path_of(file).string());
+}
+
 std::string hash_of_file(const InputFile& file) {
-  const std::filesystem::path path = clip_of(file).value_or(file.path);
-  std::ifstream in(path, std::ios::binary);
-  require(in.is_open(), Status::no_input, "{}: {} cannot be opened for reading", file.where,
-          path.string());
+  const RegularFile in = RegularFile::open(path_of(file));
   Hash hash;
   std::string block(std::size_t{1} << 20, '\0');
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
-    hash.add_bytes({block.data(), static_cast<std::size_t>(in.gcount())});
+  for (std::int64_t done = 0; done < in.size(); done += std::ssize(block)) {
+    const std::int64_t count = std::min(std::ssize(block), in.size() - done);
+    in.read_part(done, count, block.data());
+    hash.add_bytes({block.data(), static_cast<std::size_t>(count)});
   }
-  require(in.eof(), Status::io, "{}: reading {} failed", file.where, path.string());
+  in.require_unchanged();
   return hash.hex();
 }
 
@@ -83,6 +90,7 @@ void read_frames(const InputFile& file, std::int64_t count,
 }
 
 InputFacts facts_of_whole(const InputFile& file) {
+  const FileState state = file_state(path_of(file));
   InputFacts facts;
   if (file.kind == InputKind::image) {
     const Tensor pixels = media::read_image(file.path, file.where);
@@ -92,6 +100,8 @@ InputFacts facts_of_whole(const InputFile& file) {
     if (const auto clip = clip_of(file)) open_clip(file, *clip).check();
   }
   facts.hash = hash_of_file(file);
+  require_unchanged(name_for_messages(file), state, file_state(path_of(file)));
+  facts.state = state.text();
   return facts;
 }
 
@@ -104,17 +114,19 @@ std::int64_t decoding_bytes(const InputFile& file) {
 
 // Facts as one line of text, and back.
 std::string pack(const InputFacts& facts) {
-  return fmt::format("{} {} {} {:a} {}\n", facts.frames, facts.height, facts.width, facts.fps,
-                     facts.hash);
+  return fmt::format("{} {} {} {:a} {} {}\n", facts.frames, facts.height, facts.width, facts.fps,
+                     facts.hash, facts.state);
 }
 
 InputFacts unpack(const std::string& line) {
   InputFacts facts;
   std::array<char, Hash::digits + 1> hash{};
-  const int found = std::sscanf(line.c_str(), "%ld %ld %ld %la %32s", &facts.frames, &facts.height,
-                                &facts.width, &facts.fps, hash.data());
-  expect(found == 5, "facts of a file are '{}'", line);
+  std::array<char, 128> state{};
+  const int found = std::sscanf(line.c_str(), "%ld %ld %ld %la %32s %127s", &facts.frames,
+                                &facts.height, &facts.width, &facts.fps, hash.data(), state.data());
+  expect(found == 6, "facts of a file are '{}'", line);
   facts.hash = hash.data();
+  facts.state = state.data();
   return facts;
 }
 
@@ -191,9 +203,18 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   return inputs;
 }
 
-Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& box) {
+Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoSize& size,
+                   const Box& box) {
   Tensor pixels = Tensor::empty(box.extent, DType::uint8);
   if (box.empty()) return pixels;
+  const FileState state = file_state(path_of(input.file));
+  if (state.text() != facts.state) {  // changed, or that of a host with files of its own
+    const std::string hash = hash_of_file(input.file);
+    require(hash == facts.hash, Status::data,
+            "{}: found the hash {}, at the start of the job {}: the file was changed or replaced, "
+            "or differs between hosts",
+            name_for_messages(input.file), hash, facts.hash);
+  }
   read_frames(input.file, input.frames, [&](std::int64_t frame, const Tensor& found) {
     const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
     const Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
@@ -202,6 +223,7 @@ Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& box
     part.extent[0] = 1;
     copy_box(part, resized, {{frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
   });
+  require_unchanged(name_for_messages(input.file), state, file_state(path_of(input.file)));
   return pixels;
 }
 

@@ -37,8 +37,9 @@ bool has_videos(const Job& job);
 struct InputFacts {
   std::int64_t frames = 1;
   std::int64_t height = 0, width = 0;  ///< pixels
-  double fps = 0;    ///< of a video; 0 if it does not say, or none that sample.fps may have
-  std::string hash;  ///< of its bytes; empty unless the whole file was read
+  double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
+  std::string hash;   ///< of its bytes; empty unless the whole file was read
+  std::string state;  ///< FileState::text() of the file that was hashed
 };
 /// By path as given.
 using Inputs = std::map<std::filesystem::path, InputFacts>;
@@ -62,9 +63,10 @@ struct ClipInput {
 };
 
 /// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: a box of them,
-/// with all frames. Images are resized as by Pillow with LANCZOS. Error(data) if the file cannot be
-/// read, or no longer has as many frames.
-Tensor read_pixels(const ClipInput& input, const VideoSize& size, const Box& box);
+/// with all frames. Images are resized as by Pillow with LANCZOS. facts: by check_inputs. Error
+/// (data) if the file cannot be read, or has other bytes than it had then.
+Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoSize& size,
+                   const Box& box);
 
 /// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);

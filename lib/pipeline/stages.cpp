@@ -260,7 +260,8 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
     const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
     draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
   };
-  const Tensor read = read_pixels(input, size, own_box(pixels, group));
+  const Tensor read =
+      read_pixels(input, planned_.inputs.at(input.file.path), size, own_box(pixels, group));
   return encoder_->sample({read, pixels, group}, cut, input.scale, draw);
 }
 
