@@ -1,8 +1,10 @@
 #include "pipeline/fingerprint.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/log.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "comm/together.hpp"
@@ -51,14 +53,37 @@ void announce(std::int64_t bytes, const HashCache& cache) {
                 : fmt::format(" (once; remembered in {})", cache.folder().string()));
 }
 
-}  // namespace
+// The ranks that see the same weight files as this one: those of its host, or of all hosts that
+// share a file system. The same paths may lead to different files on hosts with disks of their own.
+comm::Group ranks_with_same_files(const comm::Group& world, const ModelContents& model) {
+  const std::vector<std::string> all = world.all_gather(model.identity());
+  const auto mine = all.begin() + world.rank();
+  return world.split(static_cast<int>(std::find(all.begin(), mine, *mine) - all.begin()));
+}
 
-std::string model_fingerprint(const comm::Group& world, const ModelPaths& paths,
-                              const HashCache& cache) {
-  const ModelContents model = open_alike(world, paths);
+// Error(data) unless all ranks have hashed the same bytes.
+void require_same_bytes(const comm::Group& world, const ModelContents& model,
+                        const TensorHashes& hashes) {
+  const TensorHashes first = unpack(world.broadcast(pack(hashes), 0));
+  const std::string first_host = world.broadcast(host_name(), 0);
+  comm::run_collectively(world, [&] {
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const ModelContents::TensorBytes& tensor = model.tensors()[i];
+      require(hashes[i] == first[i], Status::data,
+              "{}: tensor '{}' on host {} (rank {}) differs from that on host {} (rank 0), "
+              "expected the same model on all hosts",
+              model.files()[tensor.file].bytes->path().string(), tensor.name, host_name(),
+              world.rank(), first_host);
+    }
+  });
+}
+
+// The hashes of all tensors: what the first of these ranks remembers, and what they hash together.
+// Collective over the world.
+TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
+                          const ModelContents& model, const HashCache& cache) {
   TensorHashes hashes =
-      unpack(world.broadcast(world.rank() == 0 ? pack(cache.find(model)) : "", 0));
-
+      unpack(group.broadcast(group.rank() == 0 ? pack(cache.find(model)) : "", 0));
   std::vector<std::size_t> unknown;
   std::vector<std::int64_t> sizes;
   std::int64_t bytes = 0;
@@ -68,28 +93,41 @@ std::string model_fingerprint(const comm::Group& world, const ModelPaths& paths,
     sizes.push_back(model.tensors()[i].info->bytes);
     bytes += sizes.back();
   }
-  if (unknown.empty()) return model.fingerprint(hashes);
   announce(bytes, cache);
-  const trace::Scope scope("hash", trace::Level::stages, "file");
-
-  const std::vector<int> owners = divide_by_bytes(sizes, world.size());
+  const std::vector<int> owners = divide_by_bytes(sizes, group.size());
   TensorHashes mine;
   comm::run_collectively(world, [&] {
+    if (unknown.empty()) return;
+    const trace::Scope scope("hash", trace::Level::stages, "file");
     for (std::size_t i = 0; i < unknown.size(); ++i) {
-      if (owners[i] == world.rank()) mine.push_back(model.hash_of(model.tensors()[unknown[i]]));
+      if (owners[i] == group.rank()) mine.push_back(model.hash_of(model.tensors()[unknown[i]]));
     }
   });
+  if (unknown.empty()) return hashes;
   // Shares are consecutive, so the blocks in the order of the ranks are in the order of the
   // tensors.
   std::size_t next = 0;
-  for (const std::string& block : world.all_gather(pack(mine))) {
+  for (const std::string& block : group.all_gather(pack(mine))) {
     for (std::string& hash : unpack(block)) hashes.at(unknown.at(next++)) = std::move(hash);
   }
-  if (world.rank() == 0) {
+  if (group.rank() == 0) {
     const std::string error = cache.store(model, hashes);
     if (!error.empty() && bytes >= much) {
       log::warning("{}; the weights will be hashed again by the next job", error);
     }
+  }
+  return hashes;
+}
+
+}  // namespace
+
+std::string model_fingerprint(const comm::Group& world, const ModelPaths& paths,
+                              const HashCache& cache) {
+  const ModelContents model = open_alike(world, paths);
+  const comm::Group group = ranks_with_same_files(world, model);
+  const TensorHashes hashes = hash_tensors(world, group, model, cache);
+  if (world.min(std::int64_t{group.size()}) < world.size()) {
+    require_same_bytes(world, model, hashes);
   }
   return model.fingerprint(hashes);
 }

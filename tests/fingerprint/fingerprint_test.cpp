@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <optional>
 
 #include "support/expect_error.hpp"
@@ -103,6 +104,48 @@ TEST_F(FingerprintOnRanks, OnlyChangedFilesAreHashedAgain) {
   const std::string after = fingerprint();
   EXPECT_NE(after, before);
   EXPECT_EQ(after, expected(folder_ / "model"));
+}
+
+// Even and odd ranks are two hosts with disks of their own.
+TEST_F(FingerprintOnRanks, EachHostHashesItsOwnFiles) {
+  const int host = world().rank() % 2;
+  const fs::path own = folder_ / fmt::format("host{}", host);
+  const auto prepare = [&](const std::function<void()>& work) {
+    world().barrier();
+    if (world().rank() < 2) work();
+    world().barrier();
+  };
+  prepare([&] {
+    fs::create_directory(own);
+    fs::copy(data / "sincos", own / "model", fs::copy_options::recursive);
+  });
+  const HashCache remembered(own / "cache", std::chrono::hours(-1));
+  const auto hash = [&] { return model_fingerprint(world(), paths_of(own / "model"), remembered); };
+  const std::string alone = expected(own / "model");
+  EXPECT_EQ(hash(), alone);
+  EXPECT_EQ(hash(), alone);  // remembered
+  if (world().size() == 1) return;
+
+  // A bit of one tensor differs on the second host, whether or not hashes are remembered.
+  for (const bool forget : {false, true}) {
+    prepare([&] {
+      if (forget) fs::remove_all(remembered.folder());
+      if (forget || host == 0) return;
+      const fs::path file = own / "model/vae/diffusion_pytorch_model.safetensors";
+      std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekg(-100, std::ios::end);
+      const int byte = bytes.get();
+      bytes.seekp(-100, std::ios::end);
+      bytes.put(static_cast<char>(byte ^ 1));
+    });
+    test::expect_error(
+        Status::data, [&] { hash(); }, "host1/model/vae/", "tensor 'vae/", "on host ", "differs",
+        "(rank 0)");
+    prepare([&] {
+      const ModelContents model(paths_of(own / "model"));
+      EXPECT_EQ(model.fingerprint(remembered.find(model)), expected(own / "model"));
+    });
+  }
 }
 
 TEST_F(FingerprintOnRanks, ErrorsAreThoseOfAllRanks) {
