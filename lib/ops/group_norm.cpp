@@ -9,21 +9,18 @@
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
 
-// row: scratch for n floats. The loops are separate because compilers do not vectorise a loop over
-// bfloat16 that contains silu.
-template <class T>
-REELMESH_CLONES void norm_pixel(const T* x, std::int64_t n, const float* factor,
-                                const float* offset, bool with_silu, float* row, T* y) {
-  for (std::int64_t i = 0; i < n; ++i) row[i] = static_cast<float>(x[i]) * factor[i] + offset[i];
+REELMESH_CLONES void norm_pixel(float* x, std::int64_t n, const float* factor, const float* offset,
+                                bool with_silu) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor[i] + offset[i];
   if (with_silu) {
-    for (std::int64_t i = 0; i < n; ++i) row[i] = silu(row[i]);
+    for (std::int64_t i = 0; i < n; ++i) x[i] = silu(x[i]);
   }
-  for (std::int64_t i = 0; i < n; ++i) y[i] = T(row[i]);
 }
 
 }  // namespace
@@ -75,8 +72,9 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
     parallel_for(x.numel() / n, 256, [&](std::int64_t pixel) {
       auto* row =
           static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
-      norm_pixel(x.data<T>() + pixel * n, n, factors, offsets, with_silu, row,
-                 out.data<T>() + pixel * n);
+      convert(x.data<T>() + pixel * n, row, n);
+      norm_pixel(row, n, factors, offsets, with_silu);
+      convert(row, out.data<T>() + pixel * n, n);
     });
   });
   return out;

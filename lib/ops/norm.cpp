@@ -9,6 +9,7 @@
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
 #include "ops/places.hpp"
+#include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
@@ -63,15 +64,6 @@ void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
   scale(x, n, 1.0F / std::sqrt(mean + eps), weight);
 }
 
-template <class T>
-void load(const T* from, std::int64_t n, float* into) {
-  for (std::int64_t i = 0; i < n; ++i) into[i] = static_cast<float>(from[i]);
-}
-template <class T>
-void store(const float* from, std::int64_t n, T* into) {
-  for (std::int64_t i = 0; i < n; ++i) into[i] = T(from[i]);
-}
-
 float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
 }
@@ -85,9 +77,9 @@ void for_each_row(const Tensor& x, Tensor& out, F&& f) {
     using T = decltype(type);
     parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
       float* values = row_scratch(n);
-      load(x.data<T>() + row * n, n, values);
+      convert(x.data<T>() + row * n, values, n);
       f(row, values);
-      store(values, n, out.data<T>() + row * n);
+      convert(values, out.data<T>() + row * n, n);
     });
   });
 }
@@ -135,6 +127,10 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   });
 }
 
+REELMESH_CLONES void add_products(float* x, const float* factor, const float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] + factor[i] * y[i];
+}
+
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
@@ -147,11 +143,21 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                        chunk_offset(first, row / batch, n);
       T* into = x.data<T>() + row * n;
       const T* from = y.data<T>() + row * n;
-      for (std::int64_t i = 0; i < n; ++i) {
-        into[i] = T(static_cast<float>(into[i]) + g[i] * static_cast<float>(from[i]));
+      if constexpr (std::is_same_v<T, float>) {
+        add_products(into, g, from, n);
+      } else {
+        float* values = row_scratch(2 * n);
+        convert(into, values, n);
+        convert(from, values + n, n);
+        add_products(values, g, values + n, n);
+        convert(values, into, n);
       }
     });
   });
+}
+
+REELMESH_CLONES void rotate_row(float* x, std::int64_t n, const float* c, const float* s) {
+  for (std::int64_t j = 0; j < n; j += 2) rotate_pair(x[j], x[j + 1], c + j, s + j);
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
@@ -166,16 +172,14 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
       const float* s = rotate ? sines.data<float>() + (token - unrotated) * n : nullptr;
       for (std::int64_t i = 0; i < batch * heads; ++i) {
         T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
-        load(y, n, row);
+        convert(y, row, n);
         if (norm.bias.empty()) {
           rms_norm_row(row, n, norm.weight.data<float>(), norm.eps);
         } else {
           layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
         }
-        if (rotate) {
-          for (std::int64_t j = 0; j < n; j += 2) rotate_pair(row[j], row[j + 1], c + j, s + j);
-        }
-        store(row, n, y);
+        if (rotate) rotate_row(row, n, c, s);
+        convert(row, y, n);
       }
     });
   });
@@ -206,7 +210,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
         for (std::int64_t i = 0; i < frames * cell; ++i) {
           const std::int64_t row = i / cell * rows + line * cell + i % cell;
           for (std::int64_t column = left; column < left + cell; ++column) {
-            load(x.data<T>() + (row * columns + column) * channels, channels, values);
+            convert(x.data<T>() + (row * columns + column) * channels, values, channels);
             add_sums(values, channels, sums.data(), sums.data() + channels);
           }
         }
@@ -253,13 +257,13 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
              column * latent_columns / columns) *
             n;
         if (latent != loaded) {
-          load(norm.scale.data<T>() + latent, n, values + n);
-          load(norm.shift.data<T>() + latent, n, values + 2 * n);
+          convert(norm.scale.data<T>() + latent, values + n, n);
+          convert(norm.shift.data<T>() + latent, values + 2 * n, n);
           loaded = latent;
         }
-        load(x.data<T>() + at, n, values);
+        convert(x.data<T>() + at, values, n);
         spatial_norm_pixel(values, n, factors, offsets, values + n, values + 2 * n);
-        store(values, n, out.data<T>() + at);
+        convert(values, out.data<T>() + at, n);
       }
     });
   });

@@ -1,14 +1,17 @@
 #include "ops/pointwise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 
+#include "base/clones.hpp"
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
 #include "ops/places.hpp"
+#include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
@@ -28,69 +31,87 @@ std::int64_t items_of(const Tensor& x) { return x.shape().size() == 3 ? x.shape(
 
 namespace cpu {
 
-void add(Tensor& x, const Tensor& y) {
+// Loops over floats that are compiled for several instruction sets; out may be x.
+using Loop = void (*)(const float* x, const float* y, float* out, std::int64_t n);
+
+REELMESH_CLONES void add_floats(const float* x, const float* y, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
+}
+REELMESH_CLONES void multiply_floats(const float* x, const float* y, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * y[i];
+}
+REELMESH_CLONES void average_floats(const float* x, const float* y, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = 0.5F * (x[i] + y[i]);
+}
+REELMESH_CLONES void silu_floats(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = ops::silu(x[i]);
+}
+REELMESH_CLONES void scale_floats(float* x, std::int64_t n, float factor) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// out = loop(x, y) element by element, computed in float32 in parts that stay in the nearest cache.
+// out may be x.
+template <class T>
+void combine(const T* x, const T* y, T* out, std::int64_t n, Loop loop) {
+  if constexpr (std::is_same_v<T, float>) {
+    loop(x, y, out, n);
+    return;
+  }
+  constexpr std::int64_t part = 1024;
+  std::array<float, part> a, b;
+  for (std::int64_t first = 0; first < n; first += part) {
+    const std::int64_t count = std::min(part, n - first);
+    convert(x + first, a.data(), count);
+    convert(y + first, b.data(), count);
+    loop(a.data(), b.data(), a.data(), count);
+    convert(a.data(), out + first, count);
+  }
+}
+
+void combine(const Tensor& x, const Tensor& y, Tensor& out, Loop loop) {
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      T* into = x.data<T>() + first;
-      const T* from = y.data<T>() + first;
-      for (std::int64_t i = 0; i < count; ++i) {
-        into[i] = T(static_cast<float>(into[i]) + static_cast<float>(from[i]));
-      }
+      combine(x.data<T>() + first, y.data<T>() + first, out.data<T>() + first, count, loop);
     });
   });
 }
 
-// out = f(x, y) element by element, computed in float32. out shares no memory with x and y.
-template <class F>
-void combine(const Tensor& x, const Tensor& y, Tensor& out, const F& f) {
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      const T* a = x.data<T>() + first;
-      const T* b = y.data<T>() + first;
-      T* into = out.data<T>() + first;
-      for (std::int64_t i = 0; i < count; ++i) {
-        into[i] = T(f(static_cast<float>(a[i]), static_cast<float>(b[i])));
-      }
-    });
-  });
-}
+void add(Tensor& x, const Tensor& y) { combine(x, y, x, add_floats); }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
-  combine(x, y, out, [](float a, float b) { return a * b; });
+  combine(x, y, out, multiply_floats);
   return out;
 }
 
-void average(const Tensor& x, const Tensor& y, Tensor& out) {
-  combine(x, y, out, [](float a, float b) { return 0.5F * (a + b); });
-}
+void average(const Tensor& x, const Tensor& y, Tensor& out) { combine(x, y, out, average_floats); }
 
-Tensor silu(const Tensor& x) {
+// change(values, count): changes floats, which are the values of a piece of x.
+template <class F>
+Tensor changed(const Tensor& x, const F& change) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      for (std::int64_t i = first; i < first + count; ++i) {
-        out.data<T>()[i] = T(ops::silu(static_cast<float>(x.data<T>()[i])));
+      constexpr std::int64_t part = 1024;
+      std::array<float, part> values;
+      for (std::int64_t at = first; at < first + count; at += part) {
+        const std::int64_t some = std::min(part, first + count - at);
+        convert(x.data<T>() + at, values.data(), some);
+        change(values.data(), some);
+        convert(values.data(), out.data<T>() + at, some);
       }
     });
   });
   return out;
 }
+
+Tensor silu(const Tensor& x) { return changed(x, silu_floats); }
 
 Tensor scaled(const Tensor& x, float factor) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
-  visit_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      for (std::int64_t i = first; i < first + count; ++i) {
-        out.data<T>()[i] = T(factor * static_cast<float>(x.data<T>()[i]));
-      }
-    });
-  });
-  return out;
+  return changed(x, [factor](float* values, std::int64_t n) { scale_floats(values, n, factor); });
 }
 
 void add_table(Tensor& x, const Tensor& table) {
@@ -100,10 +121,7 @@ void add_table(Tensor& x, const Tensor& table) {
     using T = decltype(type);
     parallel_for(x.shape(0) * batch, 16, [&](std::int64_t row) {
       T* into = x.data<T>() + row * n;
-      const T* from = same.data<T>() + row / batch * n;
-      for (std::int64_t i = 0; i < n; ++i) {
-        into[i] = T(static_cast<float>(into[i]) + static_cast<float>(from[i]));
-      }
+      combine<T>(into, same.data<T>() + row / batch * n, into, n, add_floats);
     });
   });
 }
