@@ -26,6 +26,7 @@ constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 2> attentions{"auto", "own"};
+constexpr std::array<Text, 3> products{"auto", "bfloat16", "float32"};  // as enum Products
 constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
 
@@ -369,6 +370,14 @@ const Key table[] = {
     {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 on GPUs only", "float32",
      [](Draft& d, Text text, Option option) {  // must come after device.backend in this table
        d.job.dtype = parse_dtype(text, option, d.job.backend);
+     }},
+    {"numerics.products", "auto|TYPE",
+     "CPUs, with dtype bfloat16: input type of matrix products, attention and convolutions. "
+     "bfloat16 needs AVX-512; float32 computes them exactly; auto takes bfloat16 on processors "
+     "with AMX and on AMD's with AVX512_BF16. Changes bits",
+     "auto",
+     [](Draft& d, Text text, Option option) {
+       d.job.products = static_cast<Products>(parse_choice(text, option, products));
      }},
     {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",
      [](Draft& d, Text text, Option option) { d.job.numerics.tf32 = parse_switch(text, option); }},

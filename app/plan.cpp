@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
+#include "pipeline/machine.hpp"
 #include "pipeline/plan_json.hpp"
 #include "pipeline/summary.hpp"
 
@@ -67,6 +68,7 @@ Status plan_command(int argc, const char* const* argv) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     node_of.push_back(rank / options.ranks_per_node);
   }
+  pipeline::choose_products(job);
   const pipeline::Conditions conditions =
       pipeline::conditions_of(job, options.ranks, job.threads.value_or(1), std::move(node_of),
                               ops::compute_dtype(job.dtype), job.backend == Backend::cuda);

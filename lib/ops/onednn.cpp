@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "ops/packing.hpp"
+#include "ops/products.hpp"
 
 namespace reelmesh::ops {
 
@@ -24,24 +25,49 @@ const dnnl::engine& engine() {
 
 namespace {
 
-std::atomic<bool> bfloat16_products_preferred = false;
+std::atomic<Products> chosen_products = Products::automatic;
 
 bool has(dnnl::cpu_isa isa) {
   static const auto had = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (had & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
 }
 
-}  // namespace
-
-DType compute_dtype(DType dtype) {
-  const bool narrow = has(dnnl::cpu_isa::avx512_core_amx) ||
-                      (bfloat16_products_preferred && has(dnnl::cpu_isa::avx512_core));
-  return dtype == DType::bfloat16 && narrow ? DType::bfloat16 : DType::float32;
+bool multiplies_bfloat16_faster() {
+#if defined(__x86_64__)
+  return has(dnnl::cpu_isa::avx512_core_amx) ||
+         (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+#else
+  return false;
+#endif
 }
 
-void force_bfloat16_products(bool prefer) { bfloat16_products_preferred = prefer; }
+}  // namespace
+
+bool has_bfloat16_products() { return has(dnnl::cpu_isa::avx512_core); }
+
+void choose_products(Products choice) {
+  expect(choice != Products::bfloat16 || has_bfloat16_products(),
+         "products in bfloat16 without AVX-512");
+  chosen_products = choice;
+}
+
+std::string_view bfloat16_products() {
+  const Products choice = chosen_products;
+  if (choice == Products::float32) return "float32";
+  if (choice == Products::automatic && !multiplies_bfloat16_faster()) return "float32";
+  return has(dnnl::cpu_isa::avx512_core_amx)    ? "bfloat16 (AMX)"
+         : has(dnnl::cpu_isa::avx512_core_bf16) ? "bfloat16 (AVX512_BF16)"
+                                                : "bfloat16 (AVX-512)";
+}
+
+DType compute_dtype(DType dtype) {
+  return dtype == DType::bfloat16 && bfloat16_products() != "float32" ? DType::bfloat16
+                                                                      : DType::float32;
+}
 
 bool row_bits_independent_of_tile_height(DType compute) {
+  if (compute == DType::bfloat16)
+    return has(dnnl::cpu_isa::avx512_core_bf16) && !has(dnnl::cpu_isa::avx512_core_amx);
   return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
 }
 

@@ -17,11 +17,9 @@ namespace reelmesh::ops {
 const dnnl::engine& engine();
 
 /// Input type of GEMMs, convolutions and attention on the CPU for tensors of `dtype`: bfloat16 for
-/// bfloat16 on processors with AMX, otherwise float32. float32 multiplies bfloat16 values exactly
-/// and was 1.7 times as fast as AVX-512's bfloat16 instructions. Sums are always float32.
+/// bfloat16 if bfloat16_products() says so, otherwise float32, which multiplies bfloat16 values
+/// exactly. Sums are always float32.
 DType compute_dtype(DType dtype);
-/// For tests: from now on uses bfloat16 with AVX-512 too, though it is slower.
-void force_bfloat16_products(bool prefer);
 
 /// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512.
 /// Other kernels process rows in groups that depend on the tile's height; then all tiles must have

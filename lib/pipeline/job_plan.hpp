@@ -11,7 +11,7 @@ namespace reelmesh::pipeline {
 /// The conditions that a job is planned for, the same on all ranks.
 struct Conditions {
   PlanMachine machine;
-  DType products = DType::float32;  ///< ops::compute_dtype; the widest if ranks differ
+  DType products = DType::float32;  ///< ops::compute_dtype, of all ranks
   bool on_gpu = false;              ///< planned memory is that of GPUs
   std::int64_t node_bytes = 0;      ///< host memory of the smallest node, on CPUs; 0: unknown
   /// How weights are packed on CPUs: this_processor only if all ranks pack in the same way.

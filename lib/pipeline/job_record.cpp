@@ -8,6 +8,8 @@
 
 #include "base/system.hpp"
 #include "base/utf8.hpp"
+#include "ops/onednn.hpp"
+#include "ops/products.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -149,6 +151,10 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   }
   from.model_path = path_text(job.model.root);
   from.weights_hash = weights;
+  if (!device.is_cuda()) {
+    const bool narrow = ops::compute_dtype(job.dtype) == DType::bfloat16;
+    from.products = narrow ? ops::bfloat16_products() : "float32";
+  }
   from.environment = as_utf8(variables(read_variables));
   from.slurm = as_utf8(variables(slurm_variables));
   return record;

@@ -19,8 +19,10 @@
 #include "base/log.hpp"
 #include "base/system.hpp"
 #include "base/trace.hpp"
+#include "comm/together.hpp"
 #include "ops/linear.hpp"
 #include "ops/parallel.hpp"
+#include "ops/products.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
@@ -164,6 +166,30 @@ Device find_device(const comm::Group& world, Backend backend) {
     return {};
   }
   return device;
+}
+
+void choose_products(const Job& job) {
+  require(
+      job.products != Products::bfloat16 || ops::has_bfloat16_products(), Status::unavailable,
+      "numerics.products = bfloat16 needs AVX-512, which the processor of {} lacks; use auto or "
+      "float32",
+      host_name());
+  ops::choose_products(job.products);
+}
+
+void agree_on_products(const comm::Group& world, const Job& job) {
+  comm::run_collectively(world, [&] { choose_products(job); });
+  const std::vector<std::string> kinds = world.all_gather(std::string(ops::bfloat16_products()));
+  const auto other =
+      std::ranges::find_if(kinds, [&](const std::string& kind) { return kind != kinds.front(); });
+  if (other == kinds.end()) return;
+  if (job.dtype == DType::bfloat16) {
+    log::warning(
+        "the processors differ: rank 0 would multiply in {}, rank {} in {}; all ranks multiply in "
+        "float32",
+        kinds.front(), other - kinds.begin(), *other);
+  }
+  ops::choose_products(Products::float32);
 }
 
 std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device device) {

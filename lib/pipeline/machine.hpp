@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/group.hpp"
+#include "plan/job.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/numerics.hpp"
@@ -30,6 +31,14 @@ int set_threads(const Machine& machine, const std::optional<int>& asked);
 /// errors). Either all ranks use a GPU or all use the CPU: if some have none, all use the CPU, and
 /// those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
+
+/// Sets what this process multiplies on the CPU (ops/products.hpp), as the job says.
+/// Error(unavailable) if this processor cannot.
+void choose_products(const Job& job);
+
+/// The same on all ranks, which then multiply in the same way: in float32, if the job leaves the
+/// choice to the processors and these differ. Errors as choose_products. Collective.
+void agree_on_products(const comm::Group& world, const Job& job);
 
 /// For each rank of the world the bytes of GPU memory that it may use: the free memory of its GPU,
 /// divided equally among the ranks that share the GPU. Empty for the CPU. Collective.

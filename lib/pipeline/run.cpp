@@ -14,6 +14,7 @@
 #include "comm/together.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
+#include "ops/products.hpp"
 #include "pipeline/host_memory.hpp"
 #include "pipeline/job_plan.hpp"
 #include "pipeline/job_record.hpp"
@@ -43,11 +44,9 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
 // The ranks agree on the conditions, so that all of them compute the same plan.
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, int threads,
                                Device device) {
-  const auto wider = [](DType type) { return std::int64_t{size_of(type)}; };
-  const bool wide = world.max(wider(ops::compute_dtype(job.dtype))) == wider(DType::float32);
   Conditions conditions =
       conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
-                    nodes_of(world), wide ? DType::float32 : job.dtype, device.is_cuda());
+                    nodes_of(world), ops::compute_dtype(job.dtype), device.is_cuda());
   const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
   if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
     conditions.packed_for = ops::PackedFor::any_processor;
@@ -73,10 +72,13 @@ std::vector<Clip> with_fingerprint(std::vector<Clip> clips, const std::string& m
                                    const Job& job, Device device) {
   const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
   const Numerics numerics = device.is_cuda() ? job.numerics : Numerics();  // CPUs do not use them
-  const std::string fingerprint = fmt::format(
+  std::string fingerprint = fmt::format(
       "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}", model,
       device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance), yes_no(numerics.tf32),
       yes_no(numerics.reproducible), numerics.own_attention ? "own" : "auto");
+  if (!device.is_cuda() && ops::compute_dtype(job.dtype) == DType::bfloat16) {
+    fingerprint += fmt::format(", products {}", ops::bfloat16_products());
+  }
   for (Clip& clip : clips) clip.record.fingerprint = fingerprint;
   return clips;
 }
@@ -156,11 +158,13 @@ void set_others_aside(const comm::Group& world, const Job& job,
 }
 
 // "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
-std::string describe_ranks(const Plan& plan, int threads, Device device) {
+std::string describe_ranks(const Plan& plan, int threads, Device device, DType dtype) {
   const std::size_t hosts = std::set<int>(plan.node.begin(), plan.node.end()).size();
-  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each; {}", plan.ranks,
+  const bool narrow = !device.is_cuda() && ops::compute_dtype(dtype) == DType::bfloat16;
+  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each{}; {}", plan.ranks,
                      plan.ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
                      device.is_cuda() ? "GPU" : "CPU", threads, threads == 1 ? "" : "s",
+                     narrow ? fmt::format(", products in {}", ops::bfloat16_products()) : "",
                      plan.roles.mode == Mode::split ? "split: each stage has ranks of its own"
                                                     : "phased: all ranks do each stage in turn");
 }
@@ -212,6 +216,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const Machine machine = find_machine(ranks);
   const int threads = set_threads(machine, job.threads);
   const Device device = find_device(ranks, job.backend);
+  if (!device.is_cuda()) agree_on_products(ranks, job);
   const comm::Group launched = ranks.use_device(device, job.transport, job.device_timeout);
   comm::Group world = launched;
   if (device.is_cuda() && world.size() > 1) {
@@ -265,7 +270,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),
               describe_clips(clips), job.model.described(), name_of(job.dtype),
-              describe_ranks(plan, threads, device), summary(planned),
+              describe_ranks(plan, threads, device, job.dtype), summary(planned),
               describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
                   (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));
   }

@@ -107,6 +107,7 @@ struct Job {
   /// Bytes that a rank may use: no limit (empty), one for all ranks, or one per rank in plan order.
   std::vector<std::int64_t> memory_limits;
   DType dtype = DType::float32;
+  Products products = Products::automatic;  ///< on CPUs
   Numerics numerics;
 
   std::filesystem::path output;

@@ -60,6 +60,7 @@ void write_provenance(hid_t file, const Provenance& from) {
   hdf5::write_attribute(id, "libraries", from.libraries);
   hdf5::write_attribute(id, "model_path", from.model_path);
   hdf5::write_attribute(id, "weights_hash", from.weights_hash);
+  hdf5::write_attribute(id, "products", from.products);
   hdf5::write_attribute(id, "environment", from.environment);
   hdf5::write_attribute(id, "slurm", from.slurm);
   write_hosts(id, from.hosts);

@@ -27,6 +27,7 @@ struct Provenance {
   std::vector<std::string> libraries;  ///< "Open MPI 4.1.4": those that are loaded
   std::string model_path;              ///< absolute
   std::string weights_hash;            ///< of all contents of the checkpoint
+  std::string products;                ///< input type of products on CPUs; empty on GPUs
   /// "NAME=value" of the variables that the program and its libraries read, and of Slurm's.
   std::vector<std::string> environment, slurm;
   std::vector<RankHost> hosts;  ///< per rank

@@ -2,6 +2,13 @@
 
 namespace reelmesh {
 
+/// Input type of matrix products, attention and convolutions of bfloat16 tensors on CPUs.
+enum class Products {
+  automatic,  ///< bfloat16 where this kind of processor multiplies it faster than float32
+  bfloat16,
+  float32,
+};
+
 /// How matrix products (GEMMs), convolutions and attention on a GPU may trade accuracy for speed.
 /// Not used on the CPU. Passed to the constructors of layers and to calls of attention.
 struct Numerics {

@@ -15,6 +15,7 @@
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
+#include "ops/products.hpp"
 #include "support/ranks.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/purpose.hpp"
@@ -22,8 +23,8 @@
 namespace reelmesh {
 namespace {
 
-// Type of the tensors, and whether bfloat16 products are preferred. ctest also runs these tests
-// with oneDNN restricted to older instruction sets (tests/CMakeLists.txt).
+// Type of the tensors, and whether products are in bfloat16, if this processor has them. ctest also
+// runs these tests with oneDNN restricted to older instruction sets (tests/CMakeLists.txt).
 struct Types {
   DType tensors;
   bool narrow_products;
@@ -31,7 +32,7 @@ struct Types {
 
 class WeightBytes : public ::testing::TestWithParam<Types> {
  protected:
-  ~WeightBytes() override { ops::force_bfloat16_products(false); }
+  ~WeightBytes() override { ops::choose_products(Products::automatic); }
 
   void SetUp() override {
     if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
@@ -47,8 +48,9 @@ class WeightBytes : public ::testing::TestWithParam<Types> {
   }
 
  private:
-  static DType products() {  // sets the preference for the whole test
-    ops::force_bfloat16_products(GetParam().narrow_products);
+  static DType products() {  // for the whole test
+    const bool narrow = GetParam().narrow_products && ops::has_bfloat16_products();
+    ops::choose_products(narrow ? Products::bfloat16 : Products::float32);
     return ops::compute_dtype(GetParam().tensors);
   }
 };

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "ops/onednn.hpp"
+#include "ops/products.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::ops {
@@ -61,9 +62,9 @@ TEST(Attention, EqualsAPlainSoftmax) {
 
 TEST(Attention, ProductsInBfloat16AgreeWithThoseInFloat32) {
   const Tensor qkv = random_tensor({700, 1, 3, 2, 64}, 4, DType::bfloat16);
-  force_bfloat16_products(true);
+  choose_products(has_bfloat16_products() ? Products::bfloat16 : Products::float32);
   const Tensor out = attention(qkv, 0.125F);
-  force_bfloat16_products(false);
+  choose_products(Products::automatic);
   EXPECT_LT(relative_error(out, plain_attention(qkv, 0.125F, {})), 1e-2);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include "ops/products.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::ops {
@@ -70,9 +71,9 @@ TEST(Convolution, EqualsAPlainLoop) {
   const Tensor xb = x.to(DType::bfloat16), wb = w3.to(DType::bfloat16);
   const Tensor expected = plain_convolution(xb, wb, b, 1);
   EXPECT_LT(relative_error(Convolution(wb, b)(xb, whole, whole), expected), 5e-3);
-  force_bfloat16_products(true);
+  choose_products(has_bfloat16_products() ? Products::bfloat16 : Products::float32);
   const Convolution narrow(wb, b);
-  force_bfloat16_products(false);
+  choose_products(Products::automatic);
   EXPECT_LT(relative_error(narrow(xb, whole, whole), expected), 5e-3);
 }
 

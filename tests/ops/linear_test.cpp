@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ops/math.hpp"
+#include "ops/products.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::ops {
@@ -107,16 +108,21 @@ TEST(Linear, ARowHasTheSameBitsHoweverRowsAreDividedAndThreadsWork) {
 }
 
 // If this holds, the last tile of rows may have fewer rows than the others.
-TEST(TileProduct, ARowHasTheSameBitsInATileOfAnyHeight) {
-  if (!row_bits_independent_of_tile_height(DType::float32)) {
-    GTEST_SKIP() << "no AVX-512: all tiles have one height";
+class TileProductIn : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, TileProductIn, ::testing::Values(DType::float32, DType::bfloat16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_P(TileProductIn, ARowHasTheSameBitsInATileOfAnyHeight) {
+  const DType dtype = GetParam();
+  if (!row_bits_independent_of_tile_height(dtype)) {
+    GTEST_SKIP() << "not on this processor: all tiles have one height";
   }
   for (const std::int64_t columns : {512, 192, 176, 72, 64, 16, 8}) {
     for (const std::int64_t inputs : {16, 64, 72, 200, 512, 1152, 1920, 3072, 4096, 7680, 10240}) {
-      const auto product = [&, x = random_tensor({64, inputs}, 1),
-                            w = random_tensor({columns, inputs}, 2)](std::int64_t rows) {
-        const TileProduct tile(rows, columns, inputs, DType::float32);
-        Tensor packed = Tensor::zeros({tile.packed_elements()}, DType::float32);
+      const auto product = [&, x = random_tensor({64, inputs}, 1, dtype),
+                            w = random_tensor({columns, inputs}, 2, dtype)](std::int64_t rows) {
+        const TileProduct tile(rows, columns, inputs, dtype);
+        Tensor packed = Tensor::zeros({tile.packed_elements()}, dtype);
         Tensor out = Tensor::zeros({rows, columns}, DType::float32);
         tile.packing(true, inputs).run({w.raw(), packed.raw()});
         tile.run(x.raw(), packed.raw(), out.data<float>());
@@ -135,10 +141,10 @@ TEST(Linear, ProductsInBfloat16AgreeWithThoseInFloat32) {
   const Tensor x = random_tensor({70, 96}, 1, DType::bfloat16),
                w = random_tensor({400, 96}, 2, DType::bfloat16), b = random_tensor({400}, 3);
   const Tensor expected = plain_linear(x, w, b);
-  force_bfloat16_products(true);
+  choose_products(has_bfloat16_products() ? Products::bfloat16 : Products::float32);
   const Linear linear(w, b);
   const Tensor y = linear(x), first = linear(x.rows(0, 3));
-  force_bfloat16_products(false);
+  choose_products(Products::automatic);
   EXPECT_LT(relative_error(y, expected), 5e-3);
   EXPECT_TRUE(same_bits(first, y.rows(0, 3)));
   EXPECT_LT(relative_error(Linear(w, b)(x), expected), 5e-3);

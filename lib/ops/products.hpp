@@ -1,0 +1,24 @@
+#pragma once
+// What matrix products, convolutions and attention of bfloat16 tensors are computed with on CPUs.
+#include <string_view>
+
+#include "tensor/numerics.hpp"
+
+namespace reelmesh::ops {
+
+/// Whether this processor's vectors have AVX-512, without which oneDNN has no bfloat16 products.
+bool has_bfloat16_products();
+
+/// Sets the choice for this process; called before layers are made. Products::automatic, which is
+/// the initial one, is decided by the kind of processor and not by a measurement, so that the same
+/// processor always gives the same bits: bfloat16 with AMX, and with AVX512_BF16 on AMD, where a
+/// core multiplied bfloat16 at twice the rate of float32 (495 and 250 GFLOP/s). Intel's cores
+/// without AMX were slower in bfloat16 than in float32 (96 and 150 GFLOP/s). Products::bfloat16
+/// needs has_bfloat16_products().
+void choose_products(Products choice);
+
+/// What the choice means on this processor: "float32", "bfloat16 (AMX)", "bfloat16 (AVX512_BF16)"
+/// or "bfloat16 (AVX-512)". Processors with unequal texts have unequal bits.
+std::string_view bfloat16_products();
+
+}  // namespace reelmesh::ops
