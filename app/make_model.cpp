@@ -73,6 +73,7 @@ Status make_model_command(int argc, const char* const* argv) {
   if (options.layers) preset.transformer[layers] = *options.layers;
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
+  const Flush flush = options.sync ? Flush::yes : Flush::no;
   if (log::launch_rank() != 0) return Status::ok;  // only one rank writes
 
   std::error_code error;
@@ -98,20 +99,20 @@ Status make_model_command(int argc, const char* const* argv) {
   const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
   expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",
          ids);
-  write_json(options.folder / "scheduler" / "scheduler_config.json", preset.scheduler);
+  write_json(options.folder / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;
   for (const ModelPart part : model_parts) {
     const double start = now();
-    write_random_part(preset, part, dtype, options.seed, options.folder);
+    write_random_part(preset, part, dtype, options.seed, options.folder, flush);
     const PartSize size = size_of(preset, part, dtype);
     table.row({folder_of(part), with_separators(size.tensors), with_separators(size.parameters),
                with_separators(size.bytes), format_seconds(now() - start)});
     all = {all.tensors + size.tensors, all.parameters + size.parameters, all.bytes + size.bytes};
   }
   // Written last: without this file, an incomplete folder is not accepted as a checkpoint.
-  write_json(options.folder / "model_index.json", preset.model_index);
+  write_json(options.folder / "model_index.json", preset.model_index, flush);
   table.row({"all", with_separators(all.tensors), with_separators(all.parameters),
              with_separators(all.bytes), format_seconds(now() - begin)});
   std::cout << fmt::format("{}: {} with random {} weights of seed {}, tokenizer of {} ids\n\n",

@@ -65,8 +65,9 @@ std::string inspect_help() {
 }
 
 MakeModelOptions parse_make_model(int argc, const char* const* argv) {
-  const CommandLine line = read_command_line(
-      argc, argv, known_options({"seed", "dtype", "layers", "text-layers", "text"}));
+  po::options_description known = known_options({"seed", "dtype", "layers", "text-layers", "text"});
+  known.add_options()("no-sync", "");
+  const CommandLine line = read_command_line(argc, argv, known);
   const std::vector<std::string> given = operands(line, 2, "PRESET DIR");
   MakeModelOptions options{.preset = given[0], .folder = given[1]};
   for (const Given& option : line.options) {
@@ -85,6 +86,7 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
       require_text(option.value, option.where);
       options.text = option.value;
     }
+    if (option.name == "no-sync") options.sync = false;
   }
   return options;
 }
@@ -114,6 +116,9 @@ std::string make_model_help() {
                 {"--text-layers N", "layers of the text encoder [default: the preset's]"},
                 {"--text FILE",
                  "text to train the tokenizer on, one sentence a line [default: a built-in text]"},
+                {"--no-sync",
+                 "do not wait until files are on the disk: faster, for a folder in memory such as "
+                 "/dev/shm and for models of a measurement"},
                 {"--help", "print this text"}}}},
              help_style()) +
          "\nExamples\n"

@@ -45,6 +45,7 @@ struct MakeModelOptions {
   std::optional<std::int64_t> layers;         ///< of the transformer; default: the preset's
   std::optional<std::int64_t> text_layers;    ///< of the text encoder; default: the preset's
   std::optional<std::filesystem::path> text;  ///< default: tokenizer_text.hpp
+  bool sync = true;                           ///< files are flushed to the disk
 };
 MakeModelOptions parse_make_model(int argc, const char* const* argv);
 std::string make_model_help();

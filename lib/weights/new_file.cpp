@@ -11,7 +11,8 @@
 
 namespace reelmesh {
 
-NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)), temporary_(path_) {
+NewFile::NewFile(std::filesystem::path path, Flush flush)
+    : path_(std::move(path)), temporary_(path_), flush_(flush) {
   temporary_ += fmt::format(".{}.partial", ::getpid());
   ::unlink(temporary_.c_str());  // of a process that was killed; nothing is written through a link
   descriptor_ = Handle<int, detail::close_file, -1>(
@@ -41,9 +42,10 @@ void NewFile::commit() {
     require(result >= 0, Status::io, "{}: cannot be written: {}", path_.string(),
             std::strerror(errno));
   };
-  check(::fsync(descriptor_.get()));
+  if (flush_ == Flush::yes) check(::fsync(descriptor_.get()));
   check(::rename(temporary_.c_str(), path_.c_str()));
   descriptor_.reset();
+  if (flush_ == Flush::no) return;
   // The rename is durable only after the folder is synced.
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   const Handle<int, detail::close_file, -1> directory(

@@ -63,8 +63,8 @@ std::string header_of(const Shard& shard, const std::vector<TensorToWrite>& tens
 }
 
 void write_shard(const fs::path& path, const Shard& shard,
-                 const std::vector<TensorToWrite>& tensors, const FillTensor& fill) {
-  NewFile file(path);
+                 const std::vector<TensorToWrite>& tensors, const FillTensor& fill, Flush flush) {
+  NewFile file(path, flush);
   const std::string header = header_of(shard, tensors);
   const std::uint64_t length = header.size();
   file.write(&length, sizeof(length));
@@ -91,17 +91,17 @@ void check_names(const std::vector<TensorToWrite>& tensors) {
 
 void write_safetensors(const fs::path& folder, std::string_view stem,
                        const std::vector<TensorToWrite>& tensors, const FillTensor& fill,
-                       std::int64_t max_shard_bytes) {
+                       std::int64_t max_bytes, Flush flush) {
   check_names(tensors);
   std::error_code error;
   fs::create_directories(folder, error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", folder.string(),
           error.message());
 
-  const std::vector<Shard> shards = cut_into_shards(tensors, max_shard_bytes);
+  const std::vector<Shard> shards = cut_into_shards(tensors, max_bytes);
   const fs::path index_path = folder / fmt::format("{}.safetensors.index.json", stem);
   if (shards.size() == 1) {
-    write_shard(folder / fmt::format("{}.safetensors", stem), shards[0], tensors, fill);
+    write_shard(folder / fmt::format("{}.safetensors", stem), shards[0], tensors, fill, flush);
     fs::remove(index_path, error);  // readers would prefer an old index to the new file
     require(!error, Status::io, "{}: cannot be removed: {}", index_path.string(), error.message());
     return;
@@ -111,7 +111,7 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
   for (std::size_t k = 0; k < shards.size(); ++k) {
     const std::string name =
         fmt::format("{}-{:05}-of-{:05}.safetensors", stem, k + 1, shards.size());
-    write_shard(folder / name, shards[k], tensors, fill);
+    write_shard(folder / name, shards[k], tensors, fill, flush);
     for (const std::size_t i : shards[k]) {
       index["weight_map"][tensors[i].name] = name;
       total += bytes_of(tensors[i]);
@@ -119,7 +119,7 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
   }
   index["metadata"]["total_size"] = total;
   const std::string text = index.dump(2) + "\n";
-  NewFile file(index_path);
+  NewFile file(index_path, flush);
   file.write(text.data(), text.size());
   file.commit();
 }

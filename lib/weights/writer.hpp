@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/tensor.hpp"
+#include "weights/new_file.hpp"
 
 namespace reelmesh {
 
@@ -17,17 +18,20 @@ struct TensorToWrite {
   Shape shape;
 };
 
+/// Bytes of data in a file, as in releases on the Hugging Face hub.
+inline constexpr std::int64_t max_shard_bytes = 5'000'000'000;
+
 /// Fills tensor `index` of the list; `out` has its type and shape and is uninitialised. Called once
 /// per tensor, in the order of the bytes in the files, which can differ from that of the list.
 using FillTensor = std::function<void(std::size_t index, Tensor& out)>;
 
-/// Writes <stem>.safetensors or, if the data are larger than `max_shard_bytes`, shards
+/// Writes <stem>.safetensors or, if the data are larger than `max_bytes`, shards
 /// <stem>-0000k-of-0000n.safetensors and their index. Every file is written under a temporary name,
-/// flushed to disk and renamed, the index last; existing files of these names are replaced.
-/// Throws Error(cannot_create) if the folder or a file cannot be created, Error(io) if writing
-/// fails (a full disk); temporary files are then removed.
+/// flushed to disk (unless Flush::no) and renamed, the index last; existing files of these names
+/// are replaced. Throws Error(cannot_create) if the folder or a file cannot be created, Error(io)
+/// if writing fails (a full disk); temporary files are then removed.
 void write_safetensors(const std::filesystem::path& folder, std::string_view stem,
                        const std::vector<TensorToWrite>& tensors, const FillTensor& fill,
-                       std::int64_t max_shard_bytes = 5'000'000'000);
+                       std::int64_t max_bytes = max_shard_bytes, Flush flush = Flush::yes);
 
 }  // namespace reelmesh

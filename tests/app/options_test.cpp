@@ -526,6 +526,8 @@ TEST(ModelOptions, MakeModel) {
             }),
             "64: --layers: found '0', expected a whole number from 1 to 1000");
   EXPECT_EQ(parse_words({"a", "b", "--text", "lines.txt"}).text, "lines.txt");
+  EXPECT_TRUE(plain.sync);
+  EXPECT_FALSE(parse_words({"--no-sync", "a", "b"}).sync);
   EXPECT_EQ(error_of([&] {
               parse_words({"a", "b", "--text="});
             }),

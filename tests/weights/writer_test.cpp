@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,16 @@
 #include "support/expect_error.hpp"
 #include "support/temp_folder.hpp"
 #include "weights/checkpoint.hpp"
+
+namespace {
+int flushed = 0;  // calls of fsync
+}
+
+// In place of the C library's.
+extern "C" int fsync(int) {
+  ++flushed;
+  return 0;
+}
 
 namespace reelmesh {
 namespace {
@@ -85,6 +96,17 @@ TEST(Writer, ShardsWithAnIndex) {
   EXPECT_EQ(index["metadata"]["total_size"], 44);
   EXPECT_EQ(index["weight_map"]["half"], "model-00001-of-00002.safetensors");
   EXPECT_EQ(index["weight_map"]["ids"], "model-00002-of-00002.safetensors");
+}
+
+TEST(Writer, FlushesEachFileAndItsFolderUnlessToldNotTo) {
+  const TempFolder folder;
+  for (const auto& [flush, expected] : {std::pair{Flush::yes, 3 * 2}, {Flush::no, 0}}) {
+    const int before = flushed;
+    write_safetensors(folder.path(), "model", tensors, fill, 22, flush);
+    EXPECT_EQ(flushed - before, expected);
+    EXPECT_THAT(names_in(folder.path()), testing::SizeIs(3));
+    check_values(Checkpoint::open(folder.path(), "model"));
+  }
 }
 
 TEST(Writer, ATensorLargerThanAShardHasItsOwn) {

@@ -5,7 +5,6 @@
 
 #include "models/common/random_weights.hpp"
 #include "models/t5/t5.hpp"
-#include "weights/new_file.hpp"
 #include "weights/writer.hpp"
 
 namespace reelmesh {
@@ -112,7 +111,7 @@ PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype) {
 }
 
 void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, std::uint64_t seed,
-                       const std::filesystem::path& model) {
+                       const std::filesystem::path& model, Flush flush) {
   const std::filesystem::path folder = model / folder_of(part);
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, shape] : tensors_of(part, parsed(preset, part))) {
@@ -120,7 +119,7 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
   }
   const T5Config t5 = T5Config::read(parsed(preset, ModelPart::text_encoder));
   const std::vector<Gain> gains = gains_of(part, t5);
-  write_safetensors(folder, stem_of(part), tensors, [&](std::size_t i, Tensor& out) {
+  const FillTensor fill = [&](std::size_t i, Tensor& out) {
     const std::string& name = tensors[i].name;
     const std::vector<float> constants = constants_of(name, out.shape(), config_of(preset, part));
     if (!constants.empty()) {
@@ -129,17 +128,18 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
       return;
     }
     fill_random(out, folder_of(part) + ("/" + name), seed, spread_of(name, out.shape(), gains));
-  });
-  write_json(folder / "config.json", config_of(preset, part));
+  };
+  write_safetensors(folder, stem_of(part), tensors, fill, max_shard_bytes, flush);
+  write_json(folder / "config.json", config_of(preset, part), flush);
 }
 
-void write_json(const std::filesystem::path& file, const nlohmann::json& value) {
+void write_json(const std::filesystem::path& file, const nlohmann::json& value, Flush flush) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", file.parent_path().string(),
           error.message());
   const std::string text = value.dump(2) + "\n";
-  NewFile out(file);
+  NewFile out(file, flush);
   out.write(text.data(), text.size());
   out.commit();
 }

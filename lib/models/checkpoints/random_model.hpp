@@ -5,6 +5,7 @@
 
 #include "models/checkpoints/parts.hpp"
 #include "models/checkpoints/presets.hpp"
+#include "weights/new_file.hpp"
 
 namespace reelmesh {
 
@@ -19,10 +20,11 @@ PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype);
 /// Writes the part's folder in `model`: config.json and weights of `dtype` in shards of at most
 /// 5 GB. The same seed gives the same bytes. Errors as write_safetensors.
 void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, std::uint64_t seed,
-                       const std::filesystem::path& model);
+                       const std::filesystem::path& model, Flush flush = Flush::yes);
 
 /// Writes a JSON file, indented as by diffusers and transformers; it appears only when complete.
 /// Creates the folder; throws Error(cannot_create) if that fails.
-void write_json(const std::filesystem::path& file, const nlohmann::json& value);
+void write_json(const std::filesystem::path& file, const nlohmann::json& value,
+                Flush flush = Flush::yes);
 
 }  // namespace reelmesh
