@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: attention
-kernels, a text encoder pass, a transformer step (eager, then compiled), a decode, in this order.
+"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a text encoder
+pass, a transformer step (compiled, then eager with few calls), a decode, and on a GPU the kernels
+of a step and of attention. In this order, because a time limit cuts off what comes last.
 
     tools/timed_in_pytorch.py ORDERS
 
@@ -12,6 +13,7 @@ measured yet:
     {"stage", "kind", "bytes", "reserved"}  end of a stage: peak bytes of tensors, and with what the
                                             allocator keeps (0 on CPUs)
     {"attention", "shape", "ms"}            a kernel; "error" in place of "ms" if it does not serve
+    {"kernel", "kind", "ms", "calls"}       of a step, those that take longest
     {"compilation"}                         seconds of the first compiled step
     {"versions"}                            by library
     {"note"}                                what failed or is left out, and why
@@ -32,6 +34,9 @@ except ImportError as error:
              "and accelerate for all that is timed, from pip")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Warm-up and calls of the eager step where the compiled one has been timed before it.
+EAGER = 1, 3
+KERNELS = 8  # of a step, that are named
 sys.path.insert(0, str(ROOT / "tools"))
 
 
@@ -185,6 +190,37 @@ def only_kernel(name):
     return sdpa_kernel(getattr(SDPBackend, f"{name.upper()}_ATTENTION"))
 
 
+def name_kernels(step, kind):
+    """Reports the kernels that take most of a step's time on a GPU."""
+    from torch.profiler import ProfilerActivity, profile
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            step()
+            torch.cuda.synchronize()
+        kernels = sorted(found.key_averages(), key=lambda event: -event.self_device_time_total)
+        for kernel in kernels[:KERNELS]:
+            report(kernel=kernel.key[:100], kind=kind, calls=kernel.count,
+                   ms=kernel.self_device_time_total * 1e-3)
+    except Exception as error:  # no counters for this user, or another profiler
+        report(note=f"no names of kernels: {in_a_line(error)}")
+
+
+def time_steps(clock, request, step, compile_step):
+    """Compiled, which matters most, then eagerly. Returns the kind that step() has afterwards."""
+    warm = request["warm_steps"], request["steps"]
+    if request["compile"] == "no":
+        clock.stage("denoise_step", step, *warm)
+        return "eager"
+    compile_step()
+    clock.stage("denoise_step", step, *warm, kind="compiled")
+    if not hasattr(torch.compiler, "set_stance"):
+        report(note="no eager step beside the compiled one: needs PyTorch 2.6")
+    else:
+        with torch.compiler.set_stance("force_eager"):
+            clock.stage("denoise_step", step, EAGER[0], min(EAGER[1], request["steps"]))
+    return "compiled"
+
+
 def time_attention(clock, request, config):
     """Each of PyTorch's kernels for the attention of a layer with guidance."""
     heads, channels = config["num_attention_heads"], config["attention_head_dim"]
@@ -234,15 +270,13 @@ def main(request):
     torch.set_num_threads(request["threads"])
     # No TF32, neither in matrix products nor in convolutions.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    device, warm = request["device"], (request["warm_steps"], request["steps"])
+    device = request["device"]
     clock = Clock(device)
     config = json.loads(pathlib.Path(request["model"], "transformer/config.json").read_text())
     of_open_sora = config["_class_name"] == "STDiT"
     with torch.no_grad():
         context = None
         tokens = config["model_max_length" if of_open_sora else "max_text_seq_length"]
-        if not of_open_sora:
-            time_attention(clock, request, config)
         if request["encode"]:
             context = time_text(clock, request, tokens)
         if context is None:  # its values do not affect times
@@ -252,10 +286,7 @@ def main(request):
         step, compile_step, load_decode = (open_sora if of_open_sora else cogvideox)(
             request, config, context)
         report(versions=versions(device))
-        clock.stage("denoise_step", step, *warm)
-        if request["compile"] != "no":
-            compile_step()
-            clock.stage("denoise_step", step, *warm, kind="compiled")
+        kind = time_steps(clock, request, step, compile_step)
         if request["decode"]:
             try:
                 decode = load_decode()
@@ -263,6 +294,10 @@ def main(request):
                 report(note=f"no decode: {in_a_line(error)}")
             else:
                 clock.stage("decode", decode, request["warm_calls"], request["decodes"])
+        if not of_open_sora:
+            time_attention(clock, request, config)
+        if clock.cuda:  # last: the profiler may slow down what comes after it
+            name_kernels(step, kind)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,17 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(compare.table([turn(eager={"decode": [2.0]})], peaks)[3:],
                          ["| memory, peak: process | 1.00 GiB |"])
 
+    def test_kernels_and_warnings_stand_below_the_figures(self):
+        first, second = turn(compiled={"denoise_step": [2.0]}), turn(reelmesh={"denoise_step": [1.0]})
+        first.remark("kernels", "compiled", "2 ms in 3 of f(a | b)")
+        for _ in range(2):
+            first.remark("warning", "reelmesh", "no graph")
+            second.remark("warning", "reelmesh", "no graph")
+        second.remark("warning", "reelmesh", "padded rows")
+        self.assertEqual(compare.table([first, second], compare.Peaks())[3:], [
+            "| kernels | 2 ms in 3 of f(a \\| b) |  |  |",
+            "| warning |  | no graph; padded rows |  |"])
+
     def test_averages_of_the_closing_table(self):
         text = ("load  1  0.03 s  0.03 s  0.03 s  1  30 ms\n"
                 "denoise_step  1  0.96 s  0.96 s  0.96 s  8  119.5 ms\n"
@@ -246,10 +257,14 @@ class Processes(unittest.TestCase):
             [ "$1" = run ] || {{ echo reelmesh 1; exit; }}
             while [ "$1" != --output.path ]; do shift; done
             echo 'denoising: 3 of 5 steps (60 %), 2.00 steps/s' >&2
+            echo 'reelmesh: warning: steps run without a CUDA graph, because of memory' >&2
+            echo 'GPU kernels: attention: own kernels; products: cuBLASLt 13'
+            echo '8 matrix products were computed with padded rows, which is slower: no algorithm'
             mkdir "$2" && cp '{self.folder}/trace.h5' "$2"/""")
         self.script("nvidia-smi", "echo 300\ncase $* in *--loop*) exec sleep 100 ;; esac")
         self.pytorch(call("denoise_step", 1.0), end("denoise_step"),
-                     call("denoise_step", 0.6, "compiled"), end("denoise_step", "compiled"))
+                     call("denoise_step", 0.6, "compiled"), end("denoise_step", "compiled"),
+                     json.dumps(dict(kernel="gemm", kind="compiled", ms=1.5, calls=4)))
         status, text = self.run_tool("--device", "cuda", "--turns", "2", "--no-encode")
         self.assertEqual(status, 0, text)
         self.assertIn("turn 2 of 2: reelmesh, denoising: 3 of 5 steps", text)
@@ -258,6 +273,12 @@ class Processes(unittest.TestCase):
                       "0.5 s (0.5 to 0.5) | 2.00 (2.00 to 2.00) | 1.20 (1.20 to 1.20) |\n", text)
         self.assertIn("| memory, peak: tensors | 1.00 GiB |  | 3.00 GiB | 0.33 |  |\n", text)
         self.assertNotIn("| text encoder |", text)
+        self.assertIn("| kernels |  | 1.5 ms in 4 of gemm | "
+                      "attention: own kernels; products: cuBLASLt 13 |  |  |\n", text)
+        self.assertIn("| warning |  |  | steps run without a CUDA graph, because of memory; 8 matrix "
+                      "products were computed with padded rows, which is slower: no algorithm |  "
+                      "|  |\n", text)
+        self.assertIn("turn 2 of 2: warning, reelmesh: steps run without", text)
 
 
 class GpuMemory(unittest.TestCase):
