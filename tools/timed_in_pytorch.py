@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a text encoder
-pass, a transformer step (compiled, then eager with few calls), a decode, and on a GPU the kernels
-of a step and of attention. In this order, because a time limit cuts off what comes last.
+"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a text
+encoder pass, a transformer step (compiled, then eager with few calls), a decode, kernels for
+attention, and on a GPU those of a step. In this order, because a time limit cuts off what comes
+last.
 
     tools/timed_in_pytorch.py ORDERS
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Nsight Compute's figures of five kernels of CogVideoX-5b in bfloat16, as rows of a Markdown table.
+"""Nsight Compute's figures of five kernels of CogVideoX-5b in bfloat16, as rows of a table.
 
     tests/gpu/profile.py NCU BENCH_GPU
 
 Calls BENCH_GPU --once for one operation at a time: all kernels that it starts are the operation's.
+Clocks are left as they are (ncu would lock them to the base clock), so times are those of a job.
 Ends with 77 if this user may not read the GPU's counters, with 1 if an operation gave no figures.
 """
 import csv
@@ -38,8 +39,8 @@ def main(ncu, bench):
     status = 0
     for operation, count in OPERATIONS.items():
         done = subprocess.run(
-            [ncu, "--csv", "--launch-count", str(count), "--metrics", ",".join(METRICS), bench,
-             "--once", "--filter", operation, "bfloat16"],
+            [ncu, "--csv", "--clock-control", "none", "--launch-count", str(count), "--metrics",
+             ",".join(METRICS), bench, "--once", "--filter", operation, "bfloat16"],
             text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if "ERR_NVGPUCTRPERM" in done.stdout:
             print("left out: this user may not read the GPU's counters", file=sys.stderr)

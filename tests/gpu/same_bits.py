@@ -59,7 +59,7 @@ def content(file, name):
 
 
 if not (model / "model_index.json").is_file() and not call(
-        program, "make-model", PRESET, model, *CUTS):
+        program, "make-model", PRESET, model, "--no-sync", *CUTS):
     sys.exit(1)
 good = True
 for dtype in dtypes:

@@ -257,6 +257,7 @@ class Processes(unittest.TestCase):
             [ "$1" = run ] || {{ echo reelmesh 1; exit; }}
             while [ "$1" != --output.path ]; do shift; done
             echo 'denoising: 3 of 5 steps (60 %), 2.00 steps/s' >&2
+            echo 'reelmesh: warning: clip 0: the prompt has more than 9 tokens; cut off: it' >&2
             echo 'reelmesh: warning: steps run without a CUDA graph, because of memory' >&2
             echo 'GPU kernels: attention: own kernels; products: cuBLASLt 13'
             echo '8 matrix products were computed with padded rows, which is slower: no algorithm'
