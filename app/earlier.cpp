@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "base/stop.hpp"
 #include "prompts.hpp"
 #include "store/saved_job.hpp"
 #include "text_file.hpp"
@@ -72,6 +73,7 @@ EarlierJob read_earlier(const std::filesystem::path& file, std::span<const std::
   const SavedJob saved = read_job(file);
   EarlierJob job{options_of(saved, file.string(), names), {}, saved.weights_hash};
   for (const std::string& request : saved.requests) {
+    stop::leave_if_requested("the prompts are read");
     const std::string where = fmt::format("{}: /requests[{}]", file.string(), job.clips.size());
     try {
       job.clips.push_back(parse_request(request, "", where));

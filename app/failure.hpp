@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "comm/watchdog.hpp"
 
 namespace reelmesh::app {
@@ -13,6 +14,11 @@ struct Failure {
   std::string message;
   std::optional<int> rank;  ///< as in Error
 };
+
+/// A stop on request is no error.
+inline log::Level level_of(const Failure& failure) {
+  return failure.status == Status::stopped ? log::Level::info : log::Level::error;
+}
 
 /// Status and message for the exception being handled. Call within a catch block.
 Failure current_failure();

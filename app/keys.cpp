@@ -254,8 +254,8 @@ const Key table[] = {
      "early goes on from there with output.if-exists = resume",
      "10min", [](Draft& d, Text text, Option option) { set_restart(d.job.restart, text, option); }},
     {"restart.on-signal", "YES|NO",
-     "SIGTERM and SIGUSR1 stop the job after the current step, saved, with status 75; a second one "
-     "ends it at once",
+     "SIGTERM, SIGUSR1 and SIGXCPU stop the job after the current step, saved, with status 75; a "
+     "second one ends it at once",
      "yes",
      [](Draft& d, Text text, Option option) {
        d.job.restart.on_signal = parse_switch(text, option);

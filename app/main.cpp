@@ -1,6 +1,7 @@
 // reelmesh SUBCOMMAND …: calls the subcommand, reports a failure once, returns the exit status.
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -106,17 +107,18 @@ Status dispatch(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   using namespace reelmesh;
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the largest file (ulimit -f) fails instead
   try {
     return static_cast<int>(app::dispatch(argc, argv));
   } catch (...) {
     // Usually all ranks have this error: one reports it and exits first, before mpirun ends the
     // others. An error with a rank may be that of this rank only.
     const app::Failure failure = app::current_failure();
-    log::say(log::Level::error, failure.message);
+    log::say(app::level_of(failure), failure.message);
     app::wait_for_lower_ranks(log::rank());
     if (failure.rank && log::rank() != 0) {
       std::this_thread::sleep_for(std::chrono::seconds(5));  // a busy mpirun needs some time
-      log::say_here(log::Level::error, failure.message, *failure.rank);
+      log::say_here(app::level_of(failure), failure.message, *failure.rank);
     }
     return static_cast<int>(failure.status);
   }

@@ -143,8 +143,13 @@ void add_clips(Draft& draft) {
     clips.push_back({.prompt = text, .negative_prompt = draft.negative});
   }
   if (!draft.prompt_file.empty()) {
-    const auto more = read_prompts(draft.prompt_file, draft.negative, "prompt.file");
-    clips.insert(clips.end(), more.begin(), more.end());
+    auto more = read_prompts(draft.prompt_file, draft.negative, "prompt.file");
+    if (clips.empty()) {
+      clips = std::move(more);
+    } else {
+      clips.insert(clips.end(), std::make_move_iterator(more.begin()),
+                   std::make_move_iterator(more.end()));
+    }
   }
   constexpr std::size_t max_clips = 1000000;  // clip files are named by six digits
   require(clips.size() <= max_clips, Status::usage, "{} prompts are given, expected at most {}",
@@ -217,7 +222,8 @@ const char* const job_file_text =
 
 }  // namespace
 
-Job parse_run(int argc, const char* const* argv) {
+Job parse_run(int argc, const char* const* argv,
+              const std::function<void(const Job&)>& before_prompts) {
   const CommandLine words = read_command_line(argc, argv, known_options());
   Draft draft = read_draft(words.options, words.operands);
   require(!draft.job.output.empty(), Status::usage,
@@ -227,6 +233,7 @@ Job parse_run(int argc, const char* const* argv) {
   if (!draft.job.source.from.empty()) {
     require_other_folder(draft.job.source.from, draft.job.output);
   }
+  if (before_prompts) before_prompts(draft.job);
   add_clips(draft);
   return std::move(draft.job);
 }

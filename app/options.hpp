@@ -3,6 +3,7 @@
 // result.
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,11 @@ namespace reelmesh::app {
 /// on the command line, all prompts of the file are dropped. With --from instead, options and clips
 /// are those of an earlier job. Relative paths are relative to the current folder. Throws Error
 /// with the option, or file and line, in its one-line message: usage, no_input (a file does not
-/// exist), data (a file is not text), unavailable (a backend is not built).
-Job parse_run(int argc, const char* const* argv);
+/// exist), data (a file is not text), unavailable (a backend is not built), stopped (as
+/// stop::leave_if_requested). before_prompts: called with all but the clips, before a file with a
+/// million prompts may be read.
+Job parse_run(int argc, const char* const* argv,
+              const std::function<void(const Job&)>& before_prompts = {});
 std::string run_help();
 
 /// `reelmesh plan …`: the options of `run`, with output.path and prompts optional, and its own.

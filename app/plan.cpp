@@ -48,9 +48,9 @@ void print(const JobPlan& planned, int batch) {
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
                fmt::format("{:.4g}", step.flops * 1e-9)});
   }
-  const std::vector<pipeline::Batch> batches = pipeline::batches_of(planned.clips, batch);
-  std::cout << fmt::format("{}\n\n{}\n{}{}", describe_clips(planned.clips), summary(planned),
-                           describe(planned), describe_schedule(planned, batches))
+  const std::vector<pipeline::BatchOutline> batches = pipeline::batches_of(planned.clips, batch);
+  std::cout << fmt::format("{}\n\n{}\n{}{}", describe_clips(planned.clips, planned.kinds),
+                           summary(planned), describe(planned), describe_schedule(planned, batches))
             << fmt::format(
                    "a step of one clip: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all "
                    "ranks together\n\n",

@@ -1,10 +1,12 @@
 #include "prompts.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
+#include "base/stop.hpp"
 #include "text_file.hpp"
 #include "values.hpp"
 #include "weights/json.hpp"
@@ -83,11 +85,10 @@ const std::vector<Field>& fields() {
 }
 
 const Field& find_field(const std::string& name, const std::string& where) {
+  const auto found = std::ranges::find(fields(), name, &Field::name);
+  if (found != fields().end()) return *found;
   std::vector<std::string> names;
-  for (const Field& field : fields()) {
-    if (field.name == name) return field;
-    names.push_back(field.name);
-  }
+  for (const Field& field : fields()) names.push_back(field.name);
   fail(Status::usage, "{}: unknown field \"{}\"; did you mean \"{}\"?", where, name,
        nearest(name, names));
 }
@@ -133,7 +134,10 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
           "{}: found '{}', expected a .txt or .jsonl file", option, file.string());
   std::vector<ClipRequest> clips;
   int number = 0;
-  for (const std::string& line : read_lines(file, option)) {
+  const std::vector<std::string> lines = read_lines(file, option);
+  clips.reserve(lines.size());
+  for (const std::string& line : lines) {
+    stop::leave_if_requested("the prompts are read");
     const std::string where = fmt::format("{}:{}", file.string(), ++number);
     const std::string_view text = trimmed(line);
     if (text.empty() || (!lines_of_json && text.front() == '#')) continue;

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
+#include <optional>
 
 #include "base/log.hpp"
 #include "base/stop.hpp"
@@ -22,7 +24,7 @@ namespace reelmesh::app {
 namespace {
 
 // Seconds until the job is to stop by itself: --max-time, or what Slurm leaves it less a margin for
-// saving.
+// saving. Called when the program starts.
 std::optional<double> time_limit(const Job& job) {
   if (job.max_time) return std::isfinite(*job.max_time) ? job.max_time : std::nullopt;
   const char* end = std::getenv("SLURM_JOB_END_TIME");  // seconds since 1970
@@ -32,31 +34,50 @@ std::optional<double> time_limit(const Job& job) {
   return left - std::min(left / 10, 60.0);
 }
 
-}  // namespace
-
-Status run_command(int argc, const char* const* argv) {
-  // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
-  std::signal(SIGPIPE, SIG_IGN);
-  Job job = parse_run(argc, argv);  // before MPI, so that a wrong option is reported at once
-  job.source.command = command_line();
-  if (job.restart.on_signal) stop::catch_signals();
-  pipeline::require_addresses_to_start();
-  std::optional<comm::Watchdog> watchdog;  // watches MPI_Finalize, too
+// MPI_Init to MPI_Finalize. watchdog, complete: set here; they outlive MPI.
+Status run_on_all(const Job& job, std::unique_ptr<comm::Watchdog>& watchdog,
+                  std::optional<stop::UnsavedWork>& complete) {
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
-  watchdog.emplace(
-      world, comm::WatchdogSettings{.timeout = job.device_timeout, .time_limit = time_limit(job)});
+  watchdog = std::make_unique<comm::Watchdog>(
+      world, comm::WatchdogSettings{.timeout = job.device_timeout});
   try {
-    return pipeline::run(world, job, program_info(), &*watchdog);
+    const Status status = pipeline::run(world, job, program_info(), watchdog.get());
+    complete.emplace();  // a stop that comes now must not change the status
+    return status;
   } catch (...) {
     if (world.size() == 1) throw;
     // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
     wait_for_other_reports(failure, world.rank(), *watchdog);
-    log::say_here(log::Level::error, failure.message, failure.rank.value_or(world.rank()));
+    log::say_here(level_of(failure), failure.message, failure.rank.value_or(world.rank()));
     comm::abort_all(failure.status);
   }
+}
+
+}  // namespace
+
+Status run_command(int argc, const char* const* argv) {
+  // A reader of standard error that ends (mpirun ... 2>&1 | head) must not end the job.
+  std::signal(SIGPIPE, SIG_IGN);
+  stop::catch_signals();  // also while prompts are read
+  // Before MPI, so that a wrong option is reported at once.
+  Job job = parse_run(argc, argv, [](const Job& options) {
+    if (!options.restart.on_signal) stop::release_signals();
+    if (const auto seconds = time_limit(options)) stop::limit_time(*seconds);
+  });
+  job.source.command = command_line();
+  pipeline::require_memory_to_start();
+  std::unique_ptr<comm::Watchdog> watchdog;  // watches MPI_Finalize, too
+  std::optional<stop::UnsavedWork> complete;
+  const Status status = run_on_all(job, watchdog, complete);
+  if (watchdog) {
+    watchdog->end(true);
+    // Its connection ends with this process, for which rank 0 waits.
+    (void)watchdog.release();
+  }
+  return status;
 }
 
 }  // namespace reelmesh::app

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <limits>
 
 #include "base/error.hpp"
 
@@ -15,6 +18,7 @@ namespace {
 
 std::atomic<int> current_cause{none};
 std::atomic<std::int64_t> requested_ns{0};
+std::atomic<std::int64_t> limit_ns{std::numeric_limits<std::int64_t>::max()};
 std::atomic<int> unsaved{0};
 
 static_assert(std::atomic<int>::is_always_lock_free &&
@@ -27,10 +31,12 @@ std::int64_t monotonic_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+constexpr std::array signals{SIGTERM, SIGUSR1, SIGXCPU};
+
 void on_signal(int signal) {
   if (!requested()) {
     request(signal);
-  } else if (seconds_since_request() > 1) {
+  } else if (signal != SIGXCPU && seconds_since_request() > 1) {
     _exit(static_cast<int>(Status::stopped));
   }
 }
@@ -42,23 +48,46 @@ void catch_signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // reads and writes of libraries go on
   sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
+  for (const int signal : signals) sigaction(signal, &action, nullptr);
+}
+
+void release_signals() {
+  for (const int signal : signals) std::signal(signal, SIG_DFL);
+  const int arrived = current_cause.load();
+  if (arrived != none && arrived != time_limit) std::raise(arrived);
+}
+
+void limit_time(double seconds) noexcept {
+  limit_ns = monotonic_ns() + static_cast<std::int64_t>(1e9 * std::clamp(seconds, 0.0, 1e9));
 }
 
 void request(int cause) noexcept {
   int expected = none;
-  requested_ns.store(requested() ? requested_ns.load() : monotonic_ns());
+  if (current_cause.load() == none) requested_ns.store(monotonic_ns());
   current_cause.compare_exchange_strong(expected, cause);
 }
 
-int cause() noexcept { return current_cause.load(); }
+int cause() noexcept {
+  const int found = current_cause.load();
+  if (found != none || monotonic_ns() < limit_ns.load()) return found;
+  request(time_limit);
+  return current_cause.load();
+}
+
+void leave_if_requested(const char* work) {
+  require(!requested(), Status::stopped,
+          "stopped on request ({}) while {}: nothing has been made yet; run it again",
+          describe(cause()), work);
+}
 
 double seconds_since_request() noexcept {
   return requested() ? 1e-9 * static_cast<double>(monotonic_ns() - requested_ns.load()) : 0;
 }
 
-void reset() noexcept { current_cause.store(none); }
+void reset() noexcept {
+  current_cause.store(none);
+  limit_ns = std::numeric_limits<std::int64_t>::max();
+}
 
 std::string describe(int cause) {
   switch (cause) {
@@ -66,6 +95,8 @@ std::string describe(int cause) {
       return "SIGTERM";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGXCPU:
+      return "SIGXCPU, the limit of CPU time";
     case time_limit:
       return "the time limit (--max-time)";
     default:

@@ -11,9 +11,15 @@ enum Cause : int {
   time_limit = 100,
 };
 
-/// From now on SIGTERM and SIGUSR1 are requests. A further one more than a second after the first
+/// From now on SIGTERM, SIGUSR1 and SIGXCPU (the soft limit of CPU time, which the system repeats
+/// each second) are requests. A further one of the first two more than a second after the first
 /// ends the process at once with status 75 (launchers may deliver one request as several signals).
 void catch_signals();
+/// The opposite: they do what they do in any program, also one that has arrived since.
+void release_signals();
+
+/// From so many seconds from now on a stop is requested (time_limit).
+void limit_time(double seconds) noexcept;
 
 /// Requests a stop, unless there is a request already. Any thread; also in signal handlers.
 void request(int cause) noexcept;
@@ -22,10 +28,13 @@ int cause() noexcept;
 inline bool requested() noexcept { return cause() != none; }
 /// Seconds since the request; 0 without one.
 double seconds_since_request() noexcept;
-/// For tests: forgets the request.
+/// Error(stopped) if a stop is requested: for long work before anything is made, which need not be
+/// agreed with other ranks. work: "the prompts are read".
+void leave_if_requested(const char* work);
+/// For tests: forgets the request and the limit.
 void reset() noexcept;
 
-/// "SIGTERM", "SIGUSR1", "the time limit (--max-time)"
+/// "SIGTERM", "SIGUSR1", "SIGXCPU, the limit of CPU time", "the time limit (--max-time)"
 std::string describe(int cause);
 
 /// While such an object exists, this process has results in memory that a stop has to save, or is

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -94,6 +96,31 @@ std::string describe(const Beat& beat) {
   return text;
 }
 
+// Starts a child process that kills this one, after a message, unless it ends within so many
+// seconds. Nothing is guarded if the system has no room for another process.
+void guard_end(double seconds) {
+  const std::string message = fmt::format(
+      "reelmesh: error: rank 0: the process has not ended {} after its work: it was stopped. All "
+      "files are written; it is killed\n",
+      format_seconds(seconds));
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  const pid_t guarded = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {  // only calls that may be made in a copy of a process with several threads
+    ::close(ends[1]);
+    // A second at a time, so that time in which the whole job is suspended does not count.
+    for (; seconds > 0; --seconds) {
+      pollfd ended{ends[0], POLLIN, 0};
+      if (::poll(&ended, 1, 1000) == 1) ::_exit(0);
+    }
+    (void)!::write(STDERR_FILENO, message.data(), message.size());
+    ::kill(guarded, SIGKILL);
+    ::_exit(0);
+  }
+  ::close(ends[0]);  // the other end closes with this process
+}
+
 // What rank 0 knows of a rank, and other ranks of rank 0.
 struct Peer {
   Channel channel;
@@ -123,6 +150,7 @@ class Watchdog::Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
+  void end(bool guarded);
   bool has_queues() const { return has_queues_; }
   Taken take(int queue, End end);
   std::vector<Activity> activities() const;
@@ -134,6 +162,7 @@ class Watchdog::Thread {
   void invite(const Group& world);
   void join(const Group& world);
   void run();
+  bool all_have_left() const;
   bool done() const;
   void forgive(double seconds);
   void accept_ranks();
@@ -152,7 +181,6 @@ class Watchdog::Thread {
   WatchdogSettings settings_;
   int rank_, size_;
   std::uint64_t token_ = 0;
-  double started_ = now();
   double last_round_ = now();
   Socket listener_, wake_;
   std::vector<Channel> strangers_;  // connected, but not known to be a rank
@@ -191,10 +219,14 @@ Watchdog::Thread::Thread(const Group& world, const WatchdogSettings& settings)
   has_queues_ = unwatched == 0;
 }
 
-Watchdog::Thread::~Thread() {
+Watchdog::Thread::~Thread() { end(false); }
+
+void Watchdog::Thread::end(bool guarded) {
+  if (!thread_.joinable()) return;
+  if (guarded && rank_ == 0 && size_ > 1) guard_end(3 * settings_.timeout);
   ending_ = true;
   wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void Watchdog::Thread::wake() {
@@ -271,12 +303,18 @@ void Watchdog::Thread::join(const Group& world) {
   thread_ = std::thread([this] { run(); });
 }
 
-// Ranks that end still watch each other, until rank 0 has heard from all that they end, and has
-// told them so.
-bool Watchdog::Thread::done() const {
-  if (!ending_) return false;
+bool Watchdog::Thread::all_have_left() const {
   const auto has_left = [](const Peer& peer) { return !peer.connected || peer.left; };
   return std::all_of(peers_.begin() + (rank_ == 0 ? 1 : 0), peers_.end(), has_left);
+}
+
+// Ranks that end still watch each other, until rank 0 has heard from all that they end, and has
+// told them so. Rank 0 then waits until their processes have ended: one that is stopped before
+// would keep a launcher waiting for ever.
+bool Watchdog::Thread::done() const {
+  if (!ending_ || !all_have_left()) return false;
+  return rank_ > 0 ||
+         std::ranges::none_of(peers_, [](const Peer& peer) { return peer.channel.open(); });
 }
 
 void Watchdog::Thread::run() {
@@ -285,15 +323,12 @@ void Watchdog::Thread::run() {
     const double gap = now() - last_round_;
     if (gap > 2) forgive(gap);
     last_round_ = now();
-    if (settings_.time_limit && now() - started_ >= *settings_.time_limit) {
-      stop::request(stop::time_limit);
-    }
     if (rank_ == 0) {
       peers_[0].take(own_beat(token_, 0));
       accept_ranks();
     }
     receive();
-    send(ending_ && rank_ > 0 ? Beat::goodbye : Beat::alive);
+    send(ending_ && (rank_ > 0 || all_have_left()) ? Beat::goodbye : Beat::alive);
     check_stop();
     if (rank_ == 0) {
       publish_activities();
@@ -416,11 +451,16 @@ void Watchdog::Thread::report_lost(int rank, const Peer& peer) const {
   const std::string about = fmt::format("process {} on {}, last seen in {}", peer.last.process,
                                         text_of(peer.last.host), describe(peer.last));
   const std::string message =
-      peer.died ? fmt::format("the process has ended without a message ({}); the job ends", about)
-                : fmt::format(
-                      "no sign of life for {} (device.timeout) from {}: the process is "
-                      "stopped, or its host or network is lost; the job ends",
-                      format_seconds(settings_.timeout), about);
+      peer.left ? fmt::format(
+                      "the process has not ended {} (device.timeout) after its work ({}): it is "
+                      "stopped, or its host or network is lost. Its files are written; the job "
+                      "ends",
+                      format_seconds(settings_.timeout), about)
+      : peer.died ? fmt::format("the process has ended without a message ({}); the job ends", about)
+                  : fmt::format(
+                        "no sign of life for {} (device.timeout) from {}: the process is "
+                        "stopped, or its host or network is lost; the job ends",
+                        format_seconds(settings_.timeout), about);
   log::say_here(log::Level::error, message, rank);
 }
 
@@ -452,12 +492,12 @@ void Watchdog::Thread::check_ranks() {
   for (int r = 0; r < size_; ++r) {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
     if (r > 0 && !peer.connected) all_wait = false;
-    if (peer.left || (r > 0 && !peer.connected)) continue;
+    if (r > 0 && (!peer.connected || (peer.left && !peer.channel.open()))) continue;
     if (lost(peer)) {
       report_lost(r, peer);
       end_job(Status::watchdog);
     }
-    all_wait = all_wait && now() - peer.progressed > settings_.timeout;
+    all_wait = all_wait && (peer.left || now() - peer.progressed > settings_.timeout);
   }
   if (!all_wait) return;
   constexpr int max_shown = 8;
@@ -491,8 +531,7 @@ void Watchdog::Thread::check_stop() {
   for (const Peer& peer : peers_) {
     const bool own = &peer == peers_.data();
     if (!own && (!peer.connected || peer.died || peer.last.stop_cause == stop::none)) return;
-    const bool at_work = peer.last.stage[0] != '\0' || peer.last.waiting[0] != '\0';
-    if (!peer.left && (peer.last.unsaved != 0 || !at_work)) return;
+    if (!peer.left && peer.last.unsaved != 0) return;
   }
   log::say(log::Level::info,
            fmt::format("stopped on request ({}) in {}; run again with --output.if-exists resume to "
@@ -511,6 +550,8 @@ Watchdog::Watchdog(const Group& world, const WatchdogSettings& settings)
     : thread_(std::make_unique<Thread>(world, settings)) {}
 
 Watchdog::~Watchdog() = default;
+
+void Watchdog::end(bool guarded) { thread_->end(guarded); }
 
 bool Watchdog::has_queues() const { return thread_->has_queues(); }
 Taken Watchdog::take(int queue, End end) { return thread_->take(queue, end); }

@@ -3,7 +3,6 @@
 // the tasks that ranks take from queues.
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,6 @@ struct WatchdogSettings {
   /// Seconds without a sign of life from a rank, or without progress of all ranks, after which the
   /// job is ended.
   double timeout = 600;
-  /// Seconds from now after which a stop is requested (stop::time_limit).
-  std::optional<double> time_limit;
   /// Seconds after a request to stop, after which the job is ended at once if no rank has unsaved
   /// work (stop::UnsavedWork). Until then ranks are expected to agree and to end by themselves.
   double grace = 20;
@@ -42,6 +39,7 @@ enum class End : std::int32_t { none, front, back };
 /// Rank 0 ends the job with status 76 and one message if
 /// - a rank has sent nothing for `timeout` (its process is stopped, or its host or network lost);
 /// - a rank's process has ended without saying so, and nobody has ended the job for 5 s;
+/// - a rank's process has said that it ends, and has not ended after `timeout`;
 /// - all ranks have waited for others for `timeout` without any progress (a deadlock).
 /// The message says what the rank was doing: stage, clip, step, layer, and the call in which it
 /// waits. A rank that hears nothing from rank 0 for `timeout` ends with status 76 by itself.
@@ -59,10 +57,17 @@ class Watchdog {
  public:
   /// Collective over `world`.
   Watchdog(const Group& world, const WatchdogSettings& settings);
-  /// Ends the thread, after all ranks have called it: until then they watch each other.
+  /// Calls end().
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Ends the thread, after all ranks have called it: until then they watch each other. On rank 0
+  /// it returns when the connections of all others have ended, which happens when their objects are
+  /// destroyed or, in a program that keeps them, with their processes. From then on nobody watches
+  /// rank 0: with `guarded` a child process kills it with SIGKILL, after a message, if it does not
+  /// end in three times `timeout`.
+  void end(bool guarded = false);
 
   /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
   bool has_queues() const;

@@ -2,19 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
-#include "base/log.hpp"
 #include "base/text.hpp"
 
 namespace reelmesh::pipeline {
-
-std::int64_t Clip::embedding_bytes(std::int64_t channels, DType dtype) const {
-  std::int64_t bytes = 0;
-  for (const auto& ids : texts) bytes += std::ssize(ids) * channels * size_of(dtype);
-  if (input) bytes += numel(input_shape()) * size_of(DType::float32);
-  return bytes;
-}
 
 std::int64_t Clip::tokens() const {
   std::size_t longest = 0;
@@ -125,18 +116,19 @@ std::string describe_input(const Clip& clip, const InputFacts& facts) {
 }
 
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
-                    int clip, const char* what) {
+                    Clip& clip, const char* what) {
   Encoded encoded = tokenizer.encode(text, limit);
   if (!encoded.cut.empty()) {
     constexpr std::size_t max_shown = 200;
-    log::warning("clip {}: the {} has more than {} tokens; cut off: '{}{}'", clip, what, limit,
-                 beginning_of(encoded.cut, max_shown), encoded.cut.size() > max_shown ? "..." : "");
+    clip.warnings.push_back(fmt::format(
+        "clip {}: the {} has more than {} tokens; cut off: '{}{}'", clip.index(), what, limit,
+        beginning_of(encoded.cut, max_shown), encoded.cut.size() > max_shown ? "..." : ""));
   }
   return encoded;
 }
 
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
-                      const std::string& text, std::int64_t limit, int clip) {
+                      const std::string& text, std::int64_t limit, Clip& clip) {
   if (request.token_ids.empty()) return encode_text(tokenizer, text, limit, clip, "prompt");
   return tokenizer.accept(request.token_ids, limit, request.where + ": token_ids");
 }
@@ -150,25 +142,27 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
           value, multiple, pixels_per_latent, multiple / pixels_per_latent);
 }
 
-std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
-  const auto compatible = [](const Clip& a, const Clip& b) {
-    const auto course = [](const Clip& clip) {
-      const ClipRecord& record = clip.record;
-      return std::tuple(record.fps, record.steps, record.strength, record.guidance,
-                        clip.saved_step);
-    };
-    return a.format == b.format && course(a) == course(b);
-  };
-  std::vector<Batch> batches;
-  for (Clip& clip : clips) {
-    const auto room = std::ranges::find_if(batches, [&](const Batch& batch) {
-      return std::ssize(batch) < max_clips && compatible(batch.front(), clip);
-    });
-    if (room == batches.end()) {
-      batches.push_back({std::move(clip)});
-    } else {
-      room->push_back(std::move(clip));
+int ClipKinds::add(const Clip& clip) {
+  const VideoSize& size = clip.format.size;
+  const ClipRecord& record = clip.record;
+  const Key key{size.height, size.width,   size.frames,     clip.format.branches, clip.format.input,
+                record.fps,  record.steps, record.strength, record.guidance};
+  const auto [place, is_new] = numbers_.emplace(key, this->size());
+  if (is_new) first_.push_back(clip);
+  return place->second;
+}
+
+std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max_clips) {
+  std::vector<BatchOutline> batches;
+  // By kind and first step the last batch of such clips: only that one can have room.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;
+  for (const ClipOutline& clip : clips) {
+    const auto [found, is_new] = last.try_emplace({clip.kind, clip.saved_step}, batches.size());
+    if (is_new || std::ssize(batches[found->second]) == max_clips) {
+      found->second = batches.size();
+      batches.emplace_back();
     }
+    batches[found->second].push_back(clip);
   }
   return batches;
 }
@@ -176,6 +170,11 @@ std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips) {
 std::int64_t steps_of(const Batch& batch) {
   const Clip& first = batch.front();
   return std::ssize(batch) * (first.sampling.sampler->calls() - first.saved_step);
+}
+
+std::int64_t steps_of(const BatchOutline& batch, const ClipKinds& kinds) {
+  const ClipOutline& first = batch.front();
+  return std::ssize(batch) * (kinds[first.kind].sampling.sampler->calls() - first.saved_step);
 }
 
 }  // namespace reelmesh::pipeline

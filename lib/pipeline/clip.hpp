@@ -1,5 +1,10 @@
 #pragma once
 // The clips of a job with all settings resolved: sizes, steps, seeds, token ids, sampler.
+#include <compare>
+#include <map>
+#include <span>
+#include <tuple>
+
 #include "pipeline/inputs.hpp"
 #include "plan/job.hpp"
 #include "sampler/recipe.hpp"
@@ -29,12 +34,11 @@ struct Clip {
   Shape video;                     ///< [frame, row, column] of pixels
   std::optional<ClipInput> input;  ///< what it begins from, beside noise
   SamplingRecipe sampling;
-  std::int64_t saved_step = 0;  ///< completed steps in its restart file; 0: it has none
+  std::int64_t saved_step = 0;        ///< completed steps in its restart file; 0: it has none
+  std::vector<std::string> warnings;  ///< of words that were cut off
 
   int index() const { return record.index; }
   std::int64_t tokens() const;  ///< of its longest text
-  /// Of the embeddings of its texts with this number of channels, and of its encoded input.
-  std::int64_t embedding_bytes(std::int64_t channels, DType dtype) const;
   /// [frame, channel, row, column] as they are denoised.
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
   /// The same of its encoded input, the first of these frames; empty without one.
@@ -67,15 +71,15 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
 /// pixels, resized to 720 x 480".
 std::string describe_input(const Clip& clip, const InputFacts& facts);
 
-/// Token ids of a text for a model that takes `limit` of them; warns of words that are cut off.
-/// clip, what ("prompt"): for the warning.
+/// Token ids of a text for a model that takes `limit` of them; adds a warning to the clip if words
+/// are cut off. what ("prompt"): for the warning.
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,
-                    int clip, const char* what);
+                    Clip& clip, const char* what);
 
 /// Token ids of a clip's prompt: the request's own if it gives some, otherwise those of `text`, the
 /// prompt as prepared by the model's family. Error(usage) for ids that the model cannot take.
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
-                      const std::string& text, std::int64_t limit, int clip);
+                      const std::string& text, std::int64_t limit, Clip& clip);
 
 /// Error(usage) unless `value` is a positive multiple of `multiple` pixels. For the message: name
 /// ("height"), where (line of a prompt file that gives the value; empty: the option sample.NAME),
@@ -83,15 +87,49 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
 void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
                 std::int64_t multiple, std::int64_t pixels_per_latent);
 
-/// Clips that are denoised together: same format, fps, steps, strength, guidance and first step.
-/// Each has its own prompt, seed and noise, and its bits do not depend on the others.
+/// The kinds of clips of a job: those of a kind have the same format, fps, steps, strength and
+/// guidance, and so the same shapes, schedule and number of texts.
+class ClipKinds {
+ public:
+  /// → the number of its kind, a new one if there was none like it.
+  int add(const Clip& clip);
+  /// The first clip of a kind.
+  const Clip& operator[](int kind) const { return first_.at(static_cast<std::size_t>(kind)); }
+  int size() const { return static_cast<int>(first_.size()); }
+
+ private:
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, InputKind, double,
+                         int, std::optional<double>, double>;
+  std::map<Key, int> numbers_;
+  std::vector<Clip> first_;
+};
+
+/// What is kept of each clip of a job, which may have a million. Clips are made from their requests
+/// when they are needed (JobPlan::clip).
+struct ClipOutline {
+  std::int32_t index = 0;       ///< in the job
+  std::int32_t kind = 0;        ///< in ClipKinds
+  std::int32_t tokens = 0;      ///< of its longest text
+  std::int32_t saved_step = 0;  ///< as Clip::saved_step
+};
+
+/// The clips of a job.
+struct ClipList {
+  std::vector<ClipOutline> clips;
+  ClipKinds kinds;
+};
+
+/// Clips that are denoised together: of one kind, with the same first step. Each has its own
+/// prompt, seed and noise, and its bits do not depend on the others.
 using Batch = std::vector<Clip>;
+using BatchOutline = std::vector<ClipOutline>;
 
 /// Groups the clips into batches of at most `max_clips`. Each clip joins the first compatible batch
-/// that has room; batches are ordered by their first clips.
-std::vector<Batch> batches_of(std::vector<Clip> clips, int max_clips);
+/// that has room; batches are ordered by their first clips. Linear in the number of clips.
+std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max_clips);
 
 /// The sum of the sampler steps that its clips still need.
 std::int64_t steps_of(const Batch& batch);
+std::int64_t steps_of(const BatchOutline& batch, const ClipKinds& kinds);
 
 }  // namespace reelmesh::pipeline

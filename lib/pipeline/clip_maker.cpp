@@ -45,6 +45,17 @@ Progress progress_of(const Plan& plan, std::int64_t steps, int rank) {
 
 }  // namespace
 
+void BatchState::open() {
+  if (!clips.empty()) return;
+  for (const ClipOutline& clip : outline) clips.push_back(planned->clip(*job, clip));
+  failed.resize(size());
+  embeddings.resize(size());
+  inputs.resize(size());
+  conditioning.resize(size());
+  video_latents.resize(size());
+  latents.resize(size());
+}
+
 std::vector<std::size_t> BatchState::in_work() const {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < clips.size(); ++i) {
@@ -64,9 +75,9 @@ void BatchState::release_conditioning() {
 }
 
 void BatchState::release() {
-  release_encoded();
-  release_conditioning();
-  std::ranges::fill(latents, Tensor());
+  clips = {};
+  embeddings = inputs = video_latents = latents = {};
+  conditioning = {};
 }
 
 bool PacedVote::stop() {
@@ -100,7 +111,9 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
 
 std::int64_t ClipMaker::embedding_bytes(const BatchState& batch) const {
   std::int64_t bytes = 0;
-  for (const Clip& clip : batch.clips) bytes += clip.embedding_bytes(channels_, job_.dtype);
+  for (const ClipOutline& clip : batch.outline) {
+    bytes += planned_.embedding_bytes(clip, job_.dtype);
+  }
   return bytes;
 }
 
@@ -112,6 +125,7 @@ void ClipMaker::begin_tail() {
 
 void ClipMaker::encode(BatchState& batch) {
   if (!batch.needs_text() || !stages_.encode.group().member()) return;
+  batch.open();
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
@@ -136,6 +150,7 @@ ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t
   PendingInputs inputs;
   inputs.maker_ = this;
   inputs.batch_ = &batch;
+  batch.open();
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const std::size_t decoder = (first + i) % groups;
     const bool encodes = stages_.decode_clip.group(decoder).member();
@@ -165,6 +180,7 @@ void ClipMaker::PendingInputs::finish() {
     batch_->failed[i] = true;
   }
   pending_.clear();
+  if (maker_->world().rank() != maker_->plan().embeddings_rank()) batch_->release();
 }
 
 // input: this rank's box of the encoded input of a clip.
@@ -187,6 +203,7 @@ void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t repl
 }
 
 void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
+  batch.open();
   const comm::Group& group = stages_.denoise_batch.group(replica);
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];
@@ -227,6 +244,7 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
 
 void ClipMaker::denoise(BatchState& batch, std::size_t replica,
                         const std::function<void()>& after_step) {
+  batch.open();
   if (!batch.needs_text()) read_conditioning(batch, replica);
   const std::vector<std::size_t> places = batch.in_work();
   if (places.empty()) return;
@@ -262,8 +280,9 @@ void ClipMaker::ToDecoder::finish() {
   for (HandOver& pending : embeddings) pending.finish();
 }
 
-ClipMaker::ToDecoder ClipMaker::to_decoder(const BatchState& batch, std::size_t replica,
+ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replica,
                                            std::size_t decoder) const {
+  batch.open();
   ToDecoder pending;
   for (const std::size_t i : batch.in_work()) {
     const Clip& clip = batch.clips[i];

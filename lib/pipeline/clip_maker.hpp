@@ -15,17 +15,15 @@ namespace reelmesh::pipeline {
 
 /// A batch between the stages, with this rank's part of the tensors of each of its clips.
 struct BatchState {
-  explicit BatchState(Batch batch)
-      : clips(std::move(batch)),
-        failed(clips.size()),
-        embeddings(clips.size()),
-        inputs(clips.size()),
-        conditioning(clips.size()),
-        video_latents(clips.size()),
-        latents(clips.size()) {}
+  BatchState(const Job& of, const JobPlan& plan, BatchOutline batch)
+      : job(&of), planned(&plan), outline(std::move(batch)) {}
 
+  const Job* job;
+  const JobPlan* planned;
+  BatchOutline outline;
+  bool stopped = false;  ///< its remaining stages are left out
+  // Empty while the batch is not in work on this rank: a job may have a million batches.
   Batch clips;
-  bool stopped = false;                    ///< its remaining stages are left out
   std::vector<bool> failed;                ///< per clip, as far as this rank knows
   std::vector<Tensor> embeddings;          ///< after encoding
   std::vector<Tensor> inputs;              ///< of clips that begin from a file, after encoding
@@ -33,17 +31,23 @@ struct BatchState {
   std::vector<Tensor> video_latents;       ///< of clips made from videos, after that hand-over
   std::vector<Tensor> latents;             ///< after denoising
 
+  /// How many clips it has.
+  std::size_t size() const { return outline.size(); }
   /// Whether the text encoder is needed; otherwise restart files have the embeddings.
-  bool needs_text() const { return clips.front().saved_step == 0; }
+  bool needs_text() const { return outline.front().saved_step == 0; }
   /// Whether its images or videos are to be encoded.
-  bool needs_input() const { return needs_text() && clips.front().input.has_value(); }
+  bool needs_input() const {
+    return needs_text() && planned->kinds[outline.front().kind].input.has_value();
+  }
+  /// Makes the clips and room for their tensors, unless they are there.
+  void open();
   /// The clips that have not failed, by their places in `clips`.
   std::vector<std::size_t> in_work() const;
   /// Frees what waits for the hand-over to the denoising groups.
   void release_encoded();
   /// Frees what the denoising groups have received.
   void release_conditioning();
-  /// Frees all tensors.
+  /// Frees all tensors and the clips. What has failed stays known.
   void release();
 };
 
@@ -110,7 +114,7 @@ class ClipMaker {
     /// On ranks that only send: waits until the data has left.
     void finish();
   };
-  ToDecoder to_decoder(const BatchState& batch, std::size_t replica, std::size_t decoder) const;
+  ToDecoder to_decoder(BatchState& batch, std::size_t replica, std::size_t decoder) const;
   /// Decodes and writes the clips. Called on the ranks of the replica and of the decoder.
   void decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica);
 

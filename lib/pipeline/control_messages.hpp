@@ -49,11 +49,13 @@ inline Words broadcast(const comm::Group& group, const Words& words, int root) {
   return received;
 }
 
-inline void append_failed(Words& words, const BatchState& batch) {
+inline void append_failed(Words& words, BatchState& batch) {
+  batch.open();
   words.insert(words.end(), batch.failed.begin(), batch.failed.end());
 }
 /// Reads the words of append_failed(). → the place after them.
 inline std::size_t read_failed(const Words& words, std::size_t place, BatchState& batch) {
+  batch.open();
   for (std::size_t i = 0; i < batch.failed.size(); ++i) batch.failed[i] = words.at(place++) != 0;
   return place;
 }

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <string_view>
+#include <unordered_set>
 
 #include "base/log.hpp"
+#include "base/stop.hpp"
 #include "models/t5/memory.hpp"
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
@@ -45,16 +46,26 @@ std::string warning_of_rate(const Clip& clip, const InputFacts& facts) {
       clip.index(), clip.input->file.path.string(), facts.fps, fps, facts.fps / fps);
 }
 
-// Passes each text on once, but not more than the first few: a job may have thousands of inputs.
-template <class Log>
-void log_few(const std::vector<std::string>& texts, const char* more, const Log& log) {
-  constexpr std::size_t max_shown = 10;
-  std::set<std::string_view> said;
-  for (const std::string& text : texts) {
-    if (!text.empty() && said.insert(text).second && said.size() <= max_shown) log(text);
+// Passes each text on once, but not more than the first few: a job may have a million inputs.
+class FewLines {
+ public:
+  // more: what the others are.
+  FewLines(void (*log)(const std::string&), const char* more) : log_(log), more_(more) {}
+  void add(const std::string& text) {
+    const bool is_new = !text.empty() && said_.insert(std::hash<std::string>()(text)).second;
+    if (is_new && said_.size() <= max_shown) log_(text);
   }
-  if (said.size() > max_shown) log(fmt::format("and {} more {}", said.size() - max_shown, more));
-}
+  void finish() const {
+    if (said_.size() <= max_shown) return;
+    log_(fmt::format("and {} more {}", said_.size() - max_shown, more_));
+  }
+
+ private:
+  static constexpr std::size_t max_shown = 10;
+  void (*log_)(const std::string&);
+  const char* more_;
+  std::unordered_set<std::size_t> said_;  // hashes
+};
 
 }  // namespace
 
@@ -117,30 +128,42 @@ void Family::check_input(const Clip& clip) const {
        options.empty() ? "" : fmt::format(", only {}", fmt::join(options, ", ")));
 }
 
-std::vector<Clip> Family::clips(const Job& job, const Tokenizer& tokenizer,
-                                const Inputs& inputs) const {
+Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
+                  const Inputs& inputs) const {
+  const ClipRequest& request = job.clips.at(static_cast<std::size_t>(index));
+  Clip clip = requested_clip(job, request, index, defaults(), inputs);
+  check_input(clip);
+  complete(clip, job, request, tokenizer);
+  return clip;
+}
+
+ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs) const {
   check_options(job);
-  const ClipDefaults usual = defaults();
-  std::vector<Clip> clips;
-  std::vector<std::string> files, rates;
-  for (const ClipRequest& request : job.clips) {
-    Clip clip = requested_clip(job, request, static_cast<int>(clips.size()), usual, inputs);
-    check_input(clip);
-    complete(clip, job, request, tokenizer);
+  const auto inform = [](const std::string& text) { log::info("{}", text); };
+  const auto warn = [](const std::string& text) { log::warning("{}", text); };
+  FewLines cut(warn, "texts are cut off"), files(inform, "images or videos"),
+      rates(warn, "clips of another rate");
+  ClipList list;
+  list.clips.reserve(job.clips.size());
+  bool has_video = false;
+  for (int index = 0; index < static_cast<int>(job.clips.size()); ++index) {
+    stop::leave_if_requested("the prompts are read");
+    const Clip clip = this->clip(job, index, tokenizer, inputs);
+    for (const std::string& warning : clip.warnings) cut.add(warning);
     if (clip.input) {
       const InputFacts& facts = inputs.at(clip.input->file.path);
-      files.push_back(describe_input(clip, facts));
-      rates.push_back(warning_of_rate(clip, facts));
+      files.add(describe_input(clip, facts));
+      rates.add(warning_of_rate(clip, facts));
     }
-    clips.push_back(std::move(clip));
+    has_video = has_video || clip.format.input == InputKind::video;
+    list.clips.push_back(
+        {index, list.kinds.add(clip), static_cast<std::int32_t>(clip.tokens()), 0});
   }
-  log_few(files, "images or videos", [](const auto& text) { log::info("{}", text); });
-  log_few(rates, "clips of another rate", [](const auto& text) { log::warning("{}", text); });
-  const auto has_video = [](const Clip& clip) { return clip.format.input == InputKind::video; };
-  require(!job.strength || std::ranges::any_of(clips, has_video), Status::usage,
+  for (const FewLines* lines : {&cut, &files, &rates}) lines->finish();
+  require(!job.strength || has_video, Status::usage,
           "sample.strength: found {}, expected it only with prompt.video",
           job.strength.value_or(0));
-  return clips;
+  return list;
 }
 
 StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision) {

@@ -1,6 +1,7 @@
 #pragma once
 // The interface between a model family and the pipeline: how a clip is set up, what it costs, and
 // the model's parts. Everything else is shared by all families.
+#include <map>
 #include <memory>
 
 #include "comm/group.hpp"
@@ -14,6 +15,25 @@
 #include "plan/workload.hpp"
 
 namespace reelmesh::pipeline {
+
+/// Values that many clips share, such as noise schedules; keeps only so many of them. Not for
+/// several threads.
+template <class Key, class Value>
+class Shared {
+ public:
+  /// The value of this key, made by make() unless it is kept.
+  template <class Make>
+  Value get(const Key& key, const Make& make) {
+    const auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    constexpr std::size_t max_kept = 64;
+    if (values_.size() == max_kept) values_.clear();
+    return values_.emplace(key, make()).first->second;
+  }
+
+ private:
+  std::map<Key, Value> values_;
+};
 
 class Family {
  public:
@@ -47,11 +67,13 @@ class Family {
   /// Collective.
   virtual std::string fingerprint(const comm::Group& world) const;
 
-  /// The clips of a job. Warns of prompts that are cut off. inputs: the facts of all files of the
-  /// job; says what becomes of them. Error(usage) for settings that the model does not support,
-  /// naming option, clip, what was found and what is expected.
-  std::vector<Clip> clips(const Job& job, const Tokenizer& tokenizer,
-                          const Inputs& inputs = {}) const;
+  /// The clips of a job, all of which are checked. Warns of prompts that are cut off. inputs: the
+  /// facts of all files of the job; says what becomes of them. Error(usage) for settings that the
+  /// model does not support, naming option, clip, what was found and what is expected;
+  /// Error(stopped) as stop::leave_if_requested.
+  ClipList clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs = {}) const;
+  /// One of them, without the steps that are saved of it. Errors as clips().
+  Clip clip(const Job& job, int index, const Tokenizer& tokenizer, const Inputs& inputs) const;
 
   /// The workload of `together` clips like this one that are denoised together. text_tokens: of the
   /// longest text of such clips.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -23,10 +24,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Generously more than MPI_Init takes, and than oneDNN, HDF5 and MPI take while the job runs: out
-// of addresses, these libraries end the process with a signal or with status 1.
-constexpr std::int64_t addresses_to_start = std::int64_t{256} << 20;
-constexpr std::int64_t addresses_of_libraries = std::int64_t{128} << 20;
+// A limit of what this process may allocate. Libraries that reach it end the process with a signal
+// or with status 1. The two numbers are generously more than MPI_Init takes, and than oneDNN, HDF5
+// and MPI take while the job runs.
+struct ProcessLimit {
+  int resource;
+  const char* name;
+  std::int64_t to_start, of_libraries;
+  bool counts_mapped;  // files that are mapped to be read
+};
+constexpr std::array process_limits{
+    ProcessLimit{RLIMIT_AS, "address space (ulimit -v)", std::int64_t{256} << 20,
+                 std::int64_t{128} << 20, true},
+    ProcessLimit{RLIMIT_DATA, "data (ulimit -d)", std::int64_t{64} << 20, std::int64_t{64} << 20,
+                 false}};
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
@@ -67,18 +78,23 @@ std::int64_t cgroup_limit() {
   return lowest;
 }
 
-// Addresses that this process may use (ulimit -v); nullopt without a limit.
-std::optional<std::int64_t> address_limit() {
+// Bytes; nullopt without a limit.
+std::optional<std::int64_t> value_of(const ProcessLimit& limit) {
   rlimit space{};
-  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  if (getrlimit(limit.resource, &space) != 0 || space.rlim_cur == RLIM_INFINITY) {
+    return std::nullopt;
+  }
   return static_cast<std::int64_t>(std::min<rlim_t>(space.rlim_cur, no_limit));
 }
 
-// Addresses that this process uses: the program, its libraries, MPI, stacks; 0 if unknown.
-std::int64_t used_addresses() {
-  std::int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
+// What this process uses of it, with its libraries, MPI and stacks; 0 if unknown.
+std::int64_t used_of(const ProcessLimit& limit) {
+  const std::string name = limit.resource == RLIMIT_AS ? "VmSize:" : "VmData:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stoll(line.substr(name.size())) * 1024;
+  }
+  return 0;
 }
 
 std::int64_t stack_bytes() {
@@ -91,27 +107,27 @@ std::int64_t stack_bytes() {
   return static_cast<std::int64_t>(bytes);
 }
 
-// Error(unavailable) if the process uses `used` addresses and needs `more`.
-void require_addresses(std::int64_t limit, std::int64_t used, std::int64_t more, int rank,
-                       const std::string& what) {
-  if (more <= limit - used) return;
+// Error(unavailable) if this process needs `more` bytes than it may have.
+void require_below(const ProcessLimit& limit, std::int64_t more, int rank, const char* what) {
+  const std::int64_t most = value_of(limit).value_or(no_limit), used = used_of(limit);
+  if (more <= most - used) return;
   const auto shown = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  throw Error(Status::unavailable,
-              fmt::format("the limit of address space (ulimit -v) is {}, expected at least {}: {} "
-                          "in use and {} for {}",
-                          shown(limit), shown(used + more), shown(used), shown(more), what),
-              rank);
+  throw Error(
+      Status::unavailable,
+      fmt::format("the limit of {} is {}, expected at least {}: {} in use and {} for {}",
+                  limit.name, shown(most), shown(used + more), shown(used), shown(more), what),
+      rank);
 }
 
 }  // namespace
 
-void require_addresses_to_start() {
-  const auto limit = address_limit();
-  if (!limit) return;
-  // Every arena of malloc, one for each thread, would reserve 64 MiB of addresses.
-  mallopt(M_ARENA_MAX, 1);
-  require_addresses(*limit, used_addresses(), addresses_to_start, log::launch_rank(),
-                    "MPI and other libraries");
+void require_memory_to_start() {
+  for (const ProcessLimit& limit : process_limits) {
+    if (!value_of(limit)) continue;
+    // Every arena of malloc, one for each thread, would reserve 64 MiB of addresses.
+    mallopt(M_ARENA_MAX, 1);
+    require_below(limit, limit.to_start, log::launch_rank(), "MPI and other libraries");
+  }
 }
 
 HostMemory host_memory() {
@@ -135,11 +151,11 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
   const double all = host.sum(mine);
   const HostMemory there = host_memory();
   comm::run_collectively(world, [&] {
-    if (const auto limit = address_limit()) {
-      require_addresses(
-          *limit, used_addresses(),
-          peak - memory.program + mapped + (threads - 1) * stack_bytes() + addresses_of_libraries,
-          world.rank(), "the job");
+    for (const ProcessLimit& limit : process_limits) {
+      require_below(limit,
+                    peak - memory.program + (limit.counts_mapped ? mapped : 0) +
+                        (threads - 1) * stack_bytes() + limit.of_libraries,
+                    world.rank(), "the job");
     }
     const auto text = [&] {
       return fmt::format("{}: {} rank{} need {} together, the host has {}", host_name(),

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/stop.hpp"
 #include "base/units.hpp"
 #include "ops/onednn.hpp"
 #include "weights/json.hpp"
@@ -24,12 +25,46 @@ std::size_t index_of(const std::vector<ClipFormat>& formats, const ClipFormat& f
   return static_cast<std::size_t>(std::ranges::find(formats, format) - formats.begin());
 }
 
-std::vector<ClipFormat> formats_of(const std::vector<Clip>& clips) {
+std::vector<ClipFormat> formats_of(const ClipKinds& kinds) {
   std::vector<ClipFormat> formats;
-  for (const Clip& clip : clips) {
-    if (index_of(formats, clip.format) == formats.size()) formats.push_back(clip.format);
+  for (int kind = 0; kind < kinds.size(); ++kind) {
+    const ClipFormat& format = kinds[kind].format;
+    if (index_of(formats, format) == formats.size()) formats.push_back(format);
   }
   return formats;
+}
+
+// For each kind of clips the index of its format.
+std::vector<std::size_t> formats_of_kinds(const JobPlan& planned) {
+  std::vector<std::size_t> places;
+  for (int kind = 0; kind < planned.kinds.size(); ++kind) {
+    places.push_back(index_of(planned.formats, planned.kinds[kind].format));
+  }
+  return places;
+}
+
+// Of each text what the heap takes for it, if it does not stand in the object itself.
+std::int64_t heap_bytes(const std::string& text) {
+  constexpr std::size_t within = 15;
+  return text.capacity() <= within ? 0 : static_cast<std::int64_t>(text.capacity()) + 16;
+}
+
+// Host memory of a rank for the requests of all clips, and for what it keeps of each while the job
+// is planned and run.
+std::int64_t bytes_of_clips(const Job& job) {
+  // Outline, batch with its state (clip_maker.hpp), schedule, row of the index.
+  constexpr std::int64_t kept = 512;
+  std::int64_t bytes = 0;
+  for (const ClipRequest& request : job.clips) {
+    bytes += kept + std::int64_t{sizeof request};
+    for (const std::string* text :
+         {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
+          &request.video.native(), &request.input_hash}) {
+      bytes += heap_bytes(*text);
+    }
+    bytes += static_cast<std::int64_t>(request.token_ids.capacity() * sizeof(std::int32_t));
+  }
+  return bytes;
 }
 
 // The matrices of LoRAs are in the host's memory while weights are read.
@@ -56,21 +91,25 @@ ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
 
 Workload workload_of(const Job& job, const JobPlan& planned, const Precision& precision) {
   const Family& family = *planned.family;
-  const std::vector<Clip>& clips = planned.clips;
+  const std::vector<ClipOutline>& clips = planned.clips;
   const std::vector<ClipFormat>& formats = planned.formats;
+  const std::vector<std::size_t> format_of_kind = formats_of_kinds(planned);
   Workload workload;
   std::vector<const Clip*> first(formats.size());
   std::vector<std::int64_t> tokens(formats.size(), 1), reading(formats.size(), 0);
   const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
-  for (const Clip& clip : clips) {
-    const std::size_t size = index_of(formats, clip.format);
+  for (const ClipOutline& outline : clips) {
+    const Clip& clip = planned.kinds[outline.kind];
+    const std::size_t size = format_of_kind[static_cast<std::size_t>(outline.kind)];
     if (first[size] == nullptr) first[size] = &clip;
-    tokens[size] = std::max(tokens[size], clip.tokens());
+    tokens[size] = std::max<std::int64_t>(tokens[size], outline.tokens);
     if (clip.input && !precision.on_gpu) {
-      const InputFacts& facts = planned.inputs.at(clip.input->file.path);
-      reading[size] = std::max(reading[size], reading_bytes(*clip.input, facts, clip.format.size));
+      ClipInput input = *clip.input;
+      input.file = input_of(job, job.clips[static_cast<std::size_t>(outline.index)]);
+      const InputFacts& facts = planned.inputs.at(input.file.path);
+      reading[size] = std::max(reading[size], reading_bytes(input, facts, clip.format.size));
     }
-    const std::int64_t bytes = clip.embedding_bytes(family.text_encoder().d_model, job.dtype);
+    const std::int64_t bytes = planned.embedding_bytes(outline, job.dtype);
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
@@ -82,6 +121,7 @@ Workload workload_of(const Job& job, const JobPlan& planned, const Precision& pr
       workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
   }
+  if (!precision.on_gpu) workload.clip_bytes = planned.clip_bytes;
   workload.text = text_workload(family.text_encoder(), std::ranges::max(tokens), precision);
   return workload;
 }
@@ -90,7 +130,9 @@ Plan plan_clips(const ParallelRequest& request, const Workload& workload,
                 const Conditions& conditions) {
   const std::string& map = request.device_map;
   const std::string file = map.ends_with(".json") ? read_text(map, 1 << 24) : std::string();
-  return make_plan(workload, conditions.machine, request, file);
+  PlanMachine machine = conditions.machine;
+  machine.program += workload.clip_bytes;  // which are there before anything is loaded, too
+  return make_plan(workload, machine, request, file);
 }
 
 // Whether the ranks of each node fit its memory together, where it is known, and their limits.
@@ -129,8 +171,8 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
 }
 
 // The cost of a batch on a replica. The batches must outlive the result.
-TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
-                 const std::vector<Batch>& batches) {
+TaskCost cost_of(const Plan& plan, const JobPlan& planned,
+                 const std::vector<BatchOutline>& batches) {
   const std::size_t replicas = plan.roles.denoise.size();
   // Costs of a step of one clip of each size on each replica.
   std::vector<std::vector<double>> costs;
@@ -146,15 +188,17 @@ TaskCost cost_of(const Plan& plan, const std::vector<ClipFormat>& formats,
       }
     }
   }
-  return [costs = std::move(costs), &formats, &batches](std::size_t batch, std::size_t replica) {
-    const std::size_t size = index_of(formats, batches[batch].front().format);
-    return costs.at(size)[replica] * static_cast<double>(steps_of(batches[batch]));
+  return [costs = std::move(costs), formats = formats_of_kinds(planned), &kinds = planned.kinds,
+          &batches](std::size_t batch, std::size_t replica) {
+    const auto kind = static_cast<std::size_t>(batches[batch].front().kind);
+    return costs.at(formats[kind])[replica] * static_cast<double>(steps_of(batches[batch], kinds));
   };
 }
 
-TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& formats,
-                         const std::vector<Batch>& batches) {
-  return longest_first(batches.size(), plan.roles.denoise.size(), cost_of(plan, formats, batches),
+TaskSchedule schedule_of(const Plan& plan, const JobPlan& planned,
+                         const std::vector<BatchOutline>& batches) {
+  stop::leave_if_requested("the job is planned");
+  return longest_first(batches.size(), plan.roles.denoise.size(), cost_of(plan, planned, batches),
                        plan.roles.helpers);
 }
 
@@ -162,7 +206,7 @@ TaskSchedule schedule_of(const Plan& plan, const std::vector<ClipFormat>& format
 // and if it is predicted that those that denoise complete some batch in time. Otherwise the given
 // plan. asked: with the numbers of text and decoding ranks of that plan.
 Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
-                  const std::vector<ClipFormat>& formats, const std::vector<Batch>& batches,
+                  const JobPlan& planned, const std::vector<BatchOutline>& batches,
                   const Conditions& conditions) {
   if (!fits(plan, conditions)) return plan;
   struct Choice {
@@ -187,7 +231,7 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
     Plan helped = plan_clips(request, workload, conditions);
     const bool unloads = helped.memory.offloads || helped.memory.unloads_decoder;
     if (unloads || !fits(helped, conditions)) continue;
-    const TaskSchedule schedule = schedule_of(helped, formats, batches);
+    const TaskSchedule schedule = schedule_of(helped, planned, batches);
     bool useful = true;
     for (std::size_t i = helped.roles.first_helper(); i < helped.roles.denoise.size(); ++i) {
       useful = useful && !schedule.tasks_of(i).empty();
@@ -200,8 +244,8 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
 // The plan as asked, and, if nothing is asked of the denoising groups, plans with more replicas, in
 // increasing number.
 std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
-                                      const std::vector<ClipFormat>& formats,
-                                      const std::vector<Batch>& batches,
+                                      const JobPlan& planned,
+                                      const std::vector<BatchOutline>& batches,
                                       const Conditions& conditions) {
   ParallelRequest request = job.parallel;
   const Plan asked = plan_clips(request, workload, conditions);
@@ -211,7 +255,7 @@ std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
     request.decode = asked.roles.decode.front().count;
   }
   const auto helped = [&](const Plan& plan) {
-    return split ? with_helpers(plan, request, workload, formats, batches, conditions) : plan;
+    return split ? with_helpers(plan, request, workload, planned, batches, conditions) : plan;
   };
   std::vector<Plan> plans{helped(asked)};
   if (request.replicas || request.cfg || request.ulysses || request.ring) return plans;
@@ -229,9 +273,10 @@ std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
 // Chooses among these plans the one with which the batches are predicted to be complete first; of
 // equal ones, the one with the most replicas. Then a tail, if there are fewer batches left for the
 // last round than replicas, and larger groups make them sooner.
-void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vector<Batch>& batches) {
-  const auto end_of = [&](const Plan& plan, const std::vector<Batch>& some) {
-    return schedule_of(plan, planned.formats, some).end;
+void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
+                     const std::vector<BatchOutline>& batches) {
+  const auto end_of = [&](const Plan& plan, const std::vector<BatchOutline>& some) {
+    return schedule_of(plan, planned, some).end;
   };
   // The costs leave out decoding, which is cheaper on smaller groups: they exchange fewer halos.
   constexpr double tolerance = 1.02;
@@ -254,8 +299,8 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans, const std::vecto
     const std::size_t replicas = plans[first].roles.denoise.size();
     const std::size_t rest = batches.size() % replicas;
     if (rest == 0 || batches.size() > max_rounds * replicas) continue;
-    std::vector<Batch> ordered;
-    for (const std::size_t i : schedule_of(plans[first], planned.formats, batches).order) {
+    std::vector<BatchOutline> ordered;
+    for (const std::size_t i : schedule_of(plans[first], planned, batches).order) {
       ordered.push_back(batches[i]);
     }
     const auto border = ordered.end() - static_cast<std::ptrdiff_t>(rest);
@@ -303,6 +348,20 @@ Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int
   return conditions;
 }
 
+Clip JobPlan::clip(const Job& job, const ClipOutline& outline) const {
+  Clip clip = family->clip(job, outline.index, *tokenizer, inputs);
+  clip.saved_step = outline.saved_step;
+  clip.record.fingerprint = fingerprint;
+  return clip;
+}
+
+std::int64_t JobPlan::embedding_bytes(const ClipOutline& clip, DType dtype) const {
+  const Clip& like = kinds[clip.kind];
+  return std::ssize(like.texts) * clip.tokens * family->text_encoder().d_model *
+             reelmesh::size_of(dtype) +
+         (like.input ? numel(like.input_shape()) * reelmesh::size_of(DType::float32) : 0);
+}
+
 std::size_t JobPlan::size_of(const Clip& clip) const {
   const std::size_t size = index_of(formats, clip.format);
   expect(size < formats.size(), "clip {} is of no planned format", clip.index());
@@ -313,9 +372,13 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
   JobPlan planned;
   planned.inputs = std::move(inputs);
   planned.family = Family::open(job.model);
-  planned.clips = planned.family->clips(job, planned.family->open_tokenizer(), planned.inputs);
+  planned.tokenizer = planned.family->open_tokenizer();
+  ClipList list = planned.family->clips(job, *planned.tokenizer, planned.inputs);
+  planned.clips = std::move(list.clips);
+  planned.kinds = std::move(list.kinds);
+  planned.clip_bytes = bytes_of_clips(job);
   planned.loras = lora_memory(job.model.loras);
-  planned.formats = formats_of(planned.clips);
+  planned.formats = formats_of(planned.kinds);
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;
   plan_again(planned, job, conditions, planned.clips);
@@ -323,28 +386,30 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
 }
 
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
-                const std::vector<Clip>& clips) {
+                const std::vector<ClipOutline>& clips) {
   const Workload workload = workload_of(job, planned, precision_of(job, conditions));
-  const std::vector<Batch> batches = batches_of(clips, job.batch);
+  const std::vector<BatchOutline> batches = batches_of(clips, job.batch);
   choose_replicas(planned,
-                  plans_with_replicas(job, workload, planned.formats, batches,
+                  plans_with_replicas(job, workload, planned, batches,
                                       with_parts_of_nodes(job, workload, conditions)),
                   batches);
 }
 
-std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches) {
+std::vector<std::size_t> order_of(const JobPlan& planned,
+                                  const std::vector<BatchOutline>& batches) {
   if (planned.plan.roles.denoise.size() > 1) {
-    return schedule_of(planned.plan, planned.formats, batches).order;
+    return schedule_of(planned.plan, planned, batches).order;
   }
   std::vector<std::size_t> given(batches.size());
   std::iota(given.begin(), given.end(), std::size_t{0});
   return given;
 }
 
-std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches,
+std::vector<HelperRule> helper_rules(const JobPlan& planned,
+                                     const std::vector<BatchOutline>& batches,
                                      const std::vector<std::size_t>& order) {
   const Roles& roles = planned.plan.roles;
-  const TaskCost cost = cost_of(planned.plan, planned.formats, batches);
+  const TaskCost cost = cost_of(planned.plan, planned, batches);
   std::vector<HelperRule> rules;
   for (std::size_t i = roles.first_helper(); i < roles.denoise.size(); ++i) {
     rules.emplace_back(order, roles.denoise.size(), i, cost);
@@ -398,7 +463,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 }
 
 std::string describe(const JobPlan& planned) {
-  const std::size_t first = planned.size_of(planned.clips.front());
+  const std::size_t first = planned.size_of(planned.kinds[0]);
   std::string text = reelmesh::describe(planned.plan, first);
   if (planned.tail) {
     text += fmt::format("the last {} batches:\n{}", planned.tail_batches,
@@ -407,11 +472,11 @@ std::string describe(const JobPlan& planned) {
   return text + reelmesh::describe(planned.plan.memory);
 }
 
-std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches) {
+std::string describe_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Roles& roles = planned.plan.roles;
   const std::size_t replicas = roles.first_helper();
   if (roles.denoise.size() == 1) return {};
-  const TaskSchedule schedule = schedule_of(planned.plan, planned.formats, batches);
+  const TaskSchedule schedule = schedule_of(planned.plan, planned, batches);
   std::size_t by_helpers = 0;
   for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
     by_helpers += schedule.tasks_of(i).size();

@@ -28,7 +28,11 @@ struct JobPlan {
   std::unique_ptr<const Family> family;
   Inputs inputs;     ///< the files that clips begin from
   LoraMemory loras;  ///< for changing weights while they are read
-  std::vector<Clip> clips;
+  std::optional<Tokenizer> tokenizer;
+  std::vector<ClipOutline> clips;
+  ClipKinds kinds;
+  std::string fingerprint;          ///< of clips, as ClipRecord::fingerprint; set by run()
+  std::int64_t clip_bytes = 0;      ///< host memory of each rank for its list of clips
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool unlike_processors = false;   ///< whether packed weights of the ranks may differ
   Plan plan;
@@ -36,6 +40,15 @@ struct JobPlan {
   /// then; with the same sizes and order of ranks.
   std::optional<Plan> tail;
   std::size_t tail_batches = 0;
+
+  /// A clip, made from its request; as outlined, with its saved step. job: that of plan_job().
+  Clip clip(const Job& job, const ClipOutline& outline) const;
+  /// Bytes of the embeddings of a clip's texts, and of its encoded input.
+  std::int64_t embedding_bytes(const ClipOutline& clip, DType dtype) const;
+  /// Sampler steps of a clip, with those that are saved.
+  int steps_of(int clip) const {
+    return kinds[clips.at(static_cast<std::size_t>(clip)).kind].sampling.sampler->calls();
+  }
 
   /// The index in plan.sizes of clips like this one.
   std::size_t size_of(const Clip& clip) const;
@@ -47,21 +60,23 @@ struct JobPlan {
 
 /// The order in which the batches are made: the longest first if there are several replicas,
 /// otherwise the given one.
-std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<Batch>& batches);
+std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// For each of Roles::helpers, when it takes a further batch. order: of order_of().
-std::vector<HelperRule> helper_rules(const JobPlan& planned, const std::vector<Batch>& batches,
+std::vector<HelperRule> helper_rules(const JobPlan& planned,
+                                     const std::vector<BatchOutline>& batches,
                                      const std::vector<std::size_t>& order);
 
 /// Makes the clips and the plan; reads the model's configs. inputs: the facts of all files that
 /// clips begin from. Errors as Family::open, Family::clips and make_plan; also Error(no_input) if
-/// the file that parallel.device-map names is missing.
+/// the file that parallel.device-map names is missing. Time and memory are linear in the number of
+/// clips.
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {});
 
 /// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
 /// be made sooner by fewer, larger replicas.
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
-                const std::vector<Clip>& clips);
+                const std::vector<ClipOutline>& clips);
 
 /// Error(unavailable) if the plan exceeds a memory limit: names the rank, the bytes needed, the
 /// limit, and what would help. It makes further plans to find out what helps.
@@ -70,6 +85,6 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
 /// Several lines of text: roles, layouts of the first clip, memory.
 std::string describe(const JobPlan& planned);
 /// How the batches are divided over replicas, in one line; empty with one replica.
-std::string describe_schedule(const JobPlan& planned, const std::vector<Batch>& batches);
+std::string describe_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 }  // namespace reelmesh::pipeline

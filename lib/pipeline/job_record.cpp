@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/system.hpp"
@@ -160,20 +161,26 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   return record;
 }
 
-std::vector<JobClip> job_clips(const Job& job, const std::vector<Clip>& clips) {
-  std::vector<JobClip> records;
-  for (std::size_t i = 0; i < clips.size(); ++i) {
-    const ClipRecord& record = clips[i].record;
-    JobClip& clip = records.emplace_back();
-    clip.request = request_line(job.clips.at(i), clips[i]);
-    clip.prompt = record.prompt;
-    clip.seed = record.seed;
-    clip.fps = record.fps;
-    if (!job.keep_video) continue;
-    clip.video = clips[i].video;
-    clip.video.push_back(3);
+void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& planned) {
+  const ClipDefaults defaults = planned.family->defaults();
+  std::map<Shape, std::size_t> clips_of_size;
+  for (const ClipOutline& outline : planned.clips) {
+    ++clips_of_size[planned.kinds[outline.kind].video];
   }
-  return records;
+  for (const ClipOutline& outline : planned.clips) {
+    const auto i = static_cast<std::size_t>(outline.index);
+    const ClipRequest& request = job.clips.at(i);
+    const Clip clip = requested_clip(job, request, outline.index, defaults, planned.inputs);
+    JobClip& record = records.at(i);
+    record.request = request_line(request, clip);
+    const Shape& video = planned.kinds[outline.kind].video;
+    if (!job.keep_video || clips_of_size[video] > max_videos) continue;
+    record.prompt = clip.record.prompt;
+    record.seed = clip.record.seed;
+    record.fps = clip.record.fps;
+    record.video = video;
+    record.video.push_back(3);
+  }
 }
 
 void require_same_weights(const Job& job, const std::string& weights) {

@@ -12,8 +12,9 @@ namespace reelmesh::pipeline {
 JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo& program,
                      const Machine& machine, Device device, const std::string& weights);
 
-/// The clips of a job with their requests, without states. Of job.clips in the same order.
-std::vector<JobClip> job_clips(const Job& job, const std::vector<Clip>& clips);
+/// Sets all but the states of the clips of a job, as write_job needs them. records: of job.clips,
+/// in the same order.
+void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& planned);
 
 /// Error(data) if the job runs another one again (Job::source) and the checkpoint is not the one
 /// that made its clips.

@@ -14,6 +14,12 @@
 namespace reelmesh::pipeline {
 namespace {
 
+std::int64_t clips_of(std::span<const BatchState> batches) {
+  std::int64_t clips = 0;
+  for (const BatchState& batch : batches) clips += std::ssize(batch.outline);
+  return clips;
+}
+
 // The ranks of two stages.
 comm::Group ranks_of_both(const comm::Group& world, const RankRange& a, const RankRange& b) {
   return world.split(a.contains(world.rank()) || b.contains(world.rank()) ? 0 : -1);
@@ -31,11 +37,11 @@ class PhasedJob {
 
  private:
   void make_replica_groups();
-  void count_waiting(std::span<const BatchState> batches) const;
+  void count_waiting(std::int64_t clips) const;
   std::size_t in_queue(std::span<const BatchState> batches) const;
   void encode(std::span<BatchState> batches);
   void encode_inputs(std::span<BatchState> batches);
-  void make(std::span<BatchState> batches, std::span<const BatchState> later);
+  void make(std::span<BatchState> batches, std::int64_t later);
   bool stop_all();
   void agree(const comm::Group& ranks, BatchState& batch) const;
   std::size_t next_batch(std::size_t replica, std::size_t turn);
@@ -58,6 +64,7 @@ bool PhasedJob::stop_all() {
 // Before a batch is handed over between the ranks of two stages: whether it goes on, and which of
 // its clips.
 void PhasedJob::agree(const comm::Group& ranks, BatchState& batch) const {
+  batch.open();
   std::vector<std::int64_t> votes{batch.stopped || stop::requested() ? 1 : 0};
   votes.insert(votes.end(), batch.failed.begin(), batch.failed.end());
   ranks.max(votes);
@@ -76,12 +83,9 @@ void PhasedJob::make_replica_groups() {
   }
 }
 
-// These batches are not begun; the first rank counts them for the trace.
-void PhasedJob::count_waiting(std::span<const BatchState> batches) const {
-  if (world_.rank() != 0) return;
-  std::int64_t& waiting = trace::recorder().clips_waiting;
-  waiting = 0;
-  for (const BatchState& batch : batches) waiting += std::ssize(batch.clips);
+// So many clips are not begun; the first rank says so in the trace.
+void PhasedJob::count_waiting(std::int64_t clips) const {
+  if (world_.rank() == 0) trace::recorder().clips_waiting = clips;
 }
 
 // How many of these batches have embeddings that fit in the queue together; at least one.
@@ -101,7 +105,8 @@ std::size_t PhasedJob::in_queue(std::span<const BatchState> batches) const {
 bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
   const std::span<BatchState> before_tail = batches.first(batches.size() - tail);
   std::size_t encoded = 0, made = 0;
-  count_waiting(batches);
+  std::int64_t waiting = clips_of(batches);
+  count_waiting(waiting);
   while (made < batches.size() && !stop_all()) {
     if (made == encoded) {
       encoded += in_queue(batches.subspan(encoded));
@@ -114,7 +119,9 @@ bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
     }
     const std::size_t end =
         made < before_tail.size() ? std::min(encoded, before_tail.size()) : encoded;
-    make(batches.subspan(made, end - made), batches.subspan(end));
+    const std::span<BatchState> round = batches.subspan(made, end - made);
+    waiting -= clips_of(round);
+    make(round, waiting);
     made = end;
   }
   return !stopped_;
@@ -143,7 +150,7 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
       break;
     }
     pending.push_back(maker_.encode_inputs(batch, before, groups));
-    before += batch.clips.size();
+    before += batch.size();
     if (pending.size() <= max_on_the_way) continue;
     pending.front().finish();
     pending.pop_front();
@@ -153,8 +160,8 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
 // there are no more; other replicas may still be at work.
-// later: the batches after these.
-void PhasedJob::make(std::span<BatchState> batches, std::span<const BatchState> later) {
+// later: clips of the batches after these.
+void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
   maker_.stages().enter(Stages::denoise);
   const Queues queues(replica_groups_.size());
   const auto mine = std::ranges::find_if(replica_groups_, &comm::Group::member);
@@ -168,12 +175,16 @@ void PhasedJob::make(std::span<BatchState> batches, std::span<const BatchState> 
     }
     batches[i].release_encoded();
   }
+  std::int64_t left = clips_of(batches);
   for (std::size_t turn = 0, before = 0; mine != replica_groups_.end() && !stopped_; ++turn) {
     const std::size_t taken = next_batch(replica, turn);
     // Other replicas have taken those between.
-    for (; before < std::min(taken, batches.size()); ++before) batches[before].release();
+    for (; before < std::min(taken, batches.size()); ++before) {
+      left -= std::ssize(batches[before].outline);
+      batches[before].release();
+    }
     if (taken >= batches.size()) break;
-    count_waiting({batches.data() + taken + 1, later.data() + later.size()});
+    count_waiting(left - std::ssize(batches[taken].outline) + later);
     BatchState& batch = batches[taken];
     maker_.stages().enter(Stages::denoise);
     maker_.denoise(batch, replica, [] {});
@@ -185,7 +196,9 @@ void PhasedJob::make(std::span<BatchState> batches, std::span<const BatchState> 
     maker_.decode(batch, decoder, maker_.to_decoder(batch, replica, decoder));
   }
   ++rounds_;
-  if (!stopped_) count_waiting(later);
+  if (stopped_) return;
+  for (BatchState& batch : batches) batch.release();
+  count_waiting(later);
 }
 
 // The batch that a replica makes next, the same on all its ranks; the number of batches or more if
@@ -209,17 +222,19 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
 }  // namespace
 
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device, comm::Watchdog* watchdog) {
+                     std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
-  std::vector<Batch> batches = batches_of(std::move(clips), job.batch);
+  std::vector<BatchOutline> batches = batches_of(clips, job.batch);
   const std::vector<std::size_t> order = order_of(planned, batches);
   const std::vector<HelperRule> rules = helper_rules(planned, batches, order);
   std::vector<BatchState> states;
+  states.reserve(batches.size());
   std::int64_t steps = 0;
   for (const std::size_t i : order) {
-    steps += steps_of(batches[i]);
-    states.emplace_back(std::move(batches[i]));
+    steps += steps_of(batches[i], planned.kinds);
+    states.emplace_back(job, planned, std::move(batches[i]));
   }
+  batches = {};
   ClipMaker maker(job, planned, world, device, steps);
   const bool own_complete = planned.plan.roles.mode == Mode::split
                                 ? make_split(maker, states, rules, watchdog)

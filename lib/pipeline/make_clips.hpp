@@ -17,6 +17,6 @@ struct MadeClips {
 /// counter gives replicas their next batches; without one, or if it has no counter, they take
 /// turns. Collective; the same result on all ranks.
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::vector<Clip> clips, Device device, comm::Watchdog* watchdog);
+                     std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog);
 
 }  // namespace reelmesh::pipeline

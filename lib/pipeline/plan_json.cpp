@@ -56,7 +56,7 @@ json as_json(const JobPlan& planned) {
   for (const RankRange& replica : plan.roles.denoise) denoise.push_back(range(replica));
   json decode = json::array();
   for (const RankRange& group : plan.roles.decode) decode.push_back(range(group));
-  const Clip& clip = planned.clips.front();
+  const Clip& clip = planned.kinds[0];  // that of the first clip
   return {{"ranks", plan.ranks},
           {"mode", plan.roles.mode == Mode::split ? "split" : "phased"},
           {"text", range(plan.roles.text)},

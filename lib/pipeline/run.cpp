@@ -1,10 +1,12 @@
 #include "pipeline/run.hpp"
 
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "base/device_spans.hpp"
 #include "base/file_state.hpp"
@@ -66,10 +68,9 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   return conditions;
 }
 
-// All clips of the job. Each record says what the clip depends on beside its other attributes: a
-// hash of the model, and the options that change its bits.
-std::vector<Clip> with_fingerprint(std::vector<Clip> clips, const std::string& model,
-                                   const Job& job, Device device) {
+// What clips depend on beside their other attributes: a hash of the model, and the options that
+// change their bits.
+std::string fingerprint_of(const std::string& model, const Job& job, Device device) {
   const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
   const Numerics numerics = device.is_cuda() ? job.numerics : Numerics();  // CPUs do not use them
   std::string fingerprint = fmt::format(
@@ -79,41 +80,48 @@ std::vector<Clip> with_fingerprint(std::vector<Clip> clips, const std::string& m
   if (!device.is_cuda() && ops::compute_dtype(job.dtype) == DType::bfloat16) {
     fingerprint += fmt::format(", products {}", ops::bfloat16_products());
   }
-  for (Clip& clip : clips) clip.record.fingerprint = fingerprint;
-  return clips;
+  return fingerprint;
 }
 
 // The clips that are still to be made, with the steps that are saved of them. The ranks share the
 // work of reading the files that are there.
-std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vector<Clip> clips,
-                                const comm::Group& world) {
+std::vector<ClipOutline> pending_clips(const Job& job, const JobPlan& planned,
+                                       const comm::Group& world) {
+  const std::vector<ClipOutline>& clips = planned.clips;
   if (job.if_exists != IfExists::resume) return clips;
   constexpr std::int64_t complete = -1;
   std::vector<std::int64_t> steps(clips.size(), 0);
   const std::int64_t channels = planned.family->text_encoder().d_model;
   const auto ranks = static_cast<std::size_t>(world.size());
   for (auto i = static_cast<std::size_t>(world.rank()); i < clips.size(); i += ranks) {
-    const Clip& clip = clips[i];
-    const bool made = clip_complete(clip_path(job.output, clip.index()), clip.record,
-                                    output_shapes(job, clip, channels));
+    stop::leave_if_requested("the files of earlier jobs are checked");
+    std::error_code unreadable;
+    const std::filesystem::path path = clip_path(job.output, clips[i].index);
+    const std::filesystem::path restart = restart_path(job.output, clips[i].index);
+    if (!std::filesystem::exists(path, unreadable) &&
+        !std::filesystem::exists(restart, unreadable)) {
+      continue;
+    }
+    const Clip clip = planned.clip(job, clips[i]);
+    const bool made = clip_complete(path, clip.record, output_shapes(job, clip, channels));
     steps[i] = made ? complete : saved_steps(job, clip, channels);
   }
   world.sum(steps);
-  std::vector<Clip> pending;
+  std::vector<ClipOutline> pending;
   std::size_t saved = 0;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     if (steps[i] == complete) continue;
-    clips[i].saved_step = steps[i];
     if (steps[i] > 0) ++saved;
     pending.push_back(clips[i]);
+    pending.back().saved_step = static_cast<std::int32_t>(steps[i]);
   }
   if (pending.size() < clips.size()) {
     log::info("{} of {} clips are complete already", clips.size() - pending.size(), clips.size());
   }
-  for (const Clip& clip : pending) {
+  for (const ClipOutline& clip : pending) {
     if (clip.saved_step == 0) continue;
-    log::info("clip {} goes on after step {} of {}{}", clip.index(), clip.saved_step,
-              clip.sampling.sampler->calls(),
+    log::info("clip {} goes on after step {} of {}{}", clip.index, clip.saved_step,
+              planned.steps_of(clip.index),
               saved > 1 ? fmt::format(", and {} more clips after saved steps", saved - 1) : "");
     break;
   }
@@ -121,10 +129,10 @@ std::vector<Clip> pending_clips(const Job& job, const JobPlan& planned, std::vec
 }
 
 // The states of the clips before they are made. pending: those that pending_clips() has left.
-void set_states(std::vector<JobClip>& records, const std::vector<Clip>& pending) {
+void set_states(std::vector<JobClip>& records, const std::vector<ClipOutline>& pending) {
   for (JobClip& record : records) record.state = {ClipState::complete, {}};
-  for (const Clip& clip : pending) {
-    records.at(static_cast<std::size_t>(clip.index())).state.state =
+  for (const ClipOutline& clip : pending) {
+    records.at(static_cast<std::size_t>(clip.index)).state.state =
         clip.saved_step > 0 ? ClipState::saved : ClipState::missing;
   }
 }
@@ -207,6 +215,7 @@ std::string ProgramInfo::described() const {
 
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
            comm::Watchdog* watchdog) {
+  std::optional<stop::UnsavedWork> unsaved;  // from the last files on, until all else is freed
   const std::int64_t start = trace::now_ns();
   const std::string started = iso8601_now();
   trace::recorder() = {};
@@ -254,8 +263,8 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   });
   const std::string model = planned.family->fingerprint(world);
   require_same_weights(job, model);
-  std::vector<Clip> clips =
-      pending_clips(job, planned, with_fingerprint(planned.clips, model, job, device), world);
+  planned.fingerprint = fingerprint_of(model, job, device);
+  std::vector<ClipOutline> clips = pending_clips(job, planned, world);
   const auto count = static_cast<int>(clips.size());
   if (count > 0 && job.if_exists == IfExists::resume) {
     const std::vector<RankRange> replicas = plan.roles.denoise;
@@ -269,7 +278,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   const std::string layout = describe(planned);
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),
-              describe_clips(clips), job.model.described(), name_of(job.dtype),
+              describe_clips(clips, planned.kinds), job.model.described(), name_of(job.dtype),
               describe_ranks(plan, threads, device, job.dtype), summary(planned),
               describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
                   (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));
@@ -280,15 +289,27 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   record.start = started;
   if (world.rank() == 0) {  // which writes it
     record.plan_json = as_json(planned).dump(2);
-    record.clips = job_clips(job, planned.clips);
+    record.clips.resize(planned.clips.size());
     set_states(record.clips, clips);
   }
+  // The requests are in memory only while they are written.
+  const auto write_index = [&] {
+    set_requests(record.clips, job, planned);
+    write_job(job.output, record);
+    for (JobClip& clip : record.clips) {  // by assignment texts would keep their memory
+      (void)std::exchange(clip, JobClip{.state = std::move(clip.state)});
+    }
+    malloc_trim(0);
+  };
   set_others_aside(world, job, record.clips);  // before an index that links all clips
   std::optional<StatusFile> status_file;
   if (count > 0) {
-    on_first_rank(world, [&] { write_job(job.output, record); });
+    on_first_rank(world, [&] {
+      stop::leave_if_requested("the index is written");
+      write_index();
+    });
     if (watchdog != nullptr && ranks.rank() == 0) {
-      status_file.emplace(job, planned.clips, *watchdog);
+      status_file.emplace(job, planned, *watchdog);
     }
   }
 
@@ -305,16 +326,16 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     });
   }
 
-  const MadeClips made = make_clips(job, planned, world, std::move(clips), device, watchdog);
+  const MadeClips made = make_clips(job, planned, world, clips, device, watchdog);
 
-  const stop::UnsavedWork unsaved;  // the files that follow
+  unsaved.emplace();
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces) traces->finish();
   record.end = iso8601_now();
   record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
   if (world.rank() == 0) update_states(record.clips, made);
   on_first_rank(world, [&] {
-    write_job(job.output, record);
+    write_index();
     if (made.complete && made.failures.empty()) remove_restarts(job.output);
   });
   if (status_file) status_file->remove();

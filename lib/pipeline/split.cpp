@@ -69,8 +69,10 @@ class SplitRank {
   const HelperRule* rule_ = nullptr;  // of a helper
   std::size_t turn_ = 0;              // batches taken
   bool has_all_ = false;              // embeddings of all batches that are left
-  std::optional<Words> reply_;        // on the leader
-  std::int64_t not_accepted_ = 0;     // on the leader: batches sent to the decoding ranks
+  comm::Taken forgotten_;             // by forget(), of these
+  bool kept_all_ = false;
+  std::optional<Words> reply_;     // on the leader
+  std::int64_t not_accepted_ = 0;  // on the leader: batches sent to the decoding ranks
   std::deque<ClipMaker::ToDecoder> on_the_way_;
   double began_ = seconds();
   double own_seconds_ = 0, own_predicted_ = 0, own_of_others_ = 0;  // of this helper's batches
@@ -224,15 +226,22 @@ std::optional<std::size_t> SplitRank::next_batch() {
 void SplitRank::forget(const comm::Taken& taken) {
   if (!has_all_) return;
   const bool keeps_all = text_ && !text_->all_served();
-  const std::size_t front = std::min(static_cast<std::size_t>(taken.front), batches_.size());
-  const std::size_t back = std::min(static_cast<std::size_t>(taken.back), batches_.size());
-  for (std::size_t i = 0; i < batches_.size(); ++i) {
-    if (i >= front && i < batches_.size() - back) continue;
+  if (kept_all_ && !keeps_all) forgotten_ = {};
+  kept_all_ = keeps_all;
+  const auto forget_one = [&](std::int64_t place) {
+    BatchState& batch = batches_[static_cast<std::size_t>(place)];
     if (keeps_all) {
-      batches_[i].release_conditioning();
+      batch.release_conditioning();
     } else {
-      batches_[i].release();
+      batch.release();
     }
+  };
+  const auto all = static_cast<std::int64_t>(batches_.size());
+  for (; forgotten_.front < std::min(taken.front, all); ++forgotten_.front) {
+    forget_one(forgotten_.front);
+  }
+  for (; forgotten_.back < std::min(taken.back, all); ++forgotten_.back) {
+    forget_one(all - 1 - forgotten_.back);
   }
 }
 
@@ -274,7 +283,7 @@ void SplitRank::make(std::size_t place) {
 // Sends a batch to the decoding ranks; or decodes it if they are busy, which also lets all ranks
 // end at about the same time.
 void SplitRank::pass_on(std::size_t place) {
-  const BatchState& batch = batches_[place];
+  BatchState& batch = batches_[place];
   const auto own = roles_.own_decoder(*replica_);
   bool decodes = decodes_;
   if (!decodes && own && uses_queues()) {
@@ -369,7 +378,7 @@ void SplitRank::decode_all() {
 
 // How many clips a message of latents announces.
 std::int64_t SplitRank::clips_of(const Words& latents) const {
-  return std::ssize(batches_[static_cast<std::size_t>(latents.at(2))].clips);
+  return std::ssize(batches_[static_cast<std::size_t>(latents.at(2))].outline);
 }
 
 // Counts work that the decoding ranks begin (End::front) or have done (End::back).
@@ -403,6 +412,7 @@ void SplitRank::decode_next() {
   }
   maker_.stages().enter(Stages::decode);
   maker_.decode(batch, 0, std::move(pending));
+  batch.release();
   count_decoding(comm::End::back);
 }
 

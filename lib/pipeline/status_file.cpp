@@ -15,14 +15,13 @@ constexpr std::chrono::seconds period{2};
 
 // "step" and "steps" of the clip that a rank denoises.
 void add_progress(nlohmann::ordered_json& json, const comm::Activity& rank,
-                  const std::map<int, int>& steps) {
+                  const JobPlan& planned) {
   if (rank.step < 0) return;
   json["step"] = rank.step;
-  const auto found = steps.find(rank.clip);
-  if (found != steps.end()) json["steps"] = found->second;
+  if (rank.clip >= 0) json["steps"] = planned.steps_of(rank.clip);
 }
 
-nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, int>& steps) {
+nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planned) {
   nlohmann::ordered_json json{{"rank", rank.rank}, {"host", rank.host}, {"process", rank.process}};
   json["stage"] =
       rank.stage.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.stage);
@@ -30,7 +29,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, i
     if (number >= 0) json[name] = number;
   };
   add("clip", rank.clip);
-  add_progress(json, rank, steps);
+  add_progress(json, rank, planned);
   add("layer", rank.layer);
   if (!rank.waiting.empty()) json["waiting_in"] = rank.waiting;
   json["heard_seconds_ago"] = rank.heard_ago;
@@ -39,7 +38,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const std::map<int, i
 
 // The clips that ranks work on: what they do with it, and which ranks.
 nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
-                               const std::map<int, int>& steps) {
+                               const JobPlan& planned) {
   const auto state_of = [](const comm::Activity& rank) -> std::string {
     if (rank.stage.starts_with("encode")) return "encoding";
     if (rank.stage == "decode") return "decoding";
@@ -53,7 +52,7 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
     nlohmann::ordered_json& clip = found[{rank.clip, state}];
     clip["clip"] = rank.clip;
     clip["state"] = state;
-    add_progress(clip, rank, steps);
+    add_progress(clip, rank, planned);
     clip["ranks"].push_back(rank.rank);
   }
   nlohmann::ordered_json clips = nlohmann::ordered_json::array();
@@ -63,17 +62,17 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
 
 }  // namespace
 
-StatusFile::StatusFile(const Job& job, const std::vector<Clip>& clips,
-                       const comm::Watchdog& watchdog)
-    : folder_(job.output), clips_(clips.size()), watchdog_(watchdog) {
-  for (const Clip& clip : clips) {
-    steps_[clip.index()] = static_cast<int>(clip.sampling.sampler->calls());
-  }
+StatusFile::StatusFile(const Job& job, const JobPlan& planned, const comm::Watchdog& watchdog)
+    : folder_(job.output), planned_(planned), watchdog_(watchdog) {
   thread_ = std::thread([this] {
     std::unique_lock lock(mutex_);
+    std::chrono::nanoseconds wait{};
     do {
-      write();
-    } while (!changed_.wait_for(lock, period, [this] { return ending_; }));
+      const auto began = std::chrono::steady_clock::now();
+      write();  // reads the folder of clips, of which there may be a million
+      wait = std::max<std::chrono::nanoseconds>(period,
+                                                20 * (std::chrono::steady_clock::now() - began));
+    } while (!changed_.wait_for(lock, wait, [this] { return ending_; }));
   });
 }
 
@@ -103,11 +102,11 @@ void StatusFile::write() const {
   }
   const std::vector<comm::Activity> activities = watchdog_.activities();
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, steps_));
+  for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, planned_));
   const nlohmann::ordered_json status{{"updated", iso8601_now()},
-                                      {"clips", clips_},
+                                      {"clips", planned_.clips.size()},
                                       {"complete", complete},
-                                      {"at_work", at_work(activities, steps_)},
+                                      {"at_work", at_work(activities, planned_)},
                                       {"ranks", ranks}};
   const std::filesystem::path path = folder_ / "status.json", partial = partial_path(path);
   try {

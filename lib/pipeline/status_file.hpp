@@ -1,24 +1,23 @@
 #pragma once
 // OUT/status.json: what a running job does at the moment.
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 
 #include "comm/watchdog.hpp"
-#include "pipeline/clip.hpp"
+#include "pipeline/job_plan.hpp"
 
 namespace reelmesh::pipeline {
 
-/// A thread that replaces OUT/status.json every two seconds: the numbers of all and of complete
-/// clips, and for each rank its stage, clip, step and layer, as the watchdog last heard. A plain
-/// file that is replaced by rename, since readers of HDF5's SWMR mode need a file system that keeps
-/// the order of writes, which NFS does not, and parallel HDF5 does not offer it. Errors are
-/// ignored: the results do not depend on it.
+/// A thread that replaces OUT/status.json every two seconds, or as often as takes a twentieth of
+/// its time: the numbers of all and of complete clips, and for each rank its stage, clip, step and
+/// layer, as the watchdog last heard. A plain file that is replaced by rename, since readers of
+/// HDF5's SWMR mode need a file system that keeps the order of writes, which NFS does not, and
+/// parallel HDF5 does not offer it. Errors are ignored: the results do not depend on it.
 class StatusFile {
  public:
-  /// clips: all clips of the job. watchdog: must outlive the object.
-  StatusFile(const Job& job, const std::vector<Clip>& clips, const comm::Watchdog& watchdog);
+  /// planned, watchdog: must outlive the object.
+  StatusFile(const Job& job, const JobPlan& planned, const comm::Watchdog& watchdog);
   /// Ends the thread; the file stays, and tells what a job that fails did last.
   ~StatusFile();
   StatusFile(const StatusFile&) = delete;
@@ -32,8 +31,7 @@ class StatusFile {
   void write() const;
 
   std::filesystem::path folder_;
-  std::size_t clips_;
-  std::map<int, int> steps_;  ///< clip → its number of steps
+  const JobPlan& planned_;
   const comm::Watchdog& watchdog_;
   std::mutex mutex_;
   std::condition_variable changed_;

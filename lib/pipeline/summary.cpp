@@ -194,11 +194,13 @@ std::string summary(const JobPlan& planned) {
   return text;
 }
 
-std::string describe_clips(const std::vector<Clip>& clips) {
-  const Clip& first = clips.front();
+std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {
+  const Clip& first = kinds[clips.front().kind];
+  std::set<int> used;
+  for (const ClipOutline& clip : clips) used.insert(clip.kind);
   const auto same = [&](const auto& member) {
-    return std::ranges::all_of(clips,
-                               [&](const Clip& clip) { return member(clip) == member(first); });
+    return std::ranges::all_of(used,
+                               [&](int kind) { return member(kinds[kind]) == member(first); });
   };
   std::string text = fmt::format("{} clip{}", clips.size(), clips.size() == 1 ? "" : "s");
   text += same([](const Clip& clip) { return clip.format.size; })

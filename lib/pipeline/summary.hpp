@@ -11,6 +11,6 @@ std::string summary(const JobPlan& planned);
 
 /// "4 clips of 9x64x64 (frames x height x width), 20 steps"; names the number of formats where
 /// clips differ. clips: those that are to be made, not empty.
-std::string describe_clips(const std::vector<Clip>& clips);
+std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
 
 }  // namespace reelmesh::pipeline

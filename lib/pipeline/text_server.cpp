@@ -35,20 +35,22 @@ bool TextServer::encode_all() {
       const auto i = static_cast<std::size_t>(number);
       if (leads_ && batches_[i].needs_input()) {
         awaits_input_[i] = true;
+        ++inputs_awaited_;
         mailbox_.post(decode_leader_, control_message(MessageKind::encode, {number}));
       }
       maker_.encode(batches_[i]);
       stopped_ = stopped_ || batches_[i].stopped;
+      if (!leads_) batches_[i].release();  // its embeddings are on the leader
       if (!leads_ || stopped_) continue;
       encoded_[i] = true;
       waiting_bytes_ += maker_.embedding_bytes(batches_[i]);
-      trace::recorder().clips_waiting += std::ssize(batches_[i].clips);
+      trace::recorder().clips_waiting += std::ssize(batches_[i].outline);
       answer_requests();
       while (const auto message = mailbox_.poll()) receive(*message);
     }
   }
   if (leads_ && std::ranges::any_of(batches_, &BatchState::needs_input)) {
-    while (awaits_inputs()) receive(mailbox_.wait());
+    while (inputs_awaited_ > 0) receive(mailbox_.wait());
     mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
   }
   stopped_ = group_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
@@ -61,8 +63,8 @@ Words TextServer::next_to_encode() {
   while (true) {
     while (const auto message = mailbox_.poll()) receive(*message);
     stopped_ = stopped_ || stop::requested() || decoders_stop_;
-    const bool all_encoded =
-        std::ranges::find(encoded_, false) == encoded_.end() && !awaits_inputs();
+    while (first_left_ < encoded_.size() && encoded_[first_left_]) ++first_left_;
+    const bool all_encoded = first_left_ == encoded_.size() && inputs_awaited_ == 0;
     if (stopped_ || all_encoded || all_served()) return {};
     Words next;
     const auto add = [&](std::size_t i) {
@@ -71,7 +73,7 @@ Words TextServer::next_to_encode() {
     };
     for (const auto& [replica, batch] : requested_) add(batch);
     std::int64_t bytes = waiting_bytes_;
-    for (std::size_t i = 0; i < batches_.size() && next.size() < max_batches; ++i) {
+    for (std::size_t i = first_left_; i < batches_.size() && next.size() < max_batches; ++i) {
       if (encoded_[i]) continue;
       bytes += maker_.embedding_bytes(batches_[i]);
       if (bytes > maker_.plan().queue_bytes) break;
@@ -100,6 +102,7 @@ void TextServer::receive(const comm::ControlMessage& message) {
 void TextServer::receive_inputs(const Words& words) {
   const auto batch = static_cast<std::size_t>(words.at(1));
   awaits_input_[batch] = false;
+  --inputs_awaited_;
   if (words.at(2) != 0) {
     decoders_stop_ = true;
   } else {
@@ -117,8 +120,9 @@ void TextServer::answer_requests() {
 void TextServer::answer(std::size_t replica, std::size_t batch) {
   Words words = control_message(MessageKind::reply, {stopped_ ? 1 : 0, helps_ ? 1 : 0});
   std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < batches_.size() && !stopped_; ++i) {
-    if (helps_ ? sent_[i] : i != batch) continue;
+  const std::size_t first = helps_ ? 0 : batch, end = helps_ ? batches_.size() : batch + 1;
+  for (std::size_t i = first; i < end && !stopped_; ++i) {
+    if (helps_ && sent_[i]) continue;
     places.push_back(i);
     words.push_back(static_cast<std::int64_t>(i));
     append_failed(words, batches_[i]);
@@ -127,10 +131,10 @@ void TextServer::answer(std::size_t replica, std::size_t batch) {
   for (const std::size_t i : places) {
     maker_.condition(batches_[i], replica);
     if (helps_) continue;  // others may ask for it, too
-    batches_[i].release_encoded();
+    batches_[i].release();
     sent_[i] = true;
     waiting_bytes_ -= maker_.embedding_bytes(batches_[i]);
-    trace::recorder().clips_waiting -= std::ssize(batches_[i].clips);
+    trace::recorder().clips_waiting -= std::ssize(batches_[i].outline);
   }
   requested_.erase(replica);
   served_[replica] = served_[replica] || helps_ || stopped_;

@@ -41,9 +41,6 @@ class TextServer {
   void answer(std::size_t replica, std::size_t batch);
   void receive_inputs(const Words& words);
   bool ready(std::size_t batch) const { return encoded_[batch] && !awaits_input_[batch]; }
-  bool awaits_inputs() const {
-    return std::ranges::find(awaits_input_, true) != awaits_input_.end();
-  }
 
   ClipMaker& maker_;
   std::span<BatchState> batches_;
@@ -56,7 +53,9 @@ class TextServer {
   bool stopped_ = false, helps_ = false;
   bool decoders_stop_ = false;        ///< the decoding ranks encode no more
   std::vector<bool> encoded_, sent_;  ///< per batch
+  std::size_t first_left_ = 0;        ///< batches before this one are encoded
   std::vector<bool> awaits_input_;    ///< per batch: the decoding ranks encode its inputs
+  std::size_t inputs_awaited_ = 0;    ///< how many do
   std::map<std::size_t, std::size_t> requested_;  ///< replica → batch that it waits for
   std::vector<bool> served_;                      ///< per replica: it asks for no more
   std::int64_t waiting_bytes_ = 0;                ///< of embeddings that are encoded and not sent

@@ -72,7 +72,12 @@ MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachi
 
 // With the longest queue of embeddings that fits; of all clips if there are no limits.
 void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& machine) {
-  plan.embedding_bytes = plan.queue_bytes = workload.embedding_bytes;
+  // The first clip of a long job is not to wait for all its prompts. The text encoder may be loaded
+  // again for each so many batches, which then take little of the time.
+  constexpr std::int64_t max_batches = 1024;  // per replica
+  plan.embedding_bytes = plan.queue_bytes =
+      std::min(workload.embedding_bytes,
+               max_batches * std::ssize(plan.roles.denoise) * workload.largest_embedding_bytes);
   plan.memory = memory_of(plan, workload, machine);
   if (plan.memory.fits()) return;
   if (machine.count_waiting_embeddings) {

@@ -27,15 +27,16 @@ struct ClipPlan {
 struct Plan {
   int ranks = 1;
   Roles roles;
-  DeviceMap device_map;              ///< with ranks of the text group
-  RankWeights rank_weights;          ///< empty: equal
-  std::vector<int> launched;         ///< for each place the launcher's rank that takes it
-  std::vector<int> node;             ///< for each place its node
-  WeightPlan weights;                ///< of the transformer
-  MemoryPlan memory;                 ///< maximum over the clip sizes
-  std::int64_t embedding_bytes = 0;  ///< text embeddings and encoded inputs of all clips
-  std::int64_t queue_bytes = 0;      ///< of these, what may wait on a rank at a time
-  std::vector<ClipPlan> sizes;       ///< in the order of Workload::sizes
+  DeviceMap device_map;       ///< with ranks of the text group
+  RankWeights rank_weights;   ///< empty: equal
+  std::vector<int> launched;  ///< for each place the launcher's rank that takes it
+  std::vector<int> node;      ///< for each place its node
+  WeightPlan weights;         ///< of the transformer
+  MemoryPlan memory;          ///< maximum over the clip sizes
+  /// Text embeddings and encoded inputs of all clips, or of as many as wait at most.
+  std::int64_t embedding_bytes = 0;
+  std::int64_t queue_bytes = 0;  ///< of these, what may wait on a rank at a time
+  std::vector<ClipPlan> sizes;   ///< in the order of Workload::sizes
 
   /// The rank that has the final norm of the text encoder, and so the embeddings.
   int embeddings_rank() const { return roles.text.first + device_map.final_norm_rank; }

@@ -88,6 +88,7 @@ struct Workload {
   /// Bytes of the text embeddings and encoded inputs of all clips, and of the batch with the most:
   /// they are kept until the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;
+  std::int64_t clip_bytes = 0;  ///< of the list of clips, on each rank from the start
 };
 
 }  // namespace reelmesh

@@ -118,7 +118,7 @@ void write_title(hid_t file, std::string_view title) {
   write_attribute(file, "title", title);
 }
 
-Dataset write_texts(hid_t parent, const char* name, const std::vector<std::string>& values) {
+Dataset write_texts(hid_t parent, const char* name, const std::vector<const char*>& values) {
   const std::string doing = fmt::format("write dataset {}", name);
   const Datatype type = text_type();
   Dataset dataset(
@@ -126,8 +126,7 @@ Dataset write_texts(hid_t parent, const char* name, const std::vector<std::strin
                H5Dcreate2(parent, name, type.get(), list_space(parent, values.size()).get(),
                           H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                doing));
-  const std::vector<const char*> texts = pointers(values);
-  if (!values.empty()) write_all(dataset.get(), type.get(), texts.data());
+  if (!values.empty()) write_all(dataset.get(), type.get(), values.data());
   return dataset;
 }
 

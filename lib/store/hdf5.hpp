@@ -157,7 +157,7 @@ Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& 
                        Compression compression = Compression::deflate);
 
 /// Creates and writes a one-dimensional dataset of texts of variable length, from one rank.
-Dataset write_texts(hid_t parent, const char* name, const std::vector<std::string>& values);
+Dataset write_texts(hid_t parent, const char* name, const std::vector<const char*>& values);
 
 Dataset open_dataset(hid_t parent, const char* name);
 

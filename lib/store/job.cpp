@@ -67,13 +67,9 @@ void write_states(hid_t file, const std::vector<JobClip>& clips) {
                          {"", "", ""});
 }
 
-std::vector<std::string> requests_of(const std::vector<JobClip>& clips) {
-  std::vector<std::string> requests;
-  for (const JobClip& clip : clips) requests.push_back(clip.request);
-  return requests;
-}
-
-void write_requests(hid_t file, const std::vector<std::string>& requests) {
+void write_requests(hid_t file, const std::vector<JobClip>& clips) {
+  std::vector<const char*> requests;
+  for (const JobClip& clip : clips) requests.push_back(clip.request.c_str());
   const hdf5::Dataset dataset = hdf5::write_texts(file, "requests", requests);
   hdf5::describe(dataset.get(), "what was asked for, as lines of a .jsonl prompt file", "");
 }
@@ -98,10 +94,14 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   hdf5::write_attribute(file, "program", record.program);
   hdf5::write_attribute(file, "version", record.version);
   hdf5::write_attribute(file, "git_revision", record.revision);
-  const SavedJob saved{as_input_file(record.options), requests_of(record.clips),
-                       record.provenance.working_folder, record.provenance.weights_hash};
-  hdf5::write_attribute(file, "options", saved.options);
-  hdf5::write_attribute(file, checksum_name, checksum_of(saved));
+  const std::string options = as_input_file(record.options);
+  std::vector<std::string_view> requests;
+  for (const JobClip& clip : record.clips) requests.push_back(clip.request);
+  hdf5::write_attribute(file, "options", options);
+  hdf5::write_attribute(
+      file, checksum_name,
+      checksum_of_job(options, std::move(requests), record.provenance.working_folder,
+                      record.provenance.weights_hash));
   hdf5::write_attribute(file, "plan", record.plan);
   hdf5::write_attribute(file, "plan_json", record.plan_json);
   hdf5::write_attribute(file, "hosts", record.hosts);
@@ -109,7 +109,7 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   hdf5::write_attribute(file, "end", record.end);
   hdf5::write_attribute(file, "status", record.status);
   write_states(file, record.clips);
-  write_requests(file, saved.requests);
+  write_requests(file, record.clips);
   write_videos(file, record);
   write_provenance(file, record.provenance);
   write_links(file, folder, record);

@@ -17,15 +17,20 @@ struct ClipState {
   std::string reason;  ///< why it failed
 };
 
+/// Sizes with more clips have no group in /videos: HDF5 needs 15 KB of memory for each clip of a
+/// virtual dataset.
+constexpr std::size_t max_videos = 4000;
+
 /// A clip in the index.
 struct JobClip {
   ClipState state;
   /// All that was asked for: a JSON object that is valid as a line of prompt.file.
   std::string request;
+  // For /videos.
   std::string prompt;
   std::uint64_t seed = 0;
   double fps = 0;
-  Shape video;  ///< [frame, height, width, channel]; empty: no video is written
+  Shape video;  ///< [frame, height, width, channel]; empty: the clip is not there
 };
 
 /// The contents of job.h5.

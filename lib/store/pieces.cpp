@@ -130,9 +130,9 @@ std::string combined(std::span<const std::uint64_t> hashes) {
                      hash_of({reinterpret_cast<const char*>(hashes.data()), hashes.size_bytes()}));
 }
 
-std::string checksum_of(const std::vector<std::string>& texts) {
+std::string checksum_of(const std::vector<std::string_view>& texts) {
   std::vector<std::uint64_t> hashes;
-  for (const std::string& text : texts) hashes.push_back(hash_of(text));
+  for (const std::string_view text : texts) hashes.push_back(hash_of(text));
   return combined(hashes);
 }
 

@@ -29,7 +29,7 @@ std::string checksum_of(const comm::Group& group, const Piece& piece);
 /// HDF5 stores texts without checksums.
 inline constexpr const char* checksum_name = "checksum";
 /// A hash of these texts, as text.
-std::string checksum_of(const std::vector<std::string>& texts);
+std::string checksum_of(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 

@@ -6,7 +6,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t max_bytes = std::size_t{256} << 20;  // of all texts: a million prompts
+constexpr std::size_t max_bytes = std::size_t{1} << 30;  // of all texts: a million prompts
 
 /// An object of the file itself; links to other places are not followed.
 bool is_inside(hid_t file, const char* name, H5O_type_t type) {
@@ -20,12 +20,10 @@ bool is_inside(hid_t file, const char* name, H5O_type_t type) {
 
 }  // namespace
 
-std::string checksum_of(const SavedJob& job) {
-  std::vector<std::string> texts = job.requests;
-  for (const std::string& text : {job.options, job.working_folder, job.weights_hash}) {
-    texts.push_back(text);
-  }
-  return checksum_of(texts);
+std::string checksum_of_job(std::string_view options, std::vector<std::string_view> requests,
+                            std::string_view working_folder, std::string_view weights_hash) {
+  requests.insert(requests.end(), {options, working_folder, weights_hash});
+  return checksum_of(requests);
 }
 
 SavedJob read_job(const std::filesystem::path& path) {
@@ -63,7 +61,10 @@ SavedJob read_job(const std::filesystem::path& path) {
   require(requests && folder && hash, Status::data,
           "{}: /requests or /provenance cannot be read: the file is damaged", path.string());
   SavedJob job{*options, std::move(*requests), *folder, *hash};
-  require(hdf5::has_text(root, checksum_name, checksum_of(job)), Status::data,
+  require(hdf5::has_text(root, checksum_name,
+                         checksum_of_job(job.options, {job.requests.begin(), job.requests.end()},
+                                         job.working_folder, job.weights_hash)),
+          Status::data,
           "{}: options or requests are not those that were written: the file is damaged",
           path.string());
   require(!job.requests.empty(), Status::data, "{}: found no requests, expected at least one",

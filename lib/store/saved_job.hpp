@@ -2,6 +2,7 @@
 // What job.h5 of an earlier job says, to run that job again.
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reelmesh {
@@ -13,8 +14,9 @@ struct SavedJob {
   std::string weights_hash;           ///< of the checkpoint
 };
 
-/// The attribute `checksum` of job.h5.
-std::string checksum_of(const SavedJob& job);
+/// The attribute `checksum` of job.h5, of what SavedJob has.
+std::string checksum_of_job(std::string_view options, std::vector<std::string_view> requests,
+                            std::string_view working_folder, std::string_view weights_hash);
 
 /// Reads job.h5, which is untrusted: external links are not followed. Error(no_input) if it is
 /// missing; Error(data) if it is damaged, of another program, of a newer layout, or without

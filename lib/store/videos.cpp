@@ -59,12 +59,12 @@ hdf5::Dataset create_video(hid_t group, const Shape& shape, const std::vector<in
 void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers,
                 const JobRecord& record) {
   const hdf5::Group group = make_group(parent, fmt::format("{}x{}x{}", size[0], size[1], size[2]));
-  std::vector<std::string> prompts;
+  std::vector<const char*> prompts;
   std::vector<std::uint64_t> seeds;
   std::vector<double> rates;
   for (const int number : numbers) {
     const JobClip& clip = record.clips[static_cast<std::size_t>(number)];
-    prompts.push_back(clip.prompt);
+    prompts.push_back(clip.prompt.c_str());
     seeds.push_back(clip.seed);
     rates.push_back(clip.fps);
   }
@@ -102,6 +102,7 @@ void write_videos(hid_t file, const JobRecord& record) {
   for (std::size_t i = 0; i < clips.size(); ++i) {
     if (!clips[i].video.empty()) by_size[clips[i].video].push_back(static_cast<int>(i));
   }
+  std::erase_if(by_size, [](const auto& size) { return size.second.size() > max_videos; });
   if (by_size.empty()) return;
   const hdf5::Group videos = make_group(file, "videos");
   for (const auto& [size, numbers] : by_size) write_size(videos.get(), size, numbers, record);

@@ -6,6 +6,8 @@
 
 #include <csignal>
 
+#include "support/expect_error.hpp"
+
 namespace reelmesh::stop {
 namespace {
 
@@ -54,6 +56,34 @@ TEST_F(Stop, SignalsAreRequestsAndALaterOneEndsTheProcess) {
   EXPECT_EQ(status_after({{SIGUSR1, 0}}), SIGUSR1);
   EXPECT_EQ(status_after({{SIGTERM, 0}, {SIGTERM, 0}}), SIGTERM);  // one request, delivered twice
   EXPECT_EQ(status_after({{SIGTERM, 1200}, {SIGUSR1, 0}}), 75);
+  // At the soft limit of CPU time the system sends one each second.
+  EXPECT_EQ(status_after({{SIGXCPU, 1200}, {SIGXCPU, 0}}), SIGXCPU);
+}
+
+TEST_F(Stop, SignalsThatAreReleasedAreNoRequests) {
+  EXPECT_EQ(status_after({}), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    catch_signals();
+    raise(SIGTERM);
+    release_signals();
+    _exit(1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+TEST_F(Stop, ATimeLimitIsARequest) {
+  limit_time(600);
+  EXPECT_FALSE(requested());
+  leave_if_requested("the prompts are read");
+  limit_time(0);
+  EXPECT_EQ(cause(), time_limit);
+  test::expect_error(
+      Status::stopped, [] { leave_if_requested("the prompts are read"); },
+      "stopped on request (the time limit (--max-time)) while the prompts are read: nothing has "
+      "been made yet; run it again");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class Case:
         self.options = self.reference.options(self.output, prompt__text=["one", "two"])
         self.options["device.backend"] = "cpu"
         self.words = []  # more arguments, after the options
-        self.limit = None  # of address space, KiB
+        self.limit = None  # of memory, as an option of ulimit: "-v 150000"
 
     def copy_model(self, kind="sincos"):
         """A copy of a checkpoint without the reference files; the same one when called again."""
@@ -51,7 +51,7 @@ class Case:
     def command(self, ranks):
         program = [PROGRAM, "run"] + arguments(self.options) + self.words
         if self.limit is not None:
-            program = ["sh", "-c", f'ulimit -v {self.limit}; exec "$0" "$@"'] + program
+            program = ["sh", "-c", f'ulimit {self.limit}; exec "$0" "$@"'] + program
         return program if ranks == 1 else [MPIRUN, "-n", ranks] + program
 
     def files(self):
@@ -198,9 +198,9 @@ FROM_VIDEO = [model_of("sincos"), *media("exact.mkv", "prompt.video"),
               option("sample.strength", 0.6)]
 
 
-def limit(kib):
+def limit(option):
     def change(case):
-        case.limit = kib
+        case.limit = option
     return change
 
 
@@ -664,12 +664,17 @@ JOBS = [
          option("sample.frames", 9985)], UNAVAILABLE, "1 rank need ", " together, the host has ",
         varies=True),
 ] + [
-    row(f"`ulimit -v {kib}`", limit(kib), UNAVAILABLE,
+    row(f"`ulimit -v {kib}`", limit(f"-v {kib}"), UNAVAILABLE,
         "the limit of address space (ulimit -v) is ", ", expected at least ", varies=True, **more)
     for kib, more in ((150000, {}), (200000, {}), (250000, {}), (300000, {}), (300000, {"ranks": 3}))
 ] + [
+    row(f"`ulimit -d {kib}`", limit(f"-d {kib}"), UNAVAILABLE,
+        "the limit of data (ulimit -d) is ", ", expected at least ", varies=True, **more)
+    for kib, more in ((5000, {}), (20000, {}), (50000, {}), (50000, {"ranks": 3}))
+] + [
     row("`ulimit -v 360000` and clips of 512 x 512 pixels",
-        [limit(360000), option("sample.height", 512), option("sample.width", 512)], UNAVAILABLE,
+        [limit("-v 360000"), option("sample.height", 512), option("sample.width", 512)],
+        UNAVAILABLE,
         "the limit of address space (ulimit -v) is ", ", expected at least ", varies=True),
 ]
 

@@ -117,6 +117,21 @@ class OutputErrorTest(Refusal):
                     subprocess.run(["umount", disk], check=True)
 
 
+    def test_largest_file(self):
+        # Room for the first files of a job, but not for a clip of 5 MB.
+        size = dict(sample__height=512, sample__width=512, sample__frames=9, sample__steps=1)
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                self.output.exists() and shutil.rmtree(self.output)
+                words = [PROGRAM, "run"] + arguments(self.options(**size))
+                limited = ["sh", "-c", 'ulimit -f 2000; exec "$0" "$@"'] + words
+                launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
+                outcome = execute(launcher + limited)
+                self.check_outcome(outcome, IO_ERROR, self.output / "clips", "large")
+                self.assertEqual(result_files(self.output), [])
+                self.assertEqual(list(self.output.glob("**/.*.partial")), [])
+
+
 class RankTest(Refusal):
     """One rank fails while the others wait for it in a collective."""
 
@@ -158,29 +173,15 @@ class RankTest(Refusal):
         self.check_outcome(outcome, NO_INPUT, model / "vae" / "config.json")
         self.check_nothing_final()
 
-    def test_a_rank_has_no_memory(self):
-        # Enough to start, but too little to decode a clip of this size.
-        size = dict(prompt__text="one", sample__height=512, sample__width=512, sample__frames=9,
-                    sample__steps=1)
-        reference = Reference("rotary")
-        words = [PROGRAM, "run"] + arguments(reference.options(self.output, **size))
-        limit = 140000  # KiB
-        limited = ["sh", "-c", f'ulimit -d {limit}; exec "$0" "$@"'] + words
-        cases = ((words, words, limited), (limited, limited, limited), (limited,))
-        for ranks in cases if LONG else cases[:1]:
-            with self.subTest(limited=[rank == limited for rank in ranks]):
-                self.output.exists() and shutil.rmtree(self.output)
-                self.check_outcome(self.mpirun(*ranks), UNAVAILABLE, "memory")
-                self.check_nothing_final()
-
-    def test_a_rank_has_too_few_addresses(self):
-        # Too few to start MPI, and too few for the job.
-        for limit in (250000, 360000):
-            with self.subTest(limit=limit):
+    def test_a_rank_may_have_too_little_memory(self):
+        # Too little to start MPI, and too little for the job.
+        for letter, limit in (("v", 250000), ("v", 360000), ("d", 50000), ("d", 90000)):
+            with self.subTest(letter=letter, limit=limit):
                 words = self.words(sample__height=512, sample__width=512)
-                limited = ["sh", "-c", f'ulimit -v {limit}; exec "$0" "$@"'] + words
+                limited = ["sh", "-c", f'ulimit -{letter} {limit}; exec "$0" "$@"'] + words
+                name = {"v": "address space", "d": "data"}[letter]
                 self.check_outcome(self.mpirun(words, words, limited), UNAVAILABLE,
-                                   "rank 2: the limit of address space (ulimit -v) is ")
+                                   f"rank 2: the limit of {name} (ulimit -{letter}) is ")
                 self.check_nothing_final()
 
     def test_a_rank_is_killed_while_all_denoise(self):

@@ -4,15 +4,27 @@ saved, on other ranks and layouts, and their clips have the bits of a job that w
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 import h5py
 
 from interrupted import Interrupted
-from support import (BACKEND, ERROR, WARNING, Reference, clip_file, flip_bit, job_status, main,
-                     names_of_states, read_clip, result_files, run, send)
+from support import (BACKEND, ERROR, LONG, WARNING, Reference, clip_file, flip_bit, job_status,
+                     main, names_of_states, read_clip, result_files, run, send)
 
 STOPPED, WATCHDOG = 75, 76
+# A library that stops a rank within exit().
+STOPS = """
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+__attribute__((destructor)) static void stop(void) {
+  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+  const char* stopped = getenv("STOPPED_RANK");
+  if (rank && stopped && strcmp(rank, stopped) == 0) raise(SIGSTOP);
+}
+"""
 STEPS = 40 if BACKEND else 100  # emulated GPUs are slow
 
 
@@ -68,8 +80,8 @@ class RestartTest(Interrupted):
         cases = ((2, {}, forwarded, "SIGUSR1", 3, {"parallel__mode": "split"}),
                  (4, {"parallel__mode": "split"}, to_one_rank, "SIGTERM", 1, {}),
                  (4, {"parallel__cfg": 2}, to_one_rank, "SIGTERM", 2, {"sample__batch": 3}),
-                 (1, {"sample__batch": 2}, lambda job, ranks: job.send_signal(signal.SIGTERM),
-                  "SIGTERM", 4, {"parallel__mode": "phased", "parallel__replicas": 2}))
+                 (1, {"sample__batch": 2}, lambda job, ranks: job.send_signal(signal.SIGXCPU),
+                  "SIGXCPU, the limit of CPU time", 4, {"parallel__mode": "phased", "parallel__replicas": 2}))
         for ranks, layout, disturbance, cause, later_ranks, later_layout in cases:
             with self.subTest(ranks=ranks, layout=layout):
                 shutil.rmtree(self.output, ignore_errors=True)
@@ -188,6 +200,34 @@ class RestartTest(Interrupted):
                     self.assertIn(text, errors[0])
                 self.assertLess(outcome.seconds, 3 + 10)
                 self.check_goes_on(2)
+
+    def test_a_rank_that_is_stopped_as_it_ends_is_noticed(self):
+        # Of each rank all files are written then, and rank 0 has heard that it ends.
+        library = self.folder / "stops.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True,
+                       text=True, input=STOPS)
+        for place, status in ((1, WATCHDOG), (0, 137)) if LONG else ((1, WATCHDOG),):
+            with self.subTest(rank=place):
+                shutil.rmtree(self.output, ignore_errors=True)
+                outcome = run(self.options(device__timeout="2s"), 3,
+                              {"LD_PRELOAD": str(library), "STOPPED_RANK": str(place)})
+                self.assertEqual(outcome.status, status, outcome)
+                errors = outcome.lines(ERROR)
+                self.assertEqual(len(errors), 1, outcome)
+                self.assertIn(f"rank {place}: the process has not ended", errors[0])
+                self.check_clips()
+                self.assertEqual(job_status(self.output), "complete")
+
+    def test_stops_before_anything_is_made(self):
+        prompts = self.folder / "prompts.txt"
+        prompts.write_text("a prompt\n" * 10000)
+        options = self.options(prompt__file=prompts)
+        for ranks in (1, 2):
+            outcome = run(options | {"max-time": "0.001s"}, ranks)
+            self.assertEqual(outcome.status, STOPPED, outcome)
+            self.assertEqual(outcome.errors.count("stopped on request (the time limit (--max-time)) "
+                                                  "while the prompts are read"), 1, outcome)
+            self.assertFalse(self.output.exists())
 
     def test_a_whole_job_may_be_suspended(self):
         outcome = self.disturb(2, lambda job, ranks: time.sleep(5),

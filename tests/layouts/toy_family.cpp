@@ -215,10 +215,9 @@ class Toy final : public pipeline::Family {
     clip.video = {size.frames, size.height, size.width};
     clip.record.scheduler = "RectifiedFlow";
     clip.record.token_ids =
-        pipeline::encode_prompt(tokenizer, request, request.prompt, 12, clip.index()).ids;
+        pipeline::encode_prompt(tokenizer, request, request.prompt, 12, clip).ids;
     if (clip.record.guidance > 1) {
-      clip.texts.push_back(
-          pipeline::encode_text(tokenizer, "", 12, clip.index(), "negative prompt").ids);
+      clip.texts.push_back(pipeline::encode_text(tokenizer, "", 12, clip, "negative prompt").ids);
     }
     clip.texts.push_back(clip.record.token_ids);
     clip.format.branches = std::ssize(clip.texts);

@@ -45,7 +45,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   }
   const pipeline::JobPlan planned = pipeline::plan_job(
       job, pipeline::conditions_of(job, world.size(), 1, {}, DType::float32, false));
-  const pipeline::Batch batch{planned.clips.front()};
+  const pipeline::Batch batch{planned.clip(job, planned.clips.front())};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.plan_of(batch.front(), planned.plan).denoise.front();
   const auto model = planned.family->denoiser(DType::float32, {}, {}, {});

@@ -25,11 +25,19 @@ Clip clip(int index) {
   return clip;
 }
 
-std::vector<std::vector<int>> indices(const std::vector<Batch>& batches) {
+ClipList list_of(const std::vector<Clip>& clips) {
+  ClipList list;
+  for (const Clip& one : clips) {
+    list.clips.push_back({.index = one.index(), .kind = list.kinds.add(one)});
+  }
+  return list;
+}
+
+std::vector<std::vector<int>> indices(const std::vector<Clip>& clips, int max_clips) {
   std::vector<std::vector<int>> all;
-  for (const Batch& batch : batches) {
+  for (const BatchOutline& batch : batches_of(list_of(clips).clips, max_clips)) {
     all.emplace_back();
-    for (const Clip& one : batch) all.back().push_back(one.index());
+    for (const ClipOutline& one : batch) all.back().push_back(one.index);
   }
   return all;
 }
@@ -37,16 +45,16 @@ std::vector<std::vector<int>> indices(const std::vector<Batch>& batches) {
 TEST(Batches, HaveAtMostSoManyClips) {
   std::vector<Clip> clips;
   for (int i = 0; i < 5; ++i) clips.push_back(clip(i));
-  EXPECT_THAT(
-      indices(batches_of(clips, 1)),
-      ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3), ElementsAre(4)));
-  EXPECT_THAT(indices(batches_of(clips, 3)), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4)));
-  EXPECT_THAT(indices(batches_of(clips, 9)), ElementsAre(ElementsAre(0, 1, 2, 3, 4)));
-  EXPECT_EQ(steps_of(batches_of(clips, 9).front()), 20);
+  EXPECT_THAT(indices(clips, 1), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2),
+                                             ElementsAre(3), ElementsAre(4)));
+  EXPECT_THAT(indices(clips, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4)));
+  EXPECT_THAT(indices(clips, 9), ElementsAre(ElementsAre(0, 1, 2, 3, 4)));
+  const ClipList list = list_of(clips);
+  EXPECT_EQ(steps_of(batches_of(list.clips, 9).front(), list.kinds), 20);
   EXPECT_TRUE(batches_of({}, 3).empty());
 }
 
-TEST(Batches, HaveClipsOfOneSize) {
+TEST(Batches, HaveClipsOfOneKindAndStep) {
   std::vector<Clip> clips(10, clip(0));
   clips[1].format.size.height = 128;
   clips[2].format.size.width = 128;
@@ -57,7 +65,15 @@ TEST(Batches, HaveClipsOfOneSize) {
   clips[7].format.branches = 1;
   clips[8].format.input = InputKind::image;
   clips[9].record.strength = 0.5;
-  EXPECT_EQ(batches_of(clips, 9).size(), clips.size());
+  ClipList list = list_of(clips);
+  EXPECT_EQ(list.kinds.size(), 10);
+  EXPECT_EQ(batches_of(list.clips, 9).size(), clips.size());
+  list = list_of({clip(0), clip(1), clip(2)});
+  list.clips[1].saved_step = 2;
+  const std::vector<BatchOutline> batches = batches_of(list.clips, 9);
+  ASSERT_EQ(batches.size(), 2U);
+  EXPECT_EQ(batches[0].size(), 2U);
+  EXPECT_EQ(steps_of(batches[1], list.kinds), 2);
 }
 
 TEST(Batches, TakeClipsFromBehindOthers) {
@@ -66,8 +82,17 @@ TEST(Batches, TakeClipsFromBehindOthers) {
     clips.push_back(clip(i));
     if (i % 2 == 1) clips.back().format.size.frames = 5;
   }
-  EXPECT_THAT(indices(batches_of(clips, 2)),
+  EXPECT_THAT(indices(clips, 2),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4), ElementsAre(5)));
+}
+
+// Would take hours if the time were quadratic.
+TEST(Batches, OfAMillionClips) {
+  ClipList list;
+  constexpr int count = 1'000'000;
+  for (int i = 0; i < count; ++i) list.clips.push_back({.index = i, .kind = i % 3});
+  EXPECT_EQ(batches_of(list.clips, 1).size(), count);
+  EXPECT_EQ(batches_of(list.clips, 4).size(), 3 * 83334);
 }
 
 const ClipDefaults defaults{.size = {480, 720, 49}, .fps = 8, .steps = 50, .guidance = 6};

@@ -55,5 +55,31 @@ TEST(JobPlan, FitsTheMemoryOfANode) {
   }
 }
 
+// A job may have a million clips.
+TEST(JobPlan, KeepsLittleOfEachClip) {
+  Job job = job_of(test::data_folder() / "cogvideox" / "rotary");
+  constexpr int count = 20'000;
+  job.clips.resize(count, job.clips.front());
+  for (ClipRequest& request : job.clips) request.prompt = std::string(60, 'a');
+  job.clips.back().guidance = 1;
+  const JobPlan planned = plan_job(job, conditions_of(job, 2, 1, {0, 0}, DType::float32, false));
+  ASSERT_EQ(planned.clips.size(), count);
+  EXPECT_EQ(planned.kinds.size(), 2);
+  EXPECT_GE(planned.clip_bytes, count * std::int64_t{sizeof(ClipRequest) + 60});
+  EXPECT_LT(planned.clip_bytes, count * 1024);
+  EXPECT_EQ(planned.plan.memory.program, program_bytes + planned.clip_bytes);
+  const Clip first = planned.clip(job, planned.clips[0]),
+             last = planned.clip(job, planned.clips.back());
+  EXPECT_EQ(first.sampling.sampler, last.sampling.sampler) << "clips share their schedules";
+  EXPECT_EQ(first.index(), 0);
+  EXPECT_EQ(last.index(), count - 1);
+  EXPECT_EQ(first.texts.size(), 2U);
+  EXPECT_EQ(last.texts.size(), 1U);
+  EXPECT_EQ(first.record.seed + count - 1, last.record.seed);
+  // The first clip does not wait for all prompts.
+  EXPECT_LT(planned.plan.embedding_bytes,
+            count * planned.embedding_bytes(planned.clips[0], job.dtype));
+}
+
 }  // namespace
 }  // namespace reelmesh::pipeline

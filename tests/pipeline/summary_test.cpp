@@ -59,7 +59,7 @@ JobPlan job_of(const std::vector<std::int64_t>& frames, int ranks, const Paralle
     Clip clip;
     clip.format = job.formats.back();
     clip.record.steps = 20;
-    job.clips.push_back(clip);
+    job.clips.push_back({.index = int(job.clips.size()), .kind = job.kinds.add(clip)});
   }
   job.plan = make_plan(workload(frames), machine, request);
   return job;
@@ -101,13 +101,16 @@ TEST(Summary, ShowsTheFirstFormatsOnly) {
 }
 
 TEST(Summary, DescribesClips) {
-  EXPECT_EQ(describe_clips(job_of({3}, 1, {}).clips),
-            "1 clip of 3x64x64 (frames x height x width), 20 steps");
-  EXPECT_EQ(describe_clips(job_of({3, 5}, 1, {}).clips), "2 clips of several sizes, 20 steps");
-  std::vector<Clip> from_video = job_of({3}, 1, {}).clips;
-  from_video[0].record.strength = 0.8;
-  from_video[0].sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, 20, 4));
-  EXPECT_EQ(describe_clips(from_video),
+  const auto described = [](const JobPlan& job) { return describe_clips(job.clips, job.kinds); };
+  const JobPlan one = job_of({3}, 1, {});
+  EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");
+  EXPECT_EQ(described(job_of({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
+  Clip from_video = one.kinds[0];
+  from_video.record.strength = 0.8;
+  from_video.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, 20, 4));
+  ClipKinds kinds;
+  kinds.add(from_video);
+  EXPECT_EQ(describe_clips(one.clips, kinds),
             "1 clip of 3x64x64 (frames x height x width), 20 steps (16 of them computed)");
 }
 

@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include "comm/together.hpp"
+#include "store/check.hpp"
 #include "store/clip.hpp"
 #include "store/hdf5.hpp"
 #include "store/output_folder.hpp"
@@ -185,6 +187,21 @@ TEST_F(JobFile, IsWrittenAgainAndWithManyHosts) {
   const hdf5::Attribute hosts(H5Aopen(file.get(), "hosts", H5P_DEFAULT));
   const hdf5::Dataspace space(H5Aget_space(hosts.get()));
   EXPECT_EQ(H5Sget_simple_extent_npoints(space.get()), 5000);
+}
+
+TEST_F(JobFile, HasNoVirtualDatasetOverVeryManyClips) {
+  JobRecord many = record();
+  many.status = "unfinished";  // all clips are linked
+  for (const std::size_t count : {max_videos, max_videos + 1}) {
+    many.clips.assign(count, clip({}, "one", 1));
+    on_rank_0([&] {
+      write_job(folder.path(), many);
+      const hdf5::File file = hdf5::open_if_valid(folder.path() / "job.h5");
+      EXPECT_EQ(H5Lexists(file.get(), "videos", H5P_DEFAULT) > 0, count == max_videos);
+      EXPECT_GT(H5Lexists(file.get(), fmt::format("clips/{:06d}", count - 1).c_str(), H5P_DEFAULT),
+                0);
+    });
+  }
 }
 
 TEST_F(JobFile, FailureLeavesTheOldFileAndNoTemporaryOne) {

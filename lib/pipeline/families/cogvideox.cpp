@@ -71,21 +71,23 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
           record.strength.value_or(1), clip.index(), record.steps,
           std::ceil(1000.0 / record.steps) / 1000);
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
-  const Schedule schedule(folder_.scheduler, record.steps, skipped);
+  const Sampling sampling = samplings_.get({kind, record.steps, skipped, job.dtype}, [&] {
+    const Schedule schedule(folder_.scheduler, record.steps, skipped);
+    return Sampling{make_sampler(kind, schedule), first_noise_level(schedule, job.dtype)};
+  });
   clip.sampling = {
-      .sampler = make_sampler(kind, schedule),
+      .sampler = sampling.sampler,
       .guidance = {record.guidance, job.dynamic_guidance, record.steps - skipped, c.out_channels},
       .noise = {.initial = job.dtype, .in_step = job.dtype},
       .first_noise = {}};
-  if (record.strength) clip.sampling.first_noise = first_noise_level(schedule, job.dtype);
+  if (record.strength) clip.sampling.first_noise = sampling.first_noise;
   record.scheduler = std::string(class_of(kind));
 
-  record.token_ids =
-      encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip.index()).ids;
+  record.token_ids = encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip).ids;
   if (record.guidance > 1) {  // guidance of at most 1 needs no unconditional branch
-    clip.texts.push_back(encode_text(tokenizer, request.negative_prompt, c.max_text_tokens,
-                                     clip.index(), "negative prompt")
-                             .ids);
+    clip.texts.push_back(
+        encode_text(tokenizer, request.negative_prompt, c.max_text_tokens, clip, "negative prompt")
+            .ids);
   }
   clip.texts.push_back(record.token_ids);
   clip.format.branches = std::ssize(clip.texts);

@@ -35,7 +35,13 @@ class CogVideoX final : public Family {
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
 
+  struct Sampling {
+    std::shared_ptr<const Sampler> sampler;
+    NoiseLevel first_noise;  // of clips that begin from a video
+  };
   CogVideoXFolder folder_;
+  // By sampler, steps, skipped steps and type.
+  mutable Shared<std::tuple<SamplerKind, int, int, DType>, Sampling> samplings_;
 };
 
 }  // namespace reelmesh::pipeline

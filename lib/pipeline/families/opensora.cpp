@@ -59,11 +59,17 @@ SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
                   .in_step = DType::float32};
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
     recipe.guidance.channels = config->guided_channels;
-    recipe.sampler = std::make_shared<Iddpm>(*config, record.steps);
-  } else {
-    recipe.sampler = std::make_shared<RectifiedFlow>(
-        std::get<RectifiedFlowConfig>(folder_.scheduler), record.steps, clip.format.size);
   }
+  const VideoSize& size = clip.format.size;
+  recipe.sampler =
+      samplers_.get({record.steps, size.height, size.width, size.frames},
+                    [&]() -> std::shared_ptr<const Sampler> {
+                      if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
+                        return std::make_shared<Iddpm>(*config, record.steps);
+                      }
+                      return std::make_shared<RectifiedFlow>(
+                          std::get<RectifiedFlowConfig>(folder_.scheduler), record.steps, size);
+                    });
   return recipe;
 }
 
@@ -87,8 +93,8 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.video = {frames, clip.latents[1] * pixels, clip.latents[2] * pixels};
   clip.format.branches = STDiT::branches;
   clip.record.scheduler = folder_.scheduler_name();
-  Encoded text = encode_prompt(tokenizer, request, caption_of(folder_, job, request),
-                               c.max_text_tokens, clip.index());
+  Encoded text =
+      encode_prompt(tokenizer, request, caption_of(folder_, job, request), c.max_text_tokens, clip);
   text.ids.resize(static_cast<std::size_t>(text.kept));
   clip.record.token_ids = text.ids;
   clip.texts.push_back(std::move(text.ids));

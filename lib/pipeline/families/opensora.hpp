@@ -35,6 +35,10 @@ class OpenSora final : public Family {
   SamplingRecipe sampling(const Clip& clip, const Job& job) const;
 
   OpenSoraFolder folder_;
+  // By steps, height, width and frames.
+  mutable Shared<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>,
+                 std::shared_ptr<const Sampler>>
+      samplers_;
 };
 
 }  // namespace reelmesh::pipeline
