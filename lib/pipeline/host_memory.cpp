@@ -31,13 +31,11 @@ struct ProcessLimit {
   int resource;
   const char* name;
   std::int64_t to_start, of_libraries;
-  bool counts_mapped;  // files that are mapped to be read
 };
 constexpr std::array process_limits{
     ProcessLimit{RLIMIT_AS, "address space (ulimit -v)", std::int64_t{256} << 20,
-                 std::int64_t{128} << 20, true},
-    ProcessLimit{RLIMIT_DATA, "data (ulimit -d)", std::int64_t{64} << 20, std::int64_t{64} << 20,
-                 false}};
+                 std::int64_t{128} << 20},
+    ProcessLimit{RLIMIT_DATA, "data (ulimit -d)", std::int64_t{64} << 20, std::int64_t{64} << 20}};
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
@@ -142,8 +140,7 @@ HostMemory host_memory() {
   return {physical, physical + swap};
 }
 
-void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads,
-                         std::int64_t mapped) {
+void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads) {
   constexpr double tolerance = 1.1;  // predictions may be too high
   const comm::Group host = world.on_this_host();
   const std::int64_t peak = memory.peak(world.rank());
@@ -153,8 +150,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
   comm::run_collectively(world, [&] {
     for (const ProcessLimit& limit : process_limits) {
       require_below(limit,
-                    peak - memory.program + (limit.counts_mapped ? mapped : 0) +
-                        (threads - 1) * stack_bytes() + limit.of_libraries,
+                    peak - memory.program + (threads - 1) * stack_bytes() + limit.of_libraries,
                     world.rank(), "the job");
     }
     const auto text = [&] {

@@ -16,10 +16,8 @@ HostMemory host_memory();
 /// Compares the predicted memory of all ranks of a host with host_memory(): more than `physical` is
 /// a warning, more than 1.1 times `with_swap` is Error(unavailable) on all ranks. So is a limit of
 /// address space (ulimit -v) or data (ulimit -d) on a rank below what it uses now and will need:
-/// its predicted memory, the stacks of its threads, a margin, and, of addresses, `mapped` bytes of
-/// files. world: in plan order. Collective.
-void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads,
-                         std::int64_t mapped);
+/// its predicted memory, the stacks of its threads and a margin. world: in plan order. Collective.
+void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads);
 
 /// Before MPI_Init: Error(unavailable) if a limit of address space or data leaves too little to
 /// start MPI. With a limit, all threads share one arena of malloc.

@@ -250,7 +250,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     }
     world = std::ranges::is_sorted(plan.launched) ? launched : launched.in_order(plan.launched);
     if (!device.is_cuda()) {
-      require_host_memory(world, plan.memory, threads, job.model.largest_part_bytes());
+      require_host_memory(world, plan.memory, threads);
     }
     const std::string idle = describe_idle(plan.roles, world.size());
     if (!idle.empty()) log::warning("{}", idle);

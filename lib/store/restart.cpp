@@ -33,7 +33,7 @@ std::string checksum_of_all(const RestartRecord& record,
   texts.insert(texts.end(), {record.inputs, record.generator,
                              fmt::format("{} {}", record.step, record.history)});
   for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
-  return checksum_of(texts);
+  return checksum_of({texts.begin(), texts.end()});
 }
 
 }  // namespace

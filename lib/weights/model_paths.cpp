@@ -98,21 +98,6 @@ std::string ModelPaths::described() const {
   return text;
 }
 
-std::int64_t ModelPaths::largest_part_bytes() const {
-  std::int64_t largest = 0;
-  for (const fs::path& part : {transformer, vae, text_encoder}) {
-    std::int64_t bytes = 0;
-    std::error_code error, ignored;
-    for (fs::directory_iterator it(part, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() != ".safetensors") continue;
-      const std::uintmax_t size = it->file_size(ignored);  // -1 for a broken link
-      if (!ignored) bytes += static_cast<std::int64_t>(size);
-    }
-    largest = std::max(largest, bytes);
-  }
-  return largest;
-}
-
 Checkpoint ModelPaths::open_transformer() const {
   return Checkpoint::open(transformer, "diffusion_pytorch_model").with(loras);
 }

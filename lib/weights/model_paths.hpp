@@ -35,9 +35,6 @@ struct ModelPaths {
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string described() const;
 
-  /// Bytes of the weight files of one part, the largest; 0 for folders that cannot be read.
-  std::int64_t largest_part_bytes() const;
-
   // The weights of the parts, the transformer's with its LoRAs. Errors as Checkpoint::open and
   // Checkpoint::with.
   Checkpoint open_transformer() const;

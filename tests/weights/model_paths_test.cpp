@@ -122,21 +122,6 @@ TEST_F(Links, OfTheHubsCacheLeadToItsBlobs) {
   refused(paths_of(snapshot), "models--other");
 }
 
-TEST(ModelPaths, KnowTheLargestPart) {
-  const TempFolder folder;
-  ModelPaths paths{.root = folder.path()};
-  paths.complete();
-  EXPECT_EQ(paths.largest_part_bytes(), 0);
-  fs::create_directories(paths.vae);
-  fs::create_directories(paths.transformer);
-  write_file(paths.vae / "a.safetensors", "12345");
-  write_file(paths.transformer / "a.safetensors", "123");
-  write_file(paths.transformer / "b.safetensors", "1234");
-  write_file(paths.transformer / "b.bin", "1234567890");
-  fs::create_symlink("nowhere", paths.transformer / "c.safetensors");
-  EXPECT_EQ(paths.largest_part_bytes(), 7);
-}
-
 TEST(ModelPaths, AreDescribedWithTheirLoras) {
   ModelPaths paths{.root = "models/x"};
   EXPECT_EQ(paths.described(), "models/x");
