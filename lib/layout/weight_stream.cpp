@@ -62,8 +62,9 @@ struct Part {
   bool plain = false;                 ///< fetched as rows of the weight, not packed
   Tensor kept;                        ///< all values, or this rank's share
   std::vector<std::int64_t> borders;  ///< of the ranks' shares, in elements; none: not shared
+  // All values. Before `pinned`, which is therefore released first, while this is still mapped.
+  std::shared_ptr<std::byte> on_host;
   std::shared_ptr<const void> pinned;
-  std::shared_ptr<std::byte> on_host;  ///< all values
 
   // Set while it is fetched and used.
   Tensor buffer;

@@ -1,5 +1,7 @@
 #include "emulated_gpu/memory.hpp"
 
+#include <sys/mman.h>
+
 #include "emulated_gpu/device.hpp"
 
 namespace reelmesh::emulated {
@@ -87,6 +89,17 @@ TEST_F(EmulatedMemory, AddressesSayWhereTheyAre) {
   EXPECT_EQ(found.type, cudaMemoryTypeHost);
   succeed(cudaHostUnregister(&host));
   expect_status(cudaHostUnregister(&host), cudaErrorHostMemoryNotRegistered);
+}
+
+TEST_F(EmulatedMemory, IsUnregisteredBeforeItIsUnmapped) {
+  const auto unmap_first = [] {
+    constexpr std::size_t bytes = 8192;
+    void* host = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cudaHostRegister(host, bytes, cudaHostRegisterDefault);
+    ::munmap(host, bytes);
+    cudaHostUnregister(host);
+  };
+  EXPECT_DEATH(unmap_first(), "cudaHostUnregister of memory that is not mapped any more");
 }
 
 TEST_F(EmulatedMemory, FreeMemoryIsOnePieceAgain) {

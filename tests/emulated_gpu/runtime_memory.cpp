@@ -1,5 +1,8 @@
 // Memory of the emulated CUDA runtime: device memory, allocated in stream order or at once, and
 // pinned host memory.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -57,6 +60,15 @@ cudaMemcpyKind kind_of(const void* into, const void* from) {
     return to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost;
   }
   return to_device ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost;
+}
+
+// Whether all pages of host memory are mapped.
+bool is_mapped(const std::byte* address, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(address) / page * page;
+  const std::size_t length = reinterpret_cast<std::uintptr_t>(address) + bytes - first;
+  std::vector<unsigned char> resident((length + page - 1) / page);
+  return ::mincore(reinterpret_cast<void*>(first), length, resident.data()) == 0;
 }
 
 cudaError_t host_call() {
@@ -203,9 +215,13 @@ cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned) {
 cudaError_t cudaHostUnregister(void* address) {
   if (const cudaError_t status = host_call(); status != cudaSuccess) return result(status);
   const std::scoped_lock lock(api());
-  return result(pinned().erase(static_cast<std::byte*>(address)) > 0
-                    ? cudaSuccess
-                    : cudaErrorHostMemoryNotRegistered);
+  const auto found = pinned().find(static_cast<std::byte*>(address));
+  if (found == pinned().end()) return result(cudaErrorHostMemoryNotRegistered);
+  if (!is_mapped(found->first, found->second)) {
+    stop("cudaHostUnregister of memory that is not mapped any more");
+  }
+  pinned().erase(found);
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cudaMemcpyKind kind,
