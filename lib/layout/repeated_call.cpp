@@ -5,13 +5,15 @@
 
 namespace reelmesh {
 
-RepeatedCall::RepeatedCall(Device device, bool capturable, Call call)
+RepeatedCall::RepeatedCall(Device device, const comm::Group& group, bool capturable, Call call)
     : device_(device),
+      group_(group),
       record_(device.is_cuda() && capturable && trace::recorder().level <= trace::Level::stages),
       call_(std::move(call)) {}
 
 void RepeatedCall::record() {
   if constexpr (cuda_built) {
+    bool failed = false;
     try {
       graph_ = std::make_shared<const cuda::Graph>(device_, [&] {
         const std::vector<Tensor> made = call_();
@@ -24,8 +26,10 @@ void RepeatedCall::record() {
       if (error.status() != Status::internal && error.status() != Status::unavailable) throw;
       log::warning("steps run without a CUDA graph, because recording one failed: {}",
                    error.what());
-      record_ = false;
+      failed = true;
     }
+    record_ = group_.max(std::int64_t{failed}) == 0;
+    if (!record_) graph_ = nullptr;
   }
 }
 

@@ -135,6 +135,7 @@ class WeightStream::State {
   double resident_due_ = 0;  // bytes that are still to be kept whole
 
   // Of the current pass.
+  bool in_use_ = false;  // a part is acquired and not released
   Tensor window_;
   Ring ring_;
   std::size_t next_ = 0;     // the part that is used next
@@ -299,11 +300,13 @@ void WeightStream::State::restart(std::size_t index) {
 
 void WeightStream::State::end_pass() {
   window_ = {};
+  in_use_ = false;
   next_ = begun_ = pending_ = 0;
 }
 
 Tensor WeightStream::State::acquire(std::size_t index) {
-  if (index != next_) restart(index);
+  if (index != next_ || in_use_) restart(index);
+  in_use_ = true;
   fetch_ahead();
   Part& part = parts_[index];
   const auto& [form, weight] = *part.layer;
@@ -340,6 +343,7 @@ void WeightStream::State::release(std::size_t index) {
     ring_.free_oldest();
     --pending_;
   }
+  in_use_ = false;
   next_ = index + 1;
   if (next_ == parts_.size()) {
     end_pass();

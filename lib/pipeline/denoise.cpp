@@ -56,7 +56,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       batch_(batch),
       model_(model),
       latents_(layout.latents.with_axis(1, batch.front().latent_channels)),
-      predict_(model.device(), branch_.capturable() && model.capturable(), [this] {
+      predict_(model.device(), group, branch_.capturable() && model.capturable(), [this] {
         std::vector<Tensor> latents;
         for (const DenoiseState& state : states_) latents.push_back(state.latents);
         return placed_->predict(latents, time_);

@@ -58,7 +58,7 @@ bool named(const char* variable, int rank, const std::string& what) {
 }
 
 void run_group(Communicator& communicator, const std::vector<Message>& sends,
-               const std::vector<Message>& receives) {
+               const std::vector<Message>& receives, bool captured) {
   const std::scoped_lock lock(communicator.one_at_a_time);
   const std::string group = std::to_string(++communicator.groups);
   if (named("REELMESH_EMULATED_NCCL_FAIL", communicator.rank, group)) {
@@ -67,7 +67,7 @@ void run_group(Communicator& communicator, const std::vector<Message>& sends,
   if (named("REELMESH_EMULATED_NCCL_HANG", communicator.rank, group)) {
     never_end(communicator, ncclSuccess, "");
   }
-  if (const auto gone = communicator.connections.exchange(sends, receives)) {
+  if (const auto gone = communicator.connections.exchange(sends, receives, captured)) {
     never_end(communicator, ncclRemoteError, "rank " + std::to_string(*gone) + " is gone");
   }
 }
@@ -203,10 +203,13 @@ ncclResult_t ncclGroupEnd() {
   // A graph's nodes run one at a time, as kernels may on a real GPU. So groups of two communicators
   // deadlock if ranks run them in different orders, unless NCCL orders their launches.
   const char* ordered = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream, &capture);
+  const bool captured = capture != cudaStreamCaptureStatusNone;
   const cudaError_t status =
       enqueue(stream, {.name = "ncclGroupEnd",
-                       .run = [communicator = communicator, sends,
-                               receives] { run_group(*communicator, sends, receives); },
+                       .run = [communicator = communicator, sends, receives,
+                               captured] { run_group(*communicator, sends, receives, captured); },
                        .in_launch_order = ordered != nullptr && std::string(ordered) == "1"});
   return status == cudaSuccess ? ncclSuccess
                                : refuse(ncclUnhandledCudaError, cudaGetErrorName(status));

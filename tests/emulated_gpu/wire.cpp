@@ -105,18 +105,22 @@ Connections::~Connections() {
 
 namespace {
 
-// Messages of one direction to or from one rank, one after the other, each preceded by its length.
+struct Header {
+  std::uint64_t bytes = 0, captured = 0;
+};
+
+// Messages of one direction to or from one rank, one after the other, each preceded by its header.
 struct Lane {
   std::deque<Message> messages;
-  std::uint64_t length = 0;
-  std::size_t done = 0;  // bytes of the first message transferred, its length field included
+  Header header;
+  std::size_t done = 0;  // bytes of the first message transferred, its header included
 
-  // Address and number of the remaining bytes of the length field or of the message.
+  // Address and number of the remaining bytes of the header or of the message.
   std::pair<std::byte*, std::size_t> rest() {
-    if (done < sizeof length) {
-      return {reinterpret_cast<std::byte*>(&length) + done, sizeof length - done};
+    if (done < sizeof header) {
+      return {reinterpret_cast<std::byte*>(&header) + done, sizeof header - done};
     }
-    const std::size_t at = done - sizeof length;
+    const std::size_t at = done - sizeof header;
     return {messages.front().data + at, messages.front().bytes - at};
   }
 };
@@ -124,7 +128,7 @@ struct Lane {
 }  // namespace
 
 std::optional<int> Connections::exchange(const std::vector<Message>& sends,
-                                         const std::vector<Message>& receives) {
+                                         const std::vector<Message>& receives, bool captured) {
   std::map<int, Lane> out, in;
   for (const Message& message : sends) out[message.peer].messages.push_back(message);
   for (const Message& message : receives) in[message.peer].messages.push_back(message);
@@ -132,6 +136,7 @@ std::optional<int> Connections::exchange(const std::vector<Message>& sends,
     stop("NCCL: rank " + std::to_string(from) + " sends " + std::to_string(sent) +
          " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(expected));
   };
+  const auto how = [](bool yes) { return yes ? "in a graph" : "without a graph"; };
   // Messages of a rank to itself.
   while (!in[rank_].messages.empty() && !out[rank_].messages.empty()) {
     const Message &from = out[rank_].messages.front(), &to = in[rank_].messages.front();
@@ -148,7 +153,7 @@ std::optional<int> Connections::exchange(const std::vector<Message>& sends,
   const auto advance = [&](Lane& lane, int peer, bool receiving) {
     while (!lane.messages.empty()) {
       Message& message = lane.messages.front();
-      if (!receiving) lane.length = message.bytes;
+      if (!receiving) lane.header = {message.bytes, captured};
       const auto [data, bytes] = lane.rest();
       const int socket = sockets_[static_cast<std::size_t>(peer)];
       const ssize_t n =
@@ -156,10 +161,16 @@ std::optional<int> Connections::exchange(const std::vector<Message>& sends,
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
       if (n <= 0) return false;
       lane.done += static_cast<std::size_t>(n);
-      if (receiving && lane.done == sizeof lane.length && lane.length != message.bytes) {
-        disagree(lane.length, message.bytes, peer, rank_);
+      if (receiving && lane.done == sizeof lane.header) {
+        if (lane.header.bytes != message.bytes) {
+          disagree(lane.header.bytes, message.bytes, peer, rank_);
+        }
+        if ((lane.header.captured != 0) != captured) {
+          stop("NCCL: rank " + std::to_string(peer) + " sends " + how(!captured) + " to rank " +
+               std::to_string(rank_) + ", which receives " + how(captured));
+        }
       }
-      if (lane.done < sizeof lane.length + message.bytes) continue;
+      if (lane.done < sizeof lane.header + message.bytes) continue;
       lane.messages.pop_front();
       lane.done = 0;
     }

@@ -28,10 +28,11 @@ class Connections {
 
   const std::vector<std::string>& hellos() const { return hellos_; }  ///< of all ranks
 
-  /// Makes all transfers concurrently, in whatever order peers are ready. Aborts the process if
-  /// sender and receiver expect different sizes. Returns a rank that has disconnected, if any.
+  /// Makes all transfers concurrently, in whatever order peers are ready. captured: whether they
+  /// belong to a graph. Aborts the process if sender and receiver expect different sizes, or if
+  /// only one of them has captured the message. Returns a rank that has disconnected, if any.
   std::optional<int> exchange(const std::vector<Message>& sends,
-                              const std::vector<Message>& receives);
+                              const std::vector<Message>& receives, bool captured);
 
  private:
   int connect_to(int peer) const;

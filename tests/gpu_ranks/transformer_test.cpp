@@ -78,7 +78,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
   Tensor x = Tensor::empty(box.extent, DType::float32, device);
   Tensor time = transformer.embed(0).clone();
   int calls = 0;
-  RepeatedCall call(device, group.capturable(), [&] {
+  RepeatedCall call(device, group, group.capturable(), [&] {
     ++calls;
     return placed->predict(std::vector{x, x}, time);
   });

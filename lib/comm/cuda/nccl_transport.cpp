@@ -299,11 +299,14 @@ std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Me
 }
 
 // Makes the compute stream wait. If the event has been recorded again since (the moments are a ring
-// buffer), this also waits for later messages.
+// buffer), this also waits for later messages. Messages of a capture that is over run with its
+// graph only, if there is one.
 void Link::join(std::size_t moment) {
   check_health();
-  cuda::check(cudaStreamWaitEvent(cuda::stream(device_), completed_[moment].event.get(), 0),
-              "cudaStreamWaitEvent");
+  const cudaStream_t compute = cuda::stream(device_);
+  const ExchangeEvent& over = completed_[moment];
+  if (over.captured && !cuda::captures(compute)) return;
+  cuda::check(cudaStreamWaitEvent(compute, over.event.get(), 0), "cudaStreamWaitEvent");
 }
 
 class PendingNcclExchange final : public PendingExchange {
@@ -320,6 +323,7 @@ class PendingNcclExchange final : public PendingExchange {
     try {
       finish();
     } catch (const Error&) {  // not finished by its owner: an exception is already unwinding
+      cudaGetLastError();     // of a wait in a capture that has failed
     }
   }
   void finish() override {

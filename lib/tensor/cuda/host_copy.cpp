@@ -23,10 +23,18 @@ struct CopyStream {
 struct HostCopy::State {
   Device device;
   Event event;
-  bool pending = false;
+  bool captured = false, pending = false;
 
+  void join() {
+    if (!std::exchange(pending, false)) return;
+    const cudaStream_t compute = stream(device);
+    if (captured && !captures(compute)) return;
+    check(cudaStreamWaitEvent(compute, event.get(), 0), "cudaStreamWaitEvent");
+  }
   ~State() {
-    if (pending && cudaStreamWaitEvent(stream(device), event.get(), 0) != cudaSuccess) {
+    try {
+      join();
+    } catch (const Error&) {
       cudaGetLastError();
     }
   }
@@ -52,8 +60,10 @@ HostCopy::HostCopy(Device device, void* into, const void* pinned, std::int64_t b
   state_->device = device;
   state_->event = make_event();
   const cudaStream_t copies = one_of<CopyStream>(device).stream.get();
+  const cudaStream_t compute = stream(device);
   cudaEvent_t event = state_->event.get();
-  check(cudaEventRecord(event, stream(device)), "cudaEventRecord");
+  state_->captured = captures(compute);
+  check(cudaEventRecord(event, compute), "cudaEventRecord");
   check(cudaStreamWaitEvent(copies, event, 0), "cudaStreamWaitEvent");
   check(cudaMemcpyAsync(into, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                         copies),
@@ -64,9 +74,7 @@ HostCopy::HostCopy(Device device, void* into, const void* pinned, std::int64_t b
 
 void HostCopy::finish() {
   const auto state = std::exchange(state_, nullptr);
-  if (state == nullptr) return;
-  state->pending = false;
-  check(cudaStreamWaitEvent(stream(state->device), state->event.get(), 0), "cudaStreamWaitEvent");
+  if (state != nullptr) state->join();
 }
 
 }  // namespace reelmesh::cuda

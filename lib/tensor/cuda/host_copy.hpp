@@ -20,7 +20,8 @@ class HostCopy {
  public:
   HostCopy() = default;
   HostCopy(Device device, void* into, const void* pinned, std::int64_t bytes);
-  /// Makes the compute stream wait for the copy. The host waits for nothing.
+  /// Makes the compute stream wait for the copy. The host waits for nothing. Does nothing for a
+  /// copy that was captured in a graph whose capture is over: such a copy runs with the graph only.
   void finish();
 
  private:

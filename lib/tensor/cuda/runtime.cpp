@@ -268,13 +268,18 @@ std::shared_ptr<const void> allocate(Device device, std::int64_t bytes, void** a
   check(status, "cudaMallocAsync");
   c.count(bytes);
   const Purpose purpose = count_memory(device, bytes);
-  return {*address, [&c, bytes, device, purpose](const void* p) {
+  const bool captured = captures(c.stream.get());
+  return {*address, [&c, bytes, device, purpose, captured](const void* p) {
             count_freed(device, bytes, purpose);
-            // Fails for instance for memory of a graph whose capture failed; clears the error.
+            c.present -= bytes;
+            cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
+            if (captured) cudaStreamIsCapturing(c.stream.get(), &now);
+            // Memory of a capture that has failed is gone with it, and may be another tensor's now.
+            if (captured && now == cudaStreamCaptureStatusNone) return;
+            // Fails if the capture is about to fail; clears the error.
             if (cudaFreeAsync(const_cast<void*>(p), c.stream.get()) != cudaSuccess) {
               cudaGetLastError();
             }
-            c.present -= bytes;
           }};
 }
 
