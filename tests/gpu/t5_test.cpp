@@ -59,5 +59,24 @@ TEST_P(T5OnGpu, PartsGiveTheBitsOfTheWhole) {
   EXPECT_TRUE(same_bits(back(second(between)), back(all(all.embed(ids)))));
 }
 
+// It belongs to a number of tokens, which most prompts of a job share.
+TEST_P(T5OnGpu, KeepsThePositionBias) {
+  const Checkpoint checkpoint = weights(1).on(place());
+  const T5Part part{0, 2, true, true};
+  const T5Layers layers(checkpoint, config, part, DType::float16);
+  const auto few = std::span(ids).first(3);
+  const auto bits = [&](const T5Layers& by, std::span<const std::int32_t> tokens) {
+    return back(by(by.embed(tokens)));
+  };
+  const Tensor of_few = bits(layers, few);
+  const std::int64_t before = device_memory(place()).present;
+  const Tensor of_all = bits(layers, ids);
+  EXPECT_EQ(device_memory(place()).present - before, config.num_heads * (5 * 5 - 3 * 3) * 4);
+  EXPECT_TRUE(same_bits(bits(layers, ids), of_all));
+  EXPECT_TRUE(same_bits(bits(layers, few), of_few));
+  const T5Layers others(checkpoint, config, part, DType::float16);
+  EXPECT_TRUE(same_bits(bits(others, ids), of_all));
+}
+
 }  // namespace
 }  // namespace reelmesh::test

@@ -14,7 +14,8 @@ std::int64_t t5_working_bytes(const T5Config& c, std::int64_t tokens, const Prec
   const std::int64_t size = precision.size(), inner = c.num_heads * c.d_kv;
   const std::int64_t channel = tokens * size;  // bytes of one channel of all tokens
   const DType stream = t5_stream(precision.tensors);
-  // The position bias of all heads; the residual stream as passed in and its working copy.
+  // The position bias of all heads, which is kept afterwards; the residual stream as passed in and
+  // its working copy.
   std::int64_t held = c.num_heads * tokens * tokens * size_of(DType::float32) +
                       2 * tokens * c.d_model * size_of(stream);
   const std::int64_t attention =

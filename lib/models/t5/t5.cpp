@@ -65,8 +65,9 @@ Tensor T5Layers::normed(const Tensor& x, const Tensor& weight) const {
 }
 
 // → [head, query, key]
-Tensor T5Layers::position_bias(std::int64_t tokens) const {
+const Tensor& T5Layers::position_bias(std::int64_t tokens, Device device) const {
   const std::int64_t heads = config_.num_heads;
+  if (position_bias_.shape() == Shape{heads, tokens, tokens}) return position_bias_;
   Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
   for (std::int64_t q = 0; q < tokens; ++q) {
     for (std::int64_t k = 0; k < tokens; ++k) {
@@ -77,13 +78,13 @@ Tensor T5Layers::position_bias(std::int64_t tokens) const {
       }
     }
   }
-  return bias;
+  return position_bias_ = bias.on(device);
 }
 
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
   x = x.clone();  // the residual stream is updated in place
-  const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens).on(x.device());
+  const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens, x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const trace::Mark mark(&trace::Recorder::layer,

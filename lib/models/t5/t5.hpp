@@ -36,7 +36,7 @@ class T5Layers {
     ops::Linear qkv, out, gate, up, down;
   };
   Tensor normed(const Tensor& x, const Tensor& weight) const;
-  Tensor position_bias(std::int64_t tokens) const;
+  const Tensor& position_bias(std::int64_t tokens, Device device) const;
 
   T5Config config_;
   T5Part part_;
@@ -44,6 +44,8 @@ class T5Layers {
   Numerics numerics_;
   Tensor embedding_, final_norm_;
   Tensor position_table_;  ///< float32 [bucket, head] on the host
+  /// Of the last number of tokens: prompts of a job mostly have the same.
+  mutable Tensor position_bias_;
   std::vector<Layer> layers_;
 };
 
