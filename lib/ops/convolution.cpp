@@ -70,6 +70,11 @@ std::int64_t packed_convolution_bytes(const Shape& weight, DType products, Packe
   return bytes;
 }
 
+void require_right_convolutions(Device device, DType dtype) {
+  dispatch(
+      device, [&] { gpu::require_right_convolutions(dtype); }, [] {});
+}
+
 Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
                          const Window& window)
     : in_(weight.shape(1)),

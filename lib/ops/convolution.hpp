@@ -39,6 +39,10 @@ struct RowWindow {
   std::int64_t height = 0;
 };
 
+/// Throws Error(unavailable) if convolutions over frames in this type would be wrong on the device:
+/// some versions of cuDNN compute them wrongly, without an error.
+void require_right_convolutions(Device device, DType dtype);
+
 /// A rectangle of an image, in pixels.
 struct ImageBox {
   std::int64_t row = 0, rows = 0;

@@ -14,6 +14,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "ops/convolution.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
@@ -236,6 +237,9 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   }
 
   // All checks that can refuse the job come before anything is loaded, written or removed.
+  if (device.is_cuda()) {
+    comm::run_collectively(world, [&] { ops::require_right_convolutions(device, job.dtype); });
+  }
   on_first_rank(world, [&] { Family::open(job.model)->check_weights(has_videos(job)); });
   const Conditions conditions = agree_on_conditions(job, world, threads, device);
   JobPlan planned = plan_job(job, conditions, check_inputs(world, job));

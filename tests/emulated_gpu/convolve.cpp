@@ -1,10 +1,13 @@
 // gpu::convolve on the emulated GPU, from its description in ops/cuda/convolve.hpp. On a real GPU
 // cuDNN computes it.
+//
+//   REELMESH_EMULATED_CUDNN=91002   emulates cuDNN 9.10.2; default 9.19.0
 #include "ops/cuda/convolve.hpp"
 
 #include <cudnn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/trace.hpp"
@@ -13,7 +16,10 @@
 #include "tensor/convert.hpp"
 #include "tensor/cuda/handles.hpp"
 
-std::size_t cudnnGetVersion() { return 91900; }
+std::size_t cudnnGetVersion() {
+  const char* text = std::getenv("REELMESH_EMULATED_CUDNN");
+  return text == nullptr ? 91900 : static_cast<std::size_t>(std::atol(text));
+}
 
 namespace reelmesh::gpu {
 namespace {

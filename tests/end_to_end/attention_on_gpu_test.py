@@ -74,6 +74,16 @@ class AttentionOnGpu(Scratch):
         self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
         self.assertIn("cuDNN's attention engine does not support 1 head", outcome.lines(ERROR)[0])
 
+    def test_a_cudnn_whose_convolutions_are_wrong(self):  # on emulated GPUs only
+        output = self.folder / "wrong"
+        options = Reference("rotary").options(output, numerics__dtype="bfloat16", **SIZE)
+        outcome = run(options, 2, GPUS | {"REELMESH_EMULATED_CUDNN": "91002"})
+        self.assertEqual(outcome.status, 69, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("cuDNN 9.10.2 computes 16-bit convolutions over frames wrongly",
+                      outcome.lines(ERROR)[0])
+        self.assertFalse(output.exists())
+
     @unittest.skipUnless(LONG, "with REELMESH_LONG=1")
     def test_float16(self):
         self.check(Reference("sincos"), "float16", ((3, "ring 3", {}),))

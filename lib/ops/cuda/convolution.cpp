@@ -1,11 +1,15 @@
 #include "ops/cuda/convolution.hpp"
 
+#include <cudnn.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
 
+#include "base/error.hpp"
 #include "ops/cuda/convolve.hpp"
 #include "ops/cuda/image_tiles.hpp"
+#include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -32,6 +36,11 @@ Tensor channels_last(const Tensor& weight, std::int64_t kt, std::int64_t kernel)
     }
   }
   return result.on(weight.device());
+}
+
+std::size_t cudnn_version() {
+  const REELMESH_LIBRARY_FUNCTION(cuda::cudnn(), cudnnGetVersion);
+  return cudnnGetVersion();
 }
 
 ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
@@ -70,6 +79,25 @@ TileBatch batch_of(std::span<const ops::ConvolutionTile> tiles) {
 
 }  // namespace
 
+void require_right_convolutions(DType dtype) {
+  // PyTorch's issue 163539, and its pull requests 163581 and 166480, which avoid these versions.
+  constexpr std::size_t first_wrong = 90800, first_right = 91500;
+  const std::size_t version = cudnn_version();
+  require(size_of(dtype) != 2 || version < first_wrong || version >= first_right,
+          Status::unavailable,
+          "cuDNN {} computes 16-bit convolutions over frames wrongly, as versions from 9.8 to 9.14 "
+          "do; install 9.15.1 or later, or use numerics.dtype = float32",
+          cuda::version_text(version));
+}
+
+bool allows_tf32(const Numerics& numerics, std::int64_t frames) {
+  // PyTorch's pull request 167024: wrong from 9.10.2 to 9.15.
+  constexpr std::size_t first_wrong = 91002, first_right = 91600;
+  if (!numerics.tf32 || frames == 1) return numerics.tf32;
+  const std::size_t version = cudnn_version();
+  return version < first_wrong || version >= first_right;
+}
+
 Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
                          const ops::Window& window)
     : in_(weight.shape(1)),
@@ -78,7 +106,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       window_(window),
       weight_(channels_last(weight, kt_, window.kernel)),
       bias_(bias),
-      numerics_(numerics) {}
+      tf32_(allows_tf32(numerics, kt_)) {}
 
 void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
                       const ops::ImageBox& want, Tensor& out,
@@ -95,7 +123,7 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
     const auto count = static_cast<std::size_t>(std::min(batch, std::ssize(tiles) - first));
     const TileBatch some = batch_of({&tiles[static_cast<std::size_t>(first)], count});
     gather_tiles(image, some, in_, source);
-    convolve(source, weight_, window_.stride, numerics_.tf32, result);
+    convolve(source, weight_, window_.stride, tf32_, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);
   }
 }

@@ -6,6 +6,11 @@
 
 namespace reelmesh::gpu {
 
+/// As ops::require_right_convolutions, for the cuDNN that is loaded.
+void require_right_convolutions(DType dtype);
+/// Whether float32 convolutions may use TF32: as `numerics` says, but not where cuDNN's are wrong.
+bool allows_tf32(const Numerics& numerics, std::int64_t frames);
+
 /// ops::Convolution on a GPU, channels last. Tiles of one shape at fixed places of the image are
 /// gathered with their zero padding, and convolved in batches of a fixed number of tiles. So cuDNN
 /// always sees the same problem and uses one algorithm, and a pixel's bits depend only on the
@@ -33,7 +38,7 @@ class Convolution {
   ops::Window window_;
   Tensor weight_;  ///< [out, kt, kernel, kernel, in], channels padded with zeros
   Tensor bias_;
-  Numerics numerics_;
+  bool tf32_;
 };
 
 }  // namespace reelmesh::gpu
