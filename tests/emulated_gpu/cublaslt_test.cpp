@@ -50,17 +50,21 @@ class EmulatedProduct : public EmulatedGpu {
     return layouts.back();
   }
   std::byte* on_device(const Numbers& numbers) {
-    std::byte* block = memory(numbers.size() * 4);
-    succeed(
-        cudaMemcpyAsync(block, numbers.data(), numbers.size() * 4, cudaMemcpyHostToDevice, stream));
-    succeed(cudaStreamSynchronize(stream));
+    const std::size_t bytes = numbers.size() * 4;
+    std::byte *block = memory(bytes), *host = pinned(bytes);
+    std::memcpy(host, numbers.data(), bytes);
+    succeed(cudaMemcpyAsync(block, host, bytes, cudaMemcpyHostToDevice, stream));
+    succeed(cudaFreeHost(host));
     blocks.push_back(block);
     return block;
   }
   Numbers on_host(const std::byte* block, std::size_t count) {
     Numbers numbers(count);
-    succeed(cudaMemcpyAsync(numbers.data(), block, count * 4, cudaMemcpyDeviceToHost, stream));
+    std::byte* host = pinned(count * 4);
+    succeed(cudaMemcpyAsync(host, block, count * 4, cudaMemcpyDeviceToHost, stream));
     succeed(cudaStreamSynchronize(stream));
+    std::memcpy(numbers.data(), host, count * 4);
+    succeed(cudaFreeHost(host));
     return numbers;
   }
   // d = alpha·op(a)·op(b) + beta·d, by the first algorithm that the heuristic proposes.

@@ -34,6 +34,12 @@ class EmulatedGpu : public testing::Test {
     succeed(cudaMallocAsync(&address, bytes, stream));
     return static_cast<std::byte*>(address);
   }
+  /// Pinned host memory, to be freed by cudaFreeHost.
+  static std::byte* pinned(std::size_t bytes) {
+    void* address = nullptr;
+    succeed(cudaMallocHost(&address, bytes));
+    return static_cast<std::byte*>(address);
+  }
   /// Sets bytes, in stream order.
   void set(std::byte* to, int value, std::size_t bytes = 1) {
     succeed(cudaMemsetAsync(to, value, bytes, stream));

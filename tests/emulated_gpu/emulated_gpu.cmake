@@ -76,6 +76,11 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.c
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+# Kernels whose threads share memory, in random order: the same results, so no barrier is missing.
+add_test(NAME emulated_gpu_order COMMAND test_emulated_gpu
+         "--gtest_filter=*Norm*:*Convolution*:*Digest*:*KeysMayComeInParts*:*AtRealSizes*")
+set_tests_properties(emulated_gpu_order PROPERTIES LABELS unit TIMEOUT 300
+                     ENVIRONMENT "OMP_NUM_THREADS=1;REELMESH_EMULATED_GPU_ORDER=7")
 # Accuracy at real size on a real GPU; small sizes here.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/truth/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu_truth GTest::gtest_main ${sources})

@@ -59,7 +59,7 @@ TEST_F(EmulatedMemory, WritesBesideABlockAreFound) {
 
 TEST_F(EmulatedMemory, CopiesStayWithinABlock) {
   std::byte* p = memory(16);
-  std::byte host[32] = {};
+  std::byte* host = pinned(32);
   succeed(cudaMemcpyAsync(p + 8, host, 8, cudaMemcpyHostToDevice, stream));
   for (const auto& [offset, bytes] : {std::pair{8, 9}, {-1, 4}, {16, 1}}) {
     expect_status(cudaMemcpyAsync(p + offset, host, static_cast<std::size_t>(bytes),
@@ -70,7 +70,20 @@ TEST_F(EmulatedMemory, CopiesStayWithinABlock) {
   succeed(cudaFreeAsync(p, stream));
   expect_status(cudaMemsetAsync(p, 0, 1, stream), cudaErrorInvalidValue);
   expect_status(cudaFreeAsync(p, stream), cudaErrorInvalidValue);
-  succeed(cudaStreamSynchronize(stream));  // the copy reads `host` until then
+  succeed(cudaFreeHost(host));
+}
+
+TEST_F(EmulatedMemory, IsCopiedFromAndToPinnedMemory) {
+  std::byte* p = memory(16);
+  std::byte* half = pinned(8);
+  std::byte pageable[16] = {};
+  constexpr const char* message = "cudaMemcpyAsync of host memory that is not pinned";
+  EXPECT_DEATH(cudaMemcpyAsync(p, pageable, 16, cudaMemcpyHostToDevice, stream), message);
+  EXPECT_DEATH(cudaMemcpyAsync(pageable, p, 16, cudaMemcpyDeviceToHost, stream), message);
+  EXPECT_DEATH(cudaMemcpyAsync(half, p, 16, cudaMemcpyDeviceToHost, stream), message);
+  succeed(cudaMemcpyAsync(half, p, 8, cudaMemcpyDeviceToHost, stream));
+  succeed(cudaFreeHost(half));
+  succeed(cudaFreeAsync(p, stream));
 }
 
 TEST_F(EmulatedMemory, AddressesSayWhereTheyAre) {

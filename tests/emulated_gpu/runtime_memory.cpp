@@ -53,6 +53,16 @@ bool usable(const void* address, std::size_t bytes, bool on_device) {
                                                           block->address);
 }
 
+// A copy of pageable memory is not asynchronous: the host waits, and it cannot be captured.
+void require_pinned(const void* address, std::size_t bytes) {
+  if (Memory::instance().is_device(address)) return;
+  const auto* found = find_pinned(address);
+  if (found == nullptr ||
+      static_cast<const std::byte*>(address) + bytes > found->first + found->second) {
+    stop("cudaMemcpyAsync of host memory that is not pinned");
+  }
+}
+
 // The kind of copy that follows from the addresses.
 cudaMemcpyKind kind_of(const void* into, const void* from) {
   const bool to_device = Memory::instance().is_device(into);
@@ -235,6 +245,8 @@ cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cud
       !usable(from, bytes, Memory::instance().is_device(from))) {
     return result(cudaErrorInvalidValue);
   }
+  require_pinned(into, bytes);
+  require_pinned(from, bytes);
   return result(add_work(stream, {"cudaMemcpyAsync", [=] { std::memmove(into, from, bytes); }}));
 }
 

@@ -25,7 +25,8 @@ const Settings& settings() {
       static_cast<int>(number("REELMESH_EMULATED_GPUS", 1)),
       static_cast<std::size_t>(number("REELMESH_EMULATED_GPU_MEMORY", std::int64_t{16} << 30)),
       number("REELMESH_EMULATED_GPU_DELAY", 0),
-      std::max<std::int64_t>(1, number("REELMESH_EMULATED_GPU_ROWS", 1))};
+      std::max<std::int64_t>(1, number("REELMESH_EMULATED_GPU_ROWS", 1)),
+      number("REELMESH_EMULATED_GPU_ORDER", 0)};
   return all;
 }
 

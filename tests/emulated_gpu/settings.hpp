@@ -13,6 +13,7 @@ struct Settings {
   /// REELMESH_EMULATED_GPU_ROWS: algorithms of cuBLASLt support only multiples of this number of
   /// rows; default 1.
   std::int64_t rows;
+  std::int64_t order;  ///< REELMESH_EMULATED_GPU_ORDER, seed of threads' and blocks' order; 0: none
 };
 const Settings& settings();
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <random>
 #include <string>
 
 #include "emulated_gpu/fiber.hpp"
@@ -48,6 +50,8 @@ struct Engine {
   const std::function<void()>* body = nullptr;
   const char* name = nullptr;
   unsigned threads = 0, begun = 0, ended = 0;
+  std::vector<unsigned> order;  // of the threads in this block; empty: by number
+  std::minstd_rand random{static_cast<unsigned>(emulated::settings().order)};
   Meeting all;
   std::vector<Meeting> warps;
   std::vector<std::byte> shared;
@@ -92,7 +96,8 @@ void live() {
     Engine& e = *engine;
     Fiber& self = *e.current;
     while (e.begun < e.threads) {
-      self.thread = e.begun++;
+      self.thread = e.order.empty() ? e.begun : e.order[e.begun];
+      ++e.begun;
       threadIdx = {self.thread, 0, 0};
       self.copies.clear();
       self.groups = 0;
@@ -140,9 +145,35 @@ inline bool last_of(Meeting& meeting) {
 }
 
 inline void release(Meeting& meeting) {
+  if (!engine->order.empty()) std::ranges::shuffle(meeting.waiting, engine->random);
   engine->ready.insert(engine->ready.end(), meeting.waiting.begin(), meeting.waiting.end());
   meeting.waiting.clear();
 }
+
+}  // namespace
+
+namespace {
+
+// The blocks of a grid in turn: by number, or from a random one on in random steps.
+class Blocks {
+ public:
+  Blocks(std::int64_t count, bool ordered, std::minstd_rand& random) : count_(count) {
+    if (ordered || count < 2) return;
+    std::uniform_int_distribution<std::int64_t> any(0, count - 1);
+    next_ = any(random);
+    do {
+      step_ = any(random);
+    } while (std::gcd(step_, count) != 1);
+  }
+  unsigned next() {
+    const std::int64_t block = next_;
+    next_ = (next_ + step_) % count_;
+    return static_cast<unsigned>(block);
+  }
+
+ private:
+  std::int64_t count_, next_ = 0, step_ = 1;
+};
 
 }  // namespace
 
@@ -162,8 +193,13 @@ void run(const Grid& grid, const std::function<void()>& thread) {
   }
   blockDim = {own.threads};
   gridDim = {static_cast<unsigned>(grid.blocks)};
-  for (std::int64_t block = 0; block < grid.blocks; ++block) {
-    blockIdx = {static_cast<unsigned>(block), 0, 0};
+  const bool ordered = emulated::settings().order == 0;
+  Blocks blocks(grid.blocks, ordered, own.random);
+  own.order.resize(ordered ? 0 : own.threads);
+  std::iota(own.order.begin(), own.order.end(), 0U);
+  for (std::int64_t i = 0; i < grid.blocks; ++i) {
+    blockIdx = {blocks.next(), 0, 0};
+    std::ranges::shuffle(own.order, own.random);
     std::fill(own.shared.begin(), own.shared.end(), untouched);
     own.begun = own.ended = 0;
     go_to(own.caller, idle_fiber());

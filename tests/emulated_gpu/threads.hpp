@@ -3,7 +3,8 @@
 // collectives. A fiber that has finished a thread starts the next one, so that a thread without
 // synchronization costs no more than a function call. One kernel runs at a time, one block after
 // the other. Shared memory starts as NaN. Aborts the process if threads wait for others that have
-// ended or wait elsewhere, or if a thread writes beyond shared memory.
+// ended or wait elsewhere, or if a thread writes beyond shared memory. Threads run by number
+// between barriers, and blocks too, or in random order (REELMESH_EMULATED_GPU_ORDER).
 #include <cstddef>
 #include <cstdint>
 #include <functional>

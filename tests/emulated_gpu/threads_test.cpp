@@ -124,6 +124,28 @@ TEST(KernelThreads, EndTheProcessWhereAGpuWouldGoOnOrStop) {
   EXPECT_DEATH(some_lanes(), "kernel short, block 0: a warp of fewer threads");
 }
 
+// Each thread reads what the one before it wrote, without a barrier; then each block what the one
+// before it wrote.
+bool some_find_nothing() {
+  constexpr unsigned threads = 64, blocks = 7;
+  Numbers numbers(threads), of_blocks(blocks);
+  unsigned missing = 0, missing_blocks = 0;
+  run({"racing", 1, threads, 0}, [&] {
+    numbers[threadIdx.x] = 1;
+    if (threadIdx.x > 0 && numbers[threadIdx.x - 1] == 0) ++missing;
+  });
+  run({"racing", blocks, 1, 0}, [&] {
+    of_blocks[blockIdx.x] = 1;
+    if (blockIdx.x > 0 && of_blocks[blockIdx.x - 1] == 0) ++missing_blocks;
+  });
+  return missing > 0 && missing_blocks > 0;
+}
+
+TEST(KernelThreads, RunInRandomOrderSoThatRacesShow) {
+  EXPECT_WITH_SETTING("REELMESH_EMULATED_GPU_ORDER", "0", !some_find_nothing());
+  EXPECT_WITH_SETTING("REELMESH_EMULATED_GPU_ORDER", "1", some_find_nothing());
+}
+
 TEST(KernelThreads, KernelsOfTwoStreamsDoNotMix) {
   constexpr unsigned kernels = 1000;
   Numbers results(2);
