@@ -47,7 +47,7 @@ ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64
                      const ops::Window& window, std::int64_t before, Device device) {
   expect(x.pieces.size() <= ImageTiles::max_pieces, "convolution of {} pieces", x.pieces.size());
   ImageTiles image{};
-  image.enlarged = static_cast<int>(enlarged);
+  image.doublings = static_cast<int>(enlarged - 1);
   image.stride = static_cast<int>(window.stride);
   image.padding = static_cast<int>(window.before);
   image.before = static_cast<int>(before);

@@ -13,14 +13,15 @@ struct Gather {
   ImageTiles image;
   TileBatch batch;  ///< further items of x are zero
   T* x;
-  std::uint32_t frames, rows, columns, in, padded_in;
+  Divisor frames, rows, columns, padded_in;
+  std::uint32_t in;
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place pixel(at, padded_in);
-    const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
-    const std::uint32_t r = line % rows, plane = line / rows;
-    const std::uint32_t t = plane % frames;
-    const int item = static_cast<int>(plane / frames);
+    const Split line(pixel.row, columns), plane(line.quotient, rows),
+        frame_of(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
+    const int item = static_cast<int>(frame_of.quotient);
     float v[W] = {};
     if (item < batch.tiles && pixel.column < in) {
       const TileBatch::Tile& tile = batch.tile[item];
@@ -30,8 +31,8 @@ struct Gather {
           column >= tile.needed_columns.begin && column < tile.needed_columns.end) {
         for (int i = 0; i < image.pieces; ++i) {
           const ImageTiles::Piece& piece = image.piece[i];
-          const int y = row / image.enlarged - piece.row,
-                    z = column / image.enlarged - piece.column;
+          const int y = (row >> image.doublings) - piece.row,
+                    z = (column >> image.doublings) - piece.column;
           if (y < 0 || y >= piece.rows || z < 0 || z >= piece.columns) continue;
           const int frame = static_cast<int>(t) - image.before;
           const bool earlier = frame < 0 && piece.earlier != nullptr;
@@ -55,17 +56,17 @@ struct Scatter {
   const T* y;
   const float* bias;
   T* out;
-  std::uint32_t frames, rows, columns, channels, padded;
+  Divisor frames, rows, columns, channels;
+  std::uint32_t padded;
   std::int32_t first_row, first_column;
   std::uint32_t out_rows, out_columns;
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place pixel(at, channels);
-    const std::uint32_t c = pixel.row % columns, line = pixel.row / columns;
-    const std::uint32_t r = line % rows, plane = line / rows;
-    const std::uint32_t t = plane % frames;
-    const int item = static_cast<int>(plane / frames);
-    const TileBatch::Tile& tile = batch.tile[item];
+    const Split line(pixel.row, columns), plane(line.quotient, rows),
+        frame_of(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
+    const TileBatch::Tile& tile = batch.tile[frame_of.quotient];
     const int row = tile.row + static_cast<int>(r), column = tile.column + static_cast<int>(c);
     if (row < tile.rows.begin || row >= tile.rows.end || column < tile.columns.begin ||
         column >= tile.columns.end) {
@@ -74,7 +75,7 @@ struct Scatter {
     const std::int64_t place =
         (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
     const auto sum = [](float v, float b) { return v + b; };
-    each<W>(out + place * channels + pixel.column, sum,
+    each<W>(out + place * channels.divisor() + pixel.column, sum,
             y + std::int64_t{pixel.row} * padded + pixel.column, bias + pixel.column);
   }
 };
@@ -89,11 +90,11 @@ void gather_tiles(const ImageTiles& image, const TileBatch& tiles, std::int64_t 
     const Gather<T> f{image,
                       tiles,
                       into,
-                      narrow_index(x.shape(1)),
-                      narrow_index(x.shape(2)),
-                      narrow_index(x.shape(3)),
-                      narrow_index(in),
-                      narrow_index(x.shape(4))};
+                      divisor_of(x.shape(1)),
+                      divisor_of(x.shape(2)),
+                      divisor_of(x.shape(3)),
+                      divisor_of(x.shape(4)),
+                      narrow_index(in)};
     std::vector<const void*> addresses{into};
     for (int i = 0; i < image.pieces; ++i) {
       addresses.insert(addresses.end(), {image.piece[i].values, image.piece[i].earlier});
@@ -115,10 +116,10 @@ void scatter_tiles(const TileBatch& tiles, const Tensor& y, const Tensor& bias, 
                        from,
                        b,
                        into,
-                       narrow_index(y.shape(1)),
-                       narrow_index(y.shape(2)),
-                       narrow_index(y.shape(3)),
-                       narrow_index(n),
+                       divisor_of(y.shape(1)),
+                       divisor_of(y.shape(2)),
+                       divisor_of(y.shape(3)),
+                       divisor_of(n),
                        narrow_index(y.shape(4)),
                        static_cast<std::int32_t>(first_row),
                        static_cast<std::int32_t>(first_column),

@@ -25,13 +25,15 @@ __global__ void sum_cells(GroupSums<T> p) {
   const std::uint32_t left = blockIdx.x % (p.columns / p.cell) * p.cell;
   for (std::uint32_t c = threadIdx.x; c < p.channels; c += blockDim.x) {
     double sum = 0, squares = 0;
-    for (std::uint32_t i = 0; i < p.frames * p.cell; ++i) {
-      const std::int64_t row = i / p.cell * std::int64_t{p.rows} + line * p.cell + i % p.cell;
-      const T* pixel = p.x + (row * p.columns + left) * p.channels + c;
-      for (std::uint32_t j = 0; j < p.cell; ++j) {
-        const double value = widen(pixel[std::int64_t{j} * p.channels]);
-        sum += value;
-        squares += value * value;
+    for (std::uint32_t t = 0; t < p.frames; ++t) {
+      for (std::uint32_t i = 0; i < p.cell; ++i) {
+        const std::int64_t row = std::int64_t{t} * p.rows + line * p.cell + i;
+        const T* pixel = p.x + (row * p.columns + left) * p.channels + c;
+        for (std::uint32_t j = 0; j < p.cell; ++j) {
+          const double value = widen(pixel[std::int64_t{j} * p.channels]);
+          sum += value;
+          squares += value * value;
+        }
       }
     }
     of_channels[c] = sum;
@@ -58,7 +60,7 @@ struct GroupNorm {
   const T* x;
   T* out;
   const float *factor, *offset;
-  std::uint32_t n;
+  Divisor n;
   bool with_silu;
   template <int W>
   __device__ void run(std::int64_t at) const {
@@ -79,17 +81,19 @@ struct SpatialNormSilu {
   T* out;
   const T *scale, *shift;
   const float *factor, *offset;
-  std::uint32_t n, columns, rows, latent_rows, latent_columns;
+  Divisor n, columns, rows;
+  std::uint32_t latent_rows, latent_columns;
   std::uint16_t frame_of[max_frames];
   template <int W>
   __device__ void run(std::int64_t at) const {
     const Place place(at, n);
-    const std::uint32_t column = place.row % columns, line = place.row / columns;
-    const std::uint32_t row = line % rows, frame = line / rows;
+    const Split line(place.row, columns), plane(line.quotient, rows);
+    const std::uint32_t latent_row = rows.quotient(plane.rest * latent_rows),
+                        latent_column = columns.quotient(line.rest * latent_columns);
     const std::int64_t latent =
-        ((std::int64_t{frame_of[frame]} * latent_rows + row * latent_rows / rows) * latent_columns +
-         column * latent_columns / columns) *
-            n +
+        ((std::int64_t{frame_of[plane.quotient]} * latent_rows + latent_row) * latent_columns +
+         latent_column) *
+            n.divisor() +
         place.column;
     const auto normed = [](float v, float f, float o, float a, float b) {
       return ops::silu((v * f + o) * a + b);
@@ -195,7 +199,7 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
     const T* from = address<T>(x, device);
     T* into = address<T>(out, device);
     for_packs<T>("group_norm", device, x.numel(), n, {from, into, factor},
-                 GroupNorm<T>{from, into, factor, factor + n, narrow_index(n), with_silu});
+                 GroupNorm<T>{from, into, factor, factor + n, divisor_of(n), with_silu});
   });
   return out;
 }
@@ -221,9 +225,9 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
                            address<T>(norm.shift, device),
                            factor,
                            factor + n,
-                           narrow_index(n),
-                           narrow_index(x.shape(2)),
-                           narrow_index(x.shape(1)),
+                           divisor_of(n),
+                           divisor_of(x.shape(2)),
+                           divisor_of(x.shape(1)),
                            narrow_index(norm.scale.shape(1)),
                            narrow_index(norm.scale.shape(2)),
                            {}};

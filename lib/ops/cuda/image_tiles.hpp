@@ -30,10 +30,10 @@ struct ImageTiles {
   };
   Piece piece[max_pieces];
   int pieces;
-  int enlarged;  ///< 1 or 2
-  int stride;    ///< of the convolution
-  int padding;   ///< rows above and columns left of the image
-  int before;    ///< number of frames before frame 0
+  int doublings;  ///< of rows and columns before the convolution: 0 or 1
+  int stride;     ///< of the convolution
+  int padding;    ///< rows above and columns left of the image
+  int before;     ///< number of frames before frame 0
 };
 
 /// Copies the input of each tile to one item of x; items without a tile become zero. in: channels

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/divisor.hpp"
 #include "tensor/cuda/kernel.cuh"
 
 namespace reelmesh::gpu {
@@ -11,6 +12,11 @@ namespace reelmesh::gpu {
 inline std::uint32_t narrow_index(std::int64_t x) {
   expect(x >= 0 && x <= std::numeric_limits<std::uint32_t>::max(), "extent {} in a kernel", x);
   return static_cast<std::uint32_t>(x);
+}
+
+inline Divisor divisor_of(std::int64_t x) {
+  expect(x > 0, "extent {} in a kernel", x);
+  return Divisor(narrow_index(x));
 }
 
 /// Row and column of element `at` in rows of n elements. Fewer than 2³² rows.
@@ -26,6 +32,22 @@ struct Place {
       column = static_cast<std::uint32_t>(at - std::int64_t{row} * n);
     }
   }
+  /// The same for rows of n.divisor() elements, without a division in most tensors.
+  __device__ Place(std::int64_t at, const Divisor& n) {
+    if (at > 0xffffffffLL) {
+      *this = Place(at, n.divisor());
+      return;
+    }
+    row = n.quotient(static_cast<std::uint32_t>(at));
+    column = static_cast<std::uint32_t>(at) - row * n.divisor();
+  }
+};
+
+/// Quotient and remainder.
+struct Split {
+  std::uint32_t quotient, rest;
+  __device__ Split(std::uint32_t x, const Divisor& n)
+      : quotient(n.quotient(x)), rest(x - quotient * n.divisor()) {}
 };
 
 /// W elements in registers, as floats.
