@@ -114,5 +114,9 @@ target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart_static)
 # differently, and the layout decides which of them computes a row. Where fused multiply-adds save
 # time, they are written as fmaf or std::fma. FMT_USE_CONSTEXPR: fmt 9 assumes that nvcc has no
 # constexpr.
+# -lineinfo: source lines for compute-sanitizer and Nsight Compute; the code is the same.
+# -Xptxas -v: registers and spills, which ptxas.sh writes beside each object for a test.
 target_compile_options(reelmesh_cuda INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1
+    -lineinfo -Xptxas=-v>)
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/ptxas.sh)
