@@ -86,11 +86,30 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tens
 
 }  // namespace
 
-void prepare_attend(const comm::Group& group, Device device,
-                    std::span<const ops::AttentionShape> shapes, const Numerics& numerics) {
+void prepare_attend(const comm::Group& group, Device device, DType dtype, std::int64_t keys,
+                    std::int64_t channels, std::span<const ops::AttentionShape> shapes,
+                    const Numerics& numerics) {
+  if (!device.is_cuda() || !ops::may_use_fused_attention(dtype, keys, channels)) return;
+  std::string choice;
   comm::run_collectively(group, [&] {
-    for (const ops::AttentionShape& shape : shapes) ops::prepare_attend(device, shape, numerics);
+    if (group.rank() != 0) return;
+    choice = ops::fastest_attention(device, dtype, keys, channels, numerics);
   });
+  choice = group.broadcast(choice, 0);
+  const auto prepare = [&] {
+    comm::run_collectively(group, [&] {
+      ops::use_attention(device, dtype, keys, channels, numerics, choice);
+      for (const ops::AttentionShape& shape : shapes) ops::prepare_attend(device, shape, numerics);
+    });
+  };
+  try {
+    prepare();
+  } catch (const Error& error) {
+    // On all ranks: the fastest kernel does not support a shape, but the first one may.
+    if (error.status() != Status::unavailable || choice.empty()) throw;
+    choice.clear();
+    prepare();
+  }
 }
 
 // Keys [first, first + count) in global order, for share number `share` of `shares` (as equal as
@@ -144,7 +163,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
                       .queries = mesh_.row_tokens(me),
                       .keys = mesh_.all_tokens()});
   }
-  prepare_attend(group, device, shapes, numerics);
+  prepare_attend(group, device, dtype, mesh_.all_tokens(), geometry.channels, shapes, numerics);
 }
 
 std::int64_t Attend::shares() const {

@@ -9,10 +9,13 @@
 
 namespace reelmesh {
 
-/// ops::prepare_attend for the shapes of this rank. Collective over the group: throws
-/// Error(unavailable) on all ranks if the kernel does not support a shape of one of them.
-void prepare_attend(const comm::Group& group, Device device,
-                    std::span<const ops::AttentionShape> shapes, const Numerics& numerics);
+/// Makes all ranks of the group attend to `keys` keys with the kernel that is the fastest on the
+/// first rank, and calls ops::prepare_attend for the shapes of this rank, which have these keys,
+/// channels and type. Collective over the group: throws Error(unavailable) on all ranks if the
+/// kernel does not support a shape of one of them.
+void prepare_attend(const comm::Group& group, Device device, DType dtype, std::int64_t keys,
+                    std::int64_t channels, std::span<const ops::AttentionShape> shapes,
+                    const Numerics& numerics);
 
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses

@@ -124,6 +124,25 @@ std::string attention_on_gpus() {
   return {};
 }
 
+std::string fastest_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                              const Numerics& numerics) {
+  if constexpr (cuda_built) {
+    if (uses_fused_attention(device, dtype, keys, channels, numerics)) {
+      return gpu::fastest_fused_attention(device, dtype, keys, channels, numerics.reproducible);
+    }
+  }
+  return {};
+}
+
+void use_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                   const Numerics& numerics, const std::string& choice) {
+  if constexpr (cuda_built) {
+    if (uses_fused_attention(device, dtype, keys, channels, numerics)) {
+      gpu::use_fused_attention(device, dtype, keys, channels, choice);
+    }
+  }
+}
+
 void prepare_attend(Device device, const AttentionShape& shape, const Numerics& numerics) {
   if constexpr (cuda_built) {
     if (shape.sequences * shape.batch * shape.heads * shape.queries == 0) return;

@@ -63,6 +63,16 @@ bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::in
 /// kernels", "own kernels: …". Empty in a build without CUDA.
 std::string attention_on_gpus();
 
+/// The fastest of cuDNN's kernels for these arguments on this rank, for use_attention() on all
+/// ranks that attend to the same keys. With numerics.reproducible, results are bitwise equal to
+/// those without it. Empty if uses_fused_attention() is false, or if nothing could be measured.
+std::string fastest_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                              const Numerics& numerics);
+/// Attends with that kernel from now on; empty: with cuDNN's first. Does nothing if
+/// uses_fused_attention() is false.
+void use_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                   const Numerics& numerics, const std::string& choice);
+
 /// The extents of one call of attend().
 struct AttentionShape {
   DType dtype = DType::float32;

@@ -1,13 +1,7 @@
 // Times each operation of lib/ops on a GPU at the shapes of real models, relative to the GPU's
-// measured peak rates; also whole transformer layers and loading of weights:
-//   build/tests/bench_gpu [OPTIONS] [bfloat16] [float16] [float32]
-//   --filter TEXT   only rows whose names contain it, and those of the machine
-//   --peak TFLOPS   adds a column of shares of this rate, such as the 989 that an H100 is sold with
-//   --once          calls the operations, with no times and no layers: for a profiler
-//   --tiny          small sizes, for an emulated GPU
-// Without a dtype all three are timed. Prints rows of a Markdown table as they are measured. "of
-// the machine" is relative to the faster of two large matrix products of the same dtype, or to a
-// device copy. Exit status 1 if a row failed.
+// measured peak rates; also whole transformer layers and loading of weights. Prints rows of a
+// Markdown table as they are measured. "of the machine" is relative to the faster of two large
+// matrix products of the same dtype, or to a device copy. Exit status 1 if a row failed.
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -27,6 +21,18 @@ namespace reelmesh::bench {
 namespace {
 
 using ops::Linear;
+
+constexpr const char* usage =
+    "usage: bench_gpu [OPTIONS] [bfloat16] [float16] [float32]\n"
+    "  --filter TEXT   only rows whose names contain it, and those of the machine\n"
+    "  --peak TFLOPS   adds a column of shares of this rate, such as the 989 that an H100 is sold "
+    "with\n"
+    "  --once          calls the operations, with no times and no layers: for a profiler\n"
+    "  --tiny          small sizes, for an emulated GPU\n"
+    "  --products      only matrix products, with every algorithm that cuBLASLt proposes\n"
+    "  --attention     only attention, with every engine of cuDNN that can be used\n"
+    "  --convolutions  only convolutions, with every engine of cuDNN that can be used\n"
+    "Without a dtype all three are timed.\n";
 
 // Peak rates: large matrix products and a device copy. Measured whatever --filter says.
 void machine(Bench& bench) {
@@ -67,12 +73,14 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out,
                           ops::Activation activation) {
     const double flops = 2.0 * double(tokens * batch) * double(in) * double(out);
-    bench.add(fmt::format("{}/linear_{}_{}x{}x{}", model, name, tokens * batch, in, out), flops, 0,
-              [&, in, out, activation] {
-                const auto w = std::make_shared<Linear>(bench.random_tensor({out, in}, 0.05F),
-                                                        bench.random_tensor({out}));
-                return [=, x = bench.random_tensor({tokens, batch, in})] { (*w)(x, activation); };
-              });
+    bench.add(
+        fmt::format("{}/linear_{}_{}x{}x{}", model, name, tokens * batch, in, out), flops, 0,
+        [&, in, out, activation] {
+          const auto w = std::make_shared<Linear>(bench.random_tensor({out, in}, 0.05F),
+                                                  bench.random_tensor({out}));
+          // The reference of a job: all tokens of a clip.
+          return [=, x = bench.random_tensor({tokens, batch, in})] { (*w)(x, activation, tokens); };
+        });
   };
   linear("query", d, d, ops::Activation::none);
   linear("key_value", d, 2 * d, ops::Activation::none);
@@ -227,8 +235,10 @@ bool run(DType dtype, const BenchOptions& options) {
   const Device device = device_of_rank(Backend::cuda, 0);
   fmt::print("\n{} on {}, CUDA {}\n\n", name_of(dtype), name_of(device), cuda_versions());
   Bench bench(device, dtype, options);
-  if (options.products) {
-    bench_products(bench);
+  if (options.products || options.attention || options.convolutions) {
+    if (options.products) bench_products(bench);
+    if (options.attention) bench_attention(bench);
+    if (options.convolutions) bench_convolutions(bench);
     return !bench.failed();
   }
   if (!bench.once()) {
@@ -260,16 +270,21 @@ int run(const std::vector<std::string>& words) {
       require(options.peak > 0, Status::usage, "--peak '{}': expected TFLOP/s", words[i]);
     } else if (words[i] == "--products") {
       options.products = true;
+    } else if (words[i] == "--attention") {
+      options.attention = true;
+    } else if (words[i] == "--convolutions") {
+      options.convolutions = true;
+    } else if (words[i] == "--help") {
+      std::cout << usage;
+      return 0;
     } else if (words[i] == "--once") {
       options.once = true;
     } else {
       const std::vector<DType> known{DType::bfloat16, DType::float16, DType::float32};
       const auto found =
           std::find_if(known.begin(), known.end(), [&](DType d) { return words[i] == name_of(d); });
-      require(found != known.end(), Status::usage,
-              "'{}': expected --products, --filter TEXT, --peak TFLOPS, --once, --tiny, bfloat16, "
-              "float16 or float32",
-              words[i]);
+      require(found != known.end(), Status::usage, "unknown option or dtype '{}'\n{}", words[i],
+              usage);
       dtypes.push_back(*found);
     }
   }

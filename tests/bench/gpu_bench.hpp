@@ -20,8 +20,9 @@ struct BenchOptions {
   std::string filter;  ///< only benchmarks whose names contain this
   double peak = 0;     ///< TFLOP/s that the GPU is said to reach, for a column of shares; 0: none
   bool once = false;   ///< calls each operation twice, untimed, for profilers
-  /// Instead of all else, matrix products with every algorithm that is proposed.
-  bool products = false;
+  /// Instead of all else, matrix products with every algorithm that is proposed, and attention and
+  /// convolutions with every engine.
+  bool products = false, attention = false, convolutions = false;
 };
 
 class Bench {
@@ -135,6 +136,10 @@ class Bench {
 /// Times the matrix products of CogVideoX with every algorithm that cuBLASLt proposes, for all
 /// tokens of a clip and for a share of them, and says which have the bits of the reference.
 void bench_products(Bench& bench);
+/// The same for attention, and for the decoder's and encoder's convolutions, with every engine of
+/// cuDNN that can be used.
+void bench_attention(Bench& bench);
+void bench_convolutions(Bench& bench);
 
 /// Times whole layers of CogVideoX's transformer with random weights, and extrapolates to a step.
 void bench_layers(Bench& bench, const std::string& model);

@@ -3,6 +3,7 @@
 //
 //   REELMESH_EMULATED_CUDNN_ATTENTION=0   emulates a cuDNN without fused attention
 //   REELMESH_EMULATED_CUDNN_ATTENTION=N   its engine supports at least N heads
+//   REELMESH_EMULATED_CUDNN_FASTEST=1     its second engine, with other bits, is the fastest
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
@@ -52,6 +53,7 @@ struct Problem {
   Part queries, keys, values;
   std::int64_t sequences;
   float scale;
+  bool rounds;  ///< weights to the tensors' dtype before they are multiplied with the values
   std::byte* out;
 
   void run() const {
@@ -83,10 +85,9 @@ struct Problem {
       const float largest = *std::max_element(weights.begin(), weights.end());
       float sum = 0;
       for (float& weight : weights) sum += weight = std::exp((weight - largest) * scale);
-      // Weights are rounded to the tensors' dtype before they are multiplied with the values.
       convert(weights.data(), DType::float32, rounded.data(), dtype, count);
       convert(rounded.data(), dtype, narrow.data(), DType::float32, count);
-      of_values.multiply(narrow.data(), 1, result.data());
+      of_values.multiply(rounds ? narrow.data() : weights.data(), 1, result.data());
       for (float& number : result) number /= sum;
       const std::int64_t row = (sequence * queries.count + r) * queries.shape[1] + item;
       const std::int64_t first = (row * queries.shape[3] + head) * channels;
@@ -100,6 +101,12 @@ std::int64_t min_heads() {
   return text == nullptr ? 1 : std::atoi(text);
 }
 
+// Whether the second engine is used.
+bool& second_engine() {
+  static bool used = false;
+  return used;
+}
+
 }  // namespace
 
 const std::string& why_no_fused_attention() {
@@ -110,6 +117,28 @@ const std::string& why_no_fused_attention() {
 bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
                          std::int64_t /*channels*/) {
   return min_heads() > 0;
+}
+
+std::string fastest_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
+                                    std::int64_t /*channels*/, bool /*reproducible*/) {
+  const char* text = std::getenv("REELMESH_EMULATED_CUDNN_FASTEST");
+  return text == nullptr ? "0" : text;
+}
+
+void use_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
+                         std::int64_t /*channels*/, const std::string& choice) {
+  second_engine() = choice == "1";
+}
+
+std::vector<EngineTiming> time_fused_attention(Device device, const ops::AttentionShape& shape) {
+  const auto& [dtype, sequences, batch, heads, channels, queries, keys] = shape;
+  const Tensor of_queries = Tensor::zeros({queries, batch, 1, heads, channels}, dtype, device);
+  const Tensor of_keys = Tensor::zeros({keys, batch, 2, heads, channels}, dtype, device);
+  Tensor out = Tensor::empty({queries, batch, heads, channels}, dtype, device);
+  const auto attend = [&] {
+    fused_attention({of_queries, 0}, {of_keys, 0}, {of_keys, 1}, 1.0F, out);
+  };
+  return {{"emulated engine", seconds_of(device, {attend}).front(), true}};
 }
 
 void prepare_fused_attention(Device /*device*/, const ops::AttentionShape& shape) {
@@ -128,6 +157,7 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
                         .values = Part(values),
                         .sequences = queries.sequences,
                         .scale = scale,
+                        .rounds = !second_engine(),
                         .out = static_cast<std::byte*>(out.address_on(device))};
   cuda::check(
       emulated::enqueue(cuda::stream(device), {"fused attention", [problem] { problem.run(); }}),

@@ -74,6 +74,25 @@ class AttentionOnGpu(Scratch):
         self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
         self.assertIn("cuDNN's attention engine does not support 1 head", outcome.lines(ERROR)[0])
 
+    def test_ranks_that_find_other_engines_the_fastest(self):  # on emulated GPUs only
+        """All use the engine that is the fastest on the first rank; here engines have other bits."""
+        first, second = {}, {"REELMESH_EMULATED_CUDNN_FASTEST": "1"}
+        latents = []
+        for name, environments in (("first", [first]), ("second", [second]),
+                                   ("mixed", [second, first])):
+            output = self.folder / name
+            words = command_of(Reference("rotary").options(output, numerics__dtype="bfloat16",
+                                                           parallel__cfg=1, **SIZE))
+            ranks = []
+            for environment in environments:
+                settings = [f"{key}={value}" for key, value in environment.items()]
+                ranks += [":"] * bool(ranks) + ["-n", 1, "env", *settings, *words]
+            outcome = execute([MPIRUN, *ranks], GPUS, timeout=120)
+            self.assertEqual(outcome.status, 0, outcome)
+            latents.append(read_clip(output)["latents"].tobytes())
+        self.assertNotEqual(latents[0], latents[1])
+        self.assertEqual(latents[1], latents[2])
+
     def test_a_cudnn_whose_convolutions_are_wrong(self):  # on emulated GPUs only
         output = self.folder / "wrong"
         options = Reference("rotary").options(output, numerics__dtype="bfloat16", **SIZE)

@@ -54,7 +54,8 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
                                     .channels = config.head_channels(),
                                     .queries = whole[1],
                                     .keys = whole[1]};
-  prepare_attend(group, device, {&spatial, 1}, model.numerics());
+  prepare_attend(group, device, spatial.dtype, spatial.keys, spatial.channels, {&spatial, 1},
+                 model.numerics());
 }
 
 void STDiTPlacement::set_exchanges(const STDiTConfig& config) {

@@ -55,7 +55,7 @@ class Product {
  public:
   /// Bytes that every algorithm may use beside its operands.
   static constexpr std::int64_t workspace_bytes = 32 << 20;
-  static constexpr int max_proposals = 8;
+  static constexpr int max_proposals = 16;
 
   /// library and workspace, of workspace_bytes on the device, must outlive the object.
   Product(cublasLtHandle_t library, Device device, const Problem& problem, void* workspace);

@@ -8,7 +8,9 @@
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
+#include "ops/cuda/digest.hpp"
 #include "ops/cuda/dnn.hpp"
+#include "ops/cuda/plan_checks.hpp"
 #include "tensor/cuda/handles.hpp"
 
 namespace reelmesh::gpu {
@@ -36,7 +38,7 @@ struct Problem {
   Descriptor x, w, y, convolution, operation, graph;
 };
 
-Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Shape& w,
+Problem problem_of(const dnn::Target& target, DType dtype, const Shape& x, const Shape& w,
                    std::int64_t stride, const Shape& y) {
   Problem p;
   p.x = tensor(dtype, uid_x, x);
@@ -69,7 +71,7 @@ Problem problem_of(cudnnHandle_t library, DType dtype, const Shape& x, const Sha
       std::vector<float>{0.0F});
   check(finalize(p.operation), "finalize a convolution's operation");
 
-  p.graph = dnn::graph_of(library, p.operation);
+  p.graph = dnn::graph_of(target, p.operation);
   return p;
 }
 
@@ -97,63 +99,97 @@ bool is_rejected(const Descriptor& config, DType dtype, bool tf32) {
 }
 
 struct Plan {
-  Problem problem;
+  std::shared_ptr<const Problem> problem;
   Descriptor config;
   dnn::Plan plan;
 };
 
-// The first accepted engine that can run, in the order of cuDNN's proposals.
-Plan plan_of(cudnnHandle_t library, DType dtype, bool tf32, const Shape& x, const Shape& w,
-             std::int64_t stride, const Shape& y) {
-  Problem problem = problem_of(library, dtype, x, w, stride, y);
+// The accepted engines that can run, in the order of cuDNN's proposals; at most `most`.
+std::vector<Plan> plans_of(const dnn::Target& target, DType dtype, bool tf32, const Shape& x,
+                           const Shape& w, std::int64_t stride, const Shape& y, std::size_t most) {
+  const auto problem = std::make_shared<const Problem>(problem_of(target, dtype, x, w, stride, y));
+  std::vector<Plan> plans;
   // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
   // next, because fallback engines do not use tensor cores.
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (Descriptor& config : dnn::configs_of(problem.graph, mode)) {
+    for (Descriptor& config : dnn::configs_of(target, problem->graph, mode)) {
       if (is_rejected(config, dtype, tf32)) continue;
-      std::optional<dnn::Plan> plan = dnn::plan_of(library, config);
+      std::optional<dnn::Plan> plan = dnn::plan_of(target, config);
       if (!plan || plan->workspace > max_workspace) continue;
-      return {std::move(problem), std::move(config), std::move(*plan)};
+      plans.push_back({problem, std::move(config), std::move(*plan)});
+      if (plans.size() == most) return plans;
     }
   }
-  fail(Status::unavailable, "cuDNN has no deterministic convolution of {} in {}", to_string(w),
-       name_of(dtype));
+  require(!plans.empty(), Status::unavailable, "cuDNN has no deterministic convolution of {} in {}",
+          to_string(w), name_of(dtype));
+  return plans;
+}
+
+// Without a kernel over frames: a 2-D convolution, with all frames as batch items.
+void flatten(Shape& x, Shape& w, Shape& y) {
+  if (w[1] != 1) return;
+  for (Shape* shape : {&x, &y}) {
+    (*shape)[0] *= (*shape)[1];
+    shape->erase(shape->begin() + 1);
+  }
+  w.erase(w.begin() + 1);
 }
 
 class Convolutions {
  public:
-  explicit Convolutions(Device device) : device_(device), library_(dnn::library(device)) {
+  explicit Convolutions(Device device) : device_(device), target_(dnn::library(device)) {
     trace::recorder().kernels.insert("convolutions: cuDNN " + dnn::version_text());
   }
 
   void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
-    if (of_w[1] == 1) {  // kt = 1: a 2-D convolution, with all frames as batch items
-      for (Shape* shape : {&of_x, &of_y}) {
-        (*shape)[0] *= (*shape)[1];
-        shape->erase(shape->begin() + 1);
-      }
-      of_w.erase(of_w.begin() + 1);
-    }
+    flatten(of_x, of_w, of_y);
     auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
     if (is_new) {
       try {
-        place->second = plan_of(library_, x.dtype(), tf32, of_x, of_w, stride, of_y);
+        place->second =
+            std::move(plans_of(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, 1).front());
       } catch (...) {
         plans_.erase(place);
         throw;
       }
     }
-    dnn::run(device_, place->second.plan,
+    run(place->second.plan, x, w, y);
+  }
+
+  std::vector<EngineTiming> time(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32,
+                                 Tensor& y) {
+    constexpr std::size_t most = 100;
+    Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
+    flatten(of_x, of_w, of_y);
+    const std::vector<Plan> plans =
+        plans_of(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, most);
+    std::vector<EngineTiming> timings;
+    std::vector<std::function<void()>> calls;
+    Digest expected;
+    for (const Plan& plan : plans) {
+      calls.push_back([&] { run(plan.plan, x, w, y); });
+      calls.back()();
+      const Digest found = digest(y);
+      if (timings.empty()) expected = found;
+      timings.push_back({dnn::engine_text(plan.config), 0, found == expected});
+    }
+    const std::vector<double> seconds = seconds_of(device_, calls);
+    for (std::size_t i = 0; i < timings.size(); ++i) timings[i].seconds = seconds[i];
+    return timings;
+  }
+
+ private:
+  void run(const dnn::Plan& plan, const Tensor& x, const Tensor& w, Tensor& y) const {
+    dnn::run(device_, plan,
              {{uid_x, x.address_on(device_)},
               {uid_w, w.address_on(device_)},
               {uid_y, y.address_on(device_)}});
   }
 
- private:
   Device device_;
-  cudnnHandle_t library_;
+  dnn::Target target_;
   std::map<std::tuple<DType, bool, Shape, Shape, std::int64_t>, Plan> plans_;
 };
 
@@ -161,6 +197,17 @@ class Convolutions {
 
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
   cuda::one_of<Convolutions>(x.device()).run(x, w, stride, tf32, y);
+}
+
+std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,
+                                            bool tf32, Tensor& y) {
+  return cuda::one_of<Convolutions>(x.device()).time(x, w, stride, tf32, y);
+}
+
+void check_convolution_plan(const dnn::Target& target, DType dtype, Shape x, Shape w,
+                            std::int64_t stride, Shape y) {
+  flatten(x, w, y);
+  plans_of(target, dtype, false, x, w, stride, y, 1);
 }
 
 }  // namespace reelmesh::gpu

@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/cuda/timing.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
@@ -9,5 +10,10 @@ namespace reelmesh::gpu {
 /// of 8. tf32: float32 inputs may be rounded to TF32. The algorithm is deterministic, and fixed for
 /// given shapes, stride, type and tf32. Throws Error(unavailable) if cuDNN has none.
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y);
+
+/// Measures all engines that convolve() accepts. The first is the one that it uses. y is
+/// overwritten. For benchmarks.
+std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,
+                                            bool tf32, Tensor& y);
 
 }  // namespace reelmesh::gpu

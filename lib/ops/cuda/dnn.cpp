@@ -91,20 +91,38 @@ Descriptor tensor(const TensorView& view) {
 
 cudnnHandle_t library(Device device) { return cuda::one_of<Library>(device).handle; }
 
-Descriptor graph_of(cudnnHandle_t library, const Descriptor& operation) {
+Target::Target(const std::string& description)
+    : description_(make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)) {
+  std::vector<char> text(description.begin(), description.end());
+  text.push_back('\0');
+  set(description_, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, text);
+  check(finalize(description_), "finalize the description of a GPU");
+}
+
+void Target::set_handle(const Descriptor& of, cudnnBackendAttributeName_t name) const {
+  if (library_ == nullptr) return;
+  set(of, name, CUDNN_TYPE_HANDLE, std::vector<cudnnHandle_t>{library_});
+}
+
+void Target::set_description(const Descriptor& of, cudnnBackendAttributeName_t name) const {
+  if (description_) set(of, name, description_);
+}
+
+Descriptor graph_of(const Target& target, const Descriptor& operation) {
   Descriptor graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
-      std::vector<cudnnHandle_t>{library});
+  target.set_handle(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
   check(finalize(graph), "finalize a graph");
   return graph;
 }
 
-std::vector<Descriptor> configs_of(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> configs_of(const Target& target, const Descriptor& graph,
+                                   cudnnBackendHeurMode_t mode) {
   const Descriptor heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE,
       std::vector<cudnnBackendHeurMode_t>{mode});
+  target.set_description(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
   if (finalize(heuristics) != CUDNN_STATUS_SUCCESS) return {};
   std::int64_t count = 0;
   const auto results = [&](std::int64_t room, cudnnBackendDescriptor_t* into) {
@@ -147,10 +165,46 @@ std::int64_t Engine::index() const {
   return get<std::int64_t>(engine_, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config) {
+Settings settings_of(const Descriptor& config) {
+  constexpr std::int64_t max_count = CUDNN_KNOB_TYPE_COUNTS;
+  std::vector<Descriptor> choices;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < max_count; ++i) {
+    choices.push_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
+    raw.push_back(choices.back().get());
+  }
+  std::int64_t count = 0;
+  check(functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, max_count, &count,
+                                             raw.data()),
+        "cudnnBackendGetAttribute of settings");
+  Settings settings;
+  for (std::int64_t i = 0; i < std::min(count, max_count); ++i) {
+    const cudnnBackendDescriptor_t choice = raw[static_cast<std::size_t>(i)];
+    settings.emplace_back(
+        get<cudnnBackendKnobType_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
+        get<std::int64_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64));
+  }
+  return settings;
+}
+
+std::string engine_text(std::int64_t engine, const Settings& settings) {
+  std::string text = fmt::format("engine {}", engine);
+  for (const auto& [type, value] : settings) {
+    text += fmt::format("{} {}={}", text.find(',') == std::string::npos ? ", settings" : "",
+                        static_cast<int>(type), value);
+  }
+  return text;
+}
+
+std::string engine_text(const Descriptor& config) {
+  return engine_text(Engine(config).index(), settings_of(config));
+}
+
+std::optional<Plan> plan_of(const Target& target, const Descriptor& config) {
   Plan plan{.execution = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)};
-  set(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
-      std::vector<cudnnHandle_t>{library});
+  target.set_handle(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+  target.set_description(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   set(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
   if (finalize(plan.execution) != CUDNN_STATUS_SUCCESS) return std::nullopt;
   plan.workspace = get<std::int64_t>(plan.execution.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,

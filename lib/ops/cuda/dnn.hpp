@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/handle.hpp"
@@ -87,10 +88,29 @@ Descriptor tensor(const TensorView& view);
 /// The cuDNN handle of this process for the device, on cuda::stream(device). Never destroyed.
 cudnnHandle_t library(Device device);
 
+/// What plans are made for: the GPU of a handle, or one that is only described, to make plans
+/// without a GPU.
+class Target {
+ public:
+  explicit Target(cudnnHandle_t library) : library_(library) {}
+  /// description: JSON text with the properties of a GPU
+  /// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+  explicit Target(const std::string& description);
+
+  /// Sets the attribute of a descriptor for one of the two, before it is finalized.
+  void set_handle(const Descriptor& of, cudnnBackendAttributeName_t name) const;
+  void set_description(const Descriptor& of, cudnnBackendAttributeName_t name) const;
+
+ private:
+  cudnnHandle_t library_ = nullptr;
+  Descriptor description_;
+};
+
 /// A graph of one operation.
-Descriptor graph_of(cudnnHandle_t library, const Descriptor& operation);
+Descriptor graph_of(const Target& target, const Descriptor& operation);
 /// Engine configurations that cuDNN proposes for a graph, best first; empty if it has none.
-std::vector<Descriptor> configs_of(const Descriptor& graph, cudnnBackendHeurMode_t mode);
+std::vector<Descriptor> configs_of(const Target& target, const Descriptor& graph,
+                                   cudnnBackendHeurMode_t mode);
 /// The engine of a configuration; valid as long as the configuration lives.
 class Engine {
  public:
@@ -103,12 +123,19 @@ class Engine {
   cudnnBackendDescriptor_t engine_;
 };
 
+/// The settings of an engine configuration (knobs), by type.
+using Settings = std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>>;
+Settings settings_of(const Descriptor& config);
+/// "engine 8, settings 3=1 5=64"
+std::string engine_text(std::int64_t engine, const Settings& settings);
+std::string engine_text(const Descriptor& config);
+
 struct Plan {
   Descriptor execution;
   std::int64_t workspace = 0;  ///< bytes of device memory
 };
 /// The execution plan of a configuration; nullopt if it cannot run.
-std::optional<Plan> plan_of(cudnnHandle_t library, const Descriptor& config);
+std::optional<Plan> plan_of(const Target& target, const Descriptor& config);
 
 struct Argument {
   std::int64_t uid;

@@ -2,20 +2,27 @@
 // of queries or keys that 128 does not divide (PyTorch's issue 169849). The engine and its knobs
 // are chosen once for what is the same in all layouts (type, number of keys, channels), and used
 // for any number of queries, heads and batch items. So every layout runs the same machine code,
-// with the same bits.
+// with the same bits. The first deterministic engine that cuDNN proposes is the reference; one that
+// was measured to be faster takes its place if it has the reference's bits.
 #include "ops/cuda/fused_attention.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <tuple>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/trace.hpp"
+#include "ops/cuda/digest.hpp"
 #include "ops/cuda/dnn.hpp"
+#include "ops/cuda/plan_checks.hpp"
 #include "tensor/cuda/handles.hpp"
+#include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -47,10 +54,31 @@ struct Problem {
   auto operator<=>(const Problem&) const = default;
 };
 
-// An engine and its knob values, to make plans with it for other problems.
+// An engine and its settings, to make plans with it for other problems.
 struct Choice {
-  std::int64_t engine;
-  std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
+  std::int64_t engine = 0;
+  dnn::Settings settings;
+  bool operator==(const Choice&) const = default;
+
+  // "8 3 1 5 64", for other ranks.
+  std::string packed() const {
+    std::string text = std::to_string(engine);
+    for (const auto& [type, value] : settings) {
+      text += fmt::format(" {} {}", static_cast<int>(type), value);
+    }
+    return text;
+  }
+  static Choice unpacked(const std::string& text) {
+    std::istringstream words(text);
+    Choice choice;
+    words >> choice.engine;
+    int type = 0;
+    std::int64_t value = 0;
+    while (words >> type >> value) {
+      choice.settings.emplace_back(static_cast<cudnnBackendKnobType_t>(type), value);
+    }
+    return choice;
+  }
 };
 
 // An operation graph with its descriptors, which must live as long as the graph.
@@ -59,7 +87,7 @@ struct Operation {
   Descriptor operation, graph;
 };
 
-Operation operation_of(cudnnHandle_t library, const Problem& p) {
+Operation operation_of(const dnn::Target& target, const Problem& p) {
   Operation made;
   made.operation = make(sdpa_forward);
   const auto part = [&](cudnnBackendAttributeName_t name, const dnn::TensorView& view) {
@@ -82,32 +110,8 @@ Operation operation_of(cudnnHandle_t library, const Problem& p) {
                     .strides = {1, 1, 1, 1},
                     .by_value = true});
   check(finalize(made.operation), "finalize an attention");
-  made.graph = dnn::graph_of(library, made.operation);
+  made.graph = dnn::graph_of(target, made.operation);
   return made;
-}
-
-std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs_of(const Descriptor& config) {
-  constexpr std::int64_t max_count = CUDNN_KNOB_TYPE_COUNTS;
-  std::vector<Descriptor> choices;
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < max_count; ++i) {
-    choices.push_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
-    raw.push_back(choices.back().get());
-  }
-  std::int64_t count = 0;
-  check(dnn::functions().cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, max_count, &count,
-                                                  raw.data()),
-        "cudnnBackendGetAttribute of settings");
-  std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;
-  for (std::int64_t i = 0; i < std::min(count, max_count); ++i) {
-    const cudnnBackendDescriptor_t choice = raw[static_cast<std::size_t>(i)];
-    knobs.emplace_back(
-        dnn::get<cudnnBackendKnobType_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                         CUDNN_TYPE_KNOB_TYPE),
-        dnn::get<std::int64_t>(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64));
-  }
-  return knobs;
 }
 
 // The problem for which an engine is chosen: as many queries as keys, enough heads to fill a GPU.
@@ -119,19 +123,25 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
           dense};
 }
 
-// The first deterministic engine that can run; nullopt if there is none.
-std::optional<Choice> choose(cudnnHandle_t library, DType dtype, std::int64_t keys,
-                             std::int64_t channels) {
-  const Operation operation = operation_of(library, nominal(dtype, keys, channels));
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Descriptor& config : dnn::configs_of(operation.graph, mode)) {
+// The deterministic engines that can run, in the order of cuDNN's proposals; at most `most`. The
+// first is the reference.
+std::vector<Choice> choices_of(const dnn::Target& target, DType dtype, std::int64_t keys,
+                               std::int64_t channels, std::size_t most) {
+  const Operation operation = operation_of(target, nominal(dtype, keys, channels));
+  std::vector<Choice> choices;
+  for (const cudnnBackendHeurMode_t mode :
+       {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
+    for (const Descriptor& config : dnn::configs_of(target, operation.graph, mode)) {
       const dnn::Engine engine(config);
       const auto notes = engine.notes();
       if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
-      if (dnn::plan_of(library, config)) return Choice{engine.index(), knobs_of(config)};
+      Choice choice{engine.index(), dnn::settings_of(config)};
+      if (std::ranges::count(choices, choice) > 0 || !dnn::plan_of(target, config)) continue;
+      choices.push_back(std::move(choice));
+      if (choices.size() == most) return choices;
     }
   }
-  return std::nullopt;
+  return choices;
 }
 
 struct Plan {
@@ -141,14 +151,15 @@ struct Plan {
   dnn::Plan plan;
 };
 
-Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice) {
-  Plan made{.operation = operation_of(library, problem)};
+Plan plan_of(const dnn::Target& target, const Problem& problem, const Choice& choice) {
+  Plan made{.operation = operation_of(target, problem)};
   made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
   set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
+  target.set_description(made.engine, CUDNN_ATTR_ENGINE_DEVICEPROP);
   check(finalize(made.engine), "finalize an engine for attention");
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (const auto& [type, value] : choice.knobs) {
+  for (const auto& [type, value] : choice.settings) {
     const Descriptor& knob = made.knobs.emplace_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
     set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
         std::vector<cudnnBackendKnobType_t>{type});
@@ -162,7 +173,7 @@ Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice
     set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
   }
   check(finalize(made.config), "finalize an engine's settings for attention");
-  std::optional<dnn::Plan> plan = dnn::plan_of(library, made.config);
+  std::optional<dnn::Plan> plan = dnn::plan_of(target, made.config);
   require(plan.has_value(), Status::unavailable,
           "cuDNN's attention engine does not support {} items, {} heads, {} queries and {} keys of "
           "{} channels in {}; use numerics.attention = own",
@@ -171,63 +182,6 @@ Plan plan_of(cudnnHandle_t library, const Problem& problem, const Choice& choice
   made.plan = std::move(*plan);
   return made;
 }
-
-// All plans of this process for one device.
-class Attentions {
- public:
-  explicit Attentions(Device device) : device_(device), library_(dnn::library(device)) {}
-
-  bool has(DType dtype, std::int64_t keys, std::int64_t channels) {
-    return choice(dtype, keys, channels).has_value();
-  }
-
-  const Plan& plan(const Problem& problem) {
-    auto& found = plans_[problem];
-    if (found == nullptr) {
-      const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
-      expect(made.has_value(), "fused attention is not available here");
-      found = std::make_unique<Plan>(plan_of(library_, problem, *made));
-      trace::recorder().kernels.insert("attention: cuDNN " + dnn::version_text());
-    }
-    return *found;
-  }
-
-  void run(const Problem& problem, const void* queries, const void* keys, const void* values,
-           float scale, void* out) {
-    // The scale is read from host memory during the call.
-    dnn::run(device_, plan(problem).plan,
-             {{uid_queries, queries},
-              {uid_keys, keys},
-              {uid_values, values},
-              {uid_out, out},
-              {uid_scale, &scale}});
-  }
-
- private:
-  const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
-    const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
-    if (!is_new) return place->second;
-    std::string why = "it proposes none";
-    try {
-      place->second = choose(library_, dtype, keys, channels);
-    } catch (const Error& error) {  // not fatal: other kernels are used
-      if (error.status() != Status::unavailable) throw;
-      why = error.what();
-    }
-    if (!place->second) {
-      log::warning(
-          "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
-          "cuDNN has none: {}",
-          keys, channels, name_of(dtype), to_string(device_), why);
-    }
-    return place->second;
-  }
-
-  Device device_;
-  cudnnHandle_t library_;
-  std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_;
-  std::map<Problem, std::unique_ptr<Plan>> plans_;
-};
 
 // A call of this shape: queries [sequence · row, batch, query_parts, head, channel], keys and
 // values [sequence · row, batch, key_parts, head, channel]. cuDNN has one batch axis. With several
@@ -250,6 +204,209 @@ Problem problem_of(const ops::AttentionShape& shape, std::int64_t query_parts,
           .of_keys = strides(keys, key_parts),
           .of_out = strides(queries, 1)};
 }
+
+// Operands for measurements: numbers in [-1, 1), the same on every rank.
+class Operands {
+ public:
+  Operands(Device device, const ops::AttentionShape& shape)
+      : device_(device),
+        values_(
+            random(device, shape.dtype,
+                   2 * shape.sequences * shape.batch * shape.keys * shape.heads * shape.channels)),
+        out_(Tensor::empty(
+            {shape.sequences * shape.batch * shape.queries * shape.heads * shape.channels},
+            shape.dtype, device)) {}
+
+  // Queries are the first keys and values, which are as many numbers or more.
+  void run(const Problem& problem, const dnn::Plan& plan) {
+    const float scale = 1 / std::sqrt(static_cast<float>(problem.channels));
+    const auto* keys = static_cast<const std::byte*>(values_.address_on(device_));
+    const auto* values = keys + problem.heads * problem.channels * size_of(problem.dtype);
+    dnn::run(device_, plan,
+             {{uid_queries, keys},
+              {uid_keys, keys},
+              {uid_values, values},
+              {uid_out, out_.address_on(device_)},
+              {uid_scale, &scale}});
+  }
+  Digest digest_of(const Problem& problem, const dnn::Plan& plan) {
+    fill_zero(out_);
+    run(problem, plan);
+    return digest(out_);
+  }
+
+ private:
+  static Tensor random(Device device, DType dtype, std::int64_t count) {
+    Tensor numbers = Tensor::empty({count}, DType::float32);
+    std::uint32_t state = 1;
+    for (float& number : numbers.span<float>()) {
+      state = state * 1664525 + 1013904223;
+      number = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
+    }
+    return numbers.to(dtype).on(device);
+  }
+  static void fill_zero(Tensor& tensor) {
+    cuda::fill_zero(tensor.device(), tensor.address_on(tensor.device()), tensor.bytes());
+  }
+
+  Device device_;
+  Tensor values_, out_;
+};
+
+// All plans of this process for one device.
+class Attentions {
+ public:
+  explicit Attentions(Device device) : device_(device), target_(dnn::library(device)) {}
+
+  bool has(DType dtype, std::int64_t keys, std::int64_t channels) {
+    return choice(dtype, keys, channels).has_value();
+  }
+
+  const Plan& plan(const Problem& problem) {
+    auto& found = plans_[problem];
+    if (found == nullptr) {
+      const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
+      expect(made.has_value(), "fused attention is not available here");
+      found = std::make_unique<Plan>(plan_of(target_, problem, *made));
+      trace::recorder().kernels.insert(fmt::format("attention: cuDNN {}, {}", dnn::version_text(),
+                                                   dnn::engine_text(made->engine, made->settings)));
+    }
+    return *found;
+  }
+
+  void run(const Problem& problem, const void* queries, const void* keys, const void* values,
+           float scale, void* out) {
+    // The scale is read from host memory during the call.
+    dnn::run(device_, plan(problem).plan,
+             {{uid_queries, queries},
+              {uid_keys, keys},
+              {uid_values, values},
+              {uid_out, out},
+              {uid_scale, &scale}});
+  }
+
+  struct Measured {
+    Choice choice;
+    EngineTiming timing;
+  };
+  // The reference, then all others.
+  std::vector<Measured> measure(const ops::AttentionShape& shape) {
+    constexpr std::size_t most = 32;
+    const Problem problem = problem_of(shape, 1, 2);
+    Operands operands(device_, shape);
+    std::vector<Measured> measured;
+    std::vector<Plan> plans;
+    Digest expected;
+    for (Choice& choice : choices_of(target_, shape.dtype, shape.keys, shape.channels, most)) {
+      std::optional<Plan> plan = if_available(problem, choice);
+      if (!plan && measured.empty()) return {};
+      if (!plan) continue;
+      const Digest found = operands.digest_of(problem, plan->plan);
+      if (measured.empty()) expected = found;
+      const std::string text = dnn::engine_text(choice.engine, choice.settings);
+      measured.push_back({std::move(choice), {text, 0, found == expected}});
+      plans.push_back(std::move(*plan));
+    }
+    std::vector<std::function<void()>> calls;
+    for (const Plan& plan : plans) calls.push_back([&] { operands.run(problem, plan.plan); });
+    if (calls.empty()) return {};
+    const std::vector<double> seconds = seconds_of(device_, calls);
+    for (std::size_t i = 0; i < measured.size(); ++i) measured[i].timing.seconds = seconds[i];
+    return measured;
+  }
+
+  // The fastest choice for any numbers of queries and heads; with `reproducible` one that has the
+  // bits of the reference, also for few queries and heads.
+  std::string fastest(DType dtype, std::int64_t keys, std::int64_t channels, bool reproducible) {
+    const auto [place, is_new] = fastest_.try_emplace({dtype, keys, channels, reproducible});
+    if (!is_new) return place->second;
+    const ops::AttentionShape whole{
+        .dtype = dtype, .heads = 8, .channels = channels, .queries = keys, .keys = keys};
+    std::vector<Measured> measured = measure(whole);
+    if (measured.empty()) return {};
+    const Measured reference = measured.front();
+    std::ranges::sort(measured, {}, [](const Measured& each) { return each.timing.seconds; });
+    for (const Measured& each : measured) {
+      if (each.timing.seconds >= reference.timing.seconds / min_gain) break;
+      if (reproducible && !(each.timing.same_bits && agree(whole, each.choice, reference.choice))) {
+        continue;
+      }
+      log::debug("attention to {} keys of {} channels in {}: {} in {:.3g} ms, {} in {:.3g} ms",
+                 keys, channels, name_of(dtype), reference.timing.engine,
+                 1e3 * reference.timing.seconds, each.timing.engine, 1e3 * each.timing.seconds);
+      return place->second = each.choice.packed();
+    }
+    return place->second = reference.choice.packed();
+  }
+
+  // Uses this choice of fastest() from now on; empty: the reference.
+  void use(DType dtype, std::int64_t keys, std::int64_t channels, const std::string& packed) {
+    const std::optional<Choice>& before = choice(dtype, keys, channels);
+    if (!before) return;
+    const Choice now = packed.empty() ? choices_of(target_, dtype, keys, channels, 1).front()
+                                      : Choice::unpacked(packed);
+    if (now == *before) return;
+    choices_.at({dtype, keys, channels}) = now;
+    std::erase_if(plans_, [&](const auto& each) {
+      return each.first.dtype == dtype && each.first.keys == keys &&
+             each.first.channels == channels;
+    });
+  }
+
+ private:
+  std::optional<Plan> if_available(const Problem& problem, const Choice& choice) const {
+    try {
+      return plan_of(target_, problem, choice);
+    } catch (const Error& error) {
+      if (error.status() != Status::unavailable) throw;
+      return std::nullopt;
+    }
+  }
+
+  // Whether two choices have the same bits for shares of the queries and heads.
+  bool agree(const ops::AttentionShape& whole, const Choice& a, const Choice& b) {
+    Operands operands(device_, whole);
+    for (const auto& [heads, queries] :
+         {std::pair<std::int64_t, std::int64_t>{3, whole.keys / 2 + 1}, {1, min_queries}}) {
+      ops::AttentionShape shape = whole;
+      shape.heads = heads;
+      shape.queries = queries;
+      const Problem problem = problem_of(shape, 1, 2);
+      const std::optional<Plan> of_a = if_available(problem, a), of_b = if_available(problem, b);
+      if (!of_a || !of_b) return false;
+      if (operands.digest_of(problem, of_a->plan) != operands.digest_of(problem, of_b->plan)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
+    const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
+    if (!is_new) return place->second;
+    std::string why = "it proposes none";
+    try {
+      const std::vector<Choice> found = choices_of(target_, dtype, keys, channels, 1);
+      if (!found.empty()) place->second = found.front();
+    } catch (const Error& error) {  // not fatal: other kernels are used
+      if (error.status() != Status::unavailable) throw;
+      why = error.what();
+    }
+    if (!place->second) {
+      log::warning(
+          "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
+          "cuDNN has none: {}",
+          keys, channels, name_of(dtype), to_string(device_), why);
+    }
+    return place->second;
+  }
+
+  Device device_;
+  dnn::Target target_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t, bool>, std::string> fastest_;
+  std::map<Problem, std::unique_ptr<Plan>> plans_;
+};
 
 bool library_has_attention() {
   static const bool has = [] {
@@ -284,6 +441,38 @@ void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {
   ops::AttentionShape padded = shape;
   padded.queries = std::max(padded.queries, min_queries);
   cuda::one_of<Attentions>(device).plan(problem_of(padded, 1, 2));
+}
+
+std::string fastest_fused_attention(Device device, DType dtype, std::int64_t keys,
+                                    std::int64_t channels, bool reproducible) {
+  try {
+    return cuda::one_of<Attentions>(device).fastest(dtype, keys, channels, reproducible);
+  } catch (const Error& error) {
+    if (error.status() != Status::unavailable) throw;
+    log::debug("attention to {} keys is not measured: {}", keys, error.what());
+    return {};
+  }
+}
+
+void use_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                         const std::string& choice) {
+  cuda::one_of<Attentions>(device).use(dtype, keys, channels, choice);
+}
+
+std::vector<EngineTiming> time_fused_attention(Device device, const ops::AttentionShape& shape) {
+  std::vector<EngineTiming> timings;
+  for (const auto& measured : cuda::one_of<Attentions>(device).measure(shape)) {
+    timings.push_back(measured.timing);
+  }
+  return timings;
+}
+
+void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape) {
+  const std::vector<Choice> found = choices_of(target, shape.dtype, shape.keys, shape.channels, 1);
+  require(!found.empty(), Status::unavailable,
+          "cuDNN has no attention to {} keys of {} channels in {}", shape.keys, shape.channels,
+          name_of(shape.dtype));
+  plan_of(target, problem_of(shape, 1, 2), found.front());
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,

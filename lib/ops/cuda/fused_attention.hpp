@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/attention_work.hpp"
+#include "ops/cuda/timing.hpp"
 
 namespace reelmesh::gpu {
 
@@ -9,6 +10,20 @@ const std::string& why_no_fused_attention();
 /// Whether fused_attention supports these. The answer depends only on the cuDNN library, the kind
 /// of device and arguments that are equal in all layouts, so it is the same on all ranks.
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels);
+
+/// Measures cuDNN's deterministic engines for attention to this many keys, once; requires
+/// has_fused_attention. Returns the fastest for use_fused_attention() on all ranks; with
+/// `reproducible` of those that have the bits of the reference (the first that cuDNN proposes) for
+/// all, some and few queries and heads. Empty if they cannot be measured, for instance for lack of
+/// memory.
+std::string fastest_fused_attention(Device device, DType dtype, std::int64_t keys,
+                                    std::int64_t channels, bool reproducible);
+/// Uses that engine from now on; empty: the reference.
+void use_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
+                         const std::string& choice);
+/// Measures all engines that fused_attention() can use on calls of this shape, the reference first;
+/// none if that does not support the shape. For benchmarks.
+std::vector<EngineTiming> time_fused_attention(Device device, const ops::AttentionShape& shape);
 
 /// Makes the plan for calls of fused_attention with one tensor of queries and one of keys and
 /// values, of this shape; requires has_fused_attention. Throws Error(unavailable) if the engine

@@ -1,7 +1,6 @@
 #include "ops/cuda/linear.hpp"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "ops/cuda/blas.hpp"
 #include "ops/cuda/digest.hpp"
 #include "ops/cuda/ops.hpp"
+#include "ops/cuda/timing.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::gpu {
@@ -25,9 +25,6 @@ using blas::Algorithm, blas::Epilogue, blas::Operands, blas::Problem, blas::Prod
 // Products with fewer rows or outputs use the reference without measurements: they take little
 // time, and a comparison of few bits proves little.
 constexpr std::int64_t min_measured_rows = 1024, min_measured_outputs = 1 << 20;
-// An algorithm other than the reference must be faster by this factor.
-constexpr double min_gain = 1.03;
-
 // The arguments of one call.
 struct Call {
   const Tensor& x;
@@ -70,15 +67,21 @@ class Products {
     const Choice reference = of_reference(call.rows());
     run(reference, call);
     const Digest expected = digest(call.y);
-    std::vector<std::pair<Algorithm, ProductTiming>> measured{
-        {reference_, {seconds_of([&] { run(reference, call); }), true}}};
+    std::vector<std::pair<Algorithm, ProductTiming>> measured{{reference_, {0, true}}};
+    std::vector<std::function<void()>> calls{[&] { run(reference, call); }};
+    std::vector<std::size_t> measured_by{0};  // of each call
     for (const Algorithm& candidate : product_.proposals(call.rows(), !reproducible_)) {
       ProductTiming& timing = measured.emplace_back(candidate, ProductTiming{}).second;
       if (product_.enqueue(candidate, operands(call), call.rows()) != CUBLAS_STATUS_SUCCESS) {
         continue;
       }
       timing.same_bits = expected.nonzero >= min_measured_outputs / 2 && digest(call.y) == expected;
-      timing.seconds = seconds_of([&] { product_.run(candidate, operands(call), call.rows()); });
+      measured_by.push_back(measured.size() - 1);
+      calls.push_back([&, candidate] { product_.run(candidate, operands(call), call.rows()); });
+    }
+    const std::vector<double> seconds = seconds_of(device_, calls);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      measured[measured_by[i]].second.seconds = seconds[i];
     }
     return measured;
   }
@@ -120,23 +123,6 @@ class Products {
       if (product_.takes(reference_, piece)) return {reference_, piece};
     }
     return {reference_, all_rows_};
-  }
-
-  // Median of three measurements of enough calls to be measured by the host's clock.
-  double seconds_of(const std::function<void()>& call) const {
-    constexpr double enough = 1e-3;
-    const auto measure = [&](int calls) {
-      synchronize(device_);
-      const std::int64_t start = trace::now_ns();
-      for (int i = 0; i < calls; ++i) call();
-      synchronize(device_);
-      return static_cast<double>(trace::now_ns() - start) * 1e-9 / calls;
-    };
-    const int calls = std::clamp(static_cast<int>(enough / measure(1)), 1, 20);
-    std::array<double, 3> seconds{};
-    for (double& each : seconds) each = measure(calls);
-    std::ranges::sort(seconds);
-    return seconds[1];
   }
 
   void run(const Choice& choice, const Call& call) {
