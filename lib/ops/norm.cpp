@@ -287,8 +287,11 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
       [&] { return cpu::layer_norm(x, weight, bias, eps); });
 }
 
-void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
-                          const Modulation& modulation, Tensor& out) {
+namespace {
+
+// Checks the arguments of a modulated layer norm.
+Work work_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
+             const Modulation& modulation) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
   const FirstTokens& first = modulation.first;
@@ -297,9 +300,15 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
          "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
   // Of the table, two chunks are read, or four if the first tokens have their own.
   const std::int64_t read = (first.count > 0 ? 4 : 2) * rows * n;
-  const Operation operation(
-      "norm", {(norm_flops::layer + norm_flops::modulate) * x.numel(),
-               2 * x.bytes() + read * size_of(x.dtype()) + weight.bytes() + bias.bytes()});
+  return {(norm_flops::layer + norm_flops::modulate) * x.numel(),
+          2 * x.bytes() + read * size_of(x.dtype()) + weight.bytes() + bias.bytes()};
+}
+
+}  // namespace
+
+void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                          const Modulation& modulation, Tensor& out) {
+  const Operation operation("norm", work_of(x, weight, bias, modulation));
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
@@ -311,6 +320,20 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
   dispatch(
       x.device(), [&] { gpu::add_gated(x, y, table, gate, first); },
       [&] { cpu::add_gated(x, y, table, gate, first); });
+}
+
+void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
+                        const Tensor& bias, float eps, const Modulation& modulation, Tensor& out) {
+  dispatch(
+      x.device(),
+      [&] {
+        const Operation operation("norm", work_of(x, weight, bias, modulation));
+        gpu::add_gated_and_norm(x, y, gate, weight, bias, eps, modulation, out);
+      },
+      [&] {
+        add_gated(x, y, gate.table, gate.chunk, gate.first);
+        modulated_layer_norm(x, weight, bias, eps, modulation, out);
+      });
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,

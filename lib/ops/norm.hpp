@@ -40,6 +40,18 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first = {});
 
+/// The arguments of add_gated() besides the tensors.
+struct Gate {
+  Tensor table;
+  int chunk = 0;
+  FirstTokens first;
+};
+
+/// add_gated(x, y, gate), then modulated_layer_norm of x to `out`, which is not x: the bits of
+/// these two calls, but on a GPU the new x is not read again.
+void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
+                        const Tensor& bias, float eps, const Modulation& modulation, Tensor& out);
+
 /// QK norm and rotary embedding, in place on part 0 of x: [token, batch, part, head, channel].
 /// Layer norm over the channels of each head (CogVideoX), or RMS norm if there is no bias
 /// (Open-Sora); then rotation of adjacent channel pairs (Su et al. 2021) if tables are given.

@@ -112,6 +112,15 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
          y = bench.random_tensor({tokens, batch, d}, 1e-4F),
          table = bench.random_tensor({batch, 6 * d})]() mutable { ops::add_gated(x, y, table, 2); };
   });
+  bench.add(model + "/add_gated_and_norm", 0, 4 * bytes, [&] {
+    const Tensor w = bench.random_tensor({d}, DType::float32);
+    return [=, x = bench.random_tensor({tokens, batch, d}),
+            y = bench.random_tensor({tokens, batch, d}, 1e-4F),
+            table = bench.random_tensor({batch, 6 * d}),
+            out = bench.random_tensor({tokens, batch, d})]() mutable {
+      ops::add_gated_and_norm(x, y, {table, 2, {}}, w, w, 1e-5F, {table, 0, 1, {}}, out);
+    };
+  });
   for (const bool rotate : {false, true}) {
     bench.add(model + (rotate ? "/head_norm_and_rotation" : "/head_norm"), 0, 2 * bytes, [&] {
       const ops::HeadNorm norm{bench.random_tensor({64}, DType::float32),

@@ -77,6 +77,26 @@ TEST_P(Norm, AddGated) {
   }
 }
 
+// In one pass with the bits of two.
+TEST_P(Norm, AddGatedAndNorm) {
+  for (const std::int64_t n : widths()) {
+    for (const std::int64_t rows : {1, 2}) {
+      const std::int64_t tokens = 7;
+      const Tensor y = there(random({tokens, 2, n}, 2)), w = there(random({n}, 3)),
+                   b = there(random({n}, 4)), gates = there(random({rows, 6 * n}, 5)),
+                   table = there(random({rows, 6 * n}, 6));
+      Tensor x = there(random({tokens, 2, n}, 1)), sum = x.clone();
+      Tensor out = Tensor::empty(x.shape(), GetParam(), place()), normed = out.clone();
+      const ops::FirstTokens text{3, 3};
+      gpu::add_gated_and_norm(x, y, {gates, 2, text}, w, b, 1e-5F, {table, 0, 1, text}, out);
+      gpu::add_gated(sum, y, gates, 2, text);
+      gpu::modulated_layer_norm(sum, w, b, 1e-5F, {table, 0, 1, text}, normed);
+      EXPECT_TRUE(same_bits(back(x), back(sum))) << n << ", rows of tables: " << rows;
+      EXPECT_TRUE(same_bits(back(out), back(normed))) << n << ", rows of tables: " << rows;
+    }
+  }
+}
+
 TEST_P(Norm, NormaliseAndRotate) {
   for (const std::int64_t n : {8, 9, 64, 72, 128}) {
     for (const bool rotate : {false, true}) {

@@ -110,28 +110,33 @@ Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& t
   return out;
 }
 
-void add_gated(Tensor& z, const Tensor& change, const Tensor& table,
-               const CogVideoXPlacement& placement) {
-  ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
+// z += change with the gate of `table`; → z normalised, and modulated with the table `next`.
+Tensor added_and_modulated(Tensor& z, const Tensor& change, const Tensor& table, const Affine& norm,
+                           float eps, const Tensor& next, const CogVideoXPlacement& placement) {
+  Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());
+  const ops::FirstTokens text{text_tokens(placement), video_chunks};
+  ops::add_gated_and_norm(z, change, {table, gate_chunk, text}, norm.weight, norm.bias, eps,
+                          {next, shift_chunk, scale_chunk, text}, out);
+  return out;
 }
 
 }  // namespace
 
-void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
-                                     Tensor& z, const Tensor& time) const {
+CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(const Block& block,
+                                                                const Block* next,
+                                                                const CogVideoXPlacement& placement,
+                                                                Tensor& z, const Modulated& input,
+                                                                const Tensor& time) const {
   const auto eps = static_cast<float>(config_.norm_eps);
   const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
-  const auto of_tokens = [&](const ops::Linear& product, const Tensor& x,
+  const auto of_tokens = [&](const ops::Linear& product, const Tensor& from,
                              ops::Activation activation = ops::Activation::none) {
-    return product(x, activation, placement.all_tokens());
+    return product(from, activation, placement.all_tokens());
   };
-
-  Tensor table = block.modulation1.with_all_rows(time);
-  const Tensor x = modulated(z, block.norm1, eps, table, placement);
   const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
                             const ops::HeadNorm& norm) {
-    Tensor heads =
-        of_tokens(product, x).reshape({tokens, batch, parts, config_.heads, config_.head_channels});
+    Tensor heads = of_tokens(product, input.tokens)
+                       .reshape({tokens, batch, parts, config_.heads, config_.head_channels});
     ops::normalise_and_rotate(heads, norm, placement.rotary_.cosines, placement.rotary_.sines,
                               text_tokens(placement));
     return heads;
@@ -144,13 +149,23 @@ void CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacemen
               q.reshape({tokens, batch, config_.heads, config_.head_channels}),
               [&] { return heads_of(block.key_value, 2, block.key_norm); }, scale)
           .reshape({tokens, batch, d});
-  add_gated(z, of_tokens(block.out, attended), table, placement);
+  Tensor change = of_tokens(block.out, attended);
+  Tensor table = block.modulation2.with_all_rows(time);
+  Tensor normed = added_and_modulated(z, change, input.table, block.norm2, eps, table, placement);
+  change = {};
   interruption_point();
 
-  table = block.modulation2.with_all_rows(time);
-  const Tensor hidden = of_tokens(block.up, modulated(z, block.norm2, eps, table, placement),
-                                  ops::Activation::gelu_tanh);
-  add_gated(z, of_tokens(block.down, hidden), table, placement);
+  Tensor hidden = of_tokens(block.up, normed, ops::Activation::gelu_tanh);
+  normed = {};
+  change = of_tokens(block.down, hidden);
+  hidden = {};
+  if (next == nullptr) {
+    ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
+    return {};
+  }
+  Modulated result{next->modulation1.with_all_rows(time), {}};
+  result.tokens = added_and_modulated(z, change, table, next->norm1, eps, result.table, placement);
+  return result;
 }
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
@@ -260,14 +275,20 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
   if (config_.learned_positions) ops::add_table(z, placement.learned_table_);
 
+  const auto eps = static_cast<float>(config_.norm_eps);
+  Modulated input;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope("transformer_block", trace::Level::layers);
-    run_block(blocks_[i], placement, z, time);
+    if (i == 0) {
+      input.table = blocks_[0].modulation1.with_all_rows(time);
+      input.tokens = modulated(z, blocks_[0].norm1, eps, input.table, placement);
+    }
+    const Block* next = i + 1 < blocks_.size() ? &blocks_[i + 1] : nullptr;
+    input = run_block(blocks_[i], next, placement, z, input, time);
   }
 
-  const auto eps = static_cast<float>(config_.norm_eps);
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);

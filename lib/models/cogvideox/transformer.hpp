@@ -96,8 +96,15 @@ class CogVideoXTransformer final : public Denoiser {
   };
   Tensor time_embedding(const Tensor& sinusoid) const;
   Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
-  void run_block(const Block& block, const CogVideoXPlacement& placement, Tensor& z,
-                 const Tensor& time) const;
+  /// The input of a block's attention: its first modulation table, and the tokens z normalised and
+  /// modulated with it.
+  struct Modulated {
+    Tensor table, tokens;
+  };
+  /// Updates z; → the input of the next block, which is made in the same pass over z, or nothing if
+  /// there is none.
+  Modulated run_block(const Block& block, const Block* next, const CogVideoXPlacement& placement,
+                      Tensor& z, const Modulated& input, const Tensor& time) const;
 
   std::optional<Checkpoint> learned_positions_;  ///< where they are read, if there are any
   CogVideoXConfig config_;

@@ -62,8 +62,19 @@ struct RowNorm {
   bool centred = true;
 };
 
-template <class T, int W, int R>
-__global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
+// What is added to x before its norm: gate·y, rounded as by add_gated.
+template <class T>
+struct GatedSum {
+  T* x;
+  const T* y;
+  Numbers<T> table;
+  TablePlace place;
+  std::int64_t gate;
+};
+struct NothingAdded {};
+
+template <class T, int W, int R, class Added>
+__global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm, Added added) {
   __shared__ float partial[R][row_warps];
   const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
   const std::uint32_t kept_row = (norm.n + step - 1) / step * step;
@@ -78,8 +89,25 @@ __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
   for (std::uint32_t i = start; i < norm.n; i += step) {
     float v[R][W];
     for (std::uint32_t r = 0; r < R; ++r) load<W>(norm.x + std::int64_t{row(r)} * norm.n + i, v[r]);
+    float gate[W] = {};
+    std::int64_t loaded = -1;  // where the row of the table begins that the gate is from
     for (std::uint32_t r = 0; r < R; ++r) {
-      store<W>(v[r], kept + r * kept_row + i);
+      if constexpr (std::is_same_v<Added, GatedSum<T>>) {
+        const std::int64_t begin = added.place.begin(row(r)),
+                           at = std::int64_t{row(r)} * norm.n + i;
+        if (begin != loaded) {
+          added.table.template load<W>(begin + added.gate + i, gate);
+          loaded = begin;
+        }
+        float y[W];
+        load<W>(added.y + at, y);
+        for (int j = 0; j < W; ++j) v[r][j] = v[r][j] + gate[j] * y[j];
+        store<W>(v[r], added.x + at);
+        store<W>(v[r], kept + r * kept_row + i);
+        load<W>(kept + r * kept_row + i, v[r]);  // rounded
+      } else {
+        store<W>(v[r], kept + r * kept_row + i);
+      }
       for (int j = 0; j < W; ++j) mean[r] += v[r][j];
     }
   }
@@ -121,8 +149,8 @@ __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm) {
   }
 }
 
-template <class T>
-void run_norm(const Tensor& x, RowNorm<T> norm) {
+template <class T, class Added = NothingAdded>
+void run_norm(const Tensor& x, RowNorm<T> norm, const Added& added = {}) {
   norm.n = narrow_index(x.shape().back());
   norm.rows = narrow_index(x.numel() / norm.n);
   bool packed = norm.n % pack_size<T> == 0 && norm.place.elements % pack_size<T> == 0;
@@ -130,13 +158,17 @@ void run_norm(const Tensor& x, RowNorm<T> norm) {
                         norm.weight.any(), norm.bias.any(), norm.table.any()}) {
     packed = packed && aligned(p);
   }
+  if constexpr (std::is_same_v<Added, GatedSum<T>>) {
+    packed = packed && aligned(added.y) && aligned(added.table.any()) &&
+             added.place.elements % pack_size<T> == 0;
+  }
   const auto run = [&](auto width, auto rows) {
     constexpr int W = decltype(width)::value, R = decltype(rows)::value;
     constexpr std::int64_t step = row_threads * W;
     const std::int64_t bytes = blocks_for(norm.n, step) * step * R * std::int64_t{sizeof(T)};
     if (bytes > max_shared_bytes) return false;
-    launch({"norm", x.device(), blocks_for(norm.rows, R), row_threads, bytes}, norm_rows<T, W, R>,
-           norm);
+    launch({"norm", x.device(), blocks_for(norm.rows, R), row_threads, bytes},
+           norm_rows<T, W, R, Added>, norm, added);
     return true;
   };
   const auto run_width = [&](auto width) {
@@ -321,6 +353,32 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
     for_packs<T>(
         "add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
         AddGated<T>{into, from, gates, table_place(table, x, first), gate * n, narrow_index(n)});
+  });
+}
+
+void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
+                        const Tensor& bias, float eps, const Modulation& modulation, Tensor& out) {
+  if (x.empty()) return;
+  const Device device = x.device();
+  const std::int64_t n = x.shape(2);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* into = address<T>(x, device);
+    run_norm<T>(x,
+                RowNorm<T>{.x = into,
+                           .out = address<T>(out, device),
+                           .weight = {weight, device},
+                           .bias = {bias, device},
+                           .table = {modulation.table, device},
+                           .place = table_place(modulation.table, x, modulation.first),
+                           .scale = modulation.scale * n,
+                           .shift = modulation.shift * n,
+                           .eps = eps},
+                GatedSum<T>{.x = into,
+                            .y = address<T>(y, device),
+                            .table = {gate.table, device},
+                            .place = table_place(gate.table, x, gate.first),
+                            .gate = gate.chunk * n});
   });
 }
 

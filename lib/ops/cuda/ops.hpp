@@ -13,6 +13,7 @@ namespace reelmesh::gpu {
 
 using ops::ExactSum;
 using ops::FirstTokens;
+using ops::Gate;
 using ops::GroupStatistics;
 using ops::HeadNorm;
 using ops::Modulation;
@@ -40,6 +41,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out);
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate, const FirstTokens& first);
+void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
+                        const Tensor& bias, float eps, const Modulation& modulation, Tensor& out);
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines, std::int64_t unrotated);
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
