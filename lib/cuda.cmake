@@ -12,9 +12,14 @@
 #   REELMESH_CUDA_ARCHITECTURES=80;90   for these
 #
 # The last architecture is also compiled to PTX, for newer GPUs.
+#
+#   REELMESH_CUDA_LINES=ON              kernels know their source lines, for compute-sanitizer and
+#                                       Nsight Compute. The code is the same; the program then has
+#                                       the path of the source folder in it
 set(REELMESH_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set_property(CACHE REELMESH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(REELMESH_CUDA_ARCHITECTURES AUTO CACHE STRING "GPUs to compile for: AUTO, ALL, or a list: 80;90")
+option(REELMESH_CUDA_LINES "Kernels know their source lines" OFF)
 set(REELMESH_WITH_CUDA OFF)
 set(REELMESH_CUDA_LIBRARIES "")
 if(NOT REELMESH_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -114,9 +119,8 @@ target_link_libraries(reelmesh_cuda INTERFACE CUDA::cudart_static)
 # differently, and the layout decides which of them computes a row. Where fused multiply-adds save
 # time, they are written as fmaf or std::fma. FMT_USE_CONSTEXPR: fmt 9 assumes that nvcc has no
 # constexpr.
-# -lineinfo: source lines for compute-sanitizer and Nsight Compute; the code is the same.
 # -Xptxas -v: registers and spills, which ptxas.sh writes beside each object for a test.
 target_compile_options(reelmesh_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1
-    -lineinfo -Xptxas=-v>)
+    $<$<BOOL:${REELMESH_CUDA_LINES}>:-lineinfo> -Xptxas=-v>)
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/ptxas.sh)

@@ -57,6 +57,7 @@ JobRecord record() {
   from.libraries = {"HDF5 1.10.8", "fmt 9.1.0"};
   from.model_path = "/home/me/models/tiny";
   from.weights_hash = "0123";
+  from.products = "bfloat16 (AVX512_BF16)";
   from.environment = {"OMP_NUM_THREADS=1"};
   from.hosts = {{"node-1", "fast", "cpu", ""}, {"nœud-02", "", "H100", "550.1"}};
   return r;

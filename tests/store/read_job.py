@@ -41,6 +41,7 @@ PROVENANCE = {
     "libraries": ["HDF5 1.10.8", "fmt 9.1.0"],
     "model_path": "/home/me/models/tiny",
     "weights_hash": "0123",
+    "products": "bfloat16 (AVX512_BF16)",
     "environment": ["OMP_NUM_THREADS=1"],
     "slurm": [],
 }
