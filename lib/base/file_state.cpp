@@ -54,8 +54,7 @@ FileState file_state(const std::filesystem::path& path) {
 
 void require_unchanged(const std::string& name, const FileState& before, const FileState& now) {
   if (now == before) return;
-  if (now == FileState{})
-    fail(Status::data, "{}: the file was removed while the job uses it", name);
+  require(now != FileState{}, Status::data, "{}: the file was removed while the job uses it", name);
   std::vector<std::string> changes;
   const auto compare = [&](const char* what, const auto& found, const auto& expected) {
     if (found != expected) changes.push_back(fmt::format("{} {}, was {}", what, found, expected));

@@ -28,7 +28,7 @@ struct FileState {
   Time changed;   ///< when its data or attributes changed; set by the system only (ctime)
   bool operator==(const FileState&) const = default;
 
-  /// In one word.
+  /// Without spaces; equal for equal states of regular files.
   std::string text() const;
 };
 

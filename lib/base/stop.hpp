@@ -15,10 +15,11 @@ enum Cause : int {
 /// each second) are requests. A further one of the first two more than a second after the first
 /// ends the process at once with status 75 (launchers may deliver one request as several signals).
 void catch_signals();
-/// The opposite: they do what they do in any program, also one that has arrived since.
+/// Restores the default actions of these signals, and raises again the one that was received since
+/// catch_signals(), if any.
 void release_signals();
 
-/// From so many seconds from now on a stop is requested (time_limit).
+/// Requests a stop (time_limit) after so many seconds from now.
 void limit_time(double seconds) noexcept;
 
 /// Requests a stop, unless there is a request already. Any thread; also in signal handlers.

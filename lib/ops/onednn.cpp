@@ -66,8 +66,9 @@ DType compute_dtype(DType dtype) {
 }
 
 bool row_bits_independent_of_tile_height(DType compute) {
-  if (compute == DType::bfloat16)
+  if (compute == DType::bfloat16) {
     return has(dnnl::cpu_isa::avx512_core_bf16) && !has(dnnl::cpu_isa::avx512_core_amx);
+  }
   return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
 }
 

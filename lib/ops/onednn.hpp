@@ -21,7 +21,8 @@ const dnnl::engine& engine();
 /// exactly. Sums are always float32.
 DType compute_dtype(DType dtype);
 
-/// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512.
+/// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512,
+/// and bfloat16 with AVX512_BF16 without AMX.
 /// Other kernels process rows in groups that depend on the tile's height; then all tiles must have
 /// the same height.
 bool row_bits_independent_of_tile_height(DType compute);

@@ -26,8 +26,8 @@ inline constexpr std::array<std::string_view, 3> job_subfolders{"clips", "restar
 /// What a name is in a subfolder of an output folder; "": in the output folder itself.
 JobFile kind_of(std::string_view subfolder, const std::string& name);
 
-/// The files of these kinds that are there. A link is listed as the file that has its place; but no
-/// subfolder is entered that is a link. std::filesystem::filesystem_error.
+/// The files of these kinds that are there. A symbolic link with such a name is listed itself, not
+/// what it leads to; subfolders that are links are not entered. std::filesystem::filesystem_error.
 std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
                                              std::initializer_list<JobFile> kinds);
 

@@ -110,8 +110,9 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
             to_string(up), name + ".weight", to_string(info.shape), to_string(expected), out,
             module.rank);
     const auto scale = static_cast<float>(module.factor * file.scale);
-    if (changes)
+    if (changes) {
       terms_[weight].push_back({&lora, &module, false, scale, numel(down) / module.rank});
+    }
     if (module.bias.empty()) continue;
     const auto* bias = find(name + ".bias");
     require(bias != nullptr && bias->second.shape == Shape{out}, Status::data,
