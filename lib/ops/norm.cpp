@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
@@ -15,53 +16,65 @@
 namespace reelmesh::ops {
 namespace {
 
-constexpr std::int64_t lanes = 16;  // partial sums, added in a fixed order
+// Sums have 16 partial sums, whose halves are added in turn.
+constexpr std::int64_t lanes = 16;
+using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
 
-REELMESH_CLONES float sum_of(const float* x, std::int64_t n) {
-  float partial[lanes] = {};
+[[gnu::always_inline]] inline float sum_of_lanes(const Lanes& x) {
+  const auto eight = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  return ((eight[0] + eight[4]) + (eight[2] + eight[6])) +
+         ((eight[1] + eight[5]) + (eight[3] + eight[7]));
+}
+
+[[gnu::always_inline]] inline float sum_of(const float* x, std::int64_t n) {
+  Lanes partial = {};
   const std::int64_t even = n / lanes * lanes;
   for (std::int64_t i = 0; i < even; i += lanes) {
-    for (std::int64_t j = 0; j < lanes; ++j) partial[j] += x[i + j];
+    Lanes next;
+    std::memcpy(&next, x + i, sizeof(next));
+    partial += next;
   }
-  float sum = 0;
-  for (std::int64_t j = 0; j < lanes; ++j) sum += partial[j];
+  float sum = sum_of_lanes(partial);
   for (std::int64_t i = even; i < n; ++i) sum += x[i];
   return sum;
 }
 
-REELMESH_CLONES float sum_of_squares(const float* x, std::int64_t n, float mean) {
-  float partial[lanes] = {};
+[[gnu::always_inline]] inline float sum_of_squares(const float* x, std::int64_t n, float mean) {
+  Lanes partial = {};
   const std::int64_t even = n / lanes * lanes;
   for (std::int64_t i = 0; i < even; i += lanes) {
-    for (std::int64_t j = 0; j < lanes; ++j) {
-      const float d = x[i + j] - mean;
-      partial[j] += d * d;
-    }
+    Lanes next;
+    std::memcpy(&next, x + i, sizeof(next));
+    next -= mean;
+    partial += next * next;
   }
-  float sum = 0;
-  for (std::int64_t j = 0; j < lanes; ++j) sum += partial[j];
+  float sum = sum_of_lanes(partial);
   for (std::int64_t i = even; i < n; ++i) sum += (x[i] - mean) * (x[i] - mean);
   return sum;
 }
 
-REELMESH_CLONES void normalise(float* x, std::int64_t n, float mean, float rstd,
-                               const float* weight, const float* bias) {
+// Rows of n values, one after the other. bias: null for a root-mean-square norm.
+[[gnu::always_inline]] inline void normalise(float* x, std::int64_t n, const float* weight,
+                                             const float* bias, float eps) {
+  const auto count = static_cast<float>(n);
+  if (bias == nullptr) {
+    const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, 0.0F) / count + eps);
+    for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * rstd * weight[i];
+    return;
+  }
+  const float mean = sum_of(x, n) / count;
+  const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, mean) / count + eps);
   for (std::int64_t i = 0; i < n; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
 
-void layer_norm_row(float* x, std::int64_t n, const float* weight, const float* bias, float eps) {
-  const float mean = sum_of(x, n) / static_cast<float>(n);
-  const float variance = sum_of_squares(x, n, mean) / static_cast<float>(n);
-  normalise(x, n, mean, 1.0F / std::sqrt(variance + eps), weight, bias);
+REELMESH_CLONES void layer_norm_row(float* x, std::int64_t n, const float* weight,
+                                    const float* bias, float eps) {
+  normalise(x, n, weight, bias, eps);
 }
 
-REELMESH_CLONES void scale(float* x, std::int64_t n, float factor, const float* weight) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor * weight[i];
-}
-
-void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
-  const float mean = sum_of_squares(x, n, 0.0F) / static_cast<float>(n);
-  scale(x, n, 1.0F / std::sqrt(mean + eps), weight);
+REELMESH_CLONES void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
+  normalise(x, n, weight, nullptr, eps);
 }
 
 float* row_scratch(std::int64_t n) {
@@ -156,8 +169,32 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
   });
 }
 
-REELMESH_CLONES void rotate_row(float* x, std::int64_t n, const float* c, const float* s) {
-  for (std::int64_t j = 0; j < n; j += 2) rotate_pair(x[j], x[j + 1], c + j, s + j);
+// rotate_pair() of each pair.
+[[gnu::always_inline]] inline void rotate(float* x, std::int64_t n, const float* c,
+                                          const float* s) {
+  constexpr Lanes signs = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
+  const std::int64_t even = n / lanes * lanes;
+  for (std::int64_t i = 0; i < even; i += lanes) {
+    Lanes v, cosines, sines;
+    std::memcpy(&v, x + i, sizeof(v));
+    std::memcpy(&cosines, c + i, sizeof(v));
+    std::memcpy(&sines, s + i, sizeof(v));
+    const Lanes other =
+        __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    v = v * cosines + other * (sines * signs);
+    std::memcpy(x + i, &v, sizeof(v));
+  }
+  for (std::int64_t i = even; i < n; i += 2) rotate_pair(x[i], x[i + 1], c + i, s + i);
+}
+
+// The heads of a token, n values each. bias, c, s: or null.
+REELMESH_CLONES void normalise_heads(float* x, std::int64_t heads, std::int64_t n,
+                                     const float* weight, const float* bias, float eps,
+                                     const float* c, const float* s) {
+  for (std::int64_t head = 0; head < heads; ++head) {
+    normalise(x + head * n, n, weight, bias, eps);
+    if (c != nullptr) rotate(x + head * n, n, c, s);
+  }
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
@@ -166,20 +203,16 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
-      float* row = row_scratch(n);
-      const bool rotate = !cosines.empty() && token >= unrotated;
-      const float* c = rotate ? cosines.data<float>() + (token - unrotated) * n : nullptr;
-      const float* s = rotate ? sines.data<float>() + (token - unrotated) * n : nullptr;
-      for (std::int64_t i = 0; i < batch * heads; ++i) {
-        T* y = x.data<T>() + ((token * batch + i / heads) * parts * heads + i % heads) * n;
-        convert(y, row, n);
-        if (norm.bias.empty()) {
-          rms_norm_row(row, n, norm.weight.data<float>(), norm.eps);
-        } else {
-          layer_norm_row(row, n, norm.weight.data<float>(), norm.bias.data<float>(), norm.eps);
-        }
-        if (rotate) rotate_row(row, n, c, s);
-        convert(row, y, n);
+      float* values = row_scratch(heads * n);
+      const bool rotated = !cosines.empty() && token >= unrotated;
+      const float* c = rotated ? cosines.data<float>() + (token - unrotated) * n : nullptr;
+      const float* s = rotated ? sines.data<float>() + (token - unrotated) * n : nullptr;
+      for (std::int64_t item = 0; item < batch; ++item) {
+        T* y = x.data<T>() + (token * batch + item) * parts * heads * n;
+        convert(y, values, heads * n);
+        normalise_heads(values, heads, n, norm.weight.data<float>(),
+                        norm.bias.empty() ? nullptr : norm.bias.data<float>(), norm.eps, c, s);
+        convert(values, y, heads * n);
       }
     });
   });
