@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "ops/amx.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
 
@@ -32,18 +33,23 @@ bool has(dnnl::cpu_isa isa) {
   return (had & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
 }
 
+bool has_amx() {
+  return amx::uses_plain_kernels() || (has(dnnl::cpu_isa::avx512_core_amx) && amx::permitted());
+}
+
 bool multiplies_bfloat16_faster() {
 #if defined(__x86_64__)
-  return has(dnnl::cpu_isa::avx512_core_amx) ||
-         (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+  return has_amx() || (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 #else
-  return false;
+  return has_amx();
 #endif
 }
 
 }  // namespace
 
-bool has_bfloat16_products() { return has(dnnl::cpu_isa::avx512_core); }
+bool has_bfloat16_products() {
+  return has(dnnl::cpu_isa::avx512_core) || amx::uses_plain_kernels();
+}
 
 void choose_products(Products choice) {
   expect(choice != Products::bfloat16 || has_bfloat16_products(),
@@ -55,7 +61,7 @@ std::string_view bfloat16_products() {
   const Products choice = chosen_products;
   if (choice == Products::float32) return "float32";
   if (choice == Products::automatic && !multiplies_bfloat16_faster()) return "float32";
-  return has(dnnl::cpu_isa::avx512_core_amx)    ? "bfloat16 (AMX)"
+  return has_amx()                              ? "bfloat16 (AMX)"
          : has(dnnl::cpu_isa::avx512_core_bf16) ? "bfloat16 (AVX512_BF16)"
                                                 : "bfloat16 (AVX-512)";
 }
@@ -64,6 +70,8 @@ DType compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 && bfloat16_products() != "float32" ? DType::bfloat16
                                                                       : DType::float32;
 }
+
+bool uses_amx(DType compute) { return compute == DType::bfloat16 && has_amx(); }
 
 bool row_bits_independent_of_tile_height(DType compute) {
   if (compute == DType::bfloat16) {
@@ -239,6 +247,7 @@ std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products,
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
     return max_packed_elements(k, n, products) * size_of(products);
   }
+  if (uses_amx(products)) return amx::packed_elements(n, k) * size_of(products);
   // Cached, because plans ask for the same few shapes again and again.
   static std::mutex mutex;
   static std::map<std::tuple<std::int64_t, std::int64_t, DType>, std::int64_t> known;

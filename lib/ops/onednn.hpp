@@ -21,10 +21,13 @@ const dnnl::engine& engine();
 /// exactly. Sums are always float32.
 DType compute_dtype(DType dtype);
 
-/// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512,
-/// and bfloat16 with AVX512_BF16 without AMX.
-/// Other kernels process rows in groups that depend on the tile's height; then all tiles must have
-/// the same height.
+/// Whether GEMMs and attention with inputs of this type use AMX's kernels (ops/amx.hpp) and not
+/// oneDNN's.
+bool uses_amx(DType compute);
+
+/// Whether the bits of a row of a GEMM by oneDNN are the same for tiles of any height: float32 with
+/// AVX-512, and bfloat16 with AVX512_BF16 without AMX. Other kernels process rows in groups that
+/// depend on the tile's height; then all tiles must have the same height.
 bool row_bits_independent_of_tile_height(DType compute);
 /// Height of the GEMM for the last `rest` rows, if all other tiles have `tile_rows` rows.
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute);

@@ -1,0 +1,107 @@
+#include "ops/amx.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace reelmesh::ops::amx {
+namespace {
+
+std::atomic<bool> plain = false;
+
+constexpr std::int64_t value_bytes = sizeof(BFloat16);
+constexpr std::int64_t row_bytes = step_values * value_bytes;
+
+// Bytes of a block of `count` rows or columns.
+std::int64_t block_bytes(std::int64_t count, std::int64_t inner) {
+  return packed_elements(count, inner) * value_bytes;
+}
+
+}  // namespace
+
+const Kernels& kernels() { return plain ? plain_kernels() : processor_kernels(); }
+void use_plain_kernels(bool use) { plain = use; }
+bool uses_plain_kernels() { return plain; }
+
+void pack_left(const BFloat16* rows, std::int64_t stride, std::int64_t count, std::int64_t inner,
+               std::byte* packed) {
+  const Kernels& use = kernels();
+  const std::int64_t steps = steps_of(inner);
+  for (std::int64_t first = 0; first < count; first += block) {
+    const std::int64_t some = std::min(block, count - first), tiles = tiles_of(some);
+    const std::int64_t step_bytes = tiles * tile_bytes;
+    std::byte* into = packed + block_bytes(first, inner);
+    for (std::int64_t r = 0; r < tiles * tile_rows; ++r) {
+      std::byte* to = into + r * row_bytes;
+      if (r >= some) {
+        for (std::int64_t s = 0; s < steps; ++s) std::memset(to + s * step_bytes, 0, row_bytes);
+        continue;
+      }
+      const BFloat16* from = rows + (first + r) * stride;
+      const std::int64_t whole = inner / step_values;
+      use.copy_row(from, whole, to, step_bytes);
+      if (whole < steps) {
+        const auto rest = static_cast<std::size_t>((inner - whole * step_values) * value_bytes);
+        std::memset(to + whole * step_bytes, 0, row_bytes);
+        std::memcpy(to + whole * step_bytes, from + whole * step_values, rest);
+      }
+    }
+  }
+}
+
+void pack_right_transposed(const BFloat16* rows, std::int64_t stride, std::int64_t inner,
+                           std::int64_t columns, std::byte* packed) {
+  const Kernels& use = kernels();
+  const std::int64_t steps = steps_of(inner);
+  for (std::int64_t first = 0; first < columns; first += block) {
+    const std::int64_t tiles = tiles_of(std::min(block, columns - first));
+    std::byte* into = packed + block_bytes(first, inner);
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const std::int64_t column = first + tile * tile_rows;
+      const std::int64_t height = std::min(tile_rows, columns - column);
+      for (std::int64_t s = 0; s < steps; ++s) {
+        const BFloat16* from = rows + column * stride + s * step_values;
+        std::byte* to = into + (s * tiles + tile) * tile_bytes;
+        const std::int64_t width = std::min(step_values, inner - s * step_values);
+        if (height == tile_rows && width == step_values) {
+          use.transpose(from, stride, to);
+          continue;
+        }
+        alignas(64) BFloat16 padded[tile_rows * step_values] = {};
+        for (std::int64_t r = 0; r < height; ++r) {
+          std::copy_n(from + r * stride, width, padded + r * step_values);
+        }
+        use.transpose(padded, step_values, to);
+      }
+    }
+  }
+}
+
+void pack_right(const BFloat16* rows, std::int64_t stride, std::int64_t inner, std::int64_t columns,
+                std::byte* packed) {
+  const Kernels& use = kernels();
+  const std::int64_t steps = steps_of(inner);
+  for (std::int64_t first = 0; first < columns; first += block) {
+    const std::int64_t tiles = tiles_of(std::min(block, columns - first));
+    std::byte* into = packed + block_bytes(first, inner);
+    for (std::int64_t s = 0; s < steps; ++s) {
+      for (std::int64_t tile = 0; tile < tiles; ++tile, into += tile_bytes) {
+        const std::int64_t column = first + tile * tile_rows;
+        const BFloat16* from = rows + s * step_values * stride + column;
+        const std::int64_t height = std::min(step_values, inner - s * step_values);
+        const std::int64_t width = std::min(tile_rows, columns - column);
+        if (height == step_values && width == tile_rows) {
+          use.interleave(from, stride, into);
+          continue;
+        }
+        alignas(64) BFloat16 padded[step_values * tile_rows] = {};
+        for (std::int64_t r = 0; r < height; ++r) {
+          std::copy_n(from + r * stride, width, padded + r * tile_rows);
+        }
+        use.interleave(padded, tile_rows, into);
+      }
+    }
+  }
+}
+
+}  // namespace reelmesh::ops::amx
