@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/amx.hpp"
 #include "ops/cuda/linear.hpp"
 #include "ops/math.hpp"
 #include "ops/operation.hpp"
@@ -105,15 +106,20 @@ std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensor
 LinearForm::LinearForm(std::int64_t in, std::int64_t out, DType dtype, Device device)
     : in_(in), out_(out), dtype_(dtype), compute_(compute_dtype(dtype)), device_(device) {
   if (device.is_cuda()) return;
+  if (uses_amx(compute_)) engine_ = Engine::amx;
   const std::int64_t width = tile_width(out_);
-  std::int64_t total = 0;
   for (std::int64_t column = 0; column < out_; column += width) {
     const std::int64_t columns = std::min(width, out_ - column);
+    if (engine_ == Engine::amx) {
+      tiles_.push_back({column, columns, 0, elements_});
+      elements_ += amx::packed_elements(columns, in_);
+      continue;
+    }
     if (products_.empty() || columns != width) {
       products_.emplace_back(tile_rows, columns, in_, compute_);
     }
-    tiles_.push_back({column, columns, products_.size() - 1, total});
-    total += products_.back().packed_elements();
+    tiles_.push_back({column, columns, products_.size() - 1, elements_});
+    elements_ += products_.back().packed_elements();
   }
 }
 
@@ -121,9 +127,7 @@ std::int64_t LinearForm::units() const { return device_.is_cuda() ? out_ : std::
 
 std::int64_t LinearForm::offset(std::int64_t unit) const {
   if (device_.is_cuda()) return unit * in_;
-  if (unit < units()) return tile(unit).offset;
-  if (tiles_.empty()) return 0;
-  return tiles_.back().offset + products_[tiles_.back().product].packed_elements();
+  return unit < units() ? tile(unit).offset : elements_;
 }
 
 std::int64_t LinearForm::row(std::int64_t unit) const {
@@ -164,6 +168,11 @@ void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::
     void* rows = scratch(0, plain, dtype_);
     weight.read(own.column, own.columns, rows, stride);
     void* into = at(packed, own.offset - offset(first));
+    if (engine_ == Engine::amx) {
+      amx::pack_right_transposed(static_cast<const BFloat16*>(rows), stride, in_, own.columns,
+                                 static_cast<std::byte*>(into));
+      return;
+    }
     if (compute_ == dtype_) {
       packing.run({rows, into});
       return;
@@ -180,6 +189,96 @@ void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::
 void LinearForm::multiply(const Tensor& input, const Tensor& packed, std::int64_t first_unit,
                           std::int64_t count, const Tensor& bias, Activation activation,
                           Tensor& out) const {
+  if (engine_ == Engine::amx) {
+    multiply_by_amx(input, packed, first_unit, count, bias, activation, out);
+  } else {
+    multiply_by_onednn(input, packed, first_unit, count, bias, activation, out);
+  }
+}
+
+void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std::int64_t first_unit,
+                                 std::int64_t count, const Tensor& bias, Activation activation,
+                                 Tensor& out) const {
+  constexpr std::int64_t block = amx::block, value = sizeof(BFloat16);
+  const std::int64_t rows = input.numel() / in_, steps = amx::steps_of(in_);
+  // Long inner dimensions are divided into spans; between them, sums are in memory. The rows of a
+  // task are as many as stay in a core's L2 cache with a span of their inputs (1 MiB), next to the
+  // weights of a block of columns, which are used for all of them.
+  constexpr std::int64_t undivided = 128, longest_span = 64, cached_steps = 480;
+  const std::int64_t spans = steps <= undivided ? 1 : (steps + longest_span - 1) / longest_span;
+  const std::int64_t span = (steps + spans - 1) / spans;
+  const std::int64_t most = std::clamp<std::int64_t>(cached_steps / span, 4, 8) * block;
+  const std::int64_t parts = (rows + most - 1) / most;
+  const std::int64_t part = ((rows + parts - 1) / parts + block - 1) / block * block;
+  // A task is one part of the rows with a share of the tiles: with all of them if there are enough
+  // tasks and not too many sums, because each task packs its rows.
+  constexpr std::int64_t most_columns = 2048;
+  const std::int64_t wanted =
+      std::min(count, std::max((4 * omp_get_max_threads() + parts - 1) / parts,
+                               (count * tile_columns + most_columns - 1) / most_columns));
+  const std::int64_t share = (count + wanted - 1) / wanted, shares = (count + share - 1) / share;
+  parallel_for(parts * shares, 1, [&](std::int64_t task) {
+    const std::int64_t first_row = task / shares * part;
+    const std::int64_t height = std::min(part, rows - first_row);
+    if (height <= 0) return;  // the parts before are rounded up
+    const std::int64_t begin = first_unit + task % shares * share;
+    const std::int64_t end = std::min(begin + share, first_unit + count);
+    const std::int64_t blocks = (height + block - 1) / block;
+    auto* left = static_cast<std::byte*>(
+        scratch(0, amx::packed_elements(part, span * amx::step_values), DType::bfloat16));
+    // Results are written during the next product. So two blocks of sums take turns, unless all
+    // sums are kept for the next span.
+    auto* sums = static_cast<float*>(
+        scratch(1, spans == 1 ? 2 * block * block : part * (share * tile_columns), DType::float32));
+    std::int64_t turn = 0;
+    amx::Finish results;
+    bool pending = false;
+    const amx::Kernels& use = amx::kernels();
+    const amx::Scope scope;
+    for (std::int64_t s = 0; s < spans; ++s) {
+      const std::int64_t step = s * span, some = std::min(span, steps - step);
+      const std::int64_t first_input = step * amx::step_values;
+      const std::int64_t inputs = std::min(some * amx::step_values, in_ - first_input);
+      amx::pack_left(input.data<BFloat16>() + first_row * in_ + first_input, in_, height, inputs,
+                     left);
+      for (std::int64_t unit = begin; unit < end; ++unit) {
+        const Tile& own = tile(unit);
+        const std::byte* weights = at(packed, own.offset - offset(first_unit));
+        for (std::int64_t column = 0; column < own.columns; column += block) {
+          const std::int64_t columns = std::min(block, own.columns - column);
+          const std::int64_t column_tiles = amx::tiles_of(columns);
+          const std::byte* b = weights + amx::packed_elements(column, in_) * value +
+                               step * column_tiles * amx::tile_bytes;
+          // The next block of columns; after the last one of the share, what follows in memory.
+          const std::byte* next = b + steps * column_tiles * amx::tile_bytes;
+          const std::int64_t lines = (column_tiles * amx::tile_rows + blocks - 1) / blocks;
+          for (std::int64_t row = 0; row < height; row += block) {
+            const std::int64_t count_rows = std::min(block, height - row);
+            const std::int64_t row_tiles = amx::tiles_of(count_rows);
+            const std::int64_t at_column = own.column + column;
+            float* c = sums + (spans == 1 ? turn++ % 2 * block * block
+                                          : part * (at_column - tile(begin).column) +
+                                                row * column_tiles * amx::tile_rows);
+            use.product({left + amx::packed_elements(row, inputs) * value, row_tiles, b,
+                         column_tiles, some, c, s > 0, next + row / block * lines * 64, lines},
+                        pending ? &results : nullptr);
+            pending = s + 1 == spans;
+            results = {c,          row_tiles,
+                       count_rows, columns,
+                       nullptr,    bias.empty() ? nullptr : bias.data<float>() + at_column,
+                       activation, out.data<BFloat16>() + (first_row + row) * out_ + at_column,
+                       out_};
+          }
+        }
+      }
+    }
+    if (pending) use.finish(results);
+  });
+}
+
+void LinearForm::multiply_by_onednn(const Tensor& input, const Tensor& packed,
+                                    std::int64_t first_unit, std::int64_t count, const Tensor& bias,
+                                    Activation activation, Tensor& out) const {
   const std::int64_t rows = input.numel() / in_;
   // A task is one tile of weights with several tiles of rows: all rows if there are enough tasks.
   const std::int64_t row_tiles = (rows + tile_rows - 1) / tile_rows;

@@ -23,7 +23,8 @@ struct WeightRows {
 
 /// How the weight [out, in] of a linear layer is stored for multiplication, without its values. It
 /// consists of units that are made independently: on the CPU tiles of at most 192 output columns,
-/// each packed in oneDNN's layout for this processor; on a GPU rows, unchanged.
+/// each packed in oneDNN's layout for this processor or in that of AMX's kernels; on a GPU rows,
+/// unchanged.
 class LinearForm {
  public:
   LinearForm() = default;
@@ -52,9 +53,17 @@ class LinearForm {
   struct Tile {
     std::int64_t column;  ///< first output column
     std::int64_t columns;
-    std::size_t product;  ///< index into products_
+    std::size_t product;  ///< oneDNN: index into products_
     std::int64_t offset;  ///< of its packed weights, in elements
   };
+  /// What the tiles are multiplied by: uses_amx(compute()) when the form was made.
+  enum class Engine { onednn, amx };
+  void multiply_by_onednn(const Tensor& x, const Tensor& packed, std::int64_t first,
+                          std::int64_t count, const Tensor& bias, Activation activation,
+                          Tensor& y) const;
+  void multiply_by_amx(const Tensor& x, const Tensor& packed, std::int64_t first,
+                       std::int64_t count, const Tensor& bias, Activation activation,
+                       Tensor& y) const;
   void pack_on_cpu(const WeightRows& weight, std::int64_t first, std::int64_t count,
                    Tensor& packed) const;
   const Tile& tile(std::int64_t unit) const { return tiles_[static_cast<std::size_t>(unit)]; }
@@ -62,6 +71,8 @@ class LinearForm {
   std::int64_t in_ = 0, out_ = 0;
   DType dtype_ = DType::float32, compute_ = DType::float32;
   Device device_;
+  Engine engine_ = Engine::onednn;
+  std::int64_t elements_ = 0;  ///< of all tiles
   std::vector<TileProduct> products_;
   std::vector<Tile> tiles_;  ///< on the CPU
 };
