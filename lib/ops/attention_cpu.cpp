@@ -1,9 +1,11 @@
-// Attention on the CPU: each tile of queries loops over blocks of keys; GEMMs by oneDNN.
+// Attention on the CPU: each tile of queries loops over blocks of keys; GEMMs by oneDNN, or by AMX.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "ops/amx.hpp"
 #include "ops/attention_work.hpp"
+#include "ops/linear.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
@@ -89,15 +91,17 @@ void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std:
 
 template <class T>
 void divide(const float* total, float sum, std::int64_t channels, T* y) {
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = T(total[c] / sum);
+  const float factor = 1.0F / sum;
+  for (std::int64_t c = 0; c < channels; ++c) y[c] = T(total[c] * factor);
 }
 
 struct Extents {
   std::int64_t sequences = 0, queries = 0, batch = 0, heads = 0, channels = 0;
 };
 
-// T: type of the tensors, C: input type of the GEMMs.
-template <class T, class C>
+// Divides the work into tasks and keeps what is summed between calls of add(). T: type of the
+// tensors.
+template <class T>
 class Streamed : public Attention::Work {
  public:
   // bias: float32 [head, query, key] or empty.
@@ -107,26 +111,32 @@ class Streamed : public Attention::Work {
         bias_(std::move(bias)),
         scale_(scale * log2_e),
         pairs_(extents.sequences * extents.batch * extents.heads),
-        shape_{extents.sequences * extents.queries, extents.batch, extents.heads, extents.channels},
-        last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
+        shape_{extents.sequences * extents.queries, extents.batch, extents.heads,
+               extents.channels} {}
 
   void add(const Rows& keys, const Rows& values) override {
     const std::int64_t count = keys.count();
     expect(keys_ % block_keys == 0, "add() after {} keys, expected whole blocks", keys_);
     if (total_.empty() && out_.empty()) {
-      total_ = Tensor::empty(shape_, DType::float32);
+      total_ = Tensor::empty(totals_shape(), DType::float32);
       largest_ = Tensor::empty({pairs_, extents_.queries}, DType::float32);
       sum_ = Tensor::empty(largest_.shape(), DType::float32);
     }
     if (count > 0 && numel(shape_) > 0) {
-      const Packings packings = prepare(keys, values, count);
+      blocks_ = (count + block_keys - 1) / block_keys;
+      block_bytes_ = prepare(keys, values, count);
+      const std::int64_t bytes_of_pair = blocks_ * block_bytes_;
       const std::int64_t tiles = (extents_.queries + tile_rows - 1) / tile_rows;
-      const std::int64_t at_once = Attention::pairs_packed(pairs_, bytes_of_pair());
+      const std::int64_t at_once = Attention::pairs_packed(pairs_, bytes_of_pair);
+      if (packed_.numel() < at_once * bytes_of_pair) {
+        packed_ = Tensor::empty({at_once * bytes_of_pair}, DType::uint8);
+      }
       if (at_once == 0) {
         parallel_for(pairs_, 1, [&](std::int64_t pair) {
-          auto* own = static_cast<C*>(thread_scratch(4, static_cast<std::size_t>(bytes_of_pair())));
+          auto* own =
+              static_cast<std::byte*>(thread_scratch(4, static_cast<std::size_t>(bytes_of_pair)));
           for (std::int64_t block = 0; block < blocks_; ++block) {
-            pack(keys, values, packings, pair, block, own + block * block_elements());
+            pack(keys, values, pair, block, own + block * block_bytes_);
           }
           for (std::int64_t tile = 0; tile < tiles; ++tile) {
             attend_tile(pair, tile * tile_rows, count, own);
@@ -135,14 +145,13 @@ class Streamed : public Attention::Work {
       }
       for (std::int64_t first = 0; at_once > 0 && first < pairs_; first += at_once) {
         const std::int64_t some = std::min(at_once, pairs_ - first);
+        auto* packed = static_cast<std::byte*>(packed_.raw());
         parallel_for(some * blocks_, 1, [&](std::int64_t task) {
-          pack(keys, values, packings, first + task / blocks_, task % blocks_,
-               packed_.data<C>() + task * block_elements());
+          pack(keys, values, first + task / blocks_, task % blocks_, packed + task * block_bytes_);
         });
         parallel_for(some * tiles, 1, [&](std::int64_t task) {
           const std::int64_t pair = task / tiles;
-          attend_tile(first + pair, task % tiles * tile_rows, count,
-                      packed_.data<C>() + pair * blocks_ * block_elements());
+          attend_tile(first + pair, task % tiles * tile_rows, count, packed + pair * bytes_of_pair);
         });
       }
     }
@@ -174,22 +183,19 @@ class Streamed : public Attention::Work {
     return out;
   }
 
- private:
-  // GEMMs for one block of keys: query·keyᵀ, and weights·values.
-  struct Products {
-    TileProduct scores, values;
-  };
-  // … for one tile of queries: blocks of block_keys keys, and the last, smaller block.
-  struct Tile {
-    Products whole, rest;
-  };
-  // Reorders that pack one block of keys and values.
-  struct Packing {
-    Primitive keys, values;
-  };
-  struct Packings {
-    Packing whole, rest;
-  };
+ protected:
+  // Of total_.
+  virtual Shape totals_shape() const { return shape_; }
+  // Prepares for the keys of one add(), `count` of each sequence; → bytes of a packed block of keys
+  // and values, a multiple of 64.
+  virtual std::int64_t prepare(const Rows& keys, const Rows& values, std::int64_t count) = 0;
+  // Packs one block of the keys and values of a pair.
+  virtual void pack(const Rows& keys, const Rows& values, std::int64_t pair, std::int64_t block,
+                    std::byte* into) const = 0;
+  // Attention of queries [first, first + tile_rows) to the `keys` keys in `packed`. Totals, maxima
+  // and sums are kept in memory between calls of add().
+  virtual void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys,
+                           const std::byte* packed) = 0;
 
   // Address of a row of pair (sequence · batch + batch item) · heads + head. Consecutive rows are
   // stride(rows) elements apart.
@@ -203,25 +209,87 @@ class Streamed : public Attention::Work {
   static std::int64_t stride(const Rows& rows) {
     return rows.tensor.empty() ? 0 : rows.tensor.numel() / rows.tensor.shape(0);
   }
+  // Of the result and the totals: the first element of a query of a pair, and the elements from a
+  // query to the next.
+  std::int64_t place(std::int64_t pair, std::int64_t query) const {
+    const auto& [sequences, queries, batch, heads, channels] = extents_;
+    return ((pair / (batch * heads) * queries + query) * batch * heads + pair % (batch * heads)) *
+           channels;
+  }
+  std::int64_t row_stride() const { return extents_.batch * extents_.heads * extents_.channels; }
+  // The bias of a query of a pair and the keys from `key` of this add() on; null without a bias.
+  const float* bias_at(std::int64_t pair, std::int64_t query, std::int64_t key) const {
+    if (bias_.empty()) return nullptr;
+    return bias_.data<float>() +
+           (pair % extents_.heads * extents_.queries + query) * bias_.shape(2) + keys_ + key;
+  }
+  // The maxima and sums so far of `count` queries: those of earlier calls of add().
+  void load_state(std::int64_t pair, std::int64_t first, std::int64_t count, float* largest,
+                  float* sum) const {
+    if (keys_ == 0) {
+      std::fill_n(largest, count, -std::numeric_limits<float>::infinity());
+      std::fill_n(sum, count, 0.0F);
+      return;
+    }
+    std::copy_n(largest_.data<float>() + pair * extents_.queries + first, count, largest);
+    std::copy_n(sum_.data<float>() + pair * extents_.queries + first, count, sum);
+  }
+  void keep_state(std::int64_t pair, std::int64_t first, std::int64_t count, const float* largest,
+                  const float* sum) {
+    std::copy_n(largest, count, largest_.data<float>() + pair * extents_.queries + first);
+    std::copy_n(sum, count, sum_.data<float>() + pair * extents_.queries + first);
+  }
+
+  Extents extents_;
+  Rows queries_;
+  Tensor bias_;
+  float scale_;
+  std::int64_t pairs_;     // sequences · batch items · heads
+  Shape shape_;            // of the result
+  Tensor out_;             // in attend(): the result; otherwise empty
+  Tensor total_;           // float32: sums of weighted values
+  Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
+  std::int64_t keys_ = 0;  // keys of a sequence added so far
+  std::int64_t blocks_ = 0, block_bytes_ = 0;
+  Tensor packed_;
+};
+
+// GEMMs by oneDNN. C: type of their inputs.
+template <class T, class C>
+class ByOneDnn : public Streamed<T> {
+ public:
+  ByOneDnn(const Extents& extents, const Rows& queries, float scale, const Tensor& bias)
+      : Streamed<T>(extents, queries, scale, bias),
+        last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
+
+ private:
+  // GEMMs for one block of keys: query·keyᵀ, and weights·values.
+  struct Products {
+    TileProduct scores, values;
+  };
+  // … for one tile of queries: blocks of block_keys keys, and the last, smaller block.
+  struct Tile {
+    Products whole, rest;
+  };
+  // Reorders that pack one block of keys and values.
+  struct Packing {
+    Primitive keys, values;
+  };
+
   const Products& products_of(std::int64_t rows, std::int64_t keys) const {
     const Tile& tile = rows == tile_rows ? tile_ : last_tile_;
     return keys == block_keys ? tile.whole : tile.rest;
   }
-  std::int64_t block_elements() const { return key_elements_ + value_elements_; }
-  std::int64_t bytes_of_pair() const {
-    return blocks_ * block_elements() * std::int64_t{sizeof(C)};
-  }
 
-  // Creates the GEMMs for the keys of one add(), and the buffer for packed keys and values.
-  Packings prepare(const Rows& keys, const Rows& values, std::int64_t count) {
-    const std::int64_t channels = extents_.channels;
+  std::int64_t prepare(const Rows& keys, const Rows& values, std::int64_t count) override {
+    const std::int64_t channels = this->extents_.channels;
     const std::int64_t rest = count % block_keys;
     const auto make = [&](std::int64_t rows, Tile& tile) {
       const auto products = [&](std::int64_t n) {
         return Products{TileProduct(rows, n, channels, dtype_of<C>()),
                         TileProduct(rows, channels, n, dtype_of<C>())};
       };
-      if (count >= block_keys && keys_ == 0) tile.whole = products(block_keys);
+      if (count >= block_keys && this->keys_ == 0) tile.whole = products(block_keys);
       if (rest > 0) tile.rest = products(rest);
     };
     make(tile_rows, tile_);
@@ -229,48 +297,44 @@ class Streamed : public Attention::Work {
     // Full and partial blocks occupy the same number of elements in the buffer.
     const Products& larger = count >= block_keys ? tile_.whole : tile_.rest;
     key_elements_ = larger.scores.packed_elements();
-    value_elements_ = larger.values.packed_elements();
+    std::int64_t value_elements = larger.values.packed_elements();
     if (rest > 0) {
       key_elements_ = std::max(key_elements_, tile_.rest.scores.packed_elements());
-      value_elements_ = std::max(value_elements_, tile_.rest.values.packed_elements());
+      value_elements = std::max(value_elements, tile_.rest.values.packed_elements());
     }
-    blocks_ = (count + block_keys - 1) / block_keys;
-    const std::int64_t elements =
-        Attention::pairs_packed(pairs_, bytes_of_pair()) * blocks_ * block_elements();
-    if (packed_.numel() < elements) packed_ = Tensor::empty({elements}, dtype_of<C>());
     const auto packing = [&](const Products& products) {
-      return Packing{products.scores.packing(true, direct ? stride(keys) : channels),
-                     products.values.packing(false, direct ? stride(values) : channels)};
+      return Packing{products.scores.packing(true, direct ? this->stride(keys) : channels),
+                     products.values.packing(false, direct ? this->stride(values) : channels)};
     };
-    return {count >= block_keys ? packing(tile_.whole) : Packing{},
-            rest > 0 ? packing(tile_.rest) : Packing{}};
+    if (count >= block_keys) whole_ = packing(tile_.whole);
+    if (rest > 0) rest_ = packing(tile_.rest);
+    return (key_elements_ + value_elements) * std::int64_t{sizeof(C)};
   }
 
-  // Packs one block of the keys and values of a pair.
-  void pack(const Rows& keys, const Rows& values, const Packings& packings, std::int64_t pair,
-            std::int64_t block, C* into) const {
-    const std::int64_t channels = extents_.channels;
+  void pack(const Rows& keys, const Rows& values, std::int64_t pair, std::int64_t block,
+            std::byte* into) const override {
+    const std::int64_t channels = this->extents_.channels;
     const std::int64_t n = std::min(block_keys, keys.count() - block * block_keys);
-    const Packing& packing = n == block_keys ? packings.whole : packings.rest;
+    const Packing& packing = n == block_keys ? whole_ : rest_;
     const auto pack_rows = [&](const Rows& rows, const Primitive& how, C* to) {
-      const T* from = at(rows, pair, block * block_keys);
+      const T* from = this->at(rows, pair, block * block_keys);
       if constexpr (direct) {
         how.run({from, to});
       } else {
         auto* dense = static_cast<C*>(
             thread_scratch(0, static_cast<std::size_t>(block_keys * channels) * sizeof(C)));
-        gather_rows(from, stride(rows), n, channels, dense);
+        gather_rows(from, this->stride(rows), n, channels, dense);
         how.run({dense, to});
       }
     };
-    pack_rows(keys, packing.keys, into);
-    pack_rows(values, packing.values, into + key_elements_);
+    auto* packed = reinterpret_cast<C*>(into);
+    pack_rows(keys, packing.keys, packed);
+    pack_rows(values, packing.values, packed + key_elements_);
   }
 
-  // Attention of one tile of queries to the keys in `packed`. Totals, maxima and sums are kept in
-  // memory between calls of add().
-  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys, const C* packed) {
-    const auto& [sequences, queries, batch, heads, channels] = extents_;
+  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys,
+                   const std::byte* packed) override {
+    const std::int64_t queries = this->extents_.queries, channels = this->extents_.channels;
     const std::int64_t count = std::min(tile_rows, queries - first);
     const std::int64_t rows = count == tile_rows ? tile_rows : last_rows_;
     auto* query = static_cast<C*>(
@@ -283,78 +347,196 @@ class Streamed : public Attention::Work {
         thread_scratch(3, static_cast<std::size_t>(2 * tile_rows * channels) * sizeof(float)));
     float* total = block_out + tile_rows * channels;
     std::fill_n(query, rows * channels, C(0.0F));
-    gather_rows(at(queries_, pair, first), stride(queries_), count, channels, query);
+    gather_rows(this->at(this->queries_, pair, first), this->stride(this->queries_), count,
+                channels, query);
 
-    const std::int64_t sequence = pair / (batch * heads);
-    const std::int64_t place =
-        ((sequence * queries + first) * batch * heads + pair % (batch * heads)) * channels;
-    const std::int64_t row = batch * heads * channels;
-    const auto kept = [&](Tensor& of_queries) {
-      return of_queries.data<float>() + pair * queries + first;
-    };
-    float largest[tile_rows], sum[tile_rows] = {}, factor[tile_rows];
+    const std::int64_t place = this->place(pair, first), row = this->row_stride();
+    float largest[tile_rows], sum[tile_rows], factor[tile_rows];
+    // Rows of padding too.
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
-    if (keys_ == 0) {
+    std::fill_n(sum, tile_rows, 0.0F);
+    this->load_state(pair, first, count, largest, sum);
+    if (this->keys_ == 0) {
       std::fill_n(total, rows * channels, 0.0F);
     } else {
-      gather_rows(total_.data<float>() + place, row, count, channels, total);
-      std::copy_n(kept(largest_), count, largest);
-      std::copy_n(kept(sum_), count, sum);
+      gather_rows(this->total_.template data<float>() + place, row, count, channels, total);
     }
 
-    for (std::int64_t block = 0; block < blocks_; ++block, packed += block_elements()) {
+    for (std::int64_t block = 0; block < this->blocks_; ++block, packed += this->block_bytes_) {
       const std::int64_t n = std::min(block_keys, keys - block * block_keys);
       const Products& products = products_of(rows, n);
       products.scores.run(query, packed, scores);
       for (std::int64_t r = 0; r < rows; ++r) {
-        const float* bias = bias_.empty() || r >= count
-                                ? nullptr
-                                : bias_.data<float>() +
-                                      (pair % heads * queries + first + r) * bias_.shape(2) +
-                                      keys_ + block * block_keys;
-        factor[r] = softmax_block(scores + r * n, n, scale_, bias, largest[r], sum[r]);
+        const float* bias =
+            r >= count ? nullptr : this->bias_at(pair, first + r, block * block_keys);
+        factor[r] = softmax_block(scores + r * n, n, this->scale_, bias, largest[r], sum[r]);
       }
       const void* weights = scores;
       if constexpr (!std::is_same_v<C, float>) {
         convert(scores, DType::float32, narrow, dtype_of<C>(), rows * n);
         weights = narrow;
       }
-      products.values.run(weights, packed + key_elements_, block_out);
+      products.values.run(weights, reinterpret_cast<const C*>(packed) + key_elements_, block_out);
       for (std::int64_t r = 0; r < count; ++r) {
         accumulate(total + r * channels, block_out + r * channels, channels, factor[r]);
       }
     }
-    if (!out_.empty()) {
+    if (!this->out_.empty()) {
       for (std::int64_t r = 0; r < count; ++r) {
-        divide(total + r * channels, sum[r], channels, out_.data<T>() + place + r * row);
+        divide(total + r * channels, sum[r], channels,
+               this->out_.template data<T>() + place + r * row);
       }
       return;
     }
     for (std::int64_t r = 0; r < count; ++r) {
-      std::copy_n(total + r * channels, channels, total_.data<float>() + place + r * row);
+      std::copy_n(total + r * channels, channels,
+                  this->total_.template data<float>() + place + r * row);
     }
-    std::copy_n(largest, count, kept(largest_));
-    std::copy_n(sum, count, kept(sum_));
+    this->keep_state(pair, first, count, largest, sum);
   }
 
   // Without a change of type, keys and values are packed directly from their tensors.
   static constexpr bool direct = std::is_same_v<T, C>;
 
-  Extents extents_;
-  Rows queries_;
-  Tensor bias_;
-  float scale_;
-  std::int64_t pairs_;     // sequences · batch items · heads
-  Shape shape_;            // of the result
-  Tensor out_;             // in attend(): the result; otherwise empty
-  Tensor total_;           // float32, shape_: sums of weighted values
-  Tensor largest_, sum_;   // float32 [pair, query]: largest score, sum of weights
-  std::int64_t keys_ = 0;  // keys of a sequence added so far
-  std::int64_t blocks_ = 0;
   std::int64_t last_rows_;  // rows of the GEMMs for the last tile of queries
   Tile tile_, last_tile_;
-  std::int64_t key_elements_ = 0, value_elements_ = 0;
-  Tensor packed_;
+  Packing whole_, rest_;
+  std::int64_t key_elements_ = 0;
+};
+
+// GEMMs and softmax by AMX's kernels.
+class ByAmx : public Streamed<BFloat16> {
+ public:
+  using Streamed::Streamed;
+
+ private:
+  static constexpr std::int64_t value = sizeof(BFloat16), tile_floats = lanes * lanes;
+  static_assert(lanes == amx::tile_rows);
+  // Keys whose scores are computed at a time: a part of a block, so that scores and weights of a
+  // tile of queries stay in a core's first-level cache.
+  static constexpr std::int64_t cached_keys = 256;
+  static_assert(block_keys % cached_keys == 0 && cached_keys % amx::step_values == 0);
+
+  std::int64_t prepare(const Rows&, const Rows&, std::int64_t count) override {
+    const std::int64_t keys = std::min(count, block_keys);
+    key_bytes_ = amx::packed_elements(keys, extents_.channels) * value;
+    return key_bytes_ + amx::packed_elements(extents_.channels, keys) * value;
+  }
+
+  void pack(const Rows& keys, const Rows& values, std::int64_t pair, std::int64_t block,
+            std::byte* into) const override {
+    const std::int64_t channels = extents_.channels, first = block * block_keys;
+    const std::int64_t n = std::min(block_keys, keys.count() - first);
+    amx::pack_right_transposed(at(keys, pair, first), stride(keys), channels, n, into);
+    amx::pack_right(at(values, pair, first), stride(values), n, channels, into + key_bytes_);
+  }
+
+  void attend_tile(std::int64_t pair, std::int64_t first, std::int64_t keys,
+                   const std::byte* packed) override {
+    const std::int64_t last = std::min(first + tile_rows, extents_.queries);
+    const amx::Scope scope;
+    for (std::int64_t query = first; query < last; query += amx::block) {
+      attend_rows(pair, query, std::min(amx::block, last - query), keys, packed);
+    }
+  }
+
+  Tensor finish() override {
+    expect(keys_ > 0 || numel(shape_) == 0, "attention without keys");
+    Tensor out = Tensor::empty(shape_, DType::bfloat16);
+    if (out.empty()) return out;
+    parallel_for(pairs_ * query_blocks(), 4, [&](std::int64_t task) {
+      const std::int64_t pair = task / query_blocks(), first = task % query_blocks() * amx::block;
+      const std::int64_t count = std::min(amx::block, extents_.queries - first);
+      write(pair, first, count, total_at(pair, first),
+            sum_.data<float>() + pair * extents_.queries + first, out);
+    });
+    return out;
+  }
+
+  // Totals of a pair are kept in blocks of queries, in tiles as the kernels use them. The last
+  // block may have one row of tiles.
+  std::int64_t query_blocks() const { return (extents_.queries + amx::block - 1) / amx::block; }
+  std::int64_t floats_of_tiles(std::int64_t row_tiles) const {
+    return row_tiles * amx::tiles_of(extents_.channels) * tile_floats;
+  }
+  Shape totals_shape() const override {
+    return {pairs_, floats_of_tiles(amx::tiles_of(extents_.queries))};
+  }
+  float* total_at(std::int64_t pair, std::int64_t first) {
+    return total_.data<float>() + pair * total_.shape(1) + floats_of_tiles(first / amx::tile_rows);
+  }
+
+  // Attention of `count` queries, at most amx::block.
+  void attend_rows(std::int64_t pair, std::int64_t first, std::int64_t count, std::int64_t keys,
+                   const std::byte* packed) {
+    const std::int64_t channels = extents_.channels, channel_tiles = amx::tiles_of(channels);
+    const std::int64_t row_tiles = amx::tiles_of(count);
+    const std::int64_t floats = floats_of_tiles(row_tiles);
+    const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    auto* query = static_cast<std::byte*>(
+        thread_scratch(0, bytes(amx::packed_elements(amx::block, channels) * value)));
+    auto* scores =
+        static_cast<float*>(thread_scratch(1, bytes(amx::block * cached_keys) * sizeof(float)));
+    auto* weights = static_cast<std::byte*>(
+        thread_scratch(2, bytes(amx::packed_elements(amx::block, cached_keys) * value)));
+    float* total = out_.empty()
+                       ? total_at(pair, first)
+                       : static_cast<float*>(thread_scratch(3, bytes(floats) * sizeof(float)));
+    if (keys_ == 0) std::fill_n(total, floats, 0.0F);
+    amx::pack_left(at(queries_, pair, first), stride(queries_), count, channels, query);
+    float largest[amx::block], sum[amx::block];
+    load_state(pair, first, count, largest, sum);
+
+    const amx::Kernels& use = amx::kernels();
+    for (std::int64_t block = 0; block < blocks_; ++block, packed += block_bytes_) {
+      const std::int64_t in_block = std::min(block_keys, keys - block * block_keys);
+      for (std::int64_t first_key = 0; first_key < in_block; first_key += cached_keys) {
+        const std::int64_t n = std::min(cached_keys, in_block - first_key);
+        for (std::int64_t key = 0; key < n; key += amx::block) {
+          const std::int64_t tiles = amx::tiles_of(std::min(amx::block, n - key));
+          use.product(
+              {query, row_tiles, packed + amx::packed_elements(first_key + key, channels) * value,
+               tiles, amx::steps_of(channels), scores + key / lanes * row_tiles * tile_floats,
+               false},
+              nullptr);
+        }
+        use.softmax({scores, row_tiles, count, n, scale_,
+                     bias_at(pair, first, block * block_keys + first_key),
+                     bias_.empty() ? 0 : bias_.shape(2), largest, sum, total, channel_tiles,
+                     weights});
+        for (std::int64_t channel = 0; channel < channels; channel += amx::block) {
+          const std::int64_t tiles = amx::tiles_of(std::min(amx::block, channels - channel));
+          use.product(
+              {weights, row_tiles,
+               packed + key_bytes_ + amx::packed_elements(channel, in_block) * value +
+                   amx::steps_of(first_key) * tiles * amx::tile_bytes,
+               tiles, amx::steps_of(n), total + channel / lanes * row_tiles * tile_floats, true},
+              nullptr);
+        }
+      }
+    }
+    if (out_.empty()) {
+      keep_state(pair, first, count, largest, sum);
+    } else {
+      write(pair, first, count, total, sum, out_);
+    }
+  }
+
+  // The results of `count` queries: their totals divided by their sums.
+  void write(std::int64_t pair, std::int64_t first, std::int64_t count, const float* total,
+             const float* sum, Tensor& out) const {
+    float factors[amx::block];
+    for (std::int64_t r = 0; r < count; ++r) factors[r] = 1.0F / sum[r];
+    const std::int64_t row_tiles = amx::tiles_of(count);
+    for (std::int64_t channel = 0; channel < extents_.channels; channel += amx::block) {
+      amx::kernels().finish({total + channel * row_tiles * lanes, row_tiles, count,
+                             std::min(amx::block, extents_.channels - channel), factors, nullptr,
+                             Activation::none, out.data<BFloat16>() + place(pair, first) + channel,
+                             row_stride()});
+    }
+  }
+
+  std::int64_t key_bytes_ = 0;
 };
 
 }  // namespace
@@ -371,6 +553,16 @@ std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DT
   return (keys + block_keys - 1) / block_keys * (of_keys + of_values);
 }
 
+std::int64_t attention_sums_bytes(std::int64_t queries, std::int64_t channels, DType products,
+                                  PackedFor target) {
+  const bool in_tiles =
+      products == DType::bfloat16 && (uses_amx(products) || target == PackedFor::any_processor);
+  const std::int64_t sums = in_tiles
+                                ? amx::tiles_of(queries) * amx::tiles_of(channels) * lanes * lanes
+                                : queries * channels;
+  return (sums + 2 * queries) * size_of(DType::float32);
+}
+
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
                                                     const Tensor& bias) {
   const Shape& shape = queries.tensor.shape();
@@ -378,10 +570,15 @@ std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float s
   const DType dtype = queries.tensor.dtype();
   return visit_float(dtype, [&](auto type) -> std::unique_ptr<Attention::Work> {
     using T = decltype(type);
-    if (compute_dtype(dtype) == DType::bfloat16) {
-      return std::make_unique<Streamed<T, BFloat16>>(extents, queries, scale, bias);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (uses_amx(compute_dtype(dtype))) {
+        return std::make_unique<ByAmx>(extents, queries, scale, bias);
+      }
+      if (compute_dtype(dtype) == DType::bfloat16) {
+        return std::make_unique<ByOneDnn<T, BFloat16>>(extents, queries, scale, bias);
+      }
     }
-    return std::make_unique<Streamed<T, float>>(extents, queries, scale, bias);
+    return std::make_unique<ByOneDnn<T, float>>(extents, queries, scale, bias);
   });
 }
 

@@ -29,6 +29,11 @@ std::int64_t packed_convolution_bytes(const Shape& weight, DType products, Packe
 std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DType products,
                                     PackedFor target);
 
+/// Bytes of the sums that Attention keeps between calls of add() for the queries of one pair:
+/// weighted values, and the largest score and the sum of weights of each query.
+std::int64_t attention_sums_bytes(std::int64_t queries, std::int64_t channels, DType products,
+                                  PackedFor target);
+
 /// What packed sizes depend on: oneDNN's version, instruction set and cache sizes. Processors with
 /// equal strings use the same packed layouts.
 std::string packing_signature();

@@ -12,6 +12,7 @@
 #include "models/reference.hpp"
 #include "models/t5/memory.hpp"
 #include "opensora/reference.hpp"
+#include "ops/amx.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
@@ -91,7 +92,9 @@ TEST_P(WeightBytes, LayersOfReleasedWidths) {
 TEST_P(WeightBytes, PackedKeysAndValues) {
   const DType products = precision_.products;
   const auto packed = [&](std::int64_t k, std::int64_t n) {
-    return ops::TileProduct(64, n, k, products).packed_elements() * size_of(products);
+    return size_of(products) * (ops::uses_amx(products)
+                                    ? ops::amx::packed_elements(n, k)
+                                    : ops::TileProduct(64, n, k, products).packed_elements());
   };
   for (const std::int64_t keys : {15, 16, 64, 120, 256, 368, 512, 1000}) {
     for (const std::int64_t channels : {64, 72}) {

@@ -110,7 +110,9 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
   }
   const std::int64_t row =
       precision.size() + (precision.converts() ? 2 * size_of(precision.products) : 0);
-  return columns * widest * row + others;
+  // AMX's kernels keep sums of up to 256 rows and 2048 columns for long inner dimensions.
+  const bool long_sums = precision.products == DType::bfloat16 && widest > 4096;
+  return columns * widest * row + others + (long_sums ? std::int64_t{2} << 20 : 0);
 }
 
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
@@ -126,15 +128,18 @@ std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std
 std::int64_t attention_bytes(const AttentionSizes& s, const Precision& precision) {
   const std::int64_t values = s.queries * s.pairs * s.channels;
   // Sums are float32. On the CPU they become the result in place if that is float32 too.
-  const std::int64_t sums = values * size_of(DType::float32);
   const bool in_place = precision.tensors == DType::float32 && !precision.on_gpu;
   const std::int64_t result = in_place ? 0 : values * precision.size();
-  const std::int64_t softmax = 2 * s.queries * s.pairs * size_of(DType::float32);
-  if (precision.on_gpu) return sums + result + softmax;
-  const std::int64_t kept = s.at_once ? values * precision.size() : sums + result + softmax;
+  if (precision.on_gpu) {
+    return (values + 2 * s.queries * s.pairs) * size_of(DType::float32) + result;
+  }
+  const std::int64_t sums =
+      s.pairs *
+      ops::attention_sums_bytes(s.queries, s.channels, precision.products, precision.packed_for);
   const std::int64_t packed =
       ops::packed_attention_bytes(s.keys, s.channels, precision.products, precision.packed_for);
-  return kept + ops::Attention::pairs_packed(s.pairs, packed) * packed;
+  return (s.at_once ? values * precision.size() : sums + result) +
+         ops::Attention::pairs_packed(s.pairs, packed) * packed;
 }
 
 }  // namespace reelmesh
