@@ -5,14 +5,19 @@
 // runs all tests on groups of 1 to 8 ranks (without --ranks: one group of all ranks). Groups run at
 // the same time where they fit into the launch. A failure on any rank is printed by that rank at
 // once and fails the test on its group; the exit status is the same on all ranks.
+//
+// REELMESH_TEST_AMX=plain: ops compute as on a processor with AMX, by its plain kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "ops/amx.hpp"
+#include "ops/products.hpp"
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
@@ -86,6 +91,14 @@ int main(int argc, char** argv) {
     return 64;
   }
   testing::InitGoogleTest(&argc, argv);
+  if (std::getenv("REELMESH_TEST_AMX") != nullptr) {
+    // oneDNN's convolutions in bfloat16 need AVX-512.
+    if (reelmesh::ops::has_bfloat16_products()) {
+      reelmesh::ops::amx::use_plain_kernels(true);
+    } else if (launch.rank() == 0) {
+      std::cout << "no AVX-512: tested without AMX's plain kernels\n";
+    }
+  }
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   // Only rank 0 prints the progress of tests; every rank prints its failures.
   if (launch.rank() != 0) delete listeners.Release(listeners.default_result_printer());
