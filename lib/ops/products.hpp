@@ -13,8 +13,9 @@ bool has_bfloat16_products();
 /// the initial one, is decided by the kind of processor and not by a measurement, so that the same
 /// processor always gives the same bits: bfloat16 with AMX, and with AVX512_BF16 on AMD, where a
 /// core multiplied bfloat16 at twice the rate of float32 (495 and 250 GFLOP/s). Intel's cores
-/// without AMX were slower in bfloat16 than in float32 (96 and 150 GFLOP/s). Products::bfloat16
-/// needs has_bfloat16_products().
+/// without AMX were slower in bfloat16 than in float32 (96 and 150 GFLOP/s). With AMX, products and
+/// attention are by kernels of our own (amx.hpp), convolutions by oneDNN; with AVX512_BF16 all are
+/// by oneDNN. Products::bfloat16 needs has_bfloat16_products().
 void choose_products(Products choice);
 
 /// What the choice means on this processor: "float32", "bfloat16 (AMX)", "bfloat16 (AVX512_BF16)"
