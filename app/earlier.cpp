@@ -5,15 +5,16 @@
 
 #include "base/error.hpp"
 #include "base/stop.hpp"
-#include "prompts.hpp"
+#include "job/requests.hpp"
+#include "job/values.hpp"
 #include "store/saved_job.hpp"
 #include "text_file.hpp"
-#include "values.hpp"
 
 namespace reelmesh::app {
 namespace {
 
-// Prompts, images and videos are in the requests; the rest belongs to the folder of that job.
+// Prompts, images and videos are in the requests, and only clips of videos have a strength; the
+// rest belongs to the folder of that job.
 constexpr std::array<std::string_view, 7> not_taken{
     "prompt.text",     "prompt.file", "prompt.image",    "prompt.video",
     "sample.strength", "output.path", "output.if-exists"};
@@ -88,21 +89,9 @@ void override_requests(std::vector<ClipRequest>& clips, std::span<const Given> l
                        const std::string& negative) {
   for (const Given& option : line) {
     for (ClipRequest& clip : clips) {
+      forget(clip, option.name);
       if (option.name == "prompt.negative") clip.negative_prompt = negative;
-      if (option.name == "prompt.clean") clip.clean.reset();
-      if (option.name == "sample.seed") clip.seed.reset();
-      if (option.name == "sample.height") clip.height.reset();
-      if (option.name == "sample.width") clip.width.reset();
-      if (option.name == "sample.frames") clip.frames.reset();
-      if (option.name == "sample.fps") clip.fps.reset();
-      if (option.name == "sample.steps") clip.steps.reset();
-      if (option.name == "sample.guidance") clip.guidance.reset();
-      if (option.name == "sample.strength" || option.name == "prompt.image") clip.strength.reset();
-      if (option.name == "prompt.image" || option.name == "prompt.video") {
-        clip.image.clear();
-        clip.video.clear();
-        clip.input_hash.clear();
-      }
+      if (option.name == "prompt.image") forget(clip, "sample.strength");  // of a video
     }
   }
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "given.hpp"
-#include "plan/job.hpp"
+#include "job/job.hpp"
 
 namespace reelmesh::app {
 

@@ -7,8 +7,8 @@
 #include "base/error.hpp"
 #include "given.hpp"
 #include "help.hpp"
+#include "job/values.hpp"
 #include "options.hpp"
-#include "values.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;

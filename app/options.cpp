@@ -11,9 +11,9 @@
 #include "earlier.hpp"
 #include "given.hpp"
 #include "help.hpp"
-#include "keys.hpp"
+#include "job/options.hpp"
+#include "job/values.hpp"
 #include "prompts.hpp"
-#include "values.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::app {
@@ -24,7 +24,7 @@ std::string section_of(const std::string& name) { return name.substr(0, name.fin
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
-  for (const Key& key : keys()) names.emplace_back(key.name);
+  for (const Option& key : reelmesh::options()) names.emplace_back(key.name);
   return names;
 }
 
@@ -33,7 +33,8 @@ po::options_description known_options() {
   po::options_description known;
   known.add_options()("config", po::value<std::string>())("from", po::value<std::string>())(
       "max-time", po::value<std::string>())("help", "");
-  for (const Key& key : keys()) known.add_options()(key.name, po::value<std::string>(), "");
+  for (const Option& key : reelmesh::options())
+    known.add_options()(key.name, po::value<std::string>(), "");
   return known;
 }
 
@@ -53,10 +54,10 @@ const char* title_of(std::string_view section) {
   return found->second;
 }
 
-std::vector<HelpSection> sections_of_keys() {
+std::vector<HelpSection> option_sections() {
   std::vector<HelpSection> sections;
   std::string section;
-  for (const Key& key : keys()) {
+  for (const Option& key : reelmesh::options()) {
     if (section_of(key.name) != section) {
       section = section_of(key.name);
       sections.push_back({title_of(section), {}});
@@ -76,9 +77,8 @@ ByName by_name(const std::vector<Given>& givens) {
   ByName found;
   for (const Given& given : givens) {
     auto& values = found[given.name];
-    const auto key = std::find_if(keys().begin(), keys().end(),
-                                  [&](const Key& k) { return k.name == given.name; });
-    const bool repeatable = key != keys().end() && key->repeatable;
+    const auto key = std::ranges::find(reelmesh::options(), given.name, &Option::name);
+    const bool repeatable = key != reelmesh::options().end() && key->repeatable;
     require(values.empty() || repeatable, Status::usage,
             "{}: given twice ('{}' and '{}'), expected once", given.where,
             values.empty() ? "" : values.front().value, given.value);
@@ -107,7 +107,7 @@ void drop_replaced_prompts(ByName& file, const ByName& line) {
 // the order of the table.
 Draft set_keys(const ByName& line, const ByName& file) {
   Draft draft;
-  for (const Key& key : keys()) {
+  for (const Option& key : reelmesh::options()) {
     std::vector<Given> values;
     if (const auto on_line = line.find(key.name); on_line != line.end()) {
       values = on_line->second;
@@ -128,7 +128,7 @@ Draft set_keys(const ByName& line, const ByName& file) {
 std::vector<std::pair<std::string, std::string>> given_options(const ByName& line,
                                                                const ByName& file) {
   std::vector<std::pair<std::string, std::string>> options;
-  for (const Key& key : keys()) {
+  for (const Option& key : reelmesh::options()) {
     const ByName& source = line.contains(key.name) ? line : file;
     const auto found = source.find(key.name);
     if (found == source.end()) continue;
@@ -280,7 +280,7 @@ std::string plan_help() {
         {"--config FILE", "job file"},
         {"--from JOB.h5", "an earlier job instead of a job file"},
         {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = sections_of_keys();
+  const std::vector<HelpSection> of_job = option_sections();
   sections.insert(sections.end(), of_job.begin(), of_job.end());
   return "Prints the layout that run would use on N ranks, without MPI or GPUs: roles,\n"
          "device map, boxes, memory, bytes sent. Refuses a job that does not fit (status\n"
@@ -307,7 +307,7 @@ std::string run_help() {
                                       {"--from JOB.h5", from},
                                       {"--max-time TIME|none", max_time},
                                       {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = sections_of_keys();
+  const std::vector<HelpSection> of_job = option_sections();
   sections.insert(sections.end(), of_job.begin(), of_job.end());
   return "Makes the clips of a job and writes them to output.path.\n\n"
          "Usage: mpirun -n N reelmesh run [--config FILE] [--section.key value ...]\n\n" +

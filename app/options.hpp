@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/job.hpp"
+#include "job/job.hpp"
 
 namespace reelmesh::app {
 

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "values.hpp"
+#include "job/values.hpp"
 
 namespace reelmesh::app {
 

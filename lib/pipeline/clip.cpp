@@ -34,15 +34,15 @@ namespace {
 
 constexpr double default_strength = 0.8;  // of CogVideoXVideoToVideoPipeline
 
-// Sets what a clip takes from the file that it begins from. defaults: of the clip.
+// Sets what a clip takes from the file that it begins from. settings: of request and job.
 void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inputs& inputs,
-               ClipDefaults& defaults) {
+               const ClipSettings& settings, ClipDefaults& defaults) {
   ClipRecord& record = clip.record;
   const InputFile file = input_of(job, request);
   const bool is_video = file.kind == InputKind::video;
-  require(is_video || !request.strength, Status::usage,
+  require(is_video || !request.settings.strength, Status::usage,
           "{}: strength: found {}, expected it only with a video", request.where,
-          request.strength.value_or(0));
+          request.settings.strength.value_or(0));
   if (file.kind == InputKind::none) return;
   const InputFacts& facts = inputs.at(file.path);
   clip.format.input = file.kind;
@@ -53,12 +53,11 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
     return;
   }
   record.video = file.path.string();
-  record.strength = request.strength ? *request.strength : job.strength.value_or(default_strength);
-  const std::optional<std::int64_t>& frames = request.frames ? request.frames : job.frames;
-  require(frames.value_or(1) <= facts.frames, Status::data,
+  record.settings.strength = settings.strength.value_or(default_strength);
+  require(settings.frames.value_or(1) <= facts.frames, Status::data,
           "{}: {} has {} frames, expected at least {}, as clip {} is to have", file.where,
-          file.path.string(), facts.frames, frames.value_or(1), record.index);
-  clip.input->frames = frames.value_or(facts.frames);
+          file.path.string(), facts.frames, settings.frames.value_or(1), record.index);
+  clip.input->frames = settings.frames.value_or(facts.frames);
   record.input_frames = clip.input->frames;
   defaults.size.frames = clip.input->frames;
   if (facts.fps > 0) defaults.fps = facts.fps;
@@ -68,27 +67,30 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
 
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                     const ClipDefaults& usual, const Inputs& inputs) {
-  const auto given = [](const auto& of_clip, const auto& of_job, auto otherwise) {
-    return of_clip ? *of_clip : of_job ? *of_job : otherwise;
-  };
   Clip clip;
-  clip.record.index = index;
-  ClipDefaults defaults = usual;
-  set_input(clip, job, request, inputs, defaults);
-  clip.format.size = {given(request.height, job.height, defaults.size.height),
-                      given(request.width, job.width, defaults.size.width),
-                      given(request.frames, job.frames, defaults.size.frames)};
   ClipRecord& record = clip.record;
+  record.index = index;
+  const ClipSettings settings = completed(request.settings, job.sample);
+  ClipDefaults defaults = usual;
+  set_input(clip, job, request, inputs, settings, defaults);
+  const VideoSize& size = clip.format.size = {settings.height.value_or(defaults.size.height),
+                                              settings.width.value_or(defaults.size.width),
+                                              settings.frames.value_or(defaults.size.frames)};
   record.prompt = request.prompt;
   record.negative_prompt = request.negative_prompt;
+  const std::uint64_t first_seed = job.sample.seed.value_or(0);
   const auto offset = static_cast<std::uint64_t>(index);
-  require(request.seed || job.seed <= std::numeric_limits<std::uint64_t>::max() - offset,
-          Status::usage, "sample.seed: {} + {} for clip {} exceeds 64 bits", job.seed, offset,
+  require(request.settings.seed || first_seed <= std::numeric_limits<std::uint64_t>::max() - offset,
+          Status::usage, "sample.seed: {} + {} for clip {} exceeds 64 bits", first_seed, offset,
           index);
-  record.seed = request.seed.value_or(job.seed + offset);
-  record.steps = given(request.steps, job.steps, defaults.steps);
-  record.guidance = given(request.guidance, job.guidance, defaults.guidance);
-  record.fps = given(request.fps, job.fps, defaults.fps);
+  record.settings = {.height = size.height,
+                     .width = size.width,
+                     .frames = size.frames,
+                     .fps = settings.fps.value_or(defaults.fps),
+                     .steps = settings.steps.value_or(defaults.steps),
+                     .guidance = settings.guidance.value_or(defaults.guidance),
+                     .strength = record.settings.strength,
+                     .seed = request.settings.seed.value_or(first_seed + offset)};
   record.model = job.model.root.string();
   record.dtype = std::string(name_of(job.dtype));
   return clip;
@@ -143,10 +145,7 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
 }
 
 int ClipKinds::add(const Clip& clip) {
-  const VideoSize& size = clip.format.size;
-  const ClipRecord& record = clip.record;
-  const Key key{size.height, size.width,   size.frames,     clip.format.branches, clip.format.input,
-                record.fps,  record.steps, record.strength, record.guidance};
+  const Key key{common_in_batch(clip.record.settings), clip.format.branches, clip.format.input};
   const auto [place, is_new] = numbers_.emplace(key, this->size());
   if (is_new) first_.push_back(clip);
   return place->second;

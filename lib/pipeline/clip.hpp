@@ -5,8 +5,8 @@
 #include <span>
 #include <tuple>
 
+#include "job/job.hpp"
 #include "pipeline/inputs.hpp"
-#include "plan/job.hpp"
 #include "sampler/recipe.hpp"
 #include "sampler/video_size.hpp"
 #include "store/clip.hpp"
@@ -16,7 +16,7 @@ namespace reelmesh::pipeline {
 
 /// The settings that determine shapes: clips of one format have the same layouts.
 struct ClipFormat {
-  VideoSize size;             ///< of the requested video
+  VideoSize size;             ///< of the requested video, as in its settings
   std::int64_t branches = 1;  ///< CFG branches
   InputKind input = InputKind::none;
   friend bool operator==(const ClipFormat&, const ClipFormat&) = default;
@@ -38,6 +38,12 @@ struct Clip {
   std::vector<std::string> warnings;  ///< of words that were cut off
 
   int index() const { return record.index; }
+  // Settings that every clip has.
+  int steps() const { return record.settings.steps.value(); }
+  double guidance() const { return record.settings.guidance.value(); }
+  double fps() const { return record.settings.fps.value(); }
+  std::uint64_t seed() const { return record.settings.seed.value(); }
+  const std::optional<double>& strength() const { return record.settings.strength; }
   std::int64_t tokens() const;  ///< of its longest text
   /// [frame, channel, row, column] as they are denoised.
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
@@ -87,8 +93,8 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
 void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
                 std::int64_t multiple, std::int64_t pixels_per_latent);
 
-/// The kinds of clips of a job: those of a kind have the same format, fps, steps, strength and
-/// guidance, and so the same shapes, schedule and number of texts.
+/// The kinds of clips of a job: those of a kind have the same format and the same settings, except
+/// those that may differ in a batch, and so the same shapes, schedule and number of texts.
 class ClipKinds {
  public:
   /// → the number of its kind, a new one if there was none like it.
@@ -98,8 +104,7 @@ class ClipKinds {
   int size() const { return static_cast<int>(first_.size()); }
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, InputKind, double,
-                         int, std::optional<double>, double>;
+  using Key = std::tuple<ClipSettings, std::int64_t, InputKind>;  // branches
   std::map<Key, int> numbers_;
   std::vector<Clip> first_;
 };

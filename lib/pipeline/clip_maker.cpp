@@ -331,16 +331,19 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   const std::int64_t now = trace::now_ns();
   record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
   last_written_ = now;
-  std::vector<Sharded> texts;  // the prompt, then the negative prompt
+  ClipArrays arrays;
+  if (job_.keep_video) arrays.video = video;
+  if (job_.keep_latents) arrays.latents = latents;
   if (job_.keep_embeddings) {
     const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
-    for (std::int64_t text = std::ssize(clip.texts) - 1; text >= 0; --text) {
-      texts.push_back({text_of(embeddings, text), layout, group});
-    }
+    const auto text = [&](std::int64_t i) {
+      return Sharded{text_of(embeddings, i), layout, group};
+    };
+    const std::int64_t texts = std::ssize(clip.texts);  // the prompt is the last
+    arrays.prompt_embeds = text(texts - 1);
+    if (texts > 1) arrays.negative_prompt_embeds = text(0);
   }
-  write_clip(group, job_.output, record, job_.keep_video ? &video : nullptr,
-             job_.keep_latents ? &latents : nullptr, texts.empty() ? nullptr : &texts.front(),
-             texts.size() > 1 ? &texts.back() : nullptr, job_.if_exists != IfExists::fail);
+  write_clip(group, job_.output, record, arrays, job_.if_exists != IfExists::fail);
   if (group.rank() != 0) return;
   written_.push_back(clip.index());
   remove_restart(job_.output, clip.index());

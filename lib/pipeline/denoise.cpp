@@ -9,7 +9,7 @@ namespace {
 
 // video: of a clip made from a video, the box of the video's latents.
 DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video, Device device) {
-  TorchGenerator generator(clip.record.seed);
+  TorchGenerator generator(clip.seed());
   if (clip.input) {  // InputStage has drawn the same values
     const Shape none(box.extent.size(), 0);
     draw_initial_noise(clip.input->noise, generator, clip.input_shape(), none, none, {});
@@ -67,7 +67,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                          .latents = first.latents,
                          .branches = first.format.branches / layout.mesh.cfg,
                          .size = first.format.size,
-                         .fps = first.record.fps},
+                         .fps = first.fps()},
                         conditioning);
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {

@@ -22,7 +22,7 @@ struct DenoiseState {
   static void for_each_tensor(State& state, Visit&& visit) {
     visit("latents", state.latents);
     for (std::size_t i = 0; i < state.history.size(); ++i) {
-      visit(fmt::format("history{}", i), state.history[i]);
+      visit(history_name(static_cast<std::int64_t>(i)), state.history[i]);
     }
   }
 };

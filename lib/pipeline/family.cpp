@@ -13,7 +13,7 @@
 #include "models/t5/memory.hpp"
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
-#include "pipeline/fingerprint.hpp"
+#include "pipeline/weights_hash.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
 
@@ -38,7 +38,7 @@ std::map<std::string, Family::Open>& families() {
 // That a clip lasts longer or shorter than its video, whose frames are used as they are; or empty.
 std::string warning_of_rate(const Clip& clip, const InputFacts& facts) {
   constexpr double tolerance = 1e-3;
-  const double fps = clip.record.fps;
+  const double fps = clip.fps();
   if (facts.fps == 0 || std::abs(fps - facts.fps) <= tolerance * fps) return {};
   return fmt::format(
       "clip {}: {} has {:.5g} frames per second, the clip {:.5g}: it lasts {:.3g} times as "
@@ -73,8 +73,8 @@ void Family::add(const std::string& pipeline_class, Open open) {
   families()[pipeline_class] = open;
 }
 
-std::string Family::fingerprint(const comm::Group& world) const {
-  return model_fingerprint(world, paths(), HashCache::of_user());
+std::string Family::weights_hash(const comm::Group& world) const {
+  return pipeline::weights_hash(world, paths(), HashCache::of_user());
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
@@ -160,9 +160,9 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
         {index, list.kinds.add(clip), static_cast<std::int32_t>(clip.tokens()), 0});
   }
   for (const FewLines* lines : {&cut, &files, &rates}) lines->finish();
-  require(!job.strength || has_video, Status::usage,
+  require(!job.sample.strength || has_video, Status::usage,
           "sample.strength: found {}, expected it only with prompt.video",
-          job.strength.value_or(0));
+          job.sample.strength.value_or(0));
   return list;
 }
 

@@ -63,9 +63,9 @@ class Family {
   Tokenizer open_tokenizer() const;
   /// Settings of clips unless the job gives them.
   virtual ClipDefaults defaults() const = 0;
-  /// A hash of what the results depend on: model_fingerprint, unless parts have no weight files.
+  /// A hash of what the results depend on: weights_hash, unless parts have no weight files.
   /// Collective.
-  virtual std::string fingerprint(const comm::Group& world) const;
+  virtual std::string weights_hash(const comm::Group& world) const;
 
   /// The clips of a job, all of which are checked. Warns of prompts that are cut off. inputs: the
   /// facts of all files of the job; says what becomes of them. Error(usage) for settings that the

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "comm/group.hpp"
+#include "job/job.hpp"
 #include "layout/layout.hpp"
-#include "plan/job.hpp"
 #include "sampler/noise.hpp"
 #include "sampler/video_size.hpp"
 #include "store/output_folder.hpp"

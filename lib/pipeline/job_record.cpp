@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/system.hpp"
 #include "base/utf8.hpp"
+#include "job/requests.hpp"
 #include "ops/onednn.hpp"
 #include "ops/products.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::array<std::string_view, 14> read_variables{
     "OMP_",  "GOMP_",  "KMP_",      "OMPI_MCA_", "UCX_",  "CUDA_", "NVIDIA_",
@@ -99,24 +97,15 @@ std::vector<std::string> as_utf8(const std::vector<std::string>& texts) {
   return valid;
 }
 
-/// All that was asked for, so that the clip does not depend on options or defaults.
-std::string request_line(const ClipRequest& request, const Clip& clip) {
-  const VideoSize& size = clip.format.size;
-  const ClipRecord& record = clip.record;
-  json line{{"prompt", request.prompt},   {"negative_prompt", request.negative_prompt},
-            {"seed", record.seed},        {"height", size.height},
-            {"width", size.width},        {"frames", size.frames},
-            {"fps", record.fps},          {"steps", record.steps},
-            {"guidance", record.guidance}};
-  if (!request.token_ids.empty()) line["token_ids"] = request.token_ids;
-  if (request.clean) line["clean"] = *request.clean;
+/// The request with all settings of the clip, so that it does not depend on options or defaults.
+ClipRequest resolved(ClipRequest request, const Clip& clip) {
+  request.settings = clip.record.settings;
   if (clip.input) {
     const InputFile& file = clip.input->file;
-    line[name_of(file.kind)] = path_text(file.path);
-    line["input_hash"] = record.input_hash;
+    (file.kind == InputKind::image ? request.image : request.video) = path_text(file.path);
+    request.input_hash = clip.record.input_hash.value_or("");
   }
-  if (record.strength) line["strength"] = *record.strength;
-  return line.dump();
+  return request;
 }
 
 }  // namespace
@@ -172,12 +161,12 @@ void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& 
     const ClipRequest& request = job.clips.at(i);
     const Clip clip = requested_clip(job, request, outline.index, defaults, planned.inputs);
     JobClip& record = records.at(i);
-    record.request = request_line(request, clip);
+    record.request = request_line(resolved(request, clip));
     const Shape& video = planned.kinds[outline.kind].video;
     if (!job.keep_video || clips_of_size[video] > max_videos) continue;
     record.prompt = clip.record.prompt;
-    record.seed = clip.record.seed;
-    record.fps = clip.record.fps;
+    record.seed = clip.seed();
+    record.fps = clip.fps();
     record.video = video;
     record.video.push_back(3);
   }

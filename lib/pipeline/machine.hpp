@@ -4,7 +4,7 @@
 #include <string>
 
 #include "comm/group.hpp"
-#include "plan/job.hpp"
+#include "job/job.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/numerics.hpp"

@@ -79,7 +79,7 @@ json as_json(const JobPlan& planned) {
            {{"frames", clip.format.size.frames},
             {"height", clip.format.size.height},
             {"width", clip.format.size.width},
-            {"steps", clip.record.steps}}},
+            {"steps", clip.steps()}}},
           {"description", describe(planned)},
           {"by_rank", ranks}};
 }

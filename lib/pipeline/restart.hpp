@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "base/stop.hpp"
+#include "job/job.hpp"
 #include "pipeline/denoise.hpp"
-#include "plan/job.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -14,6 +14,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "job/options.hpp"
 #include "ops/convolution.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
@@ -67,21 +68,6 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
     conditions.machine.limits_are_free_memory = true;
   }
   return conditions;
-}
-
-// What clips depend on beside their other attributes: a hash of the model, and the options that
-// change their bits.
-std::string fingerprint_of(const std::string& model, const Job& job, Device device) {
-  const auto yes_no = [](bool yes) { return yes ? "yes" : "no"; };
-  const Numerics numerics = device.is_cuda() ? job.numerics : Numerics();  // CPUs do not use them
-  std::string fingerprint = fmt::format(
-      "model {}, backend {}, dynamic-guidance {}, tf32 {}, reproducible {}, attention {}", model,
-      device.is_cuda() ? "cuda" : "cpu", yes_no(job.dynamic_guidance), yes_no(numerics.tf32),
-      yes_no(numerics.reproducible), numerics.own_attention ? "own" : "auto");
-  if (!device.is_cuda() && ops::compute_dtype(job.dtype) == DType::bfloat16) {
-    fingerprint += fmt::format(", products {}", ops::bfloat16_products());
-  }
-  return fingerprint;
 }
 
 // The clips that are still to be made, with the steps that are saved of them. The ranks share the
@@ -265,9 +251,11 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     output.emplace(job.output, existing(job.if_exists));
     require_inputs_kept(job, *output);
   });
-  const std::string model = planned.family->fingerprint(world);
+  const std::string model = planned.family->weights_hash(world);
   require_same_weights(job, model);
-  planned.fingerprint = fingerprint_of(model, job, device);
+  const bool narrow = !device.is_cuda() && ops::compute_dtype(job.dtype) == DType::bfloat16;
+  planned.fingerprint = fingerprint(
+      model, job, {device.is_cuda(), narrow ? std::string(ops::bfloat16_products()) : ""});
   std::vector<ClipOutline> clips = pending_clips(job, planned, world);
   const auto count = static_cast<int>(clips.size());
   if (count > 0 && job.if_exists == IfExists::resume) {

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "comm/watchdog.hpp"
-#include "plan/job.hpp"
+#include "job/job.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -256,7 +256,7 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const trace::Scope scope(input.file.kind == InputKind::image ? "encode_image" : "encode_video");
   // The clip's generator draws this noise before all others.
   const auto draw = [&](std::span<float> noise) {
-    TorchGenerator generator(clip.record.seed);
+    TorchGenerator generator(clip.seed());
     const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
     draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
   };

@@ -206,10 +206,10 @@ std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKind
   text += same([](const Clip& clip) { return clip.format.size; })
               ? fmt::format(" of {} (frames x height x width)", shown(first.format.size))
               : " of several sizes";
-  if (same([](const Clip& clip) { return clip.record.steps; })) {
-    text += fmt::format(", {} step{}", first.record.steps, first.record.steps == 1 ? "" : "s");
+  if (same([](const Clip& clip) { return clip.steps(); })) {
+    text += fmt::format(", {} step{}", first.steps(), first.steps() == 1 ? "" : "s");
     // Those of video to video begin later.
-    if (same([](const Clip& clip) { return clip.record.strength; }) && first.record.strength) {
+    if (same([](const Clip& clip) { return clip.strength(); }) && first.strength()) {
       text += fmt::format(" ({} of them computed)", first.sampling.sampler->calls());
     }
   }

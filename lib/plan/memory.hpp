@@ -1,6 +1,6 @@
 #pragma once
 // Predicted memory of each rank in each stage, and whether it fits the limits. In bytes.
-#include "plan/job.hpp"
+#include "plan/request.hpp"
 #include "plan/workload.hpp"
 
 namespace reelmesh {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/job.hpp"
+#include "plan/request.hpp"
 
 namespace reelmesh {
 

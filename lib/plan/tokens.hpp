@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "layout/layout.hpp"
-#include "plan/job.hpp"
+#include "plan/request.hpp"
 
 namespace reelmesh {
 

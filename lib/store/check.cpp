@@ -117,15 +117,48 @@ bool is_number(hid_t file, const char* name, double expected) {
   return found && *found == expected;
 }
 
-/// Whether the clip begins from the same bytes, or from no file, as files without these attributes.
-bool has_input(hid_t file, const ClipRecord& expected) {
-  if (expected.input_hash.empty()) return H5Aexists(file, "input_hash") == 0;
-  if (!has_text(file, "input_hash", expected.input_hash)) return false;
-  if (expected.input_frames) {
-    const auto frames = static_cast<double>(*expected.input_frames);
-    if (!is_number(file, "input_frames", frames)) return false;
+template <class Value>
+void write_value(hid_t file, const char* name, const Value& value) {
+  if constexpr (std::is_same_v<Value, int>) {
+    write_attribute(file, name, std::int64_t{value});
+  } else {
+    write_attribute(file, name, value);
   }
-  return !expected.strength || is_number(file, "strength", *expected.strength);
+}
+
+template <class Value>
+void write_value(hid_t file, const char* name, const std::optional<Value>& value) {
+  if (value) write_value(file, name, *value);
+}
+
+template <class Value>
+bool has_attribute(hid_t file, const char* name, const Value& expected) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return has_text(file, name, expected);
+  } else if constexpr (std::is_same_v<Value, std::uint64_t>) {
+    return read_unsigned(file, name) == expected;
+  } else {
+    return is_number(file, name, static_cast<double>(expected));
+  }
+}
+
+template <class Value>
+bool has_attribute(hid_t file, const char* name, const std::optional<Value>& expected) {
+  return expected ? has_attribute(file, name, *expected) : H5Aexists(file, name) == 0;
+}
+
+template <class Value>
+std::string as_text(const Value& value) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return value;
+  } else {
+    return fmt::format("{:a}", static_cast<long double>(value));  // exact, for 64 bits, too
+  }
+}
+
+template <class Value>
+std::string as_text(const std::optional<Value>& value) {
+  return value ? as_text(*value) : "";
 }
 
 }  // namespace
@@ -196,23 +229,8 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
 
 void write_record(hid_t file, const ClipRecord& record) {
   write_attribute(file, "Conventions", "CF-1.8");
-  write_attribute(file, "prompt", record.prompt);
-  write_attribute(file, "negative_prompt", record.negative_prompt);
-  write_attribute(file, "seed", record.seed);
-  write_attribute(file, "steps", std::int64_t{record.steps});
-  write_attribute(file, "guidance", record.guidance);
-  write_attribute(file, "fps", record.fps);
-  write_attribute(file, "model", record.model);
-  write_attribute(file, "scheduler", record.scheduler);
-  write_attribute(file, "dtype", record.dtype);
-  write_attribute(file, "fingerprint", record.fingerprint);
-  write_attribute(file, "layout", record.layout);
-  write_attribute(file, "wall_seconds", record.wall_seconds);
-  if (!record.image.empty()) write_attribute(file, "image", record.image);
-  if (!record.video.empty()) write_attribute(file, "video", record.video);
-  if (!record.input_hash.empty()) write_attribute(file, "input_hash", record.input_hash);
-  if (record.input_frames) write_attribute(file, "input_frames", *record.input_frames);
-  if (record.strength) write_attribute(file, "strength", *record.strength);
+  record.for_each_attribute(
+      [&](const char* name, const auto& value, Compared) { write_value(file, name, value); });
 }
 
 bool is_known_version(hid_t file) {
@@ -227,24 +245,19 @@ bool has_text(hid_t object, const char* name, const std::string& expected) {
 }
 
 bool has_record(hid_t file, const ClipRecord& expected) {
-  return is_known_version(file) && has_text(file, "prompt", expected.prompt) &&
-         has_text(file, "negative_prompt", expected.negative_prompt) &&
-         read_unsigned(file, "seed") == expected.seed && is_number(file, "steps", expected.steps) &&
-         is_number(file, "guidance", expected.guidance) && is_number(file, "fps", expected.fps) &&
-         has_text(file, "scheduler", expected.scheduler) &&
-         has_text(file, "dtype", expected.dtype) &&
-         has_text(file, "fingerprint", expected.fingerprint) && has_input(file, expected);
+  bool same = is_known_version(file);
+  expected.for_each_attribute([&](const char* name, const auto& value, Compared compared) {
+    same = same && (compared == Compared::no || has_attribute(file, name, value));
+  });
+  return same;
 }
 
-std::vector<std::string> compared_by_has_record(const ClipRecord& record) {
-  return {record.prompt,
-          record.negative_prompt,
-          fmt::format("{} {} {:a} {:a}", record.seed, record.steps, record.guidance, record.fps),
-          record.scheduler,
-          record.dtype,
-          record.fingerprint,
-          record.input_hash,
-          fmt::format("{} {:a}", record.input_frames.value_or(-1), record.strength.value_or(-1))};
+std::vector<std::string> compared_texts(const ClipRecord& record) {
+  std::vector<std::string> texts;
+  record.for_each_attribute([&](const char*, const auto& value, Compared compared) {
+    if (compared == Compared::yes) texts.push_back(as_text(value));
+  });
+  return texts;
 }
 
 }  // namespace reelmesh::hdf5

@@ -31,10 +31,10 @@ bool is_known_version(hid_t file);
 
 /// Writes the attributes of a clip, without a title.
 void write_record(hid_t file, const ClipRecord& record);
-/// Whether a file's attributes are those of this clip, except model, layout and wall_seconds.
+/// Whether the attributes of a file that are compared are those of this clip.
 bool has_record(hid_t file, const ClipRecord& expected);
-/// What has_record compares, as texts.
-std::vector<std::string> compared_by_has_record(const ClipRecord& record);
+/// The attributes that has_record compares, as texts.
+std::vector<std::string> compared_texts(const ClipRecord& record);
 bool has_text(hid_t object, const char* name, const std::string& expected);
 
 }  // namespace reelmesh::hdf5

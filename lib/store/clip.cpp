@@ -5,20 +5,13 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
-#include "store/axes.hpp"
 #include "store/check.hpp"
+#include "store/clip_arrays.hpp"
 #include "store/file.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh {
 namespace {
-
-const Axis latent_frame{"latent_frame", "frame of the latents"};
-const Axis latent_channel{"latent_channel", "channel of the latents"};
-const Axis latent_height{"latent_height", "row of the latents, from the top"};
-const Axis latent_width{"latent_width", "column of the latents, from the left"};
-const Axis token{"token", "text token"};
-const Axis embedding{"embedding", "feature of the text encoder"};
 
 /// An array of the file, and this rank's part of it.
 struct Array {
@@ -30,17 +23,16 @@ struct Array {
   std::string checksum;  // on rank 0
 };
 
-Array make_array(const char* name, const char* meaning, DType dtype, std::vector<Axis> axes,
-                 const Sharded& x) {
+Array make_array(const ClipArray& array, const Sharded& x) {
   const Shape& shape = x.layout.global();
-  expect(shape.size() == axes.size() && numel(shape) > 0, "{} has shape {}", name,
+  expect(shape.size() == array.axes.size() && numel(shape) > 0, "{} has shape {}", array.name,
          to_string(shape));
-  expect(x.local.empty() || x.local.dtype() == dtype, "{} is {}, expected {}", name,
-         name_of(x.local.dtype()), name_of(dtype));
-  const hid_t type = dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
+  expect(x.local.empty() || x.local.dtype() == array.dtype, "{} is {}, expected {}", array.name,
+         name_of(x.local.dtype()), name_of(array.dtype));
+  const hid_t type = array.dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
   Shape chunk = shape;
   chunk[0] = 1;
-  return {{name, type, x.box(), x.local.raw()}, meaning, std::move(axes), shape, chunk, {}};
+  return {{array.name, type, x.box(), x.local.raw()}, array.meaning, array.axes, shape, chunk, {}};
 }
 
 Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& ids) {
@@ -48,7 +40,7 @@ Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& 
   const Box box = group.rank() == 0 ? whole_box(shape) : Box{{0}, {0}};
   return {{"token_ids", H5T_NATIVE_INT32, box, ids.data()},
           "tokens of the prompt",
-          {token},
+          {axes::token},
           shape,
           shape,
           {}};
@@ -66,7 +58,7 @@ void make_structure(hid_t file, const ClipRecord& record, const std::vector<Arra
     hdf5::write_attribute(dataset.get(), checksum_name, array.checksum);
     scales.attach(dataset.get(), array.axes, array.shape);
     if (array.axes.front().name == axes::frame.name) {
-      scales.add_time(dataset.get(), array.shape[0], record.fps);
+      scales.add_time(dataset.get(), array.shape[0], record.settings.fps.value_or(0));
     }
   }
 }
@@ -91,24 +83,15 @@ std::filesystem::path clip_path(const std::filesystem::path& folder, int index) 
 }
 
 void write_clip(const comm::Group& group, const std::filesystem::path& folder,
-                const ClipRecord& record, const Sharded* video, const Sharded* latents,
-                const Sharded* prompt_embeds, const Sharded* negative_prompt_embeds, bool replace) {
+                const ClipRecord& record, const ClipArrays& values, bool replace) {
   std::vector<Array> arrays;
   std::deque<Sharded> moved;  // what `arrays` points to
-  const auto add = [&](const Sharded* x, const char* name, const char* meaning, DType dtype,
-                       std::vector<Axis> axes) {
-    if (x == nullptr) return;
+  for (const ClipArray& array : clip_arrays) {
+    const std::optional<Sharded>& x = values.*array.values;
+    if (!x) continue;
     moved.push_back(relayout(*x, Layout::cut(x->layout.global(), 0, group.size())));
-    arrays.push_back(make_array(name, meaning, dtype, std::move(axes), moved.back()));
-  };
-  add(video, "video", "video, RGB", DType::uint8,
-      {axes::frame, axes::height, axes::width, axes::channel});
-  add(latents, "latents", "latents as the sampler leaves them", DType::float32,
-      {latent_frame, latent_channel, latent_height, latent_width});
-  add(prompt_embeds, "prompt_embeds", "text embedding of the prompt", DType::float32,
-      {token, embedding});
-  add(negative_prompt_embeds, "negative_prompt_embeds", "text embedding of the negative prompt",
-      DType::float32, {token, embedding});
+    arrays.push_back(make_array(array, moved.back()));
+  }
   if (!record.token_ids.empty()) arrays.push_back(make_token_ids(group, record.token_ids));
   for (Array& array : arrays) array.checksum = checksum_of(group, array.piece);
 

@@ -1,7 +1,9 @@
 // Checks whether a file, possibly damaged or from another program, is a complete clip.
+#include <algorithm>
 #include <cstring>
 
 #include "store/check.hpp"
+#include "store/clip_arrays.hpp"
 
 namespace reelmesh {
 namespace {
@@ -27,14 +29,12 @@ bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected
                    const ClipShapes& shapes) {
   const hdf5::File file = hdf5::open_if_valid(path);
   if (!file) return false;
-  const auto needed = [&](const char* name, hid_t type, const Shape& shape) {
-    return shape.empty() || hdf5::holds(file.get(), name, type, shape);
+  const auto has = [&](const ClipArray& array) {
+    const hid_t type = array.dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
+    const Shape& shape = shapes.*array.shape;
+    return shape.empty() || hdf5::holds(file.get(), array.name, type, shape);
   };
-  return hdf5::has_record(file.get(), expected) &&
-         needed("video", H5T_NATIVE_UINT8, shapes.video) &&
-         needed("latents", H5T_NATIVE_FLOAT, shapes.latents) &&
-         needed("prompt_embeds", H5T_NATIVE_FLOAT, shapes.prompt_embeds) &&
-         needed("negative_prompt_embeds", H5T_NATIVE_FLOAT, shapes.negative_prompt_embeds) &&
+  return hdf5::has_record(file.get(), expected) && std::ranges::all_of(clip_arrays, has) &&
          holds_ids(file.get(), expected.token_ids);
 }
 

@@ -1,5 +1,6 @@
 #include "store/restart.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -17,19 +18,17 @@ namespace {
 constexpr std::int64_t max_history = 8;  // samplers keep one array
 constexpr std::size_t max_checksum = 64;
 
-std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
-
 const char* meaning_of(const std::string& name) {
-  return name == "latents"         ? "latents as they are denoised"
-         : name == "embeddings"    ? "text embeddings, of the negative prompt first"
-         : name == "image_latents" ? "latents of the image that the clip begins from"
-                                   : "what the sampler keeps of earlier steps";
+  const auto found = std::ranges::find(restart_arrays, name, &RestartArrayKind::name);
+  if (found != restart_arrays.end()) return found->meaning;
+  expect(name.starts_with("history"), "an array {} is not described in restart_arrays", name);
+  return "what the sampler keeps of earlier steps";
 }
 
 // A hash of all that is read back. arrays: the checksum of the values of each, by its name.
 std::string checksum_of_all(const RestartRecord& record,
                             const std::map<std::string, std::string>& arrays) {
-  std::vector<std::string> texts = hdf5::compared_by_has_record(record.clip);
+  std::vector<std::string> texts = hdf5::compared_texts(record.clip);
   texts.insert(texts.end(), {record.inputs, record.generator,
                              fmt::format("{} {}", record.step, record.history)});
   for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
@@ -37,6 +36,8 @@ std::string checksum_of_all(const RestartRecord& record,
 }
 
 }  // namespace
+
+std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
 
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip) {
   return folder / "restart" / fmt::format("{:06}.h5", clip);
@@ -101,12 +102,13 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   }
   restart.record_ = {clip, inputs, static_cast<std::int64_t>(*step), *generator,
                      static_cast<std::int64_t>(*history)};
-  std::map<std::string, Shape> arrays{{"latents", shapes.latents},
-                                      {"embeddings", shapes.embeddings}};
+  std::map<std::string, Shape> arrays;
+  for (const RestartArrayKind& kind : restart_arrays) {
+    if (const Shape& shape = shapes.*kind.shape; !shape.empty()) arrays.emplace(kind.name, shape);
+  }
   for (std::int64_t i = 0; i < restart.record_.history; ++i) {
     arrays.emplace(history_name(i), shapes.latents);
   }
-  if (!shapes.image_latents.empty()) arrays.emplace("image_latents", shapes.image_latents);
   std::map<std::string, std::string> checksums;
   for (const auto& [name, shape] : arrays) {
     if (!hdf5::holds(file, name.c_str(), H5T_NATIVE_FLOAT, shape)) return std::nullopt;

@@ -1,5 +1,6 @@
 #pragma once
 // The state of a clip between two denoising steps, as an HDF5 file OUT/restart/NNNNNN.h5.
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -19,16 +20,33 @@ struct RestartRecord {
 
 /// One array of a state: float32, a partition or replicated.
 struct RestartArray {
-  std::string name;  ///< "latents", "history0", …, "embeddings", "image_latents"
+  std::string name;  ///< one of `restart_arrays`, or history_name(i)
   Sharded values;
 };
 
-/// Shapes of the arrays of a clip; those of its history are that of the latents.
+/// Shapes of the arrays of a clip.
 struct RestartShapes {
-  Shape latents;        ///< [frame, channel, row, column]
+  Shape latents;        ///< [frame, channel, row, column]; those of its history have the same
   Shape embeddings;     ///< [token, text, channel]
   Shape image_latents;  ///< [frame, channel, row, column]; empty: none
 };
+
+/// The arrays of a restart file, each described once, for writing and reading.
+struct RestartArrayKind {
+  const char* name;
+  const char* meaning;  ///< the attribute long_name
+  Shape RestartShapes::*shape;
+};
+inline constexpr std::array<RestartArrayKind, 3> restart_arrays{{
+    {"latents", "latents as they are denoised", &RestartShapes::latents},
+    {"embeddings", "text embeddings, of the negative prompt first", &RestartShapes::embeddings},
+    {"image_latents", "latents of the image that the clip begins from",
+     &RestartShapes::image_latents},
+}};
+static_assert(restart_arrays.size() * sizeof(Shape) == sizeof(RestartShapes),
+              "an array of a restart is not described in restart_arrays");
+/// Of what the sampler keeps of earlier steps: "history0", …
+std::string history_name(std::int64_t i);
 
 /// folder/restart/000007.h5
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip);

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 
-#include "weights/fingerprint.hpp"
+#include "weights/contents.hpp"
 
 namespace reelmesh {
 

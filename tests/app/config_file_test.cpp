@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "given.hpp"
-#include "keys.hpp"
+#include "job/options.hpp"
 #include "options.hpp"
 #include "scratch.hpp"
 
@@ -13,7 +13,7 @@ class ConfigFile : public Scratch {
   static std::vector<Given> read(std::string_view text) {
     write("job.cfg", text);
     std::vector<std::string> names;
-    for (const Key& key : keys()) names.emplace_back(key.name);
+    for (const Option& key : reelmesh::options()) names.emplace_back(key.name);
     return read_config("job.cfg", names);
   }
   static std::string error(std::string_view text) {

@@ -64,7 +64,7 @@ TEST_F(From, TakesOptionsAndRequests) {
   EXPECT_EQ(job.output, "after");
   EXPECT_EQ(job.if_exists, IfExists::fail);
   EXPECT_EQ(job.trace_level, 3);
-  EXPECT_EQ(job.seed, 7U);
+  EXPECT_EQ(job.sample.seed, 7U);
   EXPECT_FALSE(job.parallel.ulysses);
   EXPECT_EQ(job.source.from, "before/job.h5");
   EXPECT_EQ(job.source.weights_hash, "0123");
@@ -75,14 +75,14 @@ TEST_F(From, TakesOptionsAndRequests) {
   ASSERT_EQ(job.clips.size(), 2U);
   EXPECT_EQ(job.clips[0].prompt, "one");
   EXPECT_EQ(job.clips[0].negative_prompt, "dark");
-  EXPECT_EQ(job.clips[0].seed, 7U);
-  EXPECT_EQ(job.clips[0].frames, 49);
+  EXPECT_EQ(job.clips[0].settings.seed, 7U);
+  EXPECT_EQ(job.clips[0].settings.frames, 49);
   EXPECT_EQ(job.clips[1].prompt, "zwei größe");
-  EXPECT_EQ(job.clips[1].seed, 18446744073709551615ULL);
-  EXPECT_EQ(job.clips[1].height, 64);
-  EXPECT_EQ(job.clips[1].fps, 7.5);
-  EXPECT_EQ(job.clips[1].steps, 4);
-  EXPECT_EQ(job.clips[1].guidance, 1.1);
+  EXPECT_EQ(job.clips[1].settings.seed, 18446744073709551615ULL);
+  EXPECT_EQ(job.clips[1].settings.height, 64);
+  EXPECT_EQ(job.clips[1].settings.fps, 7.5);
+  EXPECT_EQ(job.clips[1].settings.steps, 4);
+  EXPECT_EQ(job.clips[1].settings.guidance, 1.1);
 }
 
 TEST_F(From, TheCommandLineWins) {
@@ -90,19 +90,20 @@ TEST_F(From, TheCommandLineWins) {
   const Job job = parse_more({"--sample.steps", "3", "--sample.seed", "100", "--prompt.negative",
                               "grey", "--sample.fps", "16", "--trace.level", "off"});
   ASSERT_EQ(job.clips.size(), 2U);
-  EXPECT_EQ(job.steps, 3);
-  EXPECT_EQ(job.seed, 100U);
+  EXPECT_EQ(job.sample.steps, 3);
+  EXPECT_EQ(job.sample.seed, 100U);
   EXPECT_EQ(job.trace_level, 0);
   for (const ClipRequest& clip : job.clips) {
-    EXPECT_FALSE(clip.steps || clip.seed || clip.fps);
+    EXPECT_FALSE(clip.settings.steps || clip.settings.seed || clip.settings.fps);
     EXPECT_EQ(clip.negative_prompt, "grey");
-    EXPECT_TRUE(clip.height && clip.width && clip.frames && clip.guidance);
+    EXPECT_TRUE(clip.settings.height && clip.settings.width && clip.settings.frames &&
+                clip.settings.guidance);
   }
   const Job other = parse_more({"--prompt.text", "another", "--model.path", "elsewhere"});
   ASSERT_EQ(other.clips.size(), 1U);
   EXPECT_EQ(other.clips[0].prompt, "another");
   EXPECT_EQ(other.clips[0].negative_prompt, "dark");
-  EXPECT_FALSE(other.clips[0].seed);
+  EXPECT_FALSE(other.clips[0].settings.seed);
   EXPECT_EQ(other.model.root, "elsewhere");
   EXPECT_EQ(other.source.weights_hash, "") << "another model is wanted";
 }
@@ -115,20 +116,21 @@ TEST_F(From, BeginsFromTheSameFiles) {
   add(R"({"prompt":"two","video":"/there/cat.mp4","input_hash":"4567","strength":0.5})");
   save();
   const Job job = parse_more({});
-  EXPECT_TRUE(job.image.empty() && job.video.empty() && !job.strength) << "the requests have them";
+  EXPECT_TRUE(job.image.empty() && job.video.empty() && !job.sample.strength)
+      << "the requests have them";
   EXPECT_EQ(job.clips[0].image, "/there/cat.png");
   EXPECT_EQ(job.clips[0].input_hash, "0123");
   EXPECT_EQ(job.clips[1].video, "/there/cat.mp4");
-  EXPECT_EQ(job.clips[1].strength, 0.5);
-  EXPECT_EQ(parse_more({"--prompt.video", "dog.mp4"}).clips[1].strength, 0.5);
-  EXPECT_FALSE(parse_more({"--prompt.image", "dog.png"}).clips[1].strength);
+  EXPECT_EQ(job.clips[1].settings.strength, 0.5);
+  EXPECT_EQ(parse_more({"--prompt.video", "dog.mp4"}).clips[1].settings.strength, 0.5);
+  EXPECT_FALSE(parse_more({"--prompt.image", "dog.png"}).clips[1].settings.strength);
 
   const Job other = parse_more({"--prompt.video", "dog.mp4", "--sample.strength", "0.7"});
   EXPECT_EQ(other.video, "dog.mp4");
-  EXPECT_EQ(other.strength, 0.7);
+  EXPECT_EQ(other.sample.strength, 0.7);
   for (const ClipRequest& clip : other.clips) {
     EXPECT_TRUE(clip.image.empty() && clip.video.empty() && clip.input_hash.empty());
-    EXPECT_FALSE(clip.strength);
+    EXPECT_FALSE(clip.settings.strength);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "keys.hpp"
+#include "job/options.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -20,7 +20,7 @@ TEST(EditDistance, CountsMistakes) {
 
 TEST(Nearest, FindsWhatWasMeant) {
   std::vector<std::string> names;
-  for (const Key& key : keys()) names.emplace_back(key.name);
+  for (const Option& key : reelmesh::options()) names.emplace_back(key.name);
   EXPECT_EQ(nearest("sample.stepz", names), "sample.steps");
   EXPECT_EQ(nearest("sampel.height", names), "sample.height");
   EXPECT_EQ(nearest("steps", names), "sample.steps");

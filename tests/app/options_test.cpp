@@ -5,7 +5,7 @@
 #include <set>
 
 #include "given.hpp"
-#include "keys.hpp"
+#include "job/options.hpp"
 #include "prompts.hpp"
 #include "scratch.hpp"
 #include "tensor/device.hpp"
@@ -44,9 +44,10 @@ TEST_F(Options, DefaultsAreThoseOfJob) {
   ASSERT_EQ(job.clips.size(), 1U);
   EXPECT_EQ(job.clips[0].prompt, "cat");
   EXPECT_EQ(job.clips[0].negative_prompt, "");
-  EXPECT_FALSE(job.height || job.width || job.frames || job.fps || job.steps || job.guidance);
+  EXPECT_FALSE(job.sample.height || job.sample.width || job.sample.frames || job.sample.fps ||
+               job.sample.steps || job.sample.guidance);
   EXPECT_FALSE(job.scheduler || job.threads || job.parallel.text || job.parallel.cfg);
-  EXPECT_EQ(job.seed, plain.seed);
+  EXPECT_EQ(job.sample.seed, plain.sample.seed);
   EXPECT_EQ(job.dynamic_guidance, plain.dynamic_guidance);
   EXPECT_EQ(job.parallel.mode, plain.parallel.mode);
   EXPECT_EQ(job.parallel.shard, plain.parallel.shard);
@@ -130,15 +131,15 @@ TEST_F(Options, ReadsEveryKey) {
   ASSERT_EQ(job.clips.size(), 2U);
   EXPECT_EQ(job.clips[0].prompt, "a=b # c");
   EXPECT_EQ(job.clips[1].prompt, "dog");
-  EXPECT_EQ(job.height, 480);
-  EXPECT_EQ(job.width, 720);
-  EXPECT_EQ(job.frames, 49);
-  EXPECT_EQ(job.fps, 7.5);
-  EXPECT_EQ(job.steps, 50);
-  EXPECT_EQ(job.guidance, 6);
+  EXPECT_EQ(job.sample.height, 480);
+  EXPECT_EQ(job.sample.width, 720);
+  EXPECT_EQ(job.sample.frames, 49);
+  EXPECT_EQ(job.sample.fps, 7.5);
+  EXPECT_EQ(job.sample.steps, 50);
+  EXPECT_EQ(job.sample.guidance, 6);
   EXPECT_TRUE(job.dynamic_guidance);
   EXPECT_EQ(job.scheduler, "dpm");
-  EXPECT_EQ(job.seed, 18446744073709551615U);
+  EXPECT_EQ(job.sample.seed, 18446744073709551615U);
   EXPECT_EQ(job.parallel.mode, Mode::split);
   EXPECT_EQ(job.parallel.text, 2);
   EXPECT_EQ(job.parallel.replicas, 3);
@@ -191,9 +192,15 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},     {"prompt.text", "cat"}, {"prompt.text", "dog"},
-      {"prompt.clean", "yes"}, {"sample.steps", "7"},  {"sample.dynamic-guidance", "no"},
-      {"sample.seed", "42"},   {"sample.batch", "1"},  {"output.path", "o"}};
+      {"model.path", "m"},
+      {"prompt.text", "cat"},
+      {"prompt.text", "dog"},
+      {"prompt.clean", "yes"},
+      {"sample.steps", "7"},
+      {"sample.seed", "42"},
+      {"sample.dynamic-guidance", "no"},
+      {"sample.batch", "1"},
+      {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
@@ -201,7 +208,7 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
 
 TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
   const std::string help = run_help();
-  for (const Key& key : keys()) {
+  for (const Option& key : reelmesh::options()) {
     const std::string name = std::string("\n  --") + key.name + " " + key.value;
     const std::size_t begin = help.find(name);
     ASSERT_NE(begin, help.npos) << name;
@@ -397,11 +404,11 @@ TEST_F(Options, CommandLineWinsOverTheFile) {
   EXPECT_EQ(file.model.root, "from_file");
   ASSERT_EQ(file.clips.size(), 2U);
   EXPECT_EQ(file.clips[1].prompt, "two");
-  EXPECT_EQ(file.steps, 5);
+  EXPECT_EQ(file.sample.steps, 5);
 
   const Job both = parse({"--sample.steps", "9", "--config", "job.cfg", "--prompt.text", "three"});
-  EXPECT_EQ(both.steps, 9);
-  EXPECT_EQ(both.height, 64);
+  EXPECT_EQ(both.sample.steps, 9);
+  EXPECT_EQ(both.sample.height, 64);
   ASSERT_EQ(both.clips.size(), 1U) << "prompts are taken whole from one of the two";
   EXPECT_EQ(both.clips[0].prompt, "three");
   EXPECT_EQ(both.clips[0].negative_prompt, "bad");
@@ -441,9 +448,10 @@ TEST_F(Options, EveryJobFileOfTheProjectParses) {
     const std::string error = error_of([&] {
       const Job job = parse({"--config", entry.path().string(), "--model.path", "m"});
       EXPECT_FALSE(job.clips.empty()) << entry.path();
-      EXPECT_TRUE(job.height && job.width && job.frames && job.steps && job.guidance)
+      EXPECT_TRUE(job.sample.height && job.sample.width && job.sample.frames && job.sample.steps &&
+                  job.sample.guidance)
           << entry.path();
-      EXPECT_TRUE(job.fps || !job.video.empty()) << entry.path();
+      EXPECT_TRUE(job.sample.fps || !job.video.empty()) << entry.path();
     });
     EXPECT_EQ(error, "") << entry.path();
   }

@@ -20,7 +20,7 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   EXPECT_EQ(some.ranks, 8);
   EXPECT_EQ(some.ranks_per_node, 4);
   EXPECT_TRUE(some.json);
-  EXPECT_EQ(some.job.steps, 7);
+  EXPECT_EQ(some.job.sample.steps, 7);
   EXPECT_EQ(some.job.clips.at(0).prompt, "cat");
   EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
   // Only ranks and model are required; defaults: one clip, one node, no limits.

@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "job/values.hpp"
 #include "scratch.hpp"
-#include "values.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -28,7 +28,7 @@ TEST_F(Prompts, OneALineWithComments) {
   EXPECT_EQ(clips[0].prompt, "A cat, #1 of its kind");
   EXPECT_EQ(clips[0].negative_prompt, "default negative");
   EXPECT_EQ(clips[1].prompt, "A dog");
-  EXPECT_FALSE(clips[1].seed || clips[1].height || clips[1].steps);
+  EXPECT_FALSE(clips[1].settings.seed || clips[1].settings.height || clips[1].settings.steps);
 }
 
 TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
@@ -41,13 +41,13 @@ TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
   ASSERT_EQ(clips.size(), 2U);
   EXPECT_EQ(clips[0].prompt, "A \"cat\" é");
   EXPECT_EQ(clips[0].negative_prompt, "");
-  EXPECT_EQ(clips[0].seed, 18446744073709551615U);
-  EXPECT_EQ(clips[0].height, 64);
-  EXPECT_EQ(clips[0].width, 96);
-  EXPECT_EQ(clips[0].frames, 9);
-  EXPECT_EQ(clips[0].fps, 7.5);
-  EXPECT_EQ(clips[0].steps, 10);
-  EXPECT_EQ(clips[0].guidance, 6);
+  EXPECT_EQ(clips[0].settings.seed, 18446744073709551615U);
+  EXPECT_EQ(clips[0].settings.height, 64);
+  EXPECT_EQ(clips[0].settings.width, 96);
+  EXPECT_EQ(clips[0].settings.frames, 9);
+  EXPECT_EQ(clips[0].settings.fps, 7.5);
+  EXPECT_EQ(clips[0].settings.steps, 10);
+  EXPECT_EQ(clips[0].settings.guidance, 6);
   EXPECT_EQ(clips[1].prompt, "# a dog");
   EXPECT_EQ(clips[1].negative_prompt, "default negative");
 }
@@ -63,7 +63,7 @@ TEST_F(Prompts, MayBeginFromFiles) {
   EXPECT_EQ(clips[0].video, "");
   EXPECT_EQ(clips[1].image, "");
   EXPECT_EQ(clips[1].video, "out/job.h5:3");
-  EXPECT_EQ(clips[1].strength, 0.5);
+  EXPECT_EQ(clips[1].settings.strength, 0.5);
   EXPECT_EQ(json_error(R"({"prompt": "a", "image": ""})"),
             "64: p.jsonl:1: image: found an empty value, expected a path");
   EXPECT_EQ(json_error(R"({"prompt": "a", "video": 3})"),
@@ -71,7 +71,7 @@ TEST_F(Prompts, MayBeginFromFiles) {
   EXPECT_EQ(json_error(R"({"prompt": "a", "strength": 0})"),
             "64: p.jsonl:1: strength: found '0', expected a number above 0, at most 1");
   EXPECT_EQ(json_error(R"({"prompt": "a", "strength": 1.5})"),
-            "64: p.jsonl:1: strength: found '1.5', expected a number from 0 to 1");
+            "64: p.jsonl:1: strength: found '1.5', expected a number above 0, at most 1");
 }
 
 TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {

@@ -33,7 +33,7 @@ void bench(const std::vector<std::string>& words) {
   const DType dtype = words.at(3) == "bfloat16" ? DType::bfloat16 : DType::float32;
   const int steps = std::stoi(words.at(2));
   pipeline::Clip clip;
-  clip.record.steps = steps;
+  clip.record.settings.steps = steps;
   clip.texts.resize(2, std::vector<std::int32_t>(std::size_t(config.max_text_tokens)));
   clip.format.branches = 2;
   clip.latents = {(std::stoi(words.at(1)) - 1) / config.temporal_compression + config.patch.frames,

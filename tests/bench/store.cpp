@@ -71,7 +71,7 @@ void bench_clip(const comm::Group& world, const std::filesystem::path& folder, c
     for (int i = 0; i < times; ++i) {
       world.barrier();
       const double begin = now(), cpu_begin = cpu_seconds();
-      write_clip(world, folder, ClipRecord(), &video, &latents, nullptr, nullptr, true);
+      write_clip(world, folder, ClipRecord(), {.video = video, .latents = latents}, true);
       const double cpu = world.max(cpu_seconds() - cpu_begin);
       const double seconds = world.max(now() - begin);
       if (world.rank() != 0) continue;

@@ -7,10 +7,10 @@ namespace reelmesh::fuzz {
 inline ClipRecord corpus_clip() {
   ClipRecord r;
   r.prompt = "a cat";
-  r.seed = 42;
-  r.steps = 1;
-  r.guidance = 6;
-  r.fps = 8;
+  r.settings.seed = 42;
+  r.settings.steps = 1;
+  r.settings.guidance = 6;
+  r.settings.fps = 8;
   r.scheduler = "CogVideoXDDIMScheduler";
   r.dtype = "float32";
   r.fingerprint =

@@ -13,10 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::filesystem::create_directories(folder / "restart");
     ClipRecord expected;
     expected.prompt = "a cat";
-    expected.seed = 42;
-    expected.steps = 5;
-    expected.guidance = 6;
-    expected.fps = 8;
+    expected.settings.seed = 42;
+    expected.settings.steps = 5;
+    expected.settings.guidance = 6;
+    expected.settings.fps = 8;
     expected.scheduler = "CogVideoXDPMScheduler";
     expected.dtype = "float32";
     expected.fingerprint = "model 7e5c94025d13ea1e, backend cpu";

@@ -24,8 +24,10 @@ MAY_INCLUDE = {
     "models": "base tensor ops layout weights sampler",
     # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
-    "store": "base tensor comm layout",
-    "pipeline": "base tensor ops comm layout media weights text sampler models plan store",
+    "store": "base tensor comm layout sampler",
+    # What a user asks for: options, prompts.
+    "job": "base tensor weights sampler plan",
+    "pipeline": "base tensor ops comm layout media weights text sampler models plan store job",
 }
 # Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {

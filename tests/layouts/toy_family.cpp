@@ -174,7 +174,7 @@ class Toy final : public pipeline::Family {
 
   const ModelPaths& paths() const override { return paths_; }
   // Only the text encoder has files.
-  std::string fingerprint(const comm::Group&) const override { return "toy"; }
+  std::string weights_hash(const comm::Group&) const override { return "toy"; }
   void check_weights(bool) const override { paths_.open_text_encoder().check(t5_tensors(t5_)); }
   const T5Config& text_encoder() const override { return t5_; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t,
@@ -216,22 +216,21 @@ class Toy final : public pipeline::Family {
     clip.record.scheduler = "RectifiedFlow";
     clip.record.token_ids =
         pipeline::encode_prompt(tokenizer, request, request.prompt, 12, clip).ids;
-    if (clip.record.guidance > 1) {
+    if (clip.guidance() > 1) {
       clip.texts.push_back(pipeline::encode_text(tokenizer, "", 12, clip, "negative prompt").ids);
     }
     clip.texts.push_back(clip.record.token_ids);
     clip.format.branches = std::ssize(clip.texts);
     clip.sampling = {
-        std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.record.steps, clip.format.size),
-        {clip.record.guidance, false, clip.record.steps, channels},
+        std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.steps(), clip.format.size),
+        {clip.guidance(), false, clip.steps(), channels},
         {},
         {}};
     if (!clip.input) return;
     clip.input->latent_frames = clip.input->frames;
     clip.input->scale = 0.5;
     clip.input->noise = {.channels_first = true};
-    if (clip.record.strength)
-      clip.sampling.first_noise = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
+    if (clip.strength()) clip.sampling.first_noise = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
   }
 
   ModelPaths paths_;

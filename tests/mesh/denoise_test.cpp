@@ -28,8 +28,9 @@ constexpr int steps = 3;
 Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, DType dtype) {
   const SamplerKind kind = dice.roll(0, 1) == 1 ? SamplerKind::ddim : SamplerKind::dpm;
   Clip clip;
-  clip.record.seed = seed;
-  clip.record.steps = steps;
+  clip.record.settings.seed = seed;
+  clip.record.settings.fps = 8;
+  clip.record.settings.steps = steps;
   clip.sampling = {.sampler = make_sampler(kind, Schedule({}, steps)),
                    .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
@@ -82,14 +83,14 @@ std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group&
   std::vector<Conditioning> all;
   for (const Clip& clip : batch) {
     const Layout to = layout.conditioning(clip.tokens(), std::ssize(clip.texts), channels);
-    const Tensor whole = random_tensor(to.global(), unsigned(clip.record.seed));
+    const Tensor whole = random_tensor(to.global(), unsigned(clip.seed()));
     const Layout everywhere = Layout::replicated(to.global(), group.size());
     Conditioning& one =
         all.emplace_back(relayout({whole, everywhere, group}, to).local.to(transformer.dtype()));
     if (const std::int64_t image = transformer.config().image_channels(); image > 0) {
       const Layout latents = layout.latents.with_axis(1, image);
       const Box& box = latents.box(layout.branch_rank(group.rank()));
-      const Tensor all_latents = random_tensor(latents.global(), 1 + unsigned(clip.record.seed));
+      const Tensor all_latents = random_tensor(latents.global(), 1 + unsigned(clip.seed()));
       one.image = Tensor::empty(box.extent, DType::float32);
       copy_box(box, all_latents, whole_box(latents.global()), one.image, box);
     }
@@ -156,7 +157,7 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
       const DenoiseLayout layout = seed == 0 ? planned_layout(workload, world.size())
                                              : random_layout(dice, workload, world.size());
       Batch batch(std::size_t(dice.roll(1, 3)), clip);
-      for (Clip& one : batch) one.record.seed = std::uint64_t(dice.roll(0, 1 << 20));
+      for (Clip& one : batch) one.record.settings.seed = std::uint64_t(dice.roll(0, 1 << 20));
       const std::vector<Tensor> spread = denoised(batch, transformer, world, layout, workload);
       for (std::size_t i = 0; first.member() && i < batch.size(); ++i) {
         const Tensor alone =
@@ -185,7 +186,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
     const Clip clip = random_clip(dice, config, seed, DType::bfloat16);
     const DenoiseWorkload workload = workload_of(clip, config, DType::bfloat16);
     Batch batch(2, clip);
-    batch[1].record.seed += 7;
+    *batch[1].record.settings.seed += 7;
     const std::vector<Tensor> expected =
         denoised(batch, transformer, world, planned_layout(workload, world.size()), workload);
     std::vector<std::map<std::string, Tensor>> arrays(batch.size());  // whole, of each clip

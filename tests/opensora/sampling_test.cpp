@@ -34,14 +34,14 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   job.clips.resize(1);
   ClipRequest& request = job.clips.front();
   request.prompt = reference.facts["texts"][std::size_t(row)];
-  request.seed = facts["seed"].get<std::uint64_t>();
-  request.steps = facts["steps"].get<int>();
-  request.guidance = reference.facts["guidance"].get<double>();
+  request.settings.seed = facts["seed"].get<std::uint64_t>();
+  request.settings.steps = facts["steps"].get<int>();
+  request.settings.guidance = reference.facts["guidance"].get<double>();
   if (reference.transformer.kind == STDiTConfig::Kind::v3) {
-    request.height = 104;
-    request.width = 72;
-    request.frames = 51;
-    request.fps = 24;
+    request.settings.height = 104;
+    request.settings.width = 72;
+    request.settings.frames = 51;
+    request.settings.fps = 24;
   }
   const pipeline::JobPlan planned = pipeline::plan_job(
       job, pipeline::conditions_of(job, world.size(), 1, {}, DType::float32, false));

@@ -16,12 +16,12 @@ Clip clip(int index) {
   Clip clip;
   clip.record.index = index;
   clip.record.prompt = std::to_string(index);
-  clip.record.seed = std::uint64_t(index);
-  clip.record.steps = 4;
-  clip.record.guidance = 7;
-  clip.record.fps = 8;
+  clip.record.settings.seed = std::uint64_t(index);
+  clip.record.settings.steps = 4;
+  clip.record.settings.guidance = 7;
+  clip.record.settings.fps = 8;
   clip.format = {{64, 96, 16}, 2};
-  clip.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, clip.record.steps));
+  clip.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, clip.steps()));
   return clip;
 }
 
@@ -56,15 +56,15 @@ TEST(Batches, HaveAtMostSoManyClips) {
 
 TEST(Batches, HaveClipsOfOneKindAndStep) {
   std::vector<Clip> clips(10, clip(0));
-  clips[1].format.size.height = 128;
-  clips[2].format.size.width = 128;
-  clips[3].format.size.frames = 17;
-  clips[4].record.fps = 24;
-  clips[5].record.steps = 5;
-  clips[6].record.guidance = 6;
+  clips[1].record.settings.height = 128;
+  clips[2].record.settings.width = 128;
+  clips[3].record.settings.frames = 17;
+  clips[4].record.settings.fps = 24;
+  clips[5].record.settings.steps = 5;
+  clips[6].record.settings.guidance = 6;
   clips[7].format.branches = 1;
   clips[8].format.input = InputKind::image;
-  clips[9].record.strength = 0.5;
+  clips[9].record.settings.strength = 0.5;
   ClipList list = list_of(clips);
   EXPECT_EQ(list.kinds.size(), 10);
   EXPECT_EQ(batches_of(list.clips, 9).size(), clips.size());
@@ -80,7 +80,7 @@ TEST(Batches, TakeClipsFromBehindOthers) {
   std::vector<Clip> clips;
   for (int i = 0; i < 6; ++i) {
     clips.push_back(clip(i));
-    if (i % 2 == 1) clips.back().format.size.frames = 5;
+    if (i % 2 == 1) clips.back().record.settings.frames = 5;
   }
   EXPECT_THAT(indices(clips, 2),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4), ElementsAre(5)));
@@ -106,8 +106,8 @@ TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
   const Clip clip = requested_clip(job, {}, 0, defaults, inputs);
   EXPECT_EQ(clip.format.input, InputKind::video);
   EXPECT_EQ(clip.format.size, (VideoSize{480, 720, 30}));
-  EXPECT_EQ(clip.record.fps, 25);
-  EXPECT_EQ(clip.record.strength, 0.8);
+  EXPECT_EQ(clip.record.settings.fps, 25);
+  EXPECT_EQ(clip.record.settings.strength, 0.8);
   EXPECT_EQ(clip.record.video, "cat.mp4");
   EXPECT_EQ(clip.record.input_hash, "22");
   EXPECT_EQ(clip.record.input_frames, 30);
@@ -115,17 +115,17 @@ TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
             "prompt.video: cat.mp4: 30 frames of 400 x 300 pixels (width x height), 25 frames per "
             "second; all of them used, resized to 720 x 480");
 
-  job.frames = 17;
-  job.fps = 12;
-  job.strength = 0.5;
+  job.sample.frames = 17;
+  job.sample.fps = 12;
+  job.sample.strength = 0.5;
   const Clip shorter = requested_clip(job, {}, 0, defaults, inputs);
   EXPECT_EQ(shorter.format.size.frames, 17);
   EXPECT_EQ(shorter.input->frames, 17);
-  EXPECT_EQ(shorter.record.fps, 12);
-  EXPECT_EQ(shorter.record.strength, 0.5);
+  EXPECT_EQ(shorter.record.settings.fps, 12);
+  EXPECT_EQ(shorter.record.settings.strength, 0.5);
   EXPECT_THAT(describe_input(shorter, inputs.at("cat.mp4")),
               testing::HasSubstr("; the first 17 of them used"));
-  job.frames = 31;
+  job.sample.frames = 31;
   test::expect_error(
       Status::data, [&] { requested_clip(job, {}, 2, defaults, inputs); },
       "prompt.video: cat.mp4 has 30 frames, expected at least 31, as clip 2 is to have");
@@ -136,7 +136,7 @@ TEST(RequestedClip, HasItsUsualRateIfItsVideoHasNone) {
   job.video = "cat.gif";
   const Inputs without_rate{{"cat.gif", {.frames = 3, .height = 480, .width = 720}}};
   const Clip clip = requested_clip(job, {}, 0, defaults, without_rate);
-  EXPECT_EQ(clip.record.fps, 8);
+  EXPECT_EQ(clip.record.settings.fps, 8);
   EXPECT_EQ(describe_input(clip, without_rate.at("cat.gif")),
             "prompt.video: cat.gif: 3 frames of 720 x 480 pixels (width x height), without a "
             "usable rate; all of them used");
@@ -153,8 +153,8 @@ TEST(RequestedClip, PrefersTheFileOfItsLine) {
   EXPECT_EQ(clip.format.size.frames, 49);
   EXPECT_EQ(clip.record.image, "cat.png");
   EXPECT_EQ(clip.record.input_hash, "11");
-  EXPECT_FALSE(clip.record.strength || clip.record.input_frames);
-  request.strength = 0.5;
+  EXPECT_FALSE(clip.record.settings.strength || clip.record.input_frames);
+  request.settings.strength = 0.5;
   test::expect_error(
       Status::usage, [&] { requested_clip(job, request, 0, defaults, inputs); },
       "p.jsonl:3: strength: found 0.5, expected it only with a video");
@@ -166,8 +166,9 @@ TEST(RequestedClip, PrefersTheFileOfItsLine) {
 
 TEST(RequestedClip, RefusesSeedsThatOverflow) {
   Job job;
-  job.seed = std::numeric_limits<std::uint64_t>::max() - 1;
-  EXPECT_EQ(requested_clip(job, {}, 1, {}).record.seed, std::numeric_limits<std::uint64_t>::max());
+  job.sample.seed = std::numeric_limits<std::uint64_t>::max() - 1;
+  EXPECT_EQ(requested_clip(job, {}, 1, {}).record.settings.seed,
+            std::numeric_limits<std::uint64_t>::max());
   test::expect_error(
       Status::usage, [&] { requested_clip(job, {}, 2, {}); },
       "sample.seed: 18446744073709551614 + 2 for clip 2 exceeds 64 bits");

@@ -20,9 +20,9 @@ Job job_of(const std::filesystem::path& root) {
                .scheduler = root / "scheduler"};
   job.clips.resize(1);
   job.clips.front().prompt = "rain";
-  job.height = 112;
-  job.width = 48;
-  job.frames = 13;
+  job.sample.height = 112;
+  job.sample.width = 48;
+  job.sample.frames = 13;
   return job;
 }
 
@@ -61,7 +61,7 @@ TEST(JobPlan, KeepsLittleOfEachClip) {
   constexpr int count = 20'000;
   job.clips.resize(count, job.clips.front());
   for (ClipRequest& request : job.clips) request.prompt = std::string(60, 'a');
-  job.clips.back().guidance = 1;
+  job.clips.back().settings.guidance = 1;
   const JobPlan planned = plan_job(job, conditions_of(job, 2, 1, {0, 0}, DType::float32, false));
   ASSERT_EQ(planned.clips.size(), count);
   EXPECT_EQ(planned.kinds.size(), 2);
@@ -75,7 +75,7 @@ TEST(JobPlan, KeepsLittleOfEachClip) {
   EXPECT_EQ(last.index(), count - 1);
   EXPECT_EQ(first.texts.size(), 2U);
   EXPECT_EQ(last.texts.size(), 1U);
-  EXPECT_EQ(first.record.seed + count - 1, last.record.seed);
+  EXPECT_EQ(first.seed() + count - 1, last.seed());
   // The first clip does not wait for all prompts.
   EXPECT_LT(planned.plan.embedding_bytes,
             count * planned.embedding_bytes(planned.clips[0], job.dtype));

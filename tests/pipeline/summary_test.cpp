@@ -58,7 +58,7 @@ JobPlan job_of(const std::vector<std::int64_t>& frames, int ranks, const Paralle
     job.formats.push_back({.size = {.height = 64, .width = 64, .frames = n}, .branches = 2});
     Clip clip;
     clip.format = job.formats.back();
-    clip.record.steps = 20;
+    clip.record.settings = {.height = 64, .width = 64, .frames = n, .steps = 20};
     job.clips.push_back({.index = int(job.clips.size()), .kind = job.kinds.add(clip)});
   }
   job.plan = make_plan(workload(frames), machine, request);
@@ -106,7 +106,7 @@ TEST(Summary, DescribesClips) {
   EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");
   EXPECT_EQ(described(job_of({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
   Clip from_video = one.kinds[0];
-  from_video.record.strength = 0.8;
+  from_video.record.settings.strength = 0.8;
   from_video.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, 20, 4));
   ClipKinds kinds;
   kinds.add(from_video);

@@ -25,10 +25,10 @@ ClipRecord record() {
   ClipRecord r;
   r.index = 3;
   r.prompt = "a panda — «竹» in the wind";
-  r.seed = 18446744073709551615ULL;
-  r.steps = 50;
-  r.guidance = 6.5;
-  r.fps = 8;
+  r.settings.seed = 18446744073709551615ULL;
+  r.settings.steps = 50;
+  r.settings.guidance = 6.5;
+  r.settings.fps = 8;
   r.model = "models/tiny";
   r.scheduler = "ddim";
   r.dtype = "float32";
@@ -44,7 +44,7 @@ ClipRecord record_of_video() {
   r.video = "films/cat.mp4";
   r.input_hash = "0123456789abcdef0123456789abcdef";
   r.input_frames = 5;
-  r.strength = 0.75;
+  r.settings.strength = 0.75;
   return r;
 }
 
@@ -80,7 +80,7 @@ class Clip : public testing::Test {
     const Sharded v = filled(world, video, DType::uint8);
     const Sharded l = filled(world, latents, DType::float32);
     const Sharded e = filled(world, embeds, DType::float32);
-    write_clip(world, folder.path(), record(), &v, &l, &e, &e, replace);
+    write_clip(world, folder.path(), record(), {v, l, e, e}, replace);
   }
   void write(bool replace = false) {
     write(rows(video_shape, 1), rows(latent_shape, 2),
@@ -136,7 +136,7 @@ TEST_F(Clip, TakesMoreRanksThanFrames) {
   const Sharded v = filled(world, rows(one_frame, 1), DType::uint8);
   ClipRecord r = record();
   r.token_ids.clear();
-  write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, false);
+  write_clip(world, folder.path(), r, {.video = v}, false);
   const hdf5::File h5 = hdf5::open_for_reading(file());
   expect_values<std::uint8_t>(h5.get(), "video", H5T_NATIVE_UINT8, one_frame, pixel_at);
   EXPECT_EQ(H5Lexists(h5.get(), "latents", H5P_DEFAULT), 0);
@@ -155,7 +155,7 @@ TEST_F(Clip, IsReadWithNamesByOtherPrograms) {
 TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
   const Sharded v = filled(world, rows(video_shape, 1), DType::uint8);
   const auto write_as = [&](const ClipRecord& r) {
-    write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, true);
+    write_clip(world, folder.path(), r, {.video = v}, true);
   };
   const auto complete = [&](const ClipRecord& r) {
     return clip_complete(file(), r, {video_shape, {}, {}, {}});
@@ -165,9 +165,10 @@ TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
   elsewhere.video = "copy.mp4";
   EXPECT_TRUE(complete(elsewhere)) << "the same bytes";
   EXPECT_FALSE(complete(record())) << "without a video";
-  for (const auto change : std::vector<void (*)(ClipRecord&)>{
-           [](ClipRecord& r) { r.input_hash.back() = '0'; },
-           [](ClipRecord& r) { r.input_frames = 4; }, [](ClipRecord& r) { r.strength = 0.5; }}) {
+  for (const auto change :
+       std::vector<void (*)(ClipRecord&)>{[](ClipRecord& r) { r.input_hash->back() = '0'; },
+                                          [](ClipRecord& r) { r.input_frames = 4; },
+                                          [](ClipRecord& r) { r.settings.strength = 0.5; }}) {
     ClipRecord other = record_of_video();
     change(other);
     EXPECT_FALSE(complete(other));
@@ -212,7 +213,7 @@ TEST_F(Clip, IsRefusedAsAVideoIfItIsNone) {
   EXPECT_EQ(error(5, 467), Status::data) << "too many pixels";
   world.barrier();
   const Sharded l = filled(world, rows(latent_shape, 2), DType::float32);
-  write_clip(world, folder.path(), record(), nullptr, &l, nullptr, nullptr, true);
+  write_clip(world, folder.path(), record(), {.latents = l}, true);
   EXPECT_EQ(error(10, 1000), Status::data) << "without a video";
   world.barrier();
   if (world.rank() == 0) std::ofstream(file(), std::ios::trunc) << "no HDF5";
@@ -359,7 +360,7 @@ TEST_F(Clip, ThatDoesNotFitTheDiskIsAnErrorAndLeavesNothing) {
     setrlimit(RLIMIT_FSIZE, &small);
     std::string message;
     const Status status = status_of(
-        [&] { write_clip(world, folder.path(), record(), &v, &l, nullptr, nullptr, false); },
+        [&] { write_clip(world, folder.path(), record(), {.video = v, .latents = l}, false); },
         &message);
     setrlimit(RLIMIT_FSIZE, &before);
     EXPECT_EQ(status, Status::io) << message;
@@ -382,10 +383,10 @@ TEST_F(Clip, OfAnotherRequestOrDamagedIsNotComplete) {
   EXPECT_TRUE(differs([](ClipRecord& r) { r.prompt += "!"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.prompt.pop_back(); }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.negative_prompt = "blurred"; }));
-  EXPECT_TRUE(differs([](ClipRecord& r) { r.seed = 1; }));
-  EXPECT_TRUE(differs([](ClipRecord& r) { r.steps = 49; }));
-  EXPECT_TRUE(differs([](ClipRecord& r) { r.guidance = 6; }));
-  EXPECT_TRUE(differs([](ClipRecord& r) { r.fps = 16; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.settings.seed = 1; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.settings.steps = 49; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.settings.guidance = 6; }));
+  EXPECT_TRUE(differs([](ClipRecord& r) { r.settings.fps = 16; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.fingerprint[6] = '1'; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.scheduler = "dpm"; }));
   EXPECT_TRUE(differs([](ClipRecord& r) { r.dtype = "bfloat16"; }));
@@ -465,7 +466,7 @@ TEST_F(Clip, KeepsTextsOfAnyLength) {
   r.layout = std::string(200000, 'x');
   r.prompt = std::string(100000, 'p');
   const Sharded v = filled(world, rows(video_shape, 1), DType::uint8);
-  write_clip(world, folder.path(), r, &v, nullptr, nullptr, nullptr, false);
+  write_clip(world, folder.path(), r, {.video = v}, false);
   EXPECT_TRUE(clip_complete(file(), r, {video_shape, {}, {}, {}}));
   const hdf5::File h5 = hdf5::open_for_reading(file());
   EXPECT_EQ(hdf5::read_text(h5.get(), "layout", 1 << 20), r.layout);

@@ -70,8 +70,8 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
   for (int i = 0; i < 3; ++i) {  // the last is not of this job: its clip has failed
     ClipRecord made;
     made.index = i;
-    made.fps = 8;
-    write_clip(world, folder.path() / "out", made, &video, nullptr, nullptr, nullptr, false);
+    made.settings.fps = 8;
+    write_clip(world, folder.path() / "out", made, {.video = video}, false);
   }
   on_rank_0([&] { write_job(folder.path() / "out", record()); });
   EXPECT_EQ(folder.listing(),

@@ -22,10 +22,10 @@ ClipRecord clip() {
   ClipRecord r;
   r.index = 2;
   r.prompt = "a fox";
-  r.seed = 11;
-  r.steps = 20;
-  r.guidance = 6;
-  r.fps = 8;
+  r.settings.seed = 11;
+  r.settings.steps = 20;
+  r.settings.guidance = 6;
+  r.settings.fps = 8;
   r.scheduler = "dpm";
   r.dtype = "bfloat16";
   r.fingerprint = "model 1, backend cpu";
@@ -100,9 +100,9 @@ TEST_F(Restart, RefusesAnotherClip) {
     return open(record).has_value();
   };
   EXPECT_FALSE(other([](ClipRecord& r) { r.prompt += "x"; }));
-  EXPECT_FALSE(other([](ClipRecord& r) { r.seed = 12; }));
-  EXPECT_FALSE(other([](ClipRecord& r) { r.steps = 21; }));
-  EXPECT_FALSE(other([](ClipRecord& r) { r.guidance = 6.5; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.settings.seed = 12; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.settings.steps = 21; }));
+  EXPECT_FALSE(other([](ClipRecord& r) { r.settings.guidance = 6.5; }));
   EXPECT_FALSE(other([](ClipRecord& r) { r.scheduler = "ddim"; }));
   EXPECT_FALSE(other([](ClipRecord& r) { r.dtype = "float32"; }));
   EXPECT_FALSE(other([](ClipRecord& r) { r.fingerprint = "model 2, backend cpu"; }));
@@ -193,7 +193,7 @@ TEST_F(Restart, RefusesChangedAttributes) {
   };
   std::vector<Change> changes{{"step", 8}, {"history", 0}, {"generator", "another state"}};
   changes.push_back({"seed", 12});
-  changes.back().record.seed = 12;
+  changes.back().record.settings.seed = 12;
   changes.push_back({"fingerprint", "model 2, backend cpu"});
   changes.back().record.fingerprint = "model 2, backend cpu";
   changes.push_back({"inputs", "texts [1 2 4]", clip(), "texts [1 2 4]"});

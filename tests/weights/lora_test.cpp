@@ -12,7 +12,7 @@
 #include "support/lora_cases.hpp"
 #include "support/temp_folder.hpp"
 #include "weights/checkpoint.hpp"
-#include "weights/fingerprint.hpp"
+#include "weights/contents.hpp"
 #include "weights/lora_changes.hpp"
 #include "weights/writer.hpp"
 
@@ -347,13 +347,13 @@ TEST_F(SmallLora, SaysWhichFileIsMissingOrDamaged) {
       Status::data, [&] { Lora::open(folder_ / "bad.safetensors"); }, "bad.safetensors");
 }
 
-std::string fingerprint(const std::vector<LoraFile>& loras) {
+std::string hash_with(const std::vector<LoraFile>& loras) {
   ModelPaths paths{.root = test::data_folder() / "cogvideox" / "sincos", .loras = loras};
   paths.complete();
   const ModelContents model(paths);
   TensorHashes hashes;
   for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
-  return model.fingerprint(hashes);
+  return model.hash(hashes);
 }
 
 TEST(LoraFingerprint, DependsOnFilesScalesAndOrder) {
@@ -367,12 +367,12 @@ TEST(LoraFingerprint, DependsOnFilesScalesAndOrder) {
     file.seekp(-1, std::ios::end);
     file.put('\1');
   }
-  const std::string before = fingerprint({{one, 1}});
-  EXPECT_EQ(fingerprint({{copy, 1}}), before);
+  const std::string before = hash_with({{one, 1}});
+  EXPECT_EQ(hash_with({{copy, 1}}), before);
   const std::vector<std::vector<LoraFile>> unlike{
       {}, {{one, 0.5}}, {{other, 1}}, {{one, 1}, {one, 1}}, {{changed, 1}}};
-  for (const auto& loras : unlike) EXPECT_NE(fingerprint(loras), before);
-  EXPECT_NE(fingerprint({{one, 1}, {other, 1}}), fingerprint({{other, 1}, {one, 1}}));
+  for (const auto& loras : unlike) EXPECT_NE(hash_with(loras), before);
+  EXPECT_NE(hash_with({{one, 1}, {other, 1}}), hash_with({{other, 1}, {one, 1}}));
 }
 
 TEST_F(SmallLora, NeedsMemoryForAFewMatrices) {

@@ -43,9 +43,9 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const CogVideoXConfig& c = folder_.transformer;
   ClipRecord& record = clip.record;
   const auto& [height, width, frames] = clip.format.size;
-  check_size("height", request.height ? request.where : "", clip.index(), height,
+  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
              pixels_per_latent * c.patch.rows, pixels_per_latent);
-  check_size("width", request.width ? request.where : "", clip.index(), width,
+  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
              pixels_per_latent * c.patch.columns, pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
   c.check_size(clip.format.size, clip.index());
@@ -64,27 +64,27 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.video = {decoded_frames(kept), height, width};
 
   if (clip.input) set_encoding(clip, job);
-  const int skipped = record.strength ? skipped_steps(record.steps, *record.strength) : 0;
-  require(skipped < record.steps, Status::usage,
+  const int steps = clip.steps();
+  const int skipped = clip.strength() ? skipped_steps(steps, *clip.strength()) : 0;
+  require(skipped < steps, Status::usage,
           "{}: found {} for clip {}, which leaves none of {} steps, expected at least {:.3f}",
-          request.strength ? request.where + ": strength" : "sample.strength",
-          record.strength.value_or(1), clip.index(), record.steps,
-          std::ceil(1000.0 / record.steps) / 1000);
+          request.settings.strength ? request.where + ": strength" : "sample.strength",
+          clip.strength().value_or(1), clip.index(), steps, std::ceil(1000.0 / steps) / 1000);
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
-  const Sampling sampling = samplings_.get({kind, record.steps, skipped, job.dtype}, [&] {
-    const Schedule schedule(folder_.scheduler, record.steps, skipped);
+  const Sampling sampling = samplings_.get({kind, steps, skipped, job.dtype}, [&] {
+    const Schedule schedule(folder_.scheduler, steps, skipped);
     return Sampling{make_sampler(kind, schedule), first_noise_level(schedule, job.dtype)};
   });
   clip.sampling = {
       .sampler = sampling.sampler,
-      .guidance = {record.guidance, job.dynamic_guidance, record.steps - skipped, c.out_channels},
+      .guidance = {clip.guidance(), job.dynamic_guidance, steps - skipped, c.out_channels},
       .noise = {.initial = job.dtype, .in_step = job.dtype},
       .first_noise = {}};
-  if (record.strength) clip.sampling.first_noise = sampling.first_noise;
+  if (clip.strength()) clip.sampling.first_noise = sampling.first_noise;
   record.scheduler = std::string(class_of(kind));
 
   record.token_ids = encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip).ids;
-  if (record.guidance > 1) {  // guidance of at most 1 needs no unconditional branch
+  if (clip.guidance() > 1) {  // guidance of at most 1 needs no unconditional branch
     clip.texts.push_back(
         encode_text(tokenizer, request.negative_prompt, c.max_text_tokens, clip, "negative prompt")
             .ids);

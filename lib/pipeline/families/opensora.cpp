@@ -48,9 +48,8 @@ ClipDefaults OpenSora::defaults() const {
 }
 
 SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
-  const ClipRecord& record = clip.record;
   SamplingRecipe recipe;
-  recipe.guidance = {record.guidance, false, record.steps, folder_.transformer.in_channels};
+  recipe.guidance = {clip.guidance(), false, clip.steps(), folder_.transformer.in_channels};
   // Open-Sora 1.0 draws noise for both branches in each step. Open-Sora 1.2 draws the initial noise
   // in the dtype that it computes in.
   recipe.noise = {.channels_first = true,
@@ -62,13 +61,13 @@ SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
   }
   const VideoSize& size = clip.format.size;
   recipe.sampler =
-      samplers_.get({record.steps, size.height, size.width, size.frames},
+      samplers_.get({clip.steps(), size.height, size.width, size.frames},
                     [&]() -> std::shared_ptr<const Sampler> {
                       if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
-                        return std::make_shared<Iddpm>(*config, record.steps);
+                        return std::make_shared<Iddpm>(*config, clip.steps());
                       }
                       return std::make_shared<RectifiedFlow>(
-                          std::get<RectifiedFlowConfig>(folder_.scheduler), record.steps, size);
+                          std::get<RectifiedFlowConfig>(folder_.scheduler), clip.steps(), size);
                     });
   return recipe;
 }
@@ -84,9 +83,9 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const auto& [height, width, frames] = clip.format.size;
   // STDiT3 pads partial patches at the edges, so that any size is accepted; height and width are
   // rounded down to whole latents.
-  check_size("height", request.height ? request.where : "", clip.index(), height,
+  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
              is_v3(folder_) ? 1 : pixels * c.patch.rows, pixels);
-  check_size("width", request.width ? request.where : "", clip.index(), width,
+  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
              is_v3(folder_) ? 1 : pixels * c.patch.columns, pixels);
   clip.latents = {folder_.vae.latent_frames(frames), height / pixels, width / pixels};
   clip.latent_channels = c.in_channels;

@@ -8,9 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "sampler/clip_settings.hpp"
 #include "weights/model_paths.hpp"
 
-namespace reelmesh::app {
+namespace reelmesh {
 
 std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
                            std::int64_t max);
@@ -31,14 +32,12 @@ std::optional<int> parse_ranks(std::string_view text, const std::string& option)
 /// ends in .safetensors.
 LoraFile parse_lora(std::string_view text, const std::string& option);
 
-// Values of a clip, with the same limits on the command line, in job files and in prompt files.
-std::int64_t parse_pixels(std::string_view text, const std::string& option);
-std::int64_t parse_frames(std::string_view text, const std::string& option);
-double parse_fps(std::string_view text, const std::string& option);
-int parse_steps(std::string_view text, const std::string& option);
-double parse_guidance(std::string_view text, const std::string& option);
-/// Above 0, at most 1.
-double parse_strength(std::string_view text, const std::string& option);
+/// The value of a setting of a clip within its limits, on the command line, in job files and in
+/// prompt files.
+template <class Number>
+Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
+                     const std::string& option);
+
 /// A path, not empty.
 std::string parse_path(std::string_view text, const std::string& option);
 
@@ -47,4 +46,4 @@ void require_text(std::string_view text, const std::string& option);
 /// The same, and Error(usage) for a prompt of more than 64 KiB; models take some hundred words.
 void require_prompt(std::string_view text, const std::string& option);
 
-}  // namespace reelmesh::app
+}  // namespace reelmesh

@@ -1,6 +1,6 @@
 #pragma once
 // A hash of all that a model's results depend on. Hashing the tensors is divided over the ranks
-// (lib/pipeline/fingerprint.cpp), and earlier results are remembered (hash_cache.hpp).
+// (lib/pipeline/weights_hash.cpp), and earlier results are remembered (hash_cache.hpp).
 #include <chrono>
 #include <string>
 #include <vector>
@@ -49,7 +49,7 @@ class ModelContents {
   std::string hash_of(const TensorBytes& tensor) const;
   /// The hash of the outline and of all tensors. It does not depend on the folder or on how tensors
   /// are distributed over files.
-  std::string fingerprint(const TensorHashes& hashes) const;
+  std::string hash(const TensorHashes& hashes) const;
 
  private:
   void add_tensors(Hash& outline, const std::string& prefix,

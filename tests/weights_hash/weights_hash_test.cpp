@@ -1,5 +1,5 @@
-// The fingerprint of a model, computed by several ranks.
-#include "pipeline/fingerprint.hpp"
+// The hash of a model, computed by several ranks.
+#include "pipeline/weights_hash.hpp"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::string expected(const fs::path& root, const std::vector<LoraFile>& loras = 
   const ModelContents model(paths);
   TensorHashes hashes;
   for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
-  return model.fingerprint(hashes);
+  return model.hash(hashes);
 }
 
 // A copy of a model and a cache, in a temporary folder that all ranks share.
@@ -50,8 +50,8 @@ class FingerprintOnRanks : public testing::Test {
   }
   ~FingerprintOnRanks() override { world().barrier(); }  // before the folder is removed
 
-  std::string fingerprint() const {
-    return model_fingerprint(world(), paths_of(folder_ / "model"), cache());
+  std::string hash_of_model() const {
+    return weights_hash(world(), paths_of(folder_ / "model"), cache());
   }
   // Remembers files however young they are.
   HashCache cache() const { return HashCache(folder_ / "cache", std::chrono::hours(-1)); }
@@ -62,10 +62,10 @@ class FingerprintOnRanks : public testing::Test {
 
 TEST_F(FingerprintOnRanks, IsThatOfOneRank) {
   const std::string alone = expected(folder_ / "model");
-  EXPECT_EQ(fingerprint(), alone);
-  EXPECT_EQ(fingerprint(), alone);  // remembered
-  EXPECT_EQ(model_fingerprint(world(), paths_of(folder_ / "model"), HashCache({})), alone);
-  EXPECT_NE(model_fingerprint(world(), paths_of(data / "rotary"), cache()), alone);
+  EXPECT_EQ(hash_of_model(), alone);
+  EXPECT_EQ(hash_of_model(), alone);  // remembered
+  EXPECT_EQ(weights_hash(world(), paths_of(folder_ / "model"), HashCache({})), alone);
+  EXPECT_NE(weights_hash(world(), paths_of(data / "rotary"), cache()), alone);
 }
 
 TEST(FingerprintOfLoras, DoesNotDependOnThoseOfScaleZero) {
@@ -78,7 +78,7 @@ TEST(FingerprintOfLoras, DoesNotDependOnThoseOfScaleZero) {
 
 // What is remembered is not read again: an exchanged entry would change the result.
 TEST_F(FingerprintOnRanks, IsTakenFromTheCache) {
-  const std::string alone = fingerprint();
+  const std::string alone = hash_of_model();
   if (world().rank() == 0) {
     const ModelContents model(paths_of(folder_ / "model"));
     TensorHashes hashes = cache().find(model);
@@ -86,11 +86,11 @@ TEST_F(FingerprintOnRanks, IsTakenFromTheCache) {
     EXPECT_EQ(cache().store(model, hashes), "");
   }
   world().barrier();
-  EXPECT_NE(fingerprint(), alone);
+  EXPECT_NE(hash_of_model(), alone);
 }
 
 TEST_F(FingerprintOnRanks, OnlyChangedFilesAreHashedAgain) {
-  const std::string before = fingerprint();
+  const std::string before = hash_of_model();
   world().barrier();
   if (world().rank() == 0) {
     for (const auto& entry : fs::directory_iterator(folder_ / "model" / "vae")) {
@@ -101,7 +101,7 @@ TEST_F(FingerprintOnRanks, OnlyChangedFilesAreHashedAgain) {
     }
   }
   world().barrier();
-  const std::string after = fingerprint();
+  const std::string after = hash_of_model();
   EXPECT_NE(after, before);
   EXPECT_EQ(after, expected(folder_ / "model"));
 }
@@ -120,7 +120,7 @@ TEST_F(FingerprintOnRanks, EachHostHashesItsOwnFiles) {
     fs::copy(data / "sincos", own / "model", fs::copy_options::recursive);
   });
   const HashCache remembered(own / "cache", std::chrono::hours(-1));
-  const auto hash = [&] { return model_fingerprint(world(), paths_of(own / "model"), remembered); };
+  const auto hash = [&] { return weights_hash(world(), paths_of(own / "model"), remembered); };
   const std::string alone = expected(own / "model");
   EXPECT_EQ(hash(), alone);
   EXPECT_EQ(hash(), alone);  // remembered
@@ -143,7 +143,7 @@ TEST_F(FingerprintOnRanks, EachHostHashesItsOwnFiles) {
         "(rank 0)");
     prepare([&] {
       const ModelContents model(paths_of(own / "model"));
-      EXPECT_EQ(model.fingerprint(remembered.find(model)), expected(own / "model"));
+      EXPECT_EQ(model.hash(remembered.find(model)), expected(own / "model"));
     });
   }
 }
@@ -153,16 +153,14 @@ TEST_F(FingerprintOnRanks, ErrorsAreThoseOfAllRanks) {
   const bool is_last = world().rank() == last;
   test::expect_error(
       Status::no_input,
-      [&] {
-        model_fingerprint(world(), paths_of(folder_ / (is_last ? "none" : "model")), cache());
-      },
+      [&] { weights_hash(world(), paths_of(folder_ / (is_last ? "none" : "model")), cache()); },
       "none");
   if (world().size() == 1) return;
   test::expect_error(
       Status::data,
       [&] {
         const fs::path other = data / "rotary";
-        model_fingerprint(world(), paths_of(is_last ? other : folder_ / "model"), cache());
+        weights_hash(world(), paths_of(is_last ? other : folder_ / "model"), cache());
       },
       fmt::format("rank {}", last), "differ");
 }

@@ -11,7 +11,6 @@ namespace reelmesh::pipeline {
 /// not changed from `cache`, they hash the others, and the first remembers these. So a host with
 /// files of its own hashes them by itself. Error(data) if ranks find different models, or different
 /// bytes, under the same paths; errors as ModelContents. Collective.
-std::string model_fingerprint(const comm::Group& world, const ModelPaths& paths,
-                              const HashCache& cache);
+std::string weights_hash(const comm::Group& world, const ModelPaths& paths, const HashCache& cache);
 
 }  // namespace reelmesh::pipeline

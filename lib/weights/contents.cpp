@@ -1,4 +1,4 @@
-#include "weights/fingerprint.hpp"
+#include "weights/contents.hpp"
 
 #include <algorithm>
 #include <map>
@@ -109,7 +109,7 @@ std::string ModelContents::hash_of(const TensorBytes& tensor) const {
   return hash.hex();
 }
 
-std::string ModelContents::fingerprint(const TensorHashes& hashes) const {
+std::string ModelContents::hash(const TensorHashes& hashes) const {
   expect(hashes.size() == tensors_.size(), "{} hashes of {} tensors", hashes.size(),
          tensors_.size());
   Hash all;

@@ -1,4 +1,4 @@
-#include "pipeline/fingerprint.hpp"
+#include "pipeline/weights_hash.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -121,15 +121,15 @@ TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
 
 }  // namespace
 
-std::string model_fingerprint(const comm::Group& world, const ModelPaths& paths,
-                              const HashCache& cache) {
+std::string weights_hash(const comm::Group& world, const ModelPaths& paths,
+                         const HashCache& cache) {
   const ModelContents model = open_alike(world, paths);
   const comm::Group group = ranks_with_same_files(world, model);
   const TensorHashes hashes = hash_tensors(world, group, model, cache);
   if (world.min(std::int64_t{group.size()}) < world.size()) {
     require_same_bytes(world, model, hashes);
   }
-  return model.fingerprint(hashes);
+  return model.hash(hashes);
 }
 
 }  // namespace reelmesh::pipeline

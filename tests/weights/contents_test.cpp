@@ -1,4 +1,4 @@
-#include "weights/fingerprint.hpp"
+#include "weights/contents.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,9 +57,9 @@ TensorHashes all_hashes(const ModelContents& model) {
   return hashes;
 }
 
-std::string fingerprint(const fs::path& root) {
+std::string model_hash(const fs::path& root) {
   const ModelContents model = open(root);
-  return model.fingerprint(all_hashes(model));
+  return model.hash(all_hashes(model));
 }
 
 const char* const weights = "diffusion_pytorch_model.safetensors";
@@ -89,30 +89,30 @@ TEST(Fingerprint, DependsOnContentsAndNotOnPathsOrFiles) {
   write_model(folder / "copy", 1);
   write_model(folder / "shards", 1, 20'000);
   write_model(folder / "other", 2);
-  const std::string one = fingerprint(folder / "one");
+  const std::string one = model_hash(folder / "one");
   EXPECT_EQ(one.size(), 32U);
-  EXPECT_EQ(fingerprint(folder / "copy"), one);
+  EXPECT_EQ(model_hash(folder / "copy"), one);
   ASSERT_TRUE(fs::exists(folder / "shards/vae/diffusion_pytorch_model.safetensors.index.json"));
-  EXPECT_EQ(fingerprint(folder / "shards"), one);
-  EXPECT_NE(fingerprint(folder / "other"), one);
+  EXPECT_EQ(model_hash(folder / "shards"), one);
+  EXPECT_NE(model_hash(folder / "other"), one);
 
   std::ofstream(folder / "copy/transformer/config.json") << "{\"a\": 1}";
-  EXPECT_NE(fingerprint(folder / "copy"), one);
+  EXPECT_NE(model_hash(folder / "copy"), one);
   std::ofstream(folder / "one/tokenizer/spiece.model") << "pieces";
-  EXPECT_NE(fingerprint(folder / "one"), one);
+  EXPECT_NE(model_hash(folder / "one"), one);
 }
 
 TEST(Fingerprint, DependsOnEveryByte) {
   const test::TempFolder folder;
   write_model(folder.path(), 1);
-  const std::string before = fingerprint(folder.path());
+  const std::string before = model_hash(folder.path());
   const fs::path file = folder / "transformer" / weights;
   for (const std::int64_t from_end : {1, 20, 21, 1 << 22, (1 << 22) + 21, 7'654'321, 12'000'020}) {
     flip_bit(file, from_end);
-    EXPECT_NE(fingerprint(folder.path()), before) << from_end;
+    EXPECT_NE(model_hash(folder.path()), before) << from_end;
     flip_bit(file, from_end);
   }
-  EXPECT_EQ(fingerprint(folder.path()), before);
+  EXPECT_EQ(model_hash(folder.path()), before);
 }
 
 // A mapped file would end the process with SIGBUS.
@@ -147,8 +147,8 @@ TEST(Fingerprint, AJobRefusesFilesThatHaveChangedSinceItOpenedThem) {
   for (const char* name : {"transformer/diffusion_pytorch_model.safetensors", "vae/config.json"}) {
     write_model(folder.path(), 1);
     const FilesInUse job;
-    const std::string before = fingerprint(folder.path());
-    EXPECT_EQ(fingerprint(folder.path()), before);
+    const std::string before = model_hash(folder.path());
+    EXPECT_EQ(model_hash(folder.path()), before);
     const fs::path file = folder / name;
     fs::copy_file(file, folder / "copy");
     fs::rename(folder / "copy", file);

@@ -1,4 +1,4 @@
-#include "values.hpp"
+#include "job/values.hpp"
 
 #include <fmt/ranges.h>
 
@@ -11,7 +11,7 @@
 #include "base/units.hpp"
 #include "base/utf8.hpp"
 
-namespace reelmesh::app {
+namespace reelmesh {
 namespace {
 
 // `text` as a number; nullopt if any part of it is not a number, or if it is out of range.
@@ -110,33 +110,29 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
   return lora;
 }
 
-std::int64_t parse_pixels(std::string_view text, const std::string& option) {
-  return parse_integer(text, option, 8, 16384);
+template <class Number>
+Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
+                     const std::string& option) {
+  const auto value = read<Number>(text);
+  const bool too_low = value && (setting.lower_limit == Limit::excluded ? *value <= setting.least
+                                                                        : *value < setting.least);
+  // Not "in the limits": a value may be not a number.
+  if (!value || too_low || !(*value <= setting.most)) {
+    const char* kind = std::is_floating_point_v<Number> ? "number" : "whole number";
+    refuse(text, option,
+           setting.lower_limit == Limit::excluded
+               ? fmt::format("a {} above {}, at most {}", kind, setting.least, setting.most)
+               : fmt::format("a {} from {} to {}", kind, setting.least, setting.most));
+  }
+  return *value;
 }
 
-std::int64_t parse_frames(std::string_view text, const std::string& option) {
-  return parse_integer(text, option, 1, 10000);
-}
-
-double parse_fps(std::string_view text, const std::string& option) {
-  return parse_number(text, option, 0.01, 1000);
-}
-
-int parse_steps(std::string_view text, const std::string& option) {
-  // The released schedules have 1000 timesteps; more steps would repeat some.
-  return static_cast<int>(parse_integer(text, option, 1, 1000));
-}
-
-double parse_guidance(std::string_view text, const std::string& option) {
-  return parse_number(text, option, 0, 1000);
-}
-
-double parse_strength(std::string_view text, const std::string& option) {
-  const double strength = parse_number(text, option, 0, 1);
-  require(strength > 0, Status::usage, "{}: found '{}', expected a number above 0, at most 1",
-          option, text);
-  return strength;
-}
+template int parse_setting(const ClipSetting<int>&, std::string_view, const std::string&);
+template std::int64_t parse_setting(const ClipSetting<std::int64_t>&, std::string_view,
+                                    const std::string&);
+template std::uint64_t parse_setting(const ClipSetting<std::uint64_t>&, std::string_view,
+                                     const std::string&);
+template double parse_setting(const ClipSetting<double>&, std::string_view, const std::string&);
 
 std::string parse_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
@@ -161,4 +157,4 @@ void require_prompt(std::string_view text, const std::string& option) {
   require_text(text, option);
 }
 
-}  // namespace reelmesh::app
+}  // namespace reelmesh

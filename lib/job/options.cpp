@@ -1,0 +1,488 @@
+#include "job/options.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/trace.hpp"
+#include "base/units.hpp"
+#include "job/requests.hpp"
+#include "job/values.hpp"
+#include "weights/lora.hpp"
+
+namespace reelmesh {
+namespace {
+
+using Text = std::string_view;
+using Where = const std::string&;
+
+constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
+constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
+constexpr std::array<Text, 2> orders{"node", "rank"};
+constexpr std::array<Text, 4> weights{"auto", "replicated", "sharded", "host"};
+constexpr std::array<Text, 4> part_weights{"same", "auto", "replicated", "host"};
+constexpr std::array<std::optional<WeightsChoice>, 4> choices_of_part{
+    std::nullopt, WeightsChoice::automatic, WeightsChoice::replicated, WeightsChoice::host};
+constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
+constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
+constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
+constexpr std::array<Text, 2> attentions{"auto", "own"};
+constexpr std::array<Text, 3> products{"auto", "bfloat16", "float32"};  // as enum Products
+constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
+constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
+
+std::string parse_prompt(Text text, Where option) {
+  require_prompt(text, option);
+  return std::string(text);
+}
+
+// Removes a number at the start of the text; false if there is none.
+bool skip_number(Text& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(digits);
+  return digits > 0;
+}
+
+bool skip(Text& text, char c) {
+  if (!text.starts_with(c)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+// "0-11:0,12:1". The text is parsed by hand: std::regex recurses for each character.
+bool is_device_map(Text text) {
+  do {
+    if (!skip_number(text) || (skip(text, '-') && !skip_number(text))) return false;
+    if (!skip(text, ':') || !skip_number(text)) return false;
+    constexpr Text on_host = "@host";
+    if (text.starts_with(on_host)) text.remove_prefix(on_host.size());
+  } while (skip(text, ','));
+  return text.empty();
+}
+
+std::string parse_device_map(Text text, Where option) {
+  require(
+      text == "auto" || text.ends_with(".json") || is_device_map(text), Status::usage,
+      "{}: found '{}', expected auto, ranges (layers:rank) such as 0-11:0,12-23:1, or a .json file",
+      option, text);
+  return std::string(text);
+}
+
+std::optional<int> parse_cfg(Text text, Where option) {
+  const std::optional<int> ranks = parse_ranks(text, option);
+  require(ranks.value_or(1) <= 2, Status::usage, "{}: found '{}', expected auto, 1 or 2", option,
+          text);
+  return ranks;
+}
+
+DType parse_dtype(Text text, Where option, Backend backend) {
+  constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
+  const DType dtype = types[parse_choice(text, option, dtypes)];
+  require(dtype != DType::float16 || backend == Backend::cuda, Status::usage,
+          "{}: found float16, expected float32 or bfloat16; float16 needs device.backend = cuda",
+          option);
+  return dtype;
+}
+
+// "20": steps; "10min": a time; "none".
+void set_restart(RestartSettings& settings, Text text, Where option) {
+  settings.every_steps = 0;
+  settings.every_seconds = 0;
+  if (text == "none") return;
+  if (text.find_first_not_of("0123456789") == Text::npos) {
+    settings.every_steps = parse_integer(text, option, 1, 1000);
+  } else {
+    settings.every_seconds = parse_wait(text, option);
+  }
+}
+
+std::optional<int> parse_threads(Text text, Where option) {
+  if (text == "auto") return std::nullopt;
+  return static_cast<int>(parse_integer(text, option, 1, 4096));
+}
+
+// One number per rank; empty for equal or measured speeds.
+std::vector<double> parse_speeds(Text text, Where option) {
+  std::vector<double> speeds;
+  if (text == "equal" || text == "auto") return speeds;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    speeds.push_back(parse_number(text.substr(begin, end - begin), option, 1e-3, 1e6));
+    begin = end + 1;
+  }
+  return speeds;
+}
+
+// One size for all ranks, or one per rank.
+std::vector<std::int64_t> parse_limits(Text text, Where option) {
+  std::vector<std::int64_t> limits;
+  for (std::size_t begin = 0; text != "none" && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    limits.push_back(parse_bytes(text.substr(begin, end - begin), option));
+    require(limits.back() > 0, Status::usage,
+            "{}: found '{}', expected a size above 0 such as 16GiB", option, text);
+    begin = end + 1;
+  }
+  return limits;
+}
+
+void add_lora(std::vector<LoraFile>& loras, Text text, Where option) {
+  if (text == "none") {
+    loras.clear();
+    return;
+  }
+  loras.push_back(parse_lora(text, option));
+  require(loras.size() <= max_loras, Status::usage, "{}: found {} files, expected at most {}",
+          option, loras.size(), max_loras);
+}
+
+std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
+
+// The option of a setting that clips may have for themselves.
+template <std::size_t i>
+Option option_of_setting() {
+  static constexpr const auto& setting = std::get<i>(clip_settings);
+  return {setting.option,
+          setting.unit,
+          setting.help,
+          setting.fallback,
+          Effect::clips,
+          [](Draft& d, Text text, Where option) {
+            d.job.sample.*setting.value = parse_setting(setting, text, option);
+          }};
+}
+
+template <std::size_t... i>
+void add_clip_settings(std::vector<Option>& all, std::index_sequence<i...>) {
+  (all.push_back(option_of_setting<i>()), ...);
+}
+
+std::vector<Option> model_options() {
+  return {
+      {"model.path", "DIR", "checkpoint in the diffusers layout, with model_index.json (required)",
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) { d.job.model.root = parse_path(text, option); }},
+      {"model.transformer", "DIR",
+       "folder of the transformer [default: transformer/ in model.path]", nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) {
+         d.job.model.transformer = parse_path(text, option);
+       }},
+      {"model.vae", "DIR", "folder of the VAE [default: vae/ in model.path]", nullptr,
+       Effect::model,
+       [](Draft& d, Text text, Where option) { d.job.model.vae = parse_path(text, option); }},
+      {"model.text-encoder", "DIR", "folder of T5 [default: text_encoder/ in model.path]", nullptr,
+       Effect::model,
+       [](Draft& d, Text text, Where option) {
+         d.job.model.text_encoder = parse_path(text, option);
+       }},
+      {"model.tokenizer", "DIR", "folder of the tokenizer [default: tokenizer/ in model.path]",
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) { d.job.model.tokenizer = parse_path(text, option); }},
+      {"model.scheduler", "DIR",
+       "folder of the scheduler's config [default: scheduler/ in model.path]", nullptr,
+       Effect::model,
+       [](Draft& d, Text text, Where option) { d.job.model.scheduler = parse_path(text, option); }},
+      {"model.lora", "FILE[:SCALE]",
+       "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with "
+       "it; repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. "
+       "none: no LoRA, for a job file that has some",
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) { add_lora(d.job.model.loras, text, option); }, true}};
+}
+
+std::vector<Option> prompt_options() {
+  static const std::string help_of_file =
+      "more prompts. FILE.txt: one a line, # starts a comment line. FILE.jsonl: one object a line "
+      "with prompt (or token_ids), and optionally " +
+      optional_fields() +
+      " (paths are relative to the current folder). Prompts on the command line replace all "
+      "prompts of the job file";
+  return {
+      {"prompt.text", "TEXT", "a prompt; repeat the option for more clips", nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) { d.texts.push_back(parse_prompt(text, option)); },
+       true},
+      {"prompt.file", "FILE", help_of_file.c_str(), nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) { d.prompt_file = parse_path(text, option); }},
+      {"prompt.image", "FILE",
+       "the image that clips begin from, for image-to-video checkpoints: PNG or JPEG, resized to "
+       "the clip's size",
+       nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) { d.job.image = parse_path(text, option); }},
+      {"prompt.video", "FILE",
+       "the video that clips are made from, for text-to-video checkpoints: a format of ffmpeg's "
+       "libraries, or a clip of an earlier job as OUT/clips/000003.h5 or OUT/job.h5:3. It gives "
+       "sample.frames and sample.fps unless they are given; its first frames are used, resized to "
+       "the clip's size",
+       nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) { d.job.video = parse_path(text, option); }},
+      {"prompt.negative", "TEXT", "negative prompt [default: the empty prompt]", nullptr,
+       Effect::clips,
+       [](Draft& d, Text text, Where option) { d.negative = parse_prompt(text, option); }},
+      {"prompt.clean", "YES|NO",
+       "Open-Sora: normalise prompts like its training captions; no if they already are", "yes",
+       Effect::clips, [](Draft& d, Text text, Where option) {
+         d.job.clean_prompts = parse_switch(text, option);
+       }}};
+}
+
+std::vector<Option> sample_options() {
+  std::vector<Option> all;
+  add_clip_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
+  const std::vector<Option> of_all_clips{
+      {"sample.dynamic-guidance", "YES|NO",
+       "CogVideoX: vary the guidance scale over the steps (use_dynamic_cfg of diffusers)", "no",
+       Effect::fingerprint,
+       [](Draft& d, Text text, Where option) {
+         d.job.dynamic_guidance = parse_switch(text, option);
+       },
+       false, [](const Job& job, const Computation&) { return yes_no(job.dynamic_guidance); }},
+      {"sample.scheduler", "NAME", "CogVideoX: ddim or dpm [default: the checkpoint's]", nullptr,
+       Effect::attribute,
+       [](Draft& d, Text text, Where option) {
+         d.job.scheduler = schedulers[parse_choice(text, option, schedulers)];
+       }},
+      {"sample.batch", "N",
+       "clips of the same format that a denoising group computes together, 1 to 1000; more memory, "
+       "same bits",
+       "1", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.batch = static_cast<int>(parse_integer(text, option, 1, 1000));
+       }}};
+  all.insert(all.end(), of_all_clips.begin(), of_all_clips.end());
+  return all;
+}
+
+std::vector<Option> output_options() {
+  return {
+      {"output.path", "DIR", "folder for the results (required)", nullptr, Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.output = parse_path(text, option); }},
+      {"output.video", "YES|NO", "write the video", "yes", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.keep_video = parse_switch(text, option); }},
+      {"output.latents", "YES|NO", "write the final latents", "yes", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.keep_latents = parse_switch(text, option); }},
+      {"output.embeddings", "YES|NO", "write the prompt embeddings", "no", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.keep_embeddings = parse_switch(text, option);
+       }},
+      {"output.if-exists", "DO",
+       "if output.path already has a job: fail, resume (make only the clips that are missing) or "
+       "replace",
+       "fail", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
+       }},
+      {"output.strict", "YES|NO",
+       "end the job at the first clip that fails; otherwise other clips go on", "no",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.strict = parse_switch(text, option); }},
+      {"restart.every", "N|TIME|none",
+       "save clips in progress every N denoising steps, or after a time such as 10min; a job that "
+       "ends early goes on from there with output.if-exists = resume",
+       "10min", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { set_restart(d.job.restart, text, option); }},
+      {"restart.on-signal", "YES|NO",
+       "SIGTERM, SIGUSR1 and SIGXCPU stop the job after the current step, saved, with status 75; a "
+       "second one ends it at once",
+       "yes", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.restart.on_signal = parse_switch(text, option);
+       }}};
+}
+
+std::vector<Option> parallel_options() {
+  return {
+      {"parallel.mode", "MODE",
+       "split: text, denoising and decoding have separate ranks; phased: all ranks do each stage "
+       "in turn; auto",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.mode = static_cast<Mode>(parse_choice(text, option, modes));
+       }},
+      {"parallel.text", "N|auto", "ranks for the text encoder", "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.parallel.text = parse_ranks(text, option); }},
+      {"parallel.replicas", "N|auto",
+       "groups of ranks that make different clips at the same time; auto: as many as make all "
+       "clips soonest. A group has cfg x ring x ulysses ranks",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.replicas = parse_ranks(text, option);
+       }},
+      {"parallel.cfg", "1|2|auto",
+       "2: conditional and unconditional branch of guidance on different ranks", "auto",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.parallel.cfg = parse_cfg(text, option); }},
+      {"parallel.ulysses", "N|auto",
+       "ranks that exchange tokens for heads around attention (DeepSpeed-Ulysses)", "auto",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.ulysses = parse_ranks(text, option);
+       }},
+      {"parallel.ring", "N|auto",
+       "ranks that each compute attention for a part of the queries, over all keys", "auto",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.parallel.ring = parse_ranks(text, option); }},
+      {"parallel.decode", "N|auto", "ranks for the decoder", "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.decode = parse_ranks(text, option);
+       }},
+      {"parallel.shard", "AXES",
+       "axes of the latents that are cut: height, frames, grid (both) or auto", "auto",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shards));
+       }},
+      {"parallel.order", "ORDER",
+       "node: ranks that exchange most are placed on one node; rank: the launcher's order", "node",
+       Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.order = static_cast<Order>(parse_choice(text, option, orders));
+       }},
+      {"parallel.weights", "PLACE",
+       "weights of the transformer's linear layers: replicated (whole on each rank), sharded "
+       "(divided among the ranks of a denoising group, gathered before each use), host (fetched "
+       "from host memory before each use), or auto: replicated if they fit device.memory-limit. "
+       "Changes no bit of the results",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.weights = static_cast<WeightsChoice>(parse_choice(text, option, weights));
+       }},
+      {"parallel.text-weights", "PLACE",
+       "weights of the text encoder's layers on their ranks: replicated (all stay), host, auto "
+       "(host for those that do not fit) or same (as parallel.weights, but auto if that is "
+       "sharded)",
+       "same", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.text_weights = choices_of_part.at(parse_choice(text, option, part_weights));
+       }},
+      {"parallel.decode-weights", "PLACE",
+       "weights of the decoder: replicated (they stay), host (loaded for each round of clips, "
+       "unloaded after it), auto: host if device.memory-limit needs it, or same (host if "
+       "parallel.weights is host, otherwise auto)",
+       "same", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.parallel.decode_weights =
+             choices_of_part.at(parse_choice(text, option, part_weights));
+       }},
+      {"parallel.device-map", "MAP",
+       "ranks of the text encoder's layers: auto, ranges (layers:rank) such as 0-11:0,12-23:1, or "
+       "a .json device map of accelerate; layers:rank@host, or \"cpu\" and \"disk\" in a file: "
+       "weights on the host",
+       "auto", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.parallel.device_map = parse_device_map(text, option);
+       }}};
+}
+
+std::vector<Option> device_options() {
+  return {
+      {"device.backend", "NAME",
+       "cpu, cuda (one GPU a rank), or auto: cuda if this build and all hosts have it", "auto",
+       Effect::device,
+       [](Draft& d, Text text, Where option) {
+         d.job.backend = static_cast<Backend>(parse_choice(text, option, backends));
+       }},
+      {"device.transport", "NAME",
+       "messages between GPUs: nccl; mpi (through host memory, also for ranks that share a GPU); "
+       "auto: nccl if it is installed and no ranks share a GPU",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.transport = static_cast<Transport>(parse_choice(text, option, transports));
+       }},
+      {"device.timeout", "TIME",
+       "longest time without a sign of life from a rank, without progress of all ranks, or for a "
+       "GPU to finish its work, before the job ends with status 76, such as 90s or 10min",
+       "10min", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.device_timeout = parse_wait(text, option); }},
+      {"device.threads", "N|auto", "threads of a rank; auto: one for each core it is bound to",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.threads = parse_threads(text, option); }},
+      {"device.memory-limit", "SIZES",
+       "memory a rank may use: none, 16GiB, or a list with one size for each rank such as "
+       "16GiB,16GiB,8GiB. A job that cannot keep to it is refused (status 69)",
+       "none", Effect::no_bits,
+       [](Draft& d, Text text, Where option) { d.job.memory_limits = parse_limits(text, option); }},
+      {"device.speeds", "LIST",
+       "relative speeds of the ranks; work is divided in proportion. equal, a list with one number "
+       "for each rank such as 1,1,2.5,2.5, or auto (measured at the start)",
+       "equal", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.measure_speeds = text == "auto";
+         d.job.speeds = parse_speeds(text, option);
+       }}};
+}
+
+std::vector<Option> numerics_options() {
+  return {
+      {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 on GPUs only", "float32",
+       Effect::attribute,
+       [](Draft& d, Text text, Where option) {  // must come after device.backend in this table
+         d.job.dtype = parse_dtype(text, option, d.job.backend);
+       }},
+      {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",
+       Effect::fingerprint,
+       [](Draft& d, Text text, Where option) { d.job.numerics.tf32 = parse_switch(text, option); },
+       false,
+       [](const Job& job, const Computation& by) {
+         return yes_no(by.on_gpu && job.numerics.tf32);
+       }},
+      {"numerics.reproducible", "YES|NO",
+       "same bits for every layout. no: GPUs may choose the algorithm of a matrix product by its "
+       "local number of rows; CPUs ignore it",
+       "yes", Effect::fingerprint,
+       [](Draft& d, Text text, Where option) {
+         d.job.numerics.reproducible = parse_switch(text, option);
+       },
+       false,
+       [](const Job& job, const Computation& by) {
+         return yes_no(!by.on_gpu || job.numerics.reproducible);
+       }},
+      {"numerics.attention", "auto|own",
+       "GPUs: own uses only the attention kernels of this program; auto uses cuDNN's for 16-bit "
+       "types and at least 512 keys, if it has one",
+       "auto", Effect::fingerprint,
+       [](Draft& d, Text text, Where option) {
+         d.job.numerics.own_attention = parse_choice(text, option, attentions) == 1;
+       },
+       false,
+       [](const Job& job, const Computation& by) {
+         return std::string(attentions[by.on_gpu && job.numerics.own_attention ? 1 : 0]);
+       }},
+      {"numerics.products", "auto|TYPE",
+       "CPUs, with dtype bfloat16: input type of matrix products, attention and convolutions. "
+       "bfloat16 needs AVX-512; float32 computes them exactly; auto takes bfloat16 on processors "
+       "with AMX and on AMD's with AVX512_BF16. Changes bits",
+       "auto", Effect::fingerprint,
+       [](Draft& d, Text text, Where option) {
+         d.job.products = static_cast<Products>(parse_choice(text, option, products));
+       },
+       false, [](const Job&, const Computation& by) { return by.products; }},
+      {"trace.level", "LEVEL", "detail of trace.h5: off, stages, layers or ops", "stages",
+       Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.trace_level = static_cast<int>(parse_choice(text, option, trace::level_names));
+       }}};
+}
+
+std::vector<Option> all_options() {
+  std::vector<Option> all;
+  for (const auto& section : {model_options(), prompt_options(), sample_options(), output_options(),
+                              parallel_options(), device_options(), numerics_options()}) {
+    all.insert(all.end(), section.begin(), section.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const Option> options() {
+  static const std::vector<Option> table = all_options();
+  return table;
+}
+
+std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by) {
+  std::string text = fmt::format("model {}, backend {}", model_hash, by.on_gpu ? "cuda" : "cpu");
+  for (const Option& option : options()) {
+    if (option.effect != Effect::fingerprint) continue;
+    const std::string value = option.in_effect(job, by);
+    const Text name = option.name;
+    if (!value.empty()) text += fmt::format(", {} {}", name.substr(name.find('.') + 1), value);
+  }
+  return text;
+}
+
+}  // namespace reelmesh

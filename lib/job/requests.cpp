@@ -1,0 +1,199 @@
+#include "job/requests.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/nearest.hpp"
+#include "job/values.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh {
+namespace {
+
+using nlohmann::json;
+
+using Clip = ClipRequest;
+using Value = const json&;
+using Where = const std::string&;
+
+// A field: how it is read, written and removed. Numbers are parsed from their text, so that the
+// limits are those of the options.
+struct Field : RequestField {
+  const char* kind;  // what is expected, for messages
+  bool (json::*is_kind)() const noexcept;
+  void (*set)(Clip&, Value value, Where option);
+  json (*get)(const Clip&);  // null: not given
+  void (*clear)(Clip&);
+};
+
+template <auto member>
+Field text_field(const char* name, const char* option, bool optional) {
+  return {{name, option, optional},
+          "a text",
+          &json::is_string,
+          [](Clip& clip, Value value, Where where) {
+            auto text = value.get<std::string>();
+            require_prompt(text, where);  // JSON allows \u0000, HDF5 strings do not
+            clip.*member = std::move(text);
+          },
+          [](const Clip& clip) { return json(clip.*member); },
+          [](Clip& clip) { clip.*member = {}; }};
+}
+
+template <auto member>
+Field path_field(const char* name, const char* option) {
+  return {{name, option, true},
+          "a text",
+          &json::is_string,
+          [](Clip& clip, Value value, Where where) {
+            clip.*member = parse_path(value.get<std::string>(), where);
+          },
+          [](const Clip& clip) {
+            return (clip.*member).empty() ? json() : json((clip.*member).string());
+          },
+          // A clip begins from one file, with its hash and strength.
+          [](Clip& clip) {
+            clip.image.clear();
+            clip.video.clear();
+            clip.input_hash.clear();
+          }};
+}
+
+template <std::size_t i>
+Field field_of_setting() {
+  static constexpr const auto& setting = std::get<i>(clip_settings);
+  return {{setting.name(), setting.option, true},
+          "a number",
+          &json::is_number,
+          [](Clip& clip, Value value, Where where) {
+            clip.settings.*setting.value = parse_setting(setting, value.dump(), where);
+          },
+          [](const Clip& clip) {
+            const auto& value = clip.settings.*setting.value;
+            return value ? json(*value) : json();
+          },
+          [](Clip& clip) { (clip.settings.*setting.value).reset(); }};
+}
+
+template <std::size_t... i>
+void add_settings(std::vector<Field>& all, std::index_sequence<i...>) {
+  (all.push_back(field_of_setting<i>()), ...);
+}
+
+std::vector<std::int32_t> token_ids(Value value, Where option) {
+  require(!value.empty(), Status::usage, "{}: found an empty list, expected token ids", option);
+  std::vector<std::int32_t> ids;
+  for (const json& id : value) {
+    const std::string where = fmt::format("{}[{}]", option, ids.size());
+    require(id.is_number(), Status::usage, "{}: found {}, expected a number", where, id.dump());
+    ids.push_back(static_cast<std::int32_t>(
+        parse_integer(id.dump(), where, 0, std::numeric_limits<std::int32_t>::max())));
+  }
+  return ids;
+}
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> table = [] {
+    std::vector<Field> all{
+        text_field<&Clip::prompt>("prompt", "", false),
+        {{"token_ids", "", false},
+         "a list of numbers",
+         &json::is_array,
+         [](Clip& clip, Value value, Where where) { clip.token_ids = token_ids(value, where); },
+         [](const Clip& clip) { return clip.token_ids.empty() ? json() : json(clip.token_ids); },
+         [](Clip& clip) { clip.token_ids.clear(); }},
+        text_field<&Clip::negative_prompt>("negative_prompt", "prompt.negative", true),
+        {{"clean", "prompt.clean", true},
+         "true or false",
+         &json::is_boolean,
+         [](Clip& clip, Value value, Where) { clip.clean = value.get<bool>(); },
+         [](const Clip& clip) { return clip.clean ? json(*clip.clean) : json(); },
+         [](Clip& clip) { clip.clean.reset(); }},
+    };
+    add_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
+    all.push_back(path_field<&Clip::image>("image", "prompt.image"));
+    all.push_back(path_field<&Clip::video>("video", "prompt.video"));
+    Field hash = text_field<&Clip::input_hash>("input_hash", "", false);
+    hash.get = [](const Clip& clip) {
+      return clip.input_hash.empty() ? json() : json(clip.input_hash);
+    };
+    all.push_back(hash);
+    return all;
+  }();
+  return table;
+}
+
+const Field& find_field(const std::string& name, Where where) {
+  const auto found = std::ranges::find(fields(), name, &Field::name);
+  if (found != fields().end()) return *found;
+  std::vector<std::string> names;
+  for (const Field& field : fields()) names.push_back(field.name);
+  fail(Status::usage, "{}: unknown field \"{}\"; did you mean \"{}\"?", where, name,
+       nearest(name, names));
+}
+
+json parse_object(const std::string& line, Where where) {
+  // Depth 2: an object of values and lists.
+  json object = parse_json(line, where, {.depth = 2});
+  require(object.is_object(), Status::usage, "{}: found {}, expected a JSON object {{…}}", where,
+          object.type_name());
+  return object;
+}
+
+}  // namespace
+
+std::vector<RequestField> request_fields() { return {fields().begin(), fields().end()}; }
+
+std::string optional_fields() {
+  std::vector<std::string> names;
+  for (const Field& field : fields()) {
+    if (field.optional) names.push_back(field.name);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+  }
+  return text;
+}
+
+ClipRequest parse_request(const std::string& line, const std::string& negative, Where where) {
+  const json object = parse_object(line, where);
+  require(object.contains("prompt") || object.contains("token_ids"), Status::usage,
+          "{}: found neither \"prompt\" nor \"token_ids\", expected one of them", where);
+  require(!object.contains("clean") || !object.contains("token_ids"), Status::usage,
+          "{}: found both \"clean\" and \"token_ids\", expected \"clean\" only with \"prompt\"",
+          where);
+  ClipRequest clip;
+  clip.negative_prompt = negative;
+  clip.where = where;
+  for (const auto& [name, value] : object.items()) {
+    const Field& field = find_field(name, where);
+    const std::string option = where + ": " + name;
+    require((value.*field.is_kind)(), Status::usage, "{}: found {}, expected {}", option,
+            value.is_array()    ? "a list"
+            : value.is_object() ? "an object"
+                                : value.dump(),
+            field.kind);
+    field.set(clip, value, option);
+  }
+  return clip;
+}
+
+std::string request_line(const ClipRequest& request) {
+  json line = json::object();
+  for (const Field& field : fields()) {
+    json value = field.get(request);
+    if (!value.is_null()) line[field.name] = std::move(value);
+  }
+  return line.dump();
+}
+
+void forget(ClipRequest& request, std::string_view option) {
+  for (const Field& field : fields()) {
+    if (option == field.option) field.clear(request);
+  }
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,31 @@
+#pragma once
+// What a user may ask of the plan: section [parallel].
+#include <optional>
+#include <string>
+
+namespace reelmesh {
+
+enum class Mode { automatic, split, phased };
+enum class Shard { automatic, height, frames, grid };
+enum class Order { node, rank };
+/// Where weights are (layout/residence.hpp), or chosen by memory and predicted time.
+enum class WeightsChoice { automatic, replicated, sharded, host };
+struct ParallelRequest {
+  Mode mode = Mode::automatic;
+  Shard shard = Shard::automatic;
+  Order order = Order::node;  ///< order of ranks in the plan: by node, or as launched
+  // Ranks of each stage and sizes of mesh axes; those not given are chosen by the plan.
+  std::optional<int> text, replicas, cfg, ulysses, ring, decode;
+  /// In split mode: whether text ranks, after the last prompt, and decoding ranks, while nothing
+  /// waits, make clips by themselves; and whether replicas decode their clips while others wait for
+  /// the decoding ranks. Not options: the plan of a job chooses them by memory.
+  bool text_denoises = false, decode_denoises = false, replicas_decode = false;
+  WeightsChoice weights = WeightsChoice::automatic;  ///< of the transformer
+  /// Of the text encoder; default: as `weights`, where sharded is automatic: its layers are divided
+  /// among the ranks in any case.
+  std::optional<WeightsChoice> text_weights;
+  std::optional<WeightsChoice> decode_weights;  ///< default: host if `weights` is, else automatic
+  std::string device_map = "auto";  ///< "auto", ranges "0-11:0,12-23:1", or a JSON file's path
+};
+
+}  // namespace reelmesh

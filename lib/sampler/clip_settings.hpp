@@ -1,0 +1,116 @@
+#pragma once
+// The numbers that a user may set for a clip, each described once. From this table come the options
+// of [sample] with their help, the fields of a line of a prompt file and of /requests, the
+// attributes of a clip's file, what is compared before a file counts as that clip, and what must be
+// equal in a batch.
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+namespace reelmesh {
+
+/// Settings of one clip; or of a job, for its clips without own ones. Where neither has a value, it
+/// is that of the video that a clip is made from, or the default of the model's family.
+struct ClipSettings {
+  std::optional<std::int64_t> height, width, frames;
+  std::optional<double> fps;
+  std::optional<int> steps;
+  std::optional<double> guidance;
+  std::optional<double> strength;
+  std::optional<std::uint64_t> seed;
+  friend auto operator<=>(const ClipSettings&, const ClipSettings&) = default;
+};
+
+/// How the file of a clip shows the value. Either is compared before a file counts as that clip.
+enum class ShownAs { shape, attribute };
+/// Values of clips that are denoised together.
+enum class InBatch { equal, any };
+enum class Limit { included, excluded };
+
+template <class Number>
+struct ClipSetting {
+  const char* option;  ///< that sets it for all clips: "sample.steps"
+  std::optional<Number> ClipSettings::*value;
+  ShownAs shown_as;
+  InBatch in_batch;
+  Number least, most;
+  Limit lower_limit;  ///< whether `least` itself is permitted
+  const char* unit;   ///< of the value, in --help
+  const char* help;
+  const char* fallback;  ///< default of the option; null: none
+
+  /// Of the attribute, and of the field of a prompt file: "steps".
+  constexpr const char* name() const {
+    const char* dot = option;
+    while (*dot != '.') ++dot;
+    return dot + 1;
+  }
+};
+
+inline constexpr std::tuple clip_settings{
+    ClipSetting<std::int64_t>{"sample.height", &ClipSettings::height, ShownAs::shape,
+                              InBatch::equal, 8, 16384, Limit::included, "PIXELS",
+                              "8 to 16384 [default: the checkpoint's]", nullptr},
+    ClipSetting<std::int64_t>{"sample.width", &ClipSettings::width, ShownAs::shape, InBatch::equal,
+                              8, 16384, Limit::included, "PIXELS",
+                              "8 to 16384 [default: the checkpoint's]", nullptr},
+    ClipSetting<std::int64_t>{"sample.frames", &ClipSettings::frames, ShownAs::shape,
+                              InBatch::equal, 1, 10000, Limit::included, "N",
+                              "frames of a clip, 1 to 10000 [default: the checkpoint's]", nullptr},
+    ClipSetting<double>{"sample.fps", &ClipSettings::fps, ShownAs::attribute, InBatch::equal, 0.01,
+                        1000, Limit::included, "N",
+                        "frames per second, 0.01 to 1000 [default: the checkpoint's]", nullptr},
+    // The released schedules have 1000 timesteps; more steps would repeat some.
+    ClipSetting<int>{"sample.steps", &ClipSettings::steps, ShownAs::attribute, InBatch::equal, 1,
+                     1000, Limit::included, "N",
+                     "denoising steps, 1 to 1000 [default: the model family's]", nullptr},
+    ClipSetting<double>{"sample.guidance", &ClipSettings::guidance, ShownAs::attribute,
+                        InBatch::equal, 0, 1000, Limit::included, "SCALE",
+                        "classifier-free guidance scale, 0 to 1000; up to 1 there is no guidance "
+                        "and the negative prompt is not used [default: the model family's]",
+                        nullptr},
+    ClipSetting<double>{"sample.strength", &ClipSettings::strength, ShownAs::attribute,
+                        InBatch::equal, 0, 1, Limit::excluded, "SHARE",
+                        "with prompt.video: the share of the steps that is computed, from noise of "
+                        "that level on; above 0, at most 1 [default: 0.8]",
+                        nullptr},
+    ClipSetting<std::uint64_t>{"sample.seed", &ClipSettings::seed, ShownAs::attribute, InBatch::any,
+                               0, std::numeric_limits<std::uint64_t>::max(), Limit::included, "N",
+                               "seed of the initial noise; clip i uses seed + i", "42"},
+};
+
+/// Calls visit(setting) for each.
+template <class Visit>
+constexpr void for_each_clip_setting(Visit&& visit) {
+  std::apply([&](const auto&... setting) { (visit(setting), ...); }, clip_settings);
+}
+
+// A member that has no description changes the size.
+static_assert(std::apply(
+                  []<class... Number>(const ClipSetting<Number>&...) {
+                    return (sizeof(std::optional<Number>) + ...);
+                  },
+                  clip_settings) == sizeof(ClipSettings),
+              "a setting of a clip is not described in clip_settings");
+
+/// Each setting from `first`, or from `second` where that has none.
+inline ClipSettings completed(ClipSettings first, const ClipSettings& second) {
+  for_each_clip_setting([&](const auto& setting) {
+    auto& value = first.*setting.value;
+    if (!value) value = second.*setting.value;
+  });
+  return first;
+}
+
+/// The settings that clips of a batch have in common.
+inline ClipSettings common_in_batch(ClipSettings settings) {
+  for_each_clip_setting([&](const auto& setting) {
+    if (setting.in_batch == InBatch::any) (settings.*setting.value).reset();
+  });
+  return settings;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,160 @@
+// Settings and options are described once: what follows from the descriptions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "job/options.hpp"
+#include "job/requests.hpp"
+#include "pipeline/clip.hpp"
+#include "store/check.hpp"
+#include "support/expect_error.hpp"
+
+namespace reelmesh {
+namespace {
+
+using testing::HasSubstr;
+
+// Two values of a setting within its limits.
+template <class Number>
+std::pair<Number, Number> two_values(const ClipSetting<Number>& setting) {
+  return {setting.most, static_cast<Number>(setting.most / 2)};
+}
+
+pipeline::Clip clip_with(const ClipSettings& settings) {
+  pipeline::Clip clip;
+  clip.record.settings = settings;
+  return clip;
+}
+
+TEST(ClipSettings, AreOptionsFieldsAndAttributes) {
+  std::set<std::string> names, attributes;
+  for (const Option& option : options()) names.insert(option.name);
+  ClipRecord record;
+  for_each_clip_setting(
+      [&](const auto& setting) { record.settings.*setting.value = two_values(setting).first; });
+  record.for_each_attribute(
+      [&](const char* name, const auto&, Compared) { attributes.insert(name); });
+  for_each_clip_setting([&](const auto& setting) {
+    EXPECT_TRUE(names.contains(setting.option)) << setting.option;
+    EXPECT_THAT(optional_fields(), HasSubstr(setting.name()));
+    EXPECT_EQ(attributes.contains(setting.name()), setting.shown_as == ShownAs::attribute)
+        << setting.name();
+  });
+}
+
+TEST(ClipSettings, AreReadAsTheyWereWritten) {
+  ClipRequest request;
+  request.prompt = "a \"cat\"";
+  request.negative_prompt = "dog";
+  request.token_ids = {1, 2};
+  request.image = "cat.png";
+  request.input_hash = "0123";
+  for_each_clip_setting(
+      [&](const auto& setting) { request.settings.*setting.value = two_values(setting).second; });
+  const ClipRequest read = parse_request(request_line(request), "", "line");
+  EXPECT_EQ(read.settings, request.settings);
+  EXPECT_EQ(read.prompt, request.prompt);
+  EXPECT_EQ(read.negative_prompt, request.negative_prompt);
+  EXPECT_EQ(read.token_ids, request.token_ids);
+  EXPECT_EQ(read.image, request.image);
+  EXPECT_EQ(read.input_hash, request.input_hash);
+  EXPECT_EQ(request_line(read), request_line(request));
+
+  ClipRequest bare;
+  bare.prompt = "cat";
+  bare.clean = false;
+  EXPECT_EQ(request_line(bare), R"({"clean":false,"negative_prompt":"","prompt":"cat"})");
+}
+
+TEST(ClipSettings, HaveTheLimitsOfTheirDescription) {
+  for_each_clip_setting([&](const auto& setting) {
+    const auto line = [&](const std::string& value) {
+      return fmt::format(R"({{"prompt": "cat", "{}": {}}})", setting.name(), value);
+    };
+    const auto refused = [&](const std::string& value) {
+      test::expect_error(
+          Status::usage, [&] { (void)parse_request(line(value), "", "p.jsonl:3"); },
+          fmt::format("p.jsonl:3: {}: found '{}', expected a ", setting.name(), value));
+    };
+    EXPECT_EQ(parse_request(line(fmt::format("{}", setting.most)), "", "").settings.*setting.value,
+              setting.most);
+    refused("-1");
+    refused("1e+30");
+    if (setting.lower_limit == Limit::excluded) refused(fmt::format("{}", setting.least));
+  });
+}
+
+// Each setting that differs makes another clip: another line of /requests, and another record if
+// the file shows it as an attribute.
+TEST(ClipSettings, ThatDifferMakeAnotherClip) {
+  for_each_clip_setting([&](const auto& setting) {
+    ClipRequest one, other;
+    const auto [a, b] = two_values(setting);
+    one.settings.*setting.value = a;
+    other.settings.*setting.value = b;
+    EXPECT_NE(request_line(one), request_line(other)) << setting.name();
+    ClipRecord made, asked;
+    made.settings = one.settings;
+    asked.settings = other.settings;
+    EXPECT_EQ(hdf5::compared_texts(made) != hdf5::compared_texts(asked),
+              setting.shown_as == ShownAs::attribute)
+        << setting.name();
+    pipeline::ClipKinds kinds;
+    kinds.add(clip_with(one.settings));
+    kinds.add(clip_with(other.settings));
+    EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name();
+    forget(one, setting.option);
+    EXPECT_EQ(one.settings, ClipSettings()) << setting.name();
+  });
+}
+
+// A new option or setting fails here until somebody has decided what depends on it.
+TEST(Options, AreClassified) {
+  std::map<Effect, std::set<std::string>> found;
+  for (const Option& option : options()) found[option.effect].insert(option.name);
+  using Names = std::set<std::string>;
+  EXPECT_EQ(found[Effect::model],
+            (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
+                   "model.tokenizer", "model.scheduler", "model.lora"}));
+  EXPECT_EQ(found[Effect::clips],
+            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
+                   "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
+                   "sample.steps", "sample.guidance", "sample.strength", "sample.seed"}));
+  EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
+  EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
+  EXPECT_EQ(found[Effect::fingerprint],
+            (Names{"sample.dynamic-guidance", "numerics.tf32", "numerics.reproducible",
+                   "numerics.attention", "numerics.products"}));
+  for (const std::string& name : found[Effect::no_bits]) {
+    const std::string section = name.substr(0, name.find('.'));
+    EXPECT_TRUE((Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
+                name == "sample.batch")
+        << name;
+  }
+  for (const Option& option : options()) {
+    EXPECT_EQ(option.in_effect != nullptr, option.effect == Effect::fingerprint) << option.name;
+  }
+}
+
+TEST(Fingerprint, NamesWhatChangesBits) {
+  Job job;
+  EXPECT_EQ(fingerprint("12ab", job, {}),
+            "model 12ab, backend cpu, dynamic-guidance no, tf32 no, reproducible yes, attention "
+            "auto");
+  job.numerics.tf32 = true;  // CPUs do not use it
+  job.dynamic_guidance = true;
+  job.parallel.ulysses = 3;
+  EXPECT_EQ(fingerprint("12ab", job, {}),
+            "model 12ab, backend cpu, dynamic-guidance yes, tf32 no, reproducible yes, attention "
+            "auto");
+  EXPECT_EQ(fingerprint("12ab", job, {.on_gpu = true}),
+            "model 12ab, backend cuda, dynamic-guidance yes, tf32 yes, reproducible yes, attention "
+            "auto");
+  EXPECT_THAT(fingerprint("12ab", job, {.products = "bfloat16 (AMX)"}),
+              testing::EndsWith(", attention auto, products bfloat16 (AMX)"));
+}
+
+}  // namespace
+}  // namespace reelmesh
