@@ -55,8 +55,10 @@ std::int64_t saved_steps(const Job& job, const Clip& clip, std::int64_t text_cha
   if (!std::filesystem::exists(path, unreadable)) return 0;
   const auto file = find_restart(job, clip, text_channels);
   if (!file) {
-    log::warning_here("{}: damaged, or not of this clip and model; the clip starts again",
-                      path.string());
+    log::warning_here("{}: {}; the clip starts again", path.string(),
+                      RestartFile::has_other_version(job.output, clip.index())
+                          ? fmt::format("not of version {} of restart files", restart_version)
+                          : "damaged, or not of this clip and model");
   }
   return file ? file->record().step : 0;
 }

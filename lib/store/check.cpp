@@ -149,10 +149,10 @@ bool has_attribute(hid_t file, const char* name, const std::optional<Value>& exp
 
 template <class Value>
 std::string as_text(const Value& value) {
-  if constexpr (std::is_same_v<Value, std::string>) {
-    return value;
+  if constexpr (std::is_floating_point_v<Value>) {
+    return fmt::format("{:a}", value);
   } else {
-    return fmt::format("{:a}", static_cast<long double>(value));  // exact, for 64 bits, too
+    return fmt::format("{}", value);
   }
 }
 

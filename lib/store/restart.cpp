@@ -35,6 +35,11 @@ std::string checksum_of_all(const RestartRecord& record,
   return checksum_of({texts.begin(), texts.end()});
 }
 
+bool has_version(hid_t file) {
+  return hdf5::read_unsigned(file, "restart_version") ==
+         static_cast<std::uint64_t>(restart_version);
+}
+
 }  // namespace
 
 std::string history_name(std::int64_t i) { return fmt::format("history{}", i); }
@@ -59,6 +64,7 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
   const auto structure = [&](hid_t file) {
     hdf5::write_title(
         file, fmt::format("clip {} of reelmesh after {} steps", record.clip.index, record.step));
+    hdf5::write_attribute(file, "restart_version", restart_version);
     hdf5::write_record(file, record.clip);
     hdf5::write_attribute(file, "inputs", record.inputs);
     hdf5::write_attribute(file, "step", record.step);
@@ -92,6 +98,7 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   restart.file_ = hdf5::open_if_valid(restart_path(folder, clip.index));
   if (!restart.file_) return std::nullopt;
   const hid_t file = restart.file_.get();
+  if (!has_version(file)) return std::nullopt;
   constexpr std::size_t max_generator = std::size_t{1} << 16;
   const auto step = hdf5::read_unsigned(file, "step");
   const auto history = hdf5::read_unsigned(file, "history");
@@ -119,6 +126,11 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
     return std::nullopt;
   }
   return restart;
+}
+
+bool RestartFile::has_other_version(const std::filesystem::path& folder, int clip) {
+  const hdf5::File file = hdf5::open_if_valid(restart_path(folder, clip));
+  return file && hdf5::read_unsigned(file.get(), "step") && !has_version(file.get());
 }
 
 Tensor RestartFile::read(const std::string& name, const Box& box) const {

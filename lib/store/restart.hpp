@@ -48,6 +48,9 @@ static_assert(restart_arrays.size() * sizeof(Shape) == sizeof(RestartShapes),
 /// Of what the sampler keeps of earlier steps: "history0", …
 std::string history_name(std::int64_t i);
 
+/// The version of restart files, as their attribute restart_version. Others are not read.
+constexpr std::int64_t restart_version = 2;
+
 /// folder/restart/000007.h5
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip);
 
@@ -66,6 +69,9 @@ class RestartFile {
   static std::optional<RestartFile> open(const std::filesystem::path& folder,
                                          const ClipRecord& clip, const std::string& inputs,
                                          const RestartShapes& shapes);
+
+  /// Whether the file of a clip is a restart file of another version.
+  static bool has_other_version(const std::filesystem::path& folder, int clip);
 
   const RestartRecord& record() const { return record_; }
   /// The values of a box of an array, on the host. Error(io).

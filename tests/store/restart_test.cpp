@@ -197,6 +197,7 @@ TEST_F(Restart, RefusesChangedAttributes) {
   changes.push_back({"fingerprint", "model 2, backend cpu"});
   changes.back().record.fingerprint = "model 2, backend cpu";
   changes.push_back({"inputs", "texts [1 2 4]", clip(), "texts [1 2 4]"});
+  changes.push_back({"restart_version", 1});
   for (const Change& change : changes) {
     write(7);
     if (world.rank() == 0) {
@@ -208,6 +209,8 @@ TEST_F(Restart, RefusesChangedAttributes) {
                    change.value);
       }
       EXPECT_FALSE(open(change.record, change.of)) << change.name;
+      EXPECT_EQ(RestartFile::has_other_version(folder.path(), 2),
+                std::string_view(change.name) == "restart_version");
     }
     world.barrier();
   }
