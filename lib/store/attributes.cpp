@@ -60,16 +60,6 @@ std::optional<TextHeap> heap_of(hid_t object) {
   return std::optional<TextHeap>(std::in_place, name);
 }
 
-/// As earlier versions wrote them.
-std::optional<std::string> read_fixed(hid_t attribute, hid_t type, std::size_t limit) {
-  const std::size_t bytes = H5Tget_size(type);
-  if (bytes == 0 || bytes > limit) return std::nullopt;
-  std::string text(bytes, '\0');
-  if (H5Aread(attribute, type, text.data()) < 0) return std::nullopt;
-  text.erase(text.find_last_not_of('\0') + 1);
-  return text;
-}
-
 }  // namespace
 
 void write_attribute(hid_t object, const char* name, std::string_view value) {
@@ -134,8 +124,7 @@ std::optional<std::string> read_text(hid_t object, const char* name, std::size_t
   const Attribute attribute = open_scalar(object, name);
   if (!attribute) return std::nullopt;
   const Datatype type(H5Aget_type(attribute.get()));
-  if (!type || H5Tget_class(type.get()) != H5T_STRING) return std::nullopt;
-  if (H5Tis_variable_str(type.get()) == 0) return read_fixed(attribute.get(), type.get(), limit);
+  if (!type || H5Tis_variable_str(type.get()) <= 0) return std::nullopt;
   TextReference reference;
   if (H5Aread(attribute.get(), reference_type().get(), reference.data()) < 0) return std::nullopt;
   std::optional<TextHeap> heap = heap_of(object);

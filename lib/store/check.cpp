@@ -234,7 +234,6 @@ void write_record(hid_t file, const ClipRecord& record) {
 }
 
 bool is_known_version(hid_t file) {
-  if (H5Aexists(file, "format_version") == 0) return true;
   const auto version = read_unsigned(file, "format_version");
   return version && *version <= static_cast<std::uint64_t>(format_version);
 }

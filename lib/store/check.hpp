@@ -26,7 +26,7 @@ bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, st
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);
 
-/// Whether a file is of this or an earlier version of the layout; the first had no attribute.
+/// Whether a file is of this or an earlier version of the layout.
 bool is_known_version(hid_t file);
 
 /// Writes the attributes of a clip, without a title.
