@@ -71,11 +71,11 @@ class Watchdog {
 
   /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
   bool has_queues() const;
-  /// Takes a task from an end of a queue, or none. → how many had been taken before. So each task
-  /// of a queue of n goes to one caller, whichever rank it is on, if one from the front is task
-  /// `front`, one from the back task n − 1 − `back`, and there is one as long as front + back < n.
-  /// Only with has_queues(). Called by the pipeline's thread; returns in about a millisecond,
-  /// whatever rank 0 does.
+  /// Takes the next task from one end of a queue. → how many tasks had been taken from each end
+  /// before. In a queue of n tasks, the one taken from the front is task `front`, and the one taken
+  /// from the back is task n − 1 − `back`; there was one if front + back < n. All ranks may call
+  /// it; each task is given to one caller. Only with has_queues(). Called by the pipeline's thread;
+  /// returns in about a millisecond, whatever rank 0 does.
   Taken take(int queue, End end);
   static constexpr int reports = -1;  ///< the queue of reports of a failure, of which one is made
 

@@ -22,7 +22,7 @@ struct BatchState {
   const JobPlan* planned;
   BatchOutline outline;
   bool stopped = false;  ///< its remaining stages are left out
-  // Empty while the batch is not in work on this rank: a job may have a million batches.
+  // Empty while this rank does not work on the batch: a job may have a million batches.
   Batch clips;
   std::vector<bool> failed;                ///< per clip, as far as this rank knows
   std::vector<Tensor> embeddings;          ///< after encoding

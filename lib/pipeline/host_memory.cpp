@@ -161,7 +161,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
     require(all <= tolerance * static_cast<double>(there.with_swap), Status::unavailable,
             "{}; use more hosts, numerics.dtype = bfloat16 or smaller clips", text());
     if (all > static_cast<double>(there.physical) && host.rank() == 0) {
-      log::warning_here("{}; the job is tried all the same", text());
+      log::warning_here("{}; continuing, but the job may run out of memory", text());
     }
   });
 }

@@ -235,7 +235,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     if (!job.memory_limits.empty()) {
       require_fit(job, planned, conditions);
     } else if (device.is_cuda() && !plan.memory.fits()) {
-      log::warning("{} (the GPU's free memory); the job is tried all the same",
+      log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
                    describe_excess(plan.memory));
     }
     world = std::ranges::is_sorted(plan.launched) ? launched : launched.in_order(plan.launched);

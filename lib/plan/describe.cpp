@@ -52,13 +52,13 @@ std::string describe(const Plan& plan) {
                         roles.denoise.front().count, to_string(roles.denoise.front()));
   }
   for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
-    text += fmt::format("denoise, too: {}, {}\n", to_string(roles.denoise[i]),
-                        roles.denoise[i] == roles.text ? "when all prompts are encoded"
-                                                       : "while no clip waits to be decoded");
+    text += fmt::format("also denoise: {}, {}\n", to_string(roles.denoise[i]),
+                        roles.denoise[i] == roles.text ? "after all prompts are encoded"
+                                                       : "when no clip is ready to decode");
   }
   if (roles.mode == Mode::split || roles.decode.size() == 1) {
     text += fmt::format("decode: {}{}\n", to_string(roles.decode.front()),
-                        roles.decode.size() == 1 ? "" : "; while these are busy, each replica");
+                        roles.decode.size() == 1 ? "" : "; a replica itself when these are busy");
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
   }

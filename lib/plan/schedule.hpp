@@ -44,9 +44,9 @@ class HelperRule {
   /// front, back: how many tasks have been taken from the two ends of the order. busy: for how long
   /// each group is still busy (the helper's own value does not count).
   bool takes(std::size_t front, std::size_t back, const std::vector<double>& busy) const;
-  /// The same if it is not known how far the others are: they are taken to end their tasks one
-  /// after the other, evenly spread over the time of the next one. own_factor, others_factor: seen
-  /// times divided by predicted ones.
+  /// The same without `busy`. Assumes that the other groups become free one after the other, at
+  /// equal intervals, while the next task runs. own_factor, others_factor: measured times divided
+  /// by predicted ones.
   bool takes(std::size_t front, std::size_t back, double own_factor = 1,
              double others_factor = 1) const;
   /// Predicted time of the task that is taken from the back after `back` others.

@@ -75,9 +75,9 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
   std::vector<int> best = rows;
   Evenness evenness = of_parts(rows);
   bool found = shard == Shard::automatic;
-  for (const int decode_temporal : divisors(ranks)) {
-    for (const int columns : divisors(ranks / decode_temporal)) {
-      const std::vector<int> parts{decode_temporal, ranks / decode_temporal / columns, columns};
+  for (const int in_time : divisors(ranks)) {
+    for (const int columns : divisors(ranks / in_time)) {
+      const std::vector<int> parts{in_time, ranks / in_time / columns, columns};
       const bool is_grid = std::ranges::count_if(parts, [](int n) { return n > 1; }) >= 2;
       if (shard == Shard::grid && !is_grid) continue;
       const Evenness candidate = of_parts(parts);

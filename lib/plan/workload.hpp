@@ -77,8 +77,8 @@ struct ClipWorkload {
   DenoiseWorkload denoise;
   DecodeWorkload decode;
   /// Memory of a rank of the decoding group while it encodes the images or videos that clips begin
-  /// from, cut like the decoded video, whose frames are then one group; empty if they begin from
-  /// noise alone.
+  /// from. Their pixels are divided among the ranks as those of the decoded video, with all frames
+  /// in one group. Empty if clips begin from noise alone.
   std::function<StageMemory(const DecodeLayout&, int rank)> encode;
 };
 
