@@ -38,7 +38,7 @@ double now() { return 1e-9 * static_cast<double>(trace::now_ns()); }
 
 // A heartbeat: what a rank does, or the order of rank 0 to end.
 struct Beat {
-  enum Kind : std::int32_t { alive, goodbye, end };
+  enum Kind : std::int32_t { alive, leaving, end };
   std::uint64_t token = 0;  // of this job
   std::int32_t kind = alive, rank = 0, process = 0;
   std::int32_t stop_cause = 0, end_status = 0, unsaved = 0;
@@ -128,16 +128,16 @@ struct Peer {
   double heard = 0;       // when
   double progressed = 0;  // when it last computed, or ended a call in which it waited
   bool connected = false;
-  std::int64_t request = 0;    // the last one
-  Taken taken;                 // its answer
-  bool left = false;           // said goodbye
-  std::optional<double> died;  // when its connection ended without a goodbye
+  std::int64_t request = 0;            // the last one
+  Taken taken;                         // its answer
+  bool left = false;                   // has announced that its process ends
+  std::optional<double> disconnected;  // when its connection closed without Beat::leaving
 
   void take(const Beat& beat) {
     heard = now();
     if (beat.waits != last.waits || beat.waiting[0] == '\0') progressed = heard;
     last = beat;
-    left = left || beat.kind == Beat::goodbye;
+    left = left || beat.kind == Beat::leaving;
   }
 };
 
@@ -159,12 +159,12 @@ class Watchdog::Thread {
   Taken count(int queue, End end);
   void wake();
   void serve_until_next_round();
-  void invite(const Group& world);
-  void join(const Group& world);
+  void announce_address(const Group& world);
+  void connect_to_first_rank(const Group& world);
   void run();
   bool all_have_left() const;
   bool done() const;
-  void forgive(double seconds);
+  void extend_deadlines(double seconds);
   void accept_ranks();
   void receive();
   void send(Beat::Kind kind, Status status = Status::ok);
@@ -183,8 +183,8 @@ class Watchdog::Thread {
   std::uint64_t token_ = 0;
   double last_round_ = now();
   Socket listener_, wake_;
-  std::vector<Channel> strangers_;  // connected, but not known to be a rank
-  std::vector<Peer> peers_;         // on rank 0: by rank, itself included; elsewhere: rank 0
+  std::vector<Channel> unidentified_;  // connected, but not known to be a rank
+  std::vector<Peer> peers_;            // on rank 0: by rank, itself included; elsewhere: rank 0
   mutable std::mutex activities_mutex_;
   std::vector<Activity> activities_;
   std::atomic<bool> ending_{false};
@@ -207,9 +207,9 @@ Watchdog::Thread::Thread(const Group& world, const WatchdogSettings& settings)
   peers_.resize(rank_ == 0 ? static_cast<std::size_t>(size_) : 1);
   for (Peer& peer : peers_) peer.heard = peer.progressed = now();
   if (rank_ == 0) {
-    invite(world);
+    announce_address(world);
   } else {
-    join(world);
+    connect_to_first_rank(world);
   }
   const auto unwatched = static_cast<int>(world.sum(rank_ == 0 || peers_[0].connected ? 0.0 : 1.0));
   if (unwatched > 0) {
@@ -256,8 +256,8 @@ Taken Watchdog::Thread::take(int queue, End end) {
 }
 
 // Rank 0 tells the others where they can reach it: "port token address address ...".
-void Watchdog::Thread::invite(const Group& world) {
-  std::string invitation;
+void Watchdog::Thread::announce_address(const Group& world) {
+  std::string announcement;
   if (size_ > 1) {
     rlimit files = {};  // one connection per rank
     if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -268,21 +268,21 @@ void Watchdog::Thread::invite(const Group& world) {
     token_ = (std::uint64_t{random()} << 32) | random();
     listener_ = listen_anywhere();
     if (listener_) {
-      invitation = fmt::format("{} {} {}", port_of(listener_), token_, host_name());
-      for (const std::string& address : own_addresses()) invitation += " " + address;
+      announcement = fmt::format("{} {} {}", port_of(listener_), token_, host_name());
+      for (const std::string& address : own_addresses()) announcement += " " + address;
     }
   }
   thread_ = std::thread([this] { run(); });  // before others wait for it to accept them
-  world.broadcast(invitation, 0);
+  world.broadcast(announcement, 0);
 }
 
-void Watchdog::Thread::join(const Group& world) {
-  std::istringstream invitation(world.broadcast({}, 0));
+void Watchdog::Thread::connect_to_first_rank(const Group& world) {
+  std::istringstream announcement(world.broadcast({}, 0));
   std::uint16_t port = 0;
   std::string host;
   std::vector<std::string> addresses;
-  invitation >> port >> token_ >> host;
-  for (std::string address; invitation >> address;) addresses.push_back(address);
+  announcement >> port >> token_ >> host;
+  for (std::string address; announcement >> address;) addresses.push_back(address);
   if (host == host_name()) std::ranges::reverse(addresses);  // loopback first
   Peer& first = peers_[0];
   for (const std::string& address : addresses) {
@@ -321,14 +321,14 @@ void Watchdog::Thread::run() {
   while (!done()) {
     serve_until_next_round();
     const double gap = now() - last_round_;
-    if (gap > 2) forgive(gap);
+    if (gap > 2) extend_deadlines(gap);
     last_round_ = now();
     if (rank_ == 0) {
       peers_[0].take(own_beat(token_, 0));
       accept_ranks();
     }
     receive();
-    send(ending_ && (rank_ > 0 || all_have_left()) ? Beat::goodbye : Beat::alive);
+    send(ending_ && (rank_ > 0 || all_have_left()) ? Beat::leaving : Beat::alive);
     check_stop();
     if (rank_ == 0) {
       publish_activities();
@@ -337,7 +337,7 @@ void Watchdog::Thread::run() {
       check_first_rank();
     }
   }
-  send(Beat::goodbye);
+  send(Beat::leaving);
 }
 
 // Waits until the next round is due, and meanwhile answers requests for tasks. A new connection
@@ -372,35 +372,36 @@ void Watchdog::Thread::serve_until_next_round() {
 }
 
 // This process was suspended, perhaps with the whole job, and heard nobody.
-void Watchdog::Thread::forgive(double seconds) {
+void Watchdog::Thread::extend_deadlines(double seconds) {
   for (Peer& peer : peers_) {
     peer.heard += seconds;
     peer.progressed += seconds;
-    if (peer.died) *peer.died += seconds;
+    if (peer.disconnected) *peer.disconnected += seconds;
   }
 }
 
 void Watchdog::Thread::accept_ranks() {
-  constexpr std::size_t max_strangers = 4096;
+  constexpr std::size_t max_unidentified = 4096;
   while (listener_) {
     Socket socket = accept_one(listener_);
     if (!socket) break;
-    if (strangers_.size() < max_strangers) strangers_.emplace_back(std::move(socket), sizeof(Beat));
+    if (unidentified_.size() < max_unidentified)
+      unidentified_.emplace_back(std::move(socket), sizeof(Beat));
   }
-  for (Channel& stranger : strangers_) {
-    Beat hello;
-    if (!stranger.receive(&hello)) continue;
-    if (hello.token != token_ || hello.rank <= 0 || hello.rank >= size_ ||
-        peers_[static_cast<std::size_t>(hello.rank)].connected) {
-      stranger.close();
+  for (Channel& channel : unidentified_) {
+    Beat first_beat;
+    if (!channel.receive(&first_beat)) continue;
+    if (first_beat.token != token_ || first_beat.rank <= 0 || first_beat.rank >= size_ ||
+        peers_[static_cast<std::size_t>(first_beat.rank)].connected) {
+      channel.close();
       continue;
     }
-    Peer& peer = peers_[static_cast<std::size_t>(hello.rank)];
-    peer.channel = std::move(stranger);
+    Peer& peer = peers_[static_cast<std::size_t>(first_beat.rank)];
+    peer.channel = std::move(channel);
     peer.connected = true;
-    peer.take(hello);
+    peer.take(first_beat);
   }
-  std::erase_if(strangers_, [](const Channel& stranger) { return !stranger.open(); });
+  std::erase_if(unidentified_, [](const Channel& channel) { return !channel.open(); });
 }
 
 void Watchdog::Thread::receive() {
@@ -424,7 +425,8 @@ void Watchdog::Thread::receive(Peer& peer) {
       answered_.notify_all();
     }
   }
-  if (peer.connected && !peer.left && !peer.died && !peer.channel.open()) peer.died = now();
+  if (peer.connected && !peer.left && !peer.disconnected && !peer.channel.open())
+    peer.disconnected = now();
 }
 
 void Watchdog::Thread::send(Beat::Kind kind, Status status) {
@@ -456,11 +458,12 @@ void Watchdog::Thread::report_lost(int rank, const Peer& peer) const {
                       "stopped, or its host or network is lost. Its files are written; the job "
                       "ends",
                       format_seconds(settings_.timeout), about)
-      : peer.died ? fmt::format("the process has ended without a message ({}); the job ends", about)
-                  : fmt::format(
-                        "no sign of life for {} (device.timeout) from {}: the process is "
-                        "stopped, or its host or network is lost; the job ends",
-                        format_seconds(settings_.timeout), about);
+      : peer.disconnected
+          ? fmt::format("the process has ended without a message ({}); the job ends", about)
+          : fmt::format(
+                "no sign of life for {} (device.timeout) from {}: the process is "
+                "stopped, or its host or network is lost; the job ends",
+                format_seconds(settings_.timeout), about);
   log::say_here(log::Level::error, message, rank);
 }
 
@@ -484,7 +487,8 @@ std::vector<Activity> Watchdog::Thread::activities() const {
 }
 
 bool Watchdog::Thread::lost(const Peer& peer) const {
-  return peer.died ? now() - *peer.died > report_after : now() - peer.heard > settings_.timeout;
+  return peer.disconnected ? now() - *peer.disconnected > report_after
+                           : now() - peer.heard > settings_.timeout;
 }
 
 void Watchdog::Thread::check_ranks() {
@@ -530,7 +534,8 @@ void Watchdog::Thread::check_stop() {
   if (rank_ != 0 || stop::seconds_since_request() < settings_.grace) return;
   for (const Peer& peer : peers_) {
     const bool own = &peer == peers_.data();
-    if (!own && (!peer.connected || peer.died || peer.last.stop_cause == stop::none)) return;
+    if (!own && (!peer.connected || peer.disconnected || peer.last.stop_cause == stop::none))
+      return;
     if (!peer.left && peer.last.unsaved != 0) return;
   }
   log::say(log::Level::info,

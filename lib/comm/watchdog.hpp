@@ -71,10 +71,10 @@ class Watchdog {
 
   /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
   bool has_queues() const;
-  /// Takes the next task from one end of a queue. → how many tasks had been taken from each end
-  /// before. In a queue of n tasks, the one taken from the front is task `front`, and the one taken
-  /// from the back is task n − 1 − `back`; there was one if front + back < n. All ranks may call
-  /// it; each task is given to one caller. Only with has_queues(). Called by the pipeline's thread;
+  /// Takes a task from one end of a queue (End::none: only asks). → how many had been taken from
+  /// each end before; ranks never get the same answer for the same end. In a queue of n tasks, the
+  /// caller has task `front` after End::front, and task n − 1 − `back` after End::back; the queue
+  /// was empty if front + back ≥ n. Only with has_queues(). Called by the pipeline's thread;
   /// returns in about a millisecond, whatever rank 0 does.
   Taken take(int queue, End end);
   static constexpr int reports = -1;  ///< the queue of reports of a failure, of which one is made

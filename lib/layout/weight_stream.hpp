@@ -22,7 +22,7 @@ struct WeightPlacement {
   /// sharded, on CPUs: the ranks' processors differ, so that plain weights are gathered, and packed
   /// before each use.
   bool unlike_processors = false;
-  /// The part of the weights that stays packed on each rank all the same, 0 to 1.
+  /// The fraction of the weights that stays packed on each rank nevertheless, 0 to 1.
   double resident = 0;
 };
 

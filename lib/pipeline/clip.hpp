@@ -73,7 +73,7 @@ struct ClipDefaults {
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                     const ClipDefaults& defaults, const Inputs& inputs = {});
 
-/// What becomes of the file that a clip begins from, in one line: "prompt.image: cat.png: 800 x 600
+/// How the file that a clip begins from is used, in one line: "prompt.image: cat.png: 800 x 600
 /// pixels, resized to 720 x 480".
 std::string describe_input(const Clip& clip, const InputFacts& facts);
 

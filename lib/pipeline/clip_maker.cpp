@@ -56,7 +56,7 @@ void BatchState::open() {
   latents.resize(size());
 }
 
-std::vector<std::size_t> BatchState::in_work() const {
+std::vector<std::size_t> BatchState::not_failed() const {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     if (!failed[i]) places.push_back(i);
@@ -205,7 +205,7 @@ void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t repl
 void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
   batch.open();
   const comm::Group& group = stages_.denoise_batch.group(replica);
-  for (const std::size_t i : batch.in_work()) {
+  for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
@@ -246,7 +246,7 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
                         const std::function<void()>& after_step) {
   batch.open();
   if (!batch.needs_text()) read_conditioning(batch, replica);
-  const std::vector<std::size_t> places = batch.in_work();
+  const std::vector<std::size_t> places = batch.not_failed();
   if (places.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
@@ -284,7 +284,7 @@ ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replic
                                            std::size_t decoder) const {
   batch.open();
   ToDecoder pending;
-  for (const std::size_t i : batch.in_work()) {
+  for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = plan_of(clip);
     pending.latents.emplace_back(world_, batch.latents[i],
@@ -301,7 +301,7 @@ ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replic
 void ClipMaker::decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return from_replica.finish();
-  const std::vector<std::size_t> places = batch.in_work();
+  const std::vector<std::size_t> places = batch.not_failed();
   for (std::size_t place = 0; place < places.size(); ++place) {
     const Clip& clip = batch.clips[places[place]];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());

@@ -21,8 +21,8 @@ struct BatchState {
   const Job* job;
   const JobPlan* planned;
   BatchOutline outline;
-  bool stopped = false;  ///< its remaining stages are left out
-  // Empty while this rank does not work on the batch: a job may have a million batches.
+  bool stopped = false;  ///< its remaining stages are skipped
+  // Empty unless this rank works on the batch: a job may have a million batches.
   Batch clips;
   std::vector<bool> failed;                ///< per clip, as far as this rank knows
   std::vector<Tensor> embeddings;          ///< after encoding
@@ -42,7 +42,7 @@ struct BatchState {
   /// Makes the clips and room for their tensors, unless they are there.
   void open();
   /// The clips that have not failed, by their places in `clips`.
-  std::vector<std::size_t> in_work() const;
+  std::vector<std::size_t> not_failed() const;
   /// Frees what waits for the hand-over to the denoising groups.
   void release_encoded();
   /// Frees what the denoising groups have received.
@@ -85,7 +85,7 @@ class ClipMaker {
   /// Encodes the texts of a batch. The ranks of the text group call it together, and batch.stopped
   /// is the same on all of them. The embeddings are on plan().embeddings_rank().
   void encode(BatchState& batch);
-  /// Encoded inputs on their way from a group of Roles::decode to plan().embeddings_rank().
+  /// Encoded inputs that are being sent from a group of Roles::decode to plan().embeddings_rank().
   class PendingInputs {
    public:
     /// Waits until they have arrived or left. A clip whose input is not finite fails.
@@ -110,7 +110,7 @@ class ClipMaker {
   /// Latents of a batch, and its embeddings if they are written, from a replica to a group of
   /// Roles::decode.
   struct ToDecoder {
-    std::vector<HandOver> latents, embeddings;  ///< per clip of in_work()
+    std::vector<HandOver> latents, embeddings;  ///< per clip of not_failed()
     /// On ranks that only send: waits until the data has left.
     void finish();
   };
@@ -118,8 +118,7 @@ class ClipMaker {
   /// Decodes and writes the clips. Called on the ranks of the replica and of the decoder.
   void decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica);
 
-  /// Ends the line of progress, and → what became of the clips on all ranks. Collective over the
-  /// world.
+  /// Ends the progress line. → the outcome of the clips on all ranks. Collective over the world.
   MadeClips finish(bool complete);
 
  private:

@@ -68,7 +68,7 @@ class Family {
   virtual std::string weights_hash(const comm::Group& world) const;
 
   /// The clips of a job, all of which are checked. Warns of prompts that are cut off. inputs: the
-  /// facts of all files of the job; says what becomes of them. Error(usage) for settings that the
+  /// facts of all files of the job; logs how each is used. Error(usage) for settings that the
   /// model does not support, naming option, clip, what was found and what is expected;
   /// Error(stopped) as stop::leave_if_requested.
   ClipList clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs = {}) const;

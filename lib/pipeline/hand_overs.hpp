@@ -30,8 +30,8 @@ inline Move input_to_queue(const Plan& plan, const ClipPlan& size, std::size_t d
           plan.embeddings_rank()};
 }
 
-/// How the ranks of a denoising group hold the encoded input: cut like the latents, whose first
-/// frames it is; with cfg 2 in each half of the group.
+/// Layout of the encoded input over a denoising group: cut like the first frames of the latents;
+/// with cfg 2 in each half of the group.
 inline Layout input_layout(const DenoiseLayout& layout, const Clip& clip) {
   std::vector<int> ranks;
   for (int rank = 0; rank < layout.mesh.ranks(); ++rank) ranks.push_back(layout.branch_rank(rank));

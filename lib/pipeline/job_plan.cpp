@@ -202,10 +202,9 @@ TaskSchedule schedule_of(const Plan& plan, const JobPlan& planned,
                        plan.roles.helpers);
 }
 
-// In split mode, a plan with helpers: ranks of one stage that also work for another when they are
-// free. They must have the memory for it, and those that denoise must be predicted to complete at
-// least one batch before the others are done. Otherwise the given plan. asked: with the numbers of
-// text and decoding ranks of that plan.
+// In split mode: a plan in which text or decoding ranks also denoise, or replicas also decode, if
+// their memory suffices and all additional replicas are predicted to make at least one batch.
+// Otherwise the given plan. asked: with the numbers of text and decoding ranks of that plan.
 Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
                   const JobPlan& planned, const std::vector<BatchOutline>& batches,
                   const Conditions& conditions) {

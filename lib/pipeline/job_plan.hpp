@@ -36,16 +36,16 @@ struct JobPlan {
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool unlike_processors = false;   ///< whether packed weights of the ranks may differ
   Plan plan;
-  /// Fewer, larger replicas for the last `tail_batches` batches, if all clips are complete sooner
-  /// then; with the same sizes and order of ranks.
+  /// A plan with fewer, larger replicas for the last `tail_batches` batches, if it is predicted to
+  /// complete all clips sooner; with the same sizes and order of ranks.
   std::optional<Plan> tail;
   std::size_t tail_batches = 0;
 
-  /// A clip, made from its request; as outlined, with its saved step. job: that of plan_job().
+  /// A clip, made from its request, with the saved step of its outline. job: that of plan_job().
   Clip clip(const Job& job, const ClipOutline& outline) const;
   /// Bytes of the embeddings of a clip's texts, and of its encoded input.
   std::int64_t embedding_bytes(const ClipOutline& clip, DType dtype) const;
-  /// Sampler steps of a clip, with those that are saved.
+  /// Sampler steps of a clip, those that are saved included.
   int steps_of(int clip) const {
     return kinds[clips.at(static_cast<std::size_t>(clip)).kind].sampling.sampler->calls();
   }

@@ -176,7 +176,7 @@ void require_same_weights(const Job& job, const std::string& weights) {
   const std::string& expected = job.source.weights_hash;
   require(expected.empty() || weights == expected, Status::data,
           "{}: the model has the hash {}, but that of the job of {} had {}; give --model.path to "
-          "run it with this model all the same",
+          "run it with this model anyway",
           job.model.root.string(), weights, job.source.from.string(), expected);
 }
 

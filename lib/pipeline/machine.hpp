@@ -32,7 +32,7 @@ int set_threads(const Machine& machine, const std::optional<int>& asked);
 /// those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
-/// Sets what this process multiplies on the CPU (ops/products.hpp), as the job says.
+/// Sets the input type of matrix products on the CPU (ops/products.hpp), as the job says.
 /// Error(unavailable) if this processor cannot.
 void choose_products(const Job& job);
 
@@ -60,7 +60,7 @@ struct Peaks {
   double bytes_per_s = 0;  ///< of a copy in the memory of its device: read and written
 };
 /// Measured for about 0.1 s, with a product of `dtype` and 1024 channels, and a copy of 32 MiB, on
-/// a GPU of 128 MiB. Memory that this takes does not count in peaks. Collective.
+/// a GPU of 128 MiB. This memory is not counted in peaks of memory. Collective.
 Peaks measure_peaks(const comm::Group& world, DType dtype, Device device, const Numerics& numerics);
 
 /// Peak resident set size of this process, on the host.

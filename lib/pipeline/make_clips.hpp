@@ -6,7 +6,7 @@
 namespace reelmesh::pipeline {
 
 struct MadeClips {
-  /// False if the job was to stop (stop::requested() on any rank): clips in progress are saved.
+  /// False if the job was to stop (stop::requested() on any rank): the clips in progress are saved.
   bool complete = true;
   std::vector<ClipFailure> failures;  ///< by clip
   std::vector<int> written;           ///< clips whose files were written

@@ -48,8 +48,8 @@ struct Denoised {
 };
 
 /// Transformer and sampler on the denoising groups, with the weights of the transformer where the
-/// plan says. If they are sharded, regroup() lets each rank go on gathering them from the ranks of
-/// the group that it was in when they were loaded; these stay together.
+/// plan says. Sharded weights are still gathered, after regroup(), among the ranks of the group in
+/// which they were loaded; new groups must not separate these ranks.
 class DenoiseStage {
  public:
   DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);

@@ -9,16 +9,16 @@
 
 namespace reelmesh::pipeline {
 
-/// A thread that replaces OUT/status.json every two seconds, or as often as takes a twentieth of
-/// its time: the numbers of all and of complete clips, and for each rank its stage, clip, step and
-/// layer, as the watchdog last heard. A plain file that is replaced by rename, since readers of
-/// HDF5's SWMR mode need a file system that keeps the order of writes, which NFS does not, and
-/// parallel HDF5 does not offer it. Errors are ignored: the results do not depend on it.
+/// A thread that replaces OUT/status.json every two seconds, less often if that would take more
+/// than 5 % of its time: the numbers of all and of complete clips, and for each rank its stage,
+/// clip, step and layer, as the watchdog last heard. A plain file that is replaced by rename, since
+/// readers of HDF5's SWMR mode need a file system that keeps the order of writes, which NFS does
+/// not, and parallel HDF5 does not offer it. Errors are ignored: the results do not depend on it.
 class StatusFile {
  public:
   /// planned, watchdog: must outlive the object.
   StatusFile(const Job& job, const JobPlan& planned, const comm::Watchdog& watchdog);
-  /// Ends the thread; the file stays, and tells what a job that fails did last.
+  /// Ends the thread. The file stays, so that it shows what a job that fails did last.
   ~StatusFile();
   StatusFile(const StatusFile&) = delete;
   StatusFile& operator=(const StatusFile&) = delete;

@@ -45,8 +45,8 @@ struct ChosenLayout {
 /// times the work of the least busy one; of these the one with the lowest cost is taken: FLOPs of
 /// the busiest rank plus flops_per_byte × bytes of the rank that sends most. With one branch cfg is
 /// 1, and a requested ring takes the ranks of a requested cfg. With unequal weights tokens are cut
-/// in proportion to them, and work / weight is compared instead of work. Heads are divided evenly
-/// all the same, so a ring is more even than Ulysses then.
+/// in proportion to them, and work / weight is compared instead of work. Heads are still divided
+/// evenly, so a ring then balances the load better than Ulysses.
 ///
 /// Space-time attention: frames are cut while there are as many frames as ranks, otherwise frames
 /// and rows, by the grid with the smallest makespan; Shard can ask for frames, rows or a grid.

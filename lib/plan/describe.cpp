@@ -53,12 +53,14 @@ std::string describe(const Plan& plan) {
   }
   for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
     text += fmt::format("also denoise: {}, {}\n", to_string(roles.denoise[i]),
-                        roles.denoise[i] == roles.text ? "after all prompts are encoded"
-                                                       : "when no clip is ready to decode");
+                        roles.denoise[i] == roles.text ? "after encoding all prompts"
+                                                       : "while no latents wait for decoding");
   }
   if (roles.mode == Mode::split || roles.decode.size() == 1) {
     text += fmt::format("decode: {}{}\n", to_string(roles.decode.front()),
-                        roles.decode.size() == 1 ? "" : "; a replica itself when these are busy");
+                        roles.decode.size() == 1
+                            ? ""
+                            : "; each replica decodes its own clips while these are busy");
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
   }

@@ -31,9 +31,9 @@ struct DeviceMap {
 };
 
 /// Consecutive layers for each rank such that the maximum of bytes per rank is minimal; the
-/// embedding is on the first rank. available: bytes available on each rank, or empty. With
-/// available, the maximum of bytes / room is minimal, ranks without room get nothing, and the
-/// embedding is on the first rank with room for it; if it fits on no rank, available are ignored.
+/// embedding is on the first rank. available: bytes available on each rank, or empty. If given, the
+/// maximum of bytes / available is minimal, ranks with nothing available get no layers, and the
+/// embedding is on the first rank that can hold it; if no rank can, `available` is ignored.
 DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
                               std::int64_t embedding_bytes, int ranks,
                               const std::vector<std::int64_t>& available = {});

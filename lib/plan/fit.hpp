@@ -16,10 +16,10 @@ std::vector<T> of_range(const std::vector<T>& values, const RankRange& range) {
   return {first, first + range.count};
 }
 
-/// The plan with Plan::weights, memory and queue of embeddings. plan: with roles, layouts,
-/// device map, and memory.limits and memory.decoder; as long a queue as fits is chosen, offloading
-/// if that helps, and the residence of the weights as make_plan describes. If nothing fits, the
-/// plan with the smallest excess.
+/// Completes a plan: chooses Plan::weights, memory and queue_bytes. `plan` has roles, layouts,
+/// device map, memory.limits and memory.decoder. The queue of embeddings is the longest that fits;
+/// offloading is used if that helps; the residence of the weights is chosen as make_plan describes.
+/// If nothing fits, → the plan with the smallest excess.
 Plan with_chosen_weights(const Plan& plan, const Workload& workload, const PlanMachine& machine,
                          WeightsChoice asked);
 

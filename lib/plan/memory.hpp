@@ -20,7 +20,7 @@ struct MemoryPlan {
   int threads = 1;           ///< per rank
   std::vector<RankMemory> ranks;
   std::vector<std::int64_t> limits;                  ///< per rank; empty: no limits
-  WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested: replicated if it must stay
+  WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested; replicated: must stay
   /// Whether the decoder is loaded for each round of clips, and unloaded after it.
   bool unloads_decoder = false;
   /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
@@ -41,8 +41,8 @@ struct MemoryPlan {
   std::int64_t room() const;
 };
 
-/// The plan, with the decoder unloaded or, if that is not enough, with offloading of both, if some
-/// rank exceeds its limit and that reduces the excess.
+/// If some rank exceeds its limit: the plan with the decoder unloaded or, if that is not enough,
+/// with transformer and decoder offloaded, provided that the excess shrinks. Otherwise `memory`.
 MemoryPlan with_offloading(MemoryPlan memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes

@@ -33,7 +33,7 @@ struct Plan {
   std::vector<int> node;      ///< for each place its node
   WeightPlan weights;         ///< of the transformer
   MemoryPlan memory;          ///< maximum over the clip sizes
-  /// Text embeddings and encoded inputs of all clips, or of as many as wait at most.
+  /// Bytes of the text embeddings and encoded inputs of all clips, or of the most that can wait.
   std::int64_t embedding_bytes = 0;
   std::int64_t queue_bytes = 0;  ///< of these, what may wait on a rank at a time
   std::vector<ClipPlan> sizes;   ///< in the order of Workload::sizes
@@ -52,8 +52,8 @@ struct Plan {
 /// `auto` respects them, the queue of embeddings is shortened if that helps, transformer and
 /// decoder are offloaded in turn if that helps, and in split mode text and decode get more ranks
 /// while they do not fit. If all that is not enough, and the request leaves it open, the weights of
-/// text encoder or transformer are not whole on each rank: with sharded or host weights, whichever
-/// is predicted to make a step faster. The result need not fit: see memory.fits().
+/// text encoder or transformer are sharded or kept on the host, whichever is predicted to make a
+/// step faster. The result need not fit: see memory.fits().
 ///
 /// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
 /// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that

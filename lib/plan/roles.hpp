@@ -33,10 +33,10 @@ struct Roles {
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
   /// Phased: per replica, within its ranks, or one group for all replicas. Split: the decoding
-  /// ranks; then, if they can decode, too, the ranks of each replica that has others.
+  /// ranks; then, if replicas can also decode, the ranks of each replica except these.
   std::vector<RankRange> decode;
-  /// How many of the replicas, the last ones, are the ranks of the other stages of split mode,
-  /// which denoise when they have nothing else to do.
+  /// The number of replicas, at the end of `denoise`, that consist of the text or decoding ranks of
+  /// split mode; they denoise while their own stage has no work.
   std::size_t helpers = 0;
 
   std::size_t first_helper() const { return denoise.size() - helpers; }  ///< place in `denoise`

@@ -30,9 +30,9 @@ struct TaskSchedule {
 TaskSchedule longest_first(std::size_t tasks, std::size_t groups, const TaskCost& cost,
                            std::size_t helpers = 0);
 
-/// Groups of other sizes than the rest ("helpers"), if they are slower, take the shortest of the
-/// tasks that are left, and only if they complete it before the other groups complete all that are
-/// left: a slow group must not be the last one.
+/// When a helper, a group that may differ from the others in size, takes a task. A helper that is
+/// slower than the others takes the shortest remaining task, and only if it completes that task
+/// before the other groups complete all remaining ones: a slow group must not finish last.
 class HelperRule {
  public:
   /// order: the tasks, the longest first.
@@ -44,9 +44,9 @@ class HelperRule {
   /// front, back: how many tasks have been taken from the two ends of the order. busy: for how long
   /// each group is still busy (the helper's own value does not count).
   bool takes(std::size_t front, std::size_t back, const std::vector<double>& busy) const;
-  /// The same without `busy`. Assumes that the other groups become free one after the other, at
-  /// equal intervals, while the next task runs. own_factor, others_factor: measured times divided
-  /// by predicted ones.
+  /// The same if the progress of the other groups is unknown. Assumes that groups of equal speed
+  /// end their current tasks at equal intervals within the time of the next task. own_factor,
+  /// others_factor: measured times divided by predicted ones.
   bool takes(std::size_t front, std::size_t back, double own_factor = 1,
              double others_factor = 1) const;
   /// Predicted time of the task that is taken from the back after `back` others.
@@ -70,9 +70,9 @@ class HelperRule {
 };
 
 /// Groups that take tasks from common queues. With few queues every group may take nearly every
-/// task, so what a task needs (text embeddings) has to be sent to all of them; with many, groups
-/// cannot relieve each other. Queue q has the tasks and the groups whose numbers are q modulo the
-/// number of queues.
+/// task, so what a task needs (text embeddings) has to be sent to all of them; with many, the load
+/// is balanced only within each queue. Queue q has the tasks and the groups whose numbers are q
+/// modulo the number of queues.
 class Queues {
  public:
   static constexpr std::size_t max_groups = 16;  ///< per queue

@@ -75,9 +75,10 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
   std::vector<int> best = rows;
   Evenness evenness = of_parts(rows);
   bool found = shard == Shard::automatic;
-  for (const int in_time : divisors(ranks)) {
-    for (const int columns : divisors(ranks / in_time)) {
-      const std::vector<int> parts{in_time, ranks / in_time / columns, columns};
+  for (const int time_parts : divisors(ranks)) {
+    for (const int column_parts : divisors(ranks / time_parts)) {
+      const int row_parts = ranks / time_parts / column_parts;
+      const std::vector<int> parts{time_parts, row_parts, column_parts};
       const bool is_grid = std::ranges::count_if(parts, [](int n) { return n > 1; }) >= 2;
       if (shard == Shard::grid && !is_grid) continue;
       const Evenness candidate = of_parts(parts);

@@ -8,21 +8,21 @@ namespace reelmesh {
 /// Where the weights of the transformer's linear layers are. The same on all replicas.
 struct WeightPlan {
   Residence residence = Residence::replicated;
-  /// host: the part that stays on each rank all the same, 0 to 1.
+  /// host: the fraction of the weights that stays on each rank nevertheless, 0 to 1.
   double resident = 0;
-  /// sharded: for each replica the shares of its ranks, as far as they differ; empty: equal.
+  /// sharded: for each replica the shares of its ranks; empty: equal shares.
   std::vector<RankWeights> shares;
-  std::int64_t all = 0;      ///< bytes, of one copy
-  std::int64_t kept = 0;     ///< of these on a rank, the largest
-  std::int64_t window = 0;   ///< working memory through which the others pass
-  std::int64_t fetched = 0;  ///< that a rank fetches in each step, the largest
+  std::int64_t all = 0;      ///< bytes of one copy
+  std::int64_t kept = 0;     ///< bytes of these that stay on a rank, maximum over ranks
+  std::int64_t window = 0;   ///< working memory for those that do not stay
+  std::int64_t fetched = 0;  ///< bytes that a rank fetches in each step, maximum over ranks
 
   /// The part that a rank of a replica keeps, 0 to 1.
   double kept_part(std::size_t replica, int rank, int ranks) const;
 };
 
-/// Memory of a stage in which only the part `kept` of the streamed weights stays; the others pass
-/// through a window of this size.
+/// Memory of a stage in which only the fraction `kept` of the streamed weights stays, and the
+/// others need a window of this size.
 StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
                              std::int64_t window);
 

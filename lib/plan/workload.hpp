@@ -21,8 +21,8 @@ struct StageMemory {
 /// Bytes of a stage's weights that need not stay on a rank: those of its linear layers.
 struct StreamedWeights {
   std::int64_t bytes = 0;  ///< of all, if they stay
-  /// Working memory through which they pass instead, if they are gathered from other ranks, or
-  /// fetched from the host.
+  /// Working memory that they need if they do not stay: gathered from other ranks, or fetched from
+  /// the host.
   std::int64_t gather_window = 0, host_window = 0;
 };
 
@@ -77,8 +77,8 @@ struct ClipWorkload {
   DenoiseWorkload denoise;
   DecodeWorkload decode;
   /// Memory of a rank of the decoding group while it encodes the images or videos that clips begin
-  /// from. Their pixels are divided among the ranks as those of the decoded video, with all frames
-  /// in one group. Empty if clips begin from noise alone.
+  /// from; empty if they begin from noise alone. The layout is that of the decoded video, with all
+  /// frames in one group.
   std::function<StageMemory(const DecodeLayout&, int rank)> encode;
 };
 

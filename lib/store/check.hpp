@@ -15,10 +15,10 @@ std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type);
 
 /// Whether `name` is an array of this shape and type that is stored as this program stores arrays,
 /// and the file has the chunks of `count` indices of the first axis from `first` on, each of which
-/// gives as many bytes as its values take. Before HDF5 1.10 may read such an array: it trusts the
-/// file, allocates what the index of chunks says, inflates whatever a chunk contains, which may be
-/// a thousand times as much, and reads beyond the end of a chunk that is too short. It reads
-/// missing chunks, however many, as zeros.
+/// gives as many bytes as its values take. To be checked before HDF5 1.10 reads such an array,
+/// since it trusts the file: it allocates what the index of chunks says, inflates whatever a chunk
+/// contains, which may be a thousand times as much, and reads beyond the end of a chunk that is too
+/// short. It reads missing chunks, however many, as zeros.
 bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, std::int64_t first,
                 std::int64_t count);
 

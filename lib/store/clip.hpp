@@ -52,7 +52,7 @@ struct ClipRecord {
   }
 };
 
-/// Something for each array of a clip file.
+/// One value for each array of a clip file.
 template <class Value>
 struct OfClipArrays {
   Value video;    ///< [frame, height, width, channel], uint8

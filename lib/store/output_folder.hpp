@@ -16,15 +16,15 @@ class OutputFolder {
   /// Makes the folder if there is none, and locks it. Error(cannot_create) if it cannot be made or
   /// locked; if clips/, restart/ or trace/ in it is not a folder, but for instance a link; if it
   /// has content with `fail`; if it has content and no job.h5 of reelmesh with the others. What a
-  /// job leaves that ends before it has written job.h5 is no content: .lock, temporary files, empty
-  /// folders.
+  /// job leaves that ended before it wrote job.h5 does not count as content: .lock, temporary
+  /// files, empty folders.
   OutputFolder(std::filesystem::path folder, Existing existing);
 
   /// Whether the job removes or writes this file, which may be given by way of links.
   bool is_written(const std::filesystem::path& file) const;
 
-  /// Removes what an earlier job left that does not run any more (status.json, trace/, temporary
-  /// files), with `replace` also its results and restart files, and no others; makes clips/.
+  /// Removes the working files that an earlier job left (status.json, trace/, temporary files),
+  /// with `replace` also its results and restart files, and nothing else; makes clips/.
   /// Error(cannot_create), before anything is removed, if no files can be created.
   void prepare() const;
 

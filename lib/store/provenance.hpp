@@ -1,5 +1,5 @@
 #pragma once
-// How results came about: /provenance of job.h5.
+// How results were made: /provenance of job.h5.
 #include <cstdint>
 #include <filesystem>
 #include <string>

@@ -10,7 +10,7 @@ namespace reelmesh {
 struct SavedJob {
   std::string options;                ///< JobRecord::options as text, one a line
   std::vector<std::string> requests;  ///< JobClip::request of each clip
-  std::string working_folder;         ///< in which relative paths were meant
+  std::string working_folder;         ///< that relative paths are relative to
   std::string weights_hash;           ///< of the checkpoint
 };
 

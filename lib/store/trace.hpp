@@ -31,9 +31,10 @@ struct RankRecord {
 /// Writes what trace::recorder() records, while the job runs and at its end.
 ///
 /// At the end of a span of Level::stages, once a second or when it holds 4 MiB, each rank
-/// appends its rows to files in folder/trace/. Rank 0 makes trace.h5 from the files of all ranks
-/// that exist by then; it spends at most 1 % of its time on this. So little memory is used, and a
-/// job that is killed leaves trace.h5. finish() writes it anew from all ranks in parallel.
+/// appends its rows to files in folder/trace/, and rank 0 makes trace.h5 from the files of all
+/// ranks that exist by then, at intervals of at least 100 times the time that this takes. So little
+/// memory is used, and a job that is killed leaves trace.h5. finish() writes it anew from all ranks
+/// in parallel.
 ///
 /// An error of writing never ends the job: recording stops on this rank, trace.h5 stays as it is,
 /// and finish() logs one warning.

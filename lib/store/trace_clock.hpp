@@ -10,12 +10,12 @@ namespace reelmesh {
 /// the error is at most half of that round trip. 0 on rank 0. Not recorded as messages. Collective.
 std::int64_t clock_offset_ns(const comm::Group& group);
 
-/// The clock of a rank, compared with that of rank 0 at the start and at the end of a job. Between
-/// the two the offset is taken to change evenly, by at most 500 ppm, before and after them not at
-/// all.
+/// The clock of a rank, compared with that of rank 0 at the start and at the end of a job. The
+/// offset is assumed to change linearly between the two, by at most 500 ppm, and to be constant
+/// before and after.
 struct TraceClock {
   std::int64_t start_ns = 0;         ///< this rank's time of the first comparison
-  std::int64_t start_offset_ns = 0;  ///< the offset then: what has to be added
+  std::int64_t start_offset_ns = 0;  ///< the offset then, to be added to this rank's time
   std::int64_t end_ns = 0;           ///< of the second one; equal to start_ns if there was none
   std::int64_t end_offset_ns = 0;
 

@@ -6,8 +6,8 @@
 
 namespace reelmesh {
 
-/// Follows memory by purpose, bytes sent and waiting clips of this rank. A value that is not
-/// sampled is not lost if it is the largest of memory between two samples.
+/// Samples memory by purpose, bytes sent and waiting clips of this rank. The peak of memory between
+/// two samples is recorded, too.
 class CounterSampler {
  public:
   explicit CounterSampler(int rank) : rank_(rank) {}

@@ -7,9 +7,9 @@
 
 namespace reelmesh {
 
-/// Makes folder/trace.h5 on this rank alone from the rows that are there of all ranks, under a
-/// temporary name until it is made. It says that it is not complete. Called on rank 0, whose clock
-/// it uses. Error(cannot_create), Error(io).
+/// Makes folder/trace.h5 on this rank alone from the rows that all ranks have written so far, under
+/// a temporary name until it is made. Its attribute `complete` is FALSE. Called on rank 0, whose
+/// clock it uses. Error(cannot_create), Error(io).
 void make_trace_file(const std::filesystem::path& folder, int ranks, const std::string& level);
 
 /// Writes folder/trace.h5 in parallel, each rank its own rows: as write_pieces. mine: of this rank,

@@ -27,7 +27,7 @@ class GpuErrors(Scratch):
                 self.assertFalse(self.output.exists())
 
     def test_memory_that_is_asked_for_and_not_there(self):
-        """The plan warns that the job exceeds the GPU's memory; and the job is tried."""
+        """The plan only warns that the job exceeds the GPU's memory; the allocation then fails."""
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
                 outcome = self.run_on({"REELMESH_EMULATED_GPU_MEMORY": str(35 << 20)}, ranks)

@@ -617,9 +617,9 @@ TEST(Describe, NamesRanksThatHelpOtherStages) {
   request.text_denoises = request.decode_denoises = request.replicas_decode = true;
   const std::string text = describe(make_plan(workload_of(cogvideox_2b()), machine_of(4), request));
   EXPECT_NE(text.find("denoise: ranks 1-2\n"
-                      "also denoise: rank 0, after all prompts are encoded\n"
-                      "also denoise: rank 3, when no clip is ready to decode\n"
-                      "decode: rank 3; a replica itself when these are busy\n"),
+                      "also denoise: rank 0, after encoding all prompts\n"
+                      "also denoise: rank 3, while no latents wait for decoding\n"
+                      "decode: rank 3; each replica decodes its own clips while these are busy\n"),
             std::string::npos)
       << text;
 }
