@@ -6,8 +6,8 @@
 
 #include "base/stop.hpp"
 #include "ops/pointwise.hpp"
+#include "pipeline/autosave.hpp"
 #include "pipeline/hand_overs.hpp"
-#include "pipeline/restart.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
@@ -160,7 +160,7 @@ ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
     inputs.pending_.emplace_back(
-        i, HandOver(input_world_, encoded, input_to_queue(*plan_, plan_of(clip), decoder, clip),
+        i, HandOver(input_world_, encoded, input_to_queue(*plan_, clip_plan(clip), decoder, clip),
                     DType::float32));
   }
   return inputs;
@@ -191,7 +191,7 @@ void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t repl
     return;
   }
   const comm::Group& group = stages_.denoise_batch.group(replica);
-  const DenoiseLayout& layout = plan_of(batch.clips[clip]).denoise[replica];
+  const DenoiseLayout& layout = clip_plan(batch.clips[clip]).denoise[replica];
   const Box own = layout.latents.with_axis(1, batch.clips[clip].latent_channels)
                       .box(layout.branch_rank(group.rank()));
   Tensor image = Tensor::zeros(own.extent, DType::float32);
@@ -210,11 +210,11 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
     const PurposeScope purpose(Purpose::queue);
-    const Move move = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
+    const Move move = embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
     const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
     Tensor input;
     if (clip.input) {
-      const Move from_queue = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+      const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
       input = HandOver(text_world_, batch.inputs[i], from_queue, DType::float32).finish();
     }
     if (!group.member()) continue;
@@ -228,13 +228,14 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
   const comm::Group& group = stages_.denoise_batch.group(replica);
   for (std::size_t i = 0; group.member() && i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
-    const Move from_text = embeddings_to_denoising(*plan_, plan_of(clip), replica, clip, channels_);
+    const Move from_text =
+        embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
     if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
     batch.conditioning[i] = {text.to(job_.dtype), {}};
     if (clip.format.input != InputKind::image) continue;
-    const Move from_queue = input_to_denoising(*plan_, plan_of(clip), replica, clip);
+    const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
     const Box& part = own_box(from_queue.to, group);
     Tensor image = Tensor::empty(part.extent, DType::float32);
     if (!part.empty()) image = open_restart(job_, clip, channels_).read("image_latents", part);
@@ -286,7 +287,7 @@ ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replic
   ToDecoder pending;
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
-    const ClipPlan& size = plan_of(clip);
+    const ClipPlan& size = clip_plan(clip);
     pending.latents.emplace_back(world_, batch.latents[i],
                                  latents_to_decoding(*plan_, size, replica, decoder, clip),
                                  DType::float32);
@@ -305,7 +306,7 @@ void ClipMaker::decode(const BatchState& batch, std::size_t decoder, ToDecoder f
   for (std::size_t place = 0; place < places.size(); ++place) {
     const Clip& clip = batch.clips[places[place]];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Layout& cut = plan_of(clip).decode[decoder].latents;
+    const Layout& cut = clip_plan(clip).decode[decoder].latents;
     Sharded latents{{}, cut.with_axis(1, clip.latent_channels), group};
     Tensor embeddings;
     {

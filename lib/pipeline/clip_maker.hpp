@@ -122,7 +122,7 @@ class ClipMaker {
   MadeClips finish(bool complete);
 
  private:
-  const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
+  const ClipPlan& clip_plan(const Clip& clip) const { return planned_.clip_plan(clip, *plan_); }
   void read_conditioning(BatchState& batch, std::size_t replica) const;
   void take_input(BatchState& batch, std::size_t clip, std::size_t replica,
                   const Tensor& input) const;

@@ -59,16 +59,16 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       predict_(model.device(), group, branch_.capturable() && model.capturable(), [this] {
         std::vector<Tensor> latents;
         for (const DenoiseState& state : states_) latents.push_back(state.latents);
-        return placed_->predict(latents, time_);
+        return prepared_->predict(latents, time_);
       }) {
   const Clip& first = batch.front();
-  placed_ = model.place({.group = branch_,
-                         .layout = layout,
-                         .latents = first.latents,
-                         .branches = first.format.branches / layout.mesh.cfg,
-                         .size = first.format.size,
-                         .fps = first.fps()},
-                        conditioning);
+  prepared_ = model.prepare({.group = branch_,
+                             .layout = layout,
+                             .latents = first.latents,
+                             .branches = first.format.branches / layout.mesh.cfg,
+                             .size = first.format.size,
+                             .fps = first.fps()},
+                            conditioning);
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
     states_.push_back(saved.empty()

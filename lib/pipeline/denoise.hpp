@@ -86,7 +86,7 @@ class Denoising {
   const Denoiser& model_;
   Layout latents_;  ///< [frame, channel, row, column] over branch_
   std::vector<DenoiseState> states_;
-  std::unique_ptr<Denoiser::Placed> placed_;
+  std::unique_ptr<Denoiser::Prepared> prepared_;
   Tensor time_;
   RepeatedCall predict_;
 };

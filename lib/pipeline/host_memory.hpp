@@ -1,7 +1,7 @@
 #pragma once
 // Compares the predicted memory of a job on CPUs with the memory of its hosts.
 #include "comm/group.hpp"
-#include "plan/memory.hpp"
+#include "plan/memory_plan.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -3,7 +3,7 @@
 // rank computes the same plan.
 #include "pipeline/family.hpp"
 #include "plan/plan.hpp"
-#include "plan/schedule.hpp"
+#include "plan/task_schedule.hpp"
 #include "weights/lora_changes.hpp"
 
 namespace reelmesh::pipeline {
@@ -53,7 +53,7 @@ struct JobPlan {
   /// The index in plan.sizes of clips like this one.
   std::size_t size_of(const Clip& clip) const;
   /// In one of the two plans.
-  const ClipPlan& plan_of(const Clip& clip, const Plan& of) const {
+  const ClipPlan& clip_plan(const Clip& clip, const Plan& of) const {
     return of.sizes[size_of(clip)];
   }
 };

@@ -4,7 +4,7 @@
 
 #include "comm/watchdog.hpp"
 #include "pipeline/clip_maker.hpp"
-#include "plan/schedule.hpp"
+#include "plan/task_schedule.hpp"
 
 namespace reelmesh::pipeline {
 

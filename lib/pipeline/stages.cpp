@@ -4,8 +4,8 @@
 
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
+#include "pipeline/autosave.hpp"
 #include "pipeline/hand_overs.hpp"
-#include "pipeline/restart.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/purpose.hpp"
 
@@ -157,7 +157,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
     return result;
   }
   const Clip& first = batch.front();
-  const DenoiseLayout& layout = planned_.plan_of(first, *plan_).denoise[replica];
+  const DenoiseLayout& layout = planned_.clip_plan(first, *plan_).denoise[replica];
   const std::int64_t text_channels = planned_.family->text_encoder().d_model;
   std::vector<RestartFile> files;
   std::vector<SavedState> saved;
@@ -226,7 +226,7 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t dec
   const comm::Group& group = this->group(decoder);
   if (!group.member()) return std::nullopt;
   const trace::Scope scope("decode");
-  const DecodeLayout& layout = planned_.plan_of(clip, *plan_).decode[decoder];
+  const DecodeLayout& layout = planned_.clip_plan(clip, *plan_).decode[decoder];
   const DecodedVideo video =
       decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
   const int failed_on = found_on(group.max(vote_if(!video.finite, group)), group);
@@ -247,7 +247,7 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   if (!group.member()) return {};
   const ClipInput& input = *clip.input;
   const VideoSize& size = clip.format.size;
-  const Layout cut = encoded_layout(decoding_.plan_of(clip), decoder, clip);
+  const Layout cut = encoded_layout(decoding_.clip_plan(clip), decoder, clip);
   const Layout pixels = cut.without_axis(0)
                             .scaled(0, size.height / clip.latents[1])
                             .scaled(1, size.width / clip.latents[2])

@@ -87,7 +87,7 @@ class DecodeStage {
   /// decoder: place in Roles::decode.
   const comm::Group& group(std::size_t decoder) const { return groups_[decoder]; }
   const std::vector<comm::Group>& groups() const { return groups_; }
-  const ClipPlan& plan_of(const Clip& clip) const { return planned_.plan_of(clip, *plan_); }
+  const ClipPlan& clip_plan(const Clip& clip) const { return planned_.clip_plan(clip, *plan_); }
   /// latents: this rank's box latents_to_decoding().taken, on the host. → the video, sharded over
   /// the group; nullopt on all its ranks if the clip has failed.
   std::optional<Sharded> operator()(const Clip& clip, std::size_t decoder, const Tensor& latents,

@@ -153,8 +153,8 @@ DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMach
   return map;
 }
 
-Plan plan_of(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
-             const std::string& device_map_file) {
+Plan plan_as_requested(const Workload& workload, const PlanMachine& machine,
+                       const ParallelRequest& request, const std::string& device_map_file) {
   expect(!workload.sizes.empty(), "a plan for no clips");
   Plan plan;
   plan.ranks = machine.ranks;
@@ -184,7 +184,7 @@ const Box empty_box{{0}, {0}};
 // In split mode, text and decode get more ranks while they do not fit.
 Plan plan_with_more_ranks(const Workload& workload, const PlanMachine& machine,
                           const ParallelRequest& asked, const std::string& device_map_file) {
-  const Plan plan = plan_of(workload, machine, asked, device_map_file);
+  const Plan plan = plan_as_requested(workload, machine, asked, device_map_file);
   if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
   // Gives the stage that does not fit more ranks, as long as some are left for denoising.
   ParallelRequest request = asked;
@@ -205,7 +205,7 @@ Plan plan_with_more_ranks(const Workload& workload, const PlanMachine& machine,
       break;
     }
     try {
-      wider = plan_of(workload, machine, request, device_map_file);
+      wider = plan_as_requested(workload, machine, request, device_map_file);
     } catch (const Error&) {
       break;  // the remaining ranks cannot form the requested groups
     }

@@ -3,7 +3,7 @@
 // Pure functions: no MPI, no files.
 #include "plan/denoise.hpp"
 #include "plan/machine.hpp"
-#include "plan/memory.hpp"
+#include "plan/memory_plan.hpp"
 #include "plan/weights.hpp"
 
 namespace reelmesh {

@@ -43,7 +43,7 @@ void DpmSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Te
   dpm_step(dpm_coefficients(schedule_, i), prediction, noise.on(x.device()), history.front(), x);
 }
 
-std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, Schedule schedule) {
+std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, NoiseSchedule schedule) {
   if (kind == SamplerKind::ddim) return std::make_unique<DdimSampler>(std::move(schedule));
   return std::make_unique<DpmSampler>(std::move(schedule));
 }

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string_view>
 
+#include "sampler/noise_schedule.hpp"
 #include "sampler/sampler.hpp"
-#include "sampler/schedule.hpp"
 
 namespace reelmesh {
 
@@ -23,21 +23,21 @@ std::string_view class_of(SamplerKind kind);  ///< the _class_name
 /// Draws no noise and keeps nothing between steps.
 class DdimSampler final : public Sampler {
  public:
-  explicit DdimSampler(Schedule schedule) : schedule_(std::move(schedule)) {}
+  explicit DdimSampler(NoiseSchedule schedule) : schedule_(std::move(schedule)) {}
   int calls() const override { return schedule_.calls(); }
   double timestep(int i) const override { return schedule_.timestep(i); }
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
 
  private:
-  Schedule schedule_;
+  NoiseSchedule schedule_;
 };
 
 /// Keeps the clean latents (x0) predicted in the previous step. Draws noise once in the first and
 /// the last step and twice in all others, because the reference discards its first draw there.
 class DpmSampler final : public Sampler {
  public:
-  explicit DpmSampler(Schedule schedule) : schedule_(std::move(schedule)) {}
+  explicit DpmSampler(NoiseSchedule schedule) : schedule_(std::move(schedule)) {}
   int calls() const override { return schedule_.calls(); }
   double timestep(int i) const override { return schedule_.timestep(i); }
   int draws(int i) const { return i == 0 || schedule_.target(i) < 0 ? 1 : 2; }
@@ -45,9 +45,9 @@ class DpmSampler final : public Sampler {
             const DrawNoise& draw) const override;
 
  private:
-  Schedule schedule_;
+  NoiseSchedule schedule_;
 };
 
-std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, Schedule schedule);
+std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, NoiseSchedule schedule);
 
 }  // namespace reelmesh

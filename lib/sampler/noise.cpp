@@ -38,7 +38,7 @@ void draw_step_noise(const NoiseRule& rule, TorchGenerator& generator, const Sha
   draw(rule, rule.arrays_in_step, rule.in_step, generator, global, offset, extent, out);
 }
 
-NoiseLevel first_noise_level(const Schedule& schedule, DType dtype) {
+NoiseLevel first_noise_level(const NoiseSchedule& schedule, DType dtype) {
   NoiseLevel level{.dtype = dtype};
   visit_float(dtype, [&](auto type) {
     using T = decltype(type);

@@ -1,7 +1,7 @@
 #pragma once
 // How reference pipelines draw the noise of latents.
 #include "sampler/generator.hpp"
-#include "sampler/schedule.hpp"
+#include "sampler/noise_schedule.hpp"
 
 namespace reelmesh {
 
@@ -31,7 +31,7 @@ struct NoiseLevel {
   DType dtype = DType::float32;
 };
 /// That of the schedule's first timestep.
-NoiseLevel first_noise_level(const Schedule& schedule, DType dtype);
+NoiseLevel first_noise_level(const NoiseSchedule& schedule, DType dtype);
 /// latents: values of level.dtype, replaced by signal·latents + noise·noise. Both are float32, with
 /// equally many elements, on the host.
 void add_noise(const NoiseLevel& level, const Tensor& noise, Tensor& latents);

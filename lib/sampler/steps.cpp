@@ -15,7 +15,7 @@ double lambda(double alpha_bar) { return std::log(std::sqrt(alpha_bar / (1.0 - a
 
 }  // namespace
 
-DdimCoefficients ddim_coefficients(const Schedule& schedule, int i) {
+DdimCoefficients ddim_coefficients(const NoiseSchedule& schedule, int i) {
   const double now = schedule.alpha_bar(schedule.timesteps().at(static_cast<std::size_t>(i)));
   const double next = schedule.target_alpha_bar(i);
   const double sample = std::sqrt((1.0 - next) / (1.0 - now));
@@ -26,7 +26,7 @@ DdimCoefficients ddim_coefficients(const Schedule& schedule, int i) {
           .clean = static_cast<float>(clean)};
 }
 
-DpmCoefficients dpm_coefficients(const Schedule& schedule, int i) {
+DpmCoefficients dpm_coefficients(const NoiseSchedule& schedule, int i) {
   const auto index = static_cast<std::size_t>(i);
   const double now = schedule.alpha_bar(schedule.timesteps().at(index));
   const double next = schedule.target_alpha_bar(i);

@@ -2,7 +2,7 @@
 // One step from a noisier to a cleaner latent. Source: CogVideoXDDIMScheduler.step and
 // CogVideoXDPMScheduler.step of diffusers for v-prediction. Each operation is rounded to float32,
 // as in the reference's separate tensor operations, so that results are bitwise equal.
-#include "sampler/schedule.hpp"
+#include "sampler/noise_schedule.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh {
@@ -21,8 +21,8 @@ struct DpmCoefficients {
 };
 
 /// For step i of schedule.timesteps().
-DdimCoefficients ddim_coefficients(const Schedule& schedule, int i);
-DpmCoefficients dpm_coefficients(const Schedule& schedule, int i);
+DdimCoefficients ddim_coefficients(const NoiseSchedule& schedule, int i);
+DpmCoefficients dpm_coefficients(const NoiseSchedule& schedule, int i);
 
 // Computed on the device of x, with the same bits on all devices. Tensors are float32, on that
 // device, with equally many elements.

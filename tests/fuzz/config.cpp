@@ -59,7 +59,7 @@ void read_schedulers() {
   constexpr int steps = 5;
   fuzz::refusals_allowed([&] {
     const auto folder = CogVideoXFolder::open(cogvideox);
-    make_sampler(folder.sampler, Schedule(folder.scheduler, steps));
+    make_sampler(folder.sampler, NoiseSchedule(folder.scheduler, steps));
   });
   fuzz::refusals_allowed([&] {
     const auto folder = OpenSoraFolder::open(opensora);

@@ -72,7 +72,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
   const Tensor context = context_of(reference).rows(text.offset[0], text.extent[0]);
   const std::vector<Conditioning> clips{{context, part(reference.get("transformer.image"))},
                                         {context, part(random_tensor(shape, 5))}};
-  const auto placed = transformer.place(task, clips);
+  const auto prepared = transformer.prepare(task, clips);
 
   // Graphs read latents and timesteps at the same addresses in every call.
   Tensor x = Tensor::empty(box.extent, DType::float32, device);
@@ -80,7 +80,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
   int calls = 0;
   RepeatedCall call(device, group, group.capturable(), [&] {
     ++calls;
-    return placed->predict(std::vector{x, x}, time);
+    return prepared->predict(std::vector{x, x}, time);
   });
   Predictions predictions{{}, box};
   for (const std::int64_t step : {0, 1, 0}) {

@@ -41,13 +41,13 @@ class ToyDenoiser final : public Denoiser {
   Tensor embed(double timestep) const override {
     return time_(Tensor::of({float(timestep) / 1000}, {1, 1}).to(dtype_));
   }
-  std::unique_ptr<Placed> place(const DenoiseTask& task,
-                                std::span<const Conditioning> conditioning) const override {
+  std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
+                                    std::span<const Conditioning> conditioning) const override {
     return std::make_unique<OnRanks>(*this, task, conditioning);
   }
 
  private:
-  class OnRanks final : public Placed {
+  class OnRanks final : public Prepared {
    public:
     OnRanks(const ToyDenoiser& model, const DenoiseTask& task,
             std::span<const Conditioning> conditioning)

@@ -31,7 +31,7 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   clip.record.settings.seed = seed;
   clip.record.settings.fps = 8;
   clip.record.settings.steps = steps;
-  clip.sampling = {.sampler = make_sampler(kind, Schedule({}, steps)),
+  clip.sampling = {.sampler = make_sampler(kind, NoiseSchedule({}, steps)),
                    .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
   const auto tokens =

@@ -177,7 +177,7 @@ TEST(ImageToVideo, NeedsTheLatentsOfAnImage) {
   const auto place = [&](Tensor image) {
     const Conditioning clip{Tensor::zeros({tokens, 1, c.text_channels}, DType::float32),
                             std::move(image)};
-    (void)model.place(task, {&clip, 1});
+    (void)model.prepare(task, {&clip, 1});
   };
   const Shape box = own_box(task.layout.latents.with_axis(1, 4), self).extent;
   EXPECT_NO_THROW(place(Tensor::zeros(box, DType::float32)));

@@ -47,7 +47,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
       job, pipeline::conditions_of(job, world.size(), 1, {}, DType::float32, false));
   const pipeline::Batch batch{planned.clip(job, planned.clips.front())};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
-  const DenoiseLayout& layout = planned.plan_of(batch.front(), planned.plan).denoise.front();
+  const DenoiseLayout& layout = planned.clip_plan(batch.front(), planned.plan).denoise.front();
   const auto model = planned.family->denoiser(DType::float32, {}, {}, {});
   const Tensor text = reference.text(row);
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};

@@ -21,7 +21,7 @@ Clip clip(int index) {
   clip.record.settings.guidance = 7;
   clip.record.settings.fps = 8;
   clip.format = {{64, 96, 16}, 2};
-  clip.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, clip.steps()));
+  clip.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, clip.steps()));
   return clip;
 }
 

@@ -107,7 +107,7 @@ TEST(Summary, DescribesClips) {
   EXPECT_EQ(described(job_of({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
-  from_video.sampling.sampler = make_sampler(SamplerKind::ddim, Schedule({}, 20, 4));
+  from_video.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, 20, 4));
   ClipKinds kinds;
   kinds.add(from_video);
   EXPECT_EQ(describe_clips(one.clips, kinds),

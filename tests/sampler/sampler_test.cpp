@@ -42,7 +42,7 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
     in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
         config.rescale_betas_zero_snr >> config.set_alpha_to_one >> calls;
     ASSERT_TRUE(in);
-    const auto sampler = make_sampler(sampler_kind_of_option(kind), Schedule(config, steps));
+    const auto sampler = make_sampler(sampler_kind_of_option(kind), NoiseSchedule(config, steps));
     ASSERT_EQ(sampler->calls(), calls);
 
     TorchGenerator generator(3);
@@ -78,7 +78,7 @@ TEST(Sampler, BeginsFromVideosLikeTheReference) {
     const DType dtype = type == "float32"    ? DType::float32
                         : type == "bfloat16" ? DType::bfloat16
                                              : DType::float16;
-    const Schedule schedule(config, steps, skipped_steps(steps, strength));
+    const NoiseSchedule schedule(config, steps, skipped_steps(steps, strength));
     const auto sampler = make_sampler(sampler_kind_of_option(kind), schedule);
     ASSERT_EQ(sampler->calls(), calls);
     EXPECT_EQ(sampler->timestep(0), first);
@@ -103,16 +103,16 @@ TEST(Sampler, BeginsFromVideosLikeTheReference) {
   }
 }
 
-TEST(Schedule, LeavesOutTheStepsThatStrengthDoesNotCompute) {
+TEST(NoiseSchedule, LeavesOutTheStepsThatStrengthDoesNotCompute) {
   EXPECT_EQ(skipped_steps(50, 0.8), 10);
   EXPECT_EQ(skipped_steps(50, 1), 0);
   EXPECT_EQ(skipped_steps(7, 0.29), 5);     // 2.03 steps
   EXPECT_EQ(skipped_steps(50, 0.019), 50);  // none is left
-  EXPECT_THROW(Schedule({}, 4, 4), Error);
+  EXPECT_THROW(NoiseSchedule({}, 4, 4), Error);
 }
 
 TEST(Sampler, DrawsAsOftenAsTheReference) {
-  const Schedule schedule({}, 50);
+  const NoiseSchedule schedule({}, 50);
   int drawn = 0;
   int promised = 0;
   Tensor x = filled({3}, 1.0F);
@@ -133,7 +133,7 @@ TEST(Sampler, DrawsAsOftenAsTheReference) {
 }
 
 TEST(Sampler, RestartsForTheNextClip) {
-  const DpmSampler sampler(Schedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule({}, 4));
   const auto run = [&](std::vector<Tensor>& history) {
     TorchGenerator generator(1);
     Tensor x = draw(generator);
@@ -150,7 +150,7 @@ TEST(Sampler, RestartsForTheNextClip) {
 }
 
 TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
-  const DpmSampler sampler(Schedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule({}, 4));
   Tensor x = filled({3}, 0);
   std::vector<Tensor> history;
   const auto none = [](std::span<float>) {};
@@ -159,7 +159,7 @@ TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
 }
 
 TEST(Sampler, WorksOnAnEmptyBox) {
-  const DpmSampler sampler(Schedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule({}, 4));
   Tensor x = Tensor::empty({2, 0, 3}, DType::float32);
   std::vector<Tensor> history;
   for (int i = 0; i < 4; ++i) {
@@ -225,7 +225,7 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
         fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };
-      const auto sampler = make_sampler(kind, Schedule({}, steps));
+      const auto sampler = make_sampler(kind, NoiseSchedule({}, steps));
       Tensor x = drawn(generator);
       std::vector<Tensor> history;
       for (int step = 0; step < sampler->calls(); ++step) {

@@ -84,7 +84,7 @@ struct CogVideoXVaeConfig {
 constexpr const char* learned_positions_tensor = "patch_embed.pos_embedding";
 
 /// Names and shapes of all tensors of transformer/, and of those that are loaded with it: all but
-/// learned positions, of which a rank reads those of its tokens when a clip is placed.
+/// learned positions, of which a rank reads those of its tokens when a clip is prepared.
 ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
 ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& config);
 /// The same of all of vae/, and of the decoder and the encoder in vae/.

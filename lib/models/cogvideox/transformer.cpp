@@ -206,10 +206,10 @@ Tensor CogVideoXTransformer::learned_positions_of(const Box& text, const Box& vi
 
 namespace {
 
-class PlacedTransformer final : public Denoiser::Placed {
+class PreparedTransformer final : public Denoiser::Prepared {
  public:
-  PlacedTransformer(const CogVideoXTransformer& transformer, const DenoiseTask& task,
-                    std::span<const Conditioning> conditioning)
+  PreparedTransformer(const CogVideoXTransformer& transformer, const DenoiseTask& task,
+                      std::span<const Conditioning> conditioning)
       : transformer_(transformer),
         placement_(transformer, task.group, task.layout.tokens, task.layout.text,
                    std::ssize(conditioning) * task.branches, task.layout.mesh.ring) {
@@ -244,9 +244,9 @@ class PlacedTransformer final : public Denoiser::Placed {
 
 }  // namespace
 
-std::unique_ptr<Denoiser::Placed> CogVideoXTransformer::place(
+std::unique_ptr<Denoiser::Prepared> CogVideoXTransformer::prepare(
     const DenoiseTask& task, std::span<const Conditioning> conditioning) const {
-  return std::make_unique<PlacedTransformer>(*this, task, conditioning);
+  return std::make_unique<PreparedTransformer>(*this, task, conditioning);
 }
 
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,

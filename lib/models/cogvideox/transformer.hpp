@@ -65,8 +65,8 @@ class CogVideoXTransformer final : public Denoiser {
   Tensor patches(const Tensor& latents) const;
   /// Learned positions of tokens of the checkpoint's own size: see learned_positions().
   Tensor learned_positions_of(const Box& text, const Box& video) const;
-  std::unique_ptr<Placed> place(const DenoiseTask& task,
-                                std::span<const Conditioning> conditioning) const override;
+  std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
+                                    std::span<const Conditioning> conditioning) const override;
 
   /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: text
   /// embeddings of this rank's text tokens, [token, batch, text channel] of dtype(); the batch has

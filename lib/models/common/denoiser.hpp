@@ -36,12 +36,12 @@ struct DenoiseTask {
 class Denoiser {
  public:
   /// A batch of clips, with everything that all steps share: position tables, texts, exchanges.
-  class Placed {
+  class Prepared {
    public:
-    virtual ~Placed() = default;
-    Placed() = default;
-    Placed(const Placed&) = delete;
-    Placed& operator=(const Placed&) = delete;
+    virtual ~Prepared() = default;
+    Prepared() = default;
+    Prepared(const Prepared&) = delete;
+    Prepared& operator=(const Prepared&) = delete;
 
     /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. time: from
     /// Denoiser::embed. All on the model's device. → one prediction per branch (all of the first
@@ -63,8 +63,8 @@ class Denoiser {
   /// The embedding of a timestep for predict(), on device().
   virtual Tensor embed(double timestep) const = 0;
   /// conditioning: of each clip. The denoiser must outlive the result. Collective over task.group.
-  virtual std::unique_ptr<Placed> place(const DenoiseTask& task,
-                                        std::span<const Conditioning> conditioning) const = 0;
+  virtual std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
+                                            std::span<const Conditioning> conditioning) const = 0;
 };
 
 }  // namespace reelmesh

@@ -186,10 +186,10 @@ Tensor STDiT::embed(double timestep) const {
 
 namespace {
 
-class PlacedSTDiT final : public Denoiser::Placed {
+class PreparedSTDiT final : public Denoiser::Prepared {
  public:
-  PlacedSTDiT(const STDiT& model, const DenoiseTask& task,
-              std::span<const Conditioning> conditioning)
+  PreparedSTDiT(const STDiT& model, const DenoiseTask& task,
+                std::span<const Conditioning> conditioning)
       : model_(model),
         placement_(model, task.group, task.layout.space_time.value(), stdit_clip(task),
                    std::ssize(conditioning)) {
@@ -215,9 +215,9 @@ class PlacedSTDiT final : public Denoiser::Placed {
 
 }  // namespace
 
-std::unique_ptr<Denoiser::Placed> STDiT::place(const DenoiseTask& task,
-                                               std::span<const Conditioning> conditioning) const {
-  return std::make_unique<PlacedSTDiT>(*this, task, conditioning);
+std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
+    const DenoiseTask& task, std::span<const Conditioning> conditioning) const {
+  return std::make_unique<PreparedSTDiT>(*this, task, conditioning);
 }
 
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,

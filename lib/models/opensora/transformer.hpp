@@ -45,8 +45,8 @@ class STDiT final : public Denoiser {
 
   Tensor embed(double timestep) const override;
   /// The conditioning's text has one branch, the prompt.
-  std::unique_ptr<Placed> place(const DenoiseTask& task,
-                                std::span<const Conditioning> conditioning) const override;
+  std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
+                                    std::span<const Conditioning> conditioning) const override;
 
   /// latents: this rank's box of each of the placement's clips, float32 [frame, channel, row,
   /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → predictions for

@@ -115,7 +115,7 @@ std::vector<Plan> plans_of(const dnn::Target& target, DType dtype, bool tf32, co
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : dnn::configs_of(target, problem->graph, mode)) {
       if (is_rejected(config, dtype, tf32)) continue;
-      std::optional<dnn::Plan> plan = dnn::plan_of(target, config);
+      std::optional<dnn::Plan> plan = dnn::execution_plan(target, config);
       if (!plan || plan->workspace > max_workspace) continue;
       plans.push_back({problem, std::move(config), std::move(*plan)});
       if (plans.size() == most) return plans;

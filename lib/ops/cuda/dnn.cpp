@@ -201,7 +201,7 @@ std::string engine_text(const Descriptor& config) {
   return engine_text(Engine(config).index(), settings_of(config));
 }
 
-std::optional<Plan> plan_of(const Target& target, const Descriptor& config) {
+std::optional<Plan> execution_plan(const Target& target, const Descriptor& config) {
   Plan plan{.execution = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)};
   target.set_handle(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
   target.set_description(plan.execution, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);

@@ -135,7 +135,7 @@ struct Plan {
   std::int64_t workspace = 0;  ///< bytes of device memory
 };
 /// The execution plan of a configuration; nullopt if it cannot run.
-std::optional<Plan> plan_of(const Target& target, const Descriptor& config);
+std::optional<Plan> execution_plan(const Target& target, const Descriptor& config);
 
 struct Argument {
   std::int64_t uid;

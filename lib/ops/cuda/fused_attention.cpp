@@ -136,7 +136,7 @@ std::vector<Choice> choices_of(const dnn::Target& target, DType dtype, std::int6
       const auto notes = engine.notes();
       if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
       Choice choice{engine.index(), dnn::settings_of(config)};
-      if (std::ranges::count(choices, choice) > 0 || !dnn::plan_of(target, config)) continue;
+      if (std::ranges::count(choices, choice) > 0 || !dnn::execution_plan(target, config)) continue;
       choices.push_back(std::move(choice));
       if (choices.size() == most) return choices;
     }
@@ -151,7 +151,7 @@ struct Plan {
   dnn::Plan plan;
 };
 
-Plan plan_of(const dnn::Target& target, const Problem& problem, const Choice& choice) {
+Plan attention_plan(const dnn::Target& target, const Problem& problem, const Choice& choice) {
   Plan made{.operation = operation_of(target, problem)};
   made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
@@ -173,7 +173,7 @@ Plan plan_of(const dnn::Target& target, const Problem& problem, const Choice& ch
     set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
   }
   check(finalize(made.config), "finalize an engine's settings for attention");
-  std::optional<dnn::Plan> plan = dnn::plan_of(target, made.config);
+  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config);
   require(plan.has_value(), Status::unavailable,
           "cuDNN's attention engine does not support {} items, {} heads, {} queries and {} keys of "
           "{} channels in {}; use numerics.attention = own",
@@ -267,7 +267,7 @@ class Attentions {
     if (found == nullptr) {
       const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
       expect(made.has_value(), "fused attention is not available here");
-      found = std::make_unique<Plan>(plan_of(target_, problem, *made));
+      found = std::make_unique<Plan>(attention_plan(target_, problem, *made));
       trace::recorder().kernels.insert(fmt::format("attention: cuDNN {}, {}", dnn::version_text(),
                                                    dnn::engine_text(made->engine, made->settings)));
     }
@@ -356,7 +356,7 @@ class Attentions {
  private:
   std::optional<Plan> if_available(const Problem& problem, const Choice& choice) const {
     try {
-      return plan_of(target_, problem, choice);
+      return attention_plan(target_, problem, choice);
     } catch (const Error& error) {
       if (error.status() != Status::unavailable) throw;
       return std::nullopt;
@@ -472,7 +472,7 @@ void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& 
   require(!found.empty(), Status::unavailable,
           "cuDNN has no attention to {} keys of {} channels in {}", shape.keys, shape.channels,
           name_of(shape.dtype));
-  plan_of(target, problem_of(shape, 1, 2), found.front());
+  attention_plan(target, problem_of(shape, 1, 2), found.front());
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,

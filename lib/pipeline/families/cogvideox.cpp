@@ -72,7 +72,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
           clip.strength().value_or(1), clip.index(), steps, std::ceil(1000.0 / steps) / 1000);
   const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
   const Sampling sampling = samplings_.get({kind, steps, skipped, job.dtype}, [&] {
-    const Schedule schedule(folder_.scheduler, steps, skipped);
+    const NoiseSchedule schedule(folder_.scheduler, steps, skipped);
     return Sampling{make_sampler(kind, schedule), first_noise_level(schedule, job.dtype)};
   });
   clip.sampling = {

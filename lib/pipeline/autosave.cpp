@@ -1,4 +1,4 @@
-#include "pipeline/restart.hpp"
+#include "pipeline/autosave.hpp"
 
 #include "base/log.hpp"
 #include "base/stop.hpp"

@@ -1,4 +1,4 @@
-#include "plan/memory.hpp"
+#include "plan/memory_plan.hpp"
 
 #include <gmock/gmock.h>
 

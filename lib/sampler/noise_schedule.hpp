@@ -41,11 +41,11 @@ std::vector<std::int64_t> inference_timesteps(const SchedulerConfig& config, int
 int skipped_steps(int steps, double strength);
 
 /// The timesteps and noise levels of one sampling run.
-class Schedule {
+class NoiseSchedule {
  public:
   /// first: how many of the first timesteps are left out. Throws Error(usage) and Error(data) as
   /// the functions above.
-  Schedule(const SchedulerConfig& config, int steps, int first = 0);
+  NoiseSchedule(const SchedulerConfig& config, int steps, int first = 0);
 
   int steps() const { return steps_; }  ///< as requested
   /// One call of the model for each; may have one more entry than steps().

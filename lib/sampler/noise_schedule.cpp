@@ -1,4 +1,4 @@
-#include "sampler/schedule.hpp"
+#include "sampler/noise_schedule.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -127,7 +127,7 @@ int skipped_steps(int steps, double strength) {
   return std::max(steps - std::min(static_cast<int>(steps * strength), steps), 0);
 }
 
-Schedule::Schedule(const SchedulerConfig& config, int steps, int first)
+NoiseSchedule::NoiseSchedule(const SchedulerConfig& config, int steps, int first)
     : steps_(steps),
       stride_(0),
       alpha_bar_(alpha_bar_table(config)),
@@ -138,16 +138,16 @@ Schedule::Schedule(const SchedulerConfig& config, int steps, int first)
   timesteps_.erase(timesteps_.begin(), timesteps_.begin() + first);
 }
 
-double Schedule::alpha_bar(std::int64_t timestep) const {
+double NoiseSchedule::alpha_bar(std::int64_t timestep) const {
   const auto count = static_cast<std::int64_t>(alpha_bar_.size());
   return alpha_bar_.at(static_cast<std::size_t>(timestep < 0 ? timestep + count : timestep));
 }
 
-std::int64_t Schedule::target(int i) const {
+std::int64_t NoiseSchedule::target(int i) const {
   return timesteps_.at(static_cast<std::size_t>(i)) - stride_;
 }
 
-double Schedule::target_alpha_bar(int i) const {
+double NoiseSchedule::target_alpha_bar(int i) const {
   return target(i) < 0 ? final_alpha_bar_ : alpha_bar(target(i));
 }
 

@@ -1,4 +1,4 @@
-#include "sampler/schedule.hpp"
+#include "sampler/noise_schedule.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,8 +59,8 @@ TEST(InferenceTimesteps, AreWhatTheSchedulersCall) {
   EXPECT_EQ(odd.back(), -1);
 }
 
-TEST(Schedule, LeadsEachStepByTheStrideNotToTheNextEntry) {
-  const Schedule schedule({}, 30);  // the entries are 33 or 34 apart, the stride is 33
+TEST(NoiseSchedule, LeadsEachStepByTheStrideNotToTheNextEntry) {
+  const NoiseSchedule schedule({}, 30);  // the entries are 33 or 34 apart, the stride is 33
   EXPECT_EQ(schedule.steps(), 30);
   EXPECT_EQ(schedule.timesteps().at(0), 999);
   EXPECT_EQ(schedule.target(0), 966);
@@ -69,14 +69,14 @@ TEST(Schedule, LeadsEachStepByTheStrideNotToTheNextEntry) {
   EXPECT_EQ(schedule.target_alpha_bar(29), 1.0);
   EXPECT_EQ(schedule.alpha_bar(-1), 0.0);
 
-  const Schedule kept({.set_alpha_to_one = false}, 30);
+  const NoiseSchedule kept({.set_alpha_to_one = false}, 30);
   EXPECT_EQ(kept.target_alpha_bar(29), kept.alpha_bar(0));
 }
 
-TEST(Schedule, RefusesStepsBeyondTheTraining) {
+TEST(NoiseSchedule, RefusesStepsBeyondTheTraining) {
   for (const int steps : {0, -1, 1001}) {
     try {
-      Schedule({}, steps);
+      NoiseSchedule({}, steps);
       ADD_FAILURE() << steps;
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), Status::usage);
@@ -100,7 +100,7 @@ TEST(SchedulerConfig, NamesTheKeyThatIsNotSupported) {
   };
   for (const auto& [key, config] : cases) {
     try {
-      Schedule(config, 10);
+      NoiseSchedule(config, 10);
       ADD_FAILURE() << key;
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), Status::data) << key;
@@ -108,7 +108,7 @@ TEST(SchedulerConfig, NamesTheKeyThatIsNotSupported) {
     }
   }
   try {  // valid for other numbers of steps
-    Schedule({.steps_offset = 300, .timestep_spacing = "leading"}, 4);
+    NoiseSchedule({.steps_offset = 300, .timestep_spacing = "leading"}, 4);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Status::data);

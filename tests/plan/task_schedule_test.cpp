@@ -1,4 +1,4 @@
-#include "plan/schedule.hpp"
+#include "plan/task_schedule.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::vector<double> random_costs(std::mt19937& dice, std::size_t tasks, unsigned
   return costs;
 }
 
-TEST(Schedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
+TEST(TaskSchedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
   const TaskSchedule schedule = of({1, 5, 1, 3, 3, 1}, 2);
   EXPECT_THAT(schedule.order, ElementsAre(1, 3, 4, 0, 2, 5));
   EXPECT_THAT(schedule.tasks_of(0), ElementsAre(1, 0, 2));
@@ -34,7 +34,7 @@ TEST(Schedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
   EXPECT_EQ(schedule.idle, 0);
 }
 
-TEST(Schedule, OfFewerTasksThanGroupsLeavesGroupsIdle) {
+TEST(TaskSchedule, OfFewerTasksThanGroupsLeavesGroupsIdle) {
   const TaskSchedule schedule = of({2, 2}, 4);
   EXPECT_EQ(schedule.end, 2);
   EXPECT_EQ(schedule.idle, 0.5);
@@ -42,7 +42,7 @@ TEST(Schedule, OfFewerTasksThanGroupsLeavesGroupsIdle) {
   EXPECT_EQ(of({}, 3).end, 0);
 }
 
-TEST(Schedule, GivesFasterGroupsMore) {
+TEST(TaskSchedule, GivesFasterGroupsMore) {
   const TaskSchedule schedule =
       longest_first(9, 2, [](std::size_t, std::size_t group) { return group == 0 ? 1.0 : 2.0; });
   EXPECT_EQ(schedule.tasks_of(0).size(), 6U);
@@ -50,7 +50,7 @@ TEST(Schedule, GivesFasterGroupsMore) {
 }
 
 // Helpers of a third of the speed take the shortest tasks, and stop before they would be the last.
-TEST(Schedule, HelpersTakeTheShortestTasksAndAreNotTheLast) {
+TEST(TaskSchedule, HelpersTakeTheShortestTasksAndAreNotTheLast) {
   std::mt19937 dice(5);
   for (int round = 0; round < 200; ++round) {
     const std::size_t tasks = 1 + dice() % 40, groups = 1 + dice() % 3, helpers = 1 + dice() % 2;
@@ -80,7 +80,7 @@ TEST(Schedule, HelpersTakeTheShortestTasksAndAreNotTheLast) {
   }
 }
 
-TEST(Schedule, HelpersGoByTheTimesThatWereSeen) {
+TEST(TaskSchedule, HelpersGoByTheTimesThatWereSeen) {
   const auto cost = [](std::size_t, std::size_t group) { return group == 0 ? 1.0 : 4.0; };
   const std::vector<std::size_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   const HelperRule rule(order, 2, 1, cost);
@@ -96,7 +96,7 @@ TEST(Schedule, HelpersGoByTheTimesThatWereSeen) {
 }
 
 // With equal groups it makes no difference which of them are helpers.
-TEST(Schedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
+TEST(TaskSchedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
   std::mt19937 dice(7);
   for (int round = 0; round < 100; ++round) {
     const std::size_t tasks = 1 + dice() % 30, groups = 1 + dice() % 4, helpers = 1 + dice() % 2;
@@ -108,7 +108,7 @@ TEST(Schedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
 }
 
 // Graham's bound for any list: when the last task starts, no group is free.
-TEST(Schedule, EndsWithinTheBoundOfListScheduling) {
+TEST(TaskSchedule, EndsWithinTheBoundOfListScheduling) {
   std::mt19937 dice(3);
   for (int round = 0; round < 200; ++round) {
     const std::size_t tasks = 1 + dice() % 20, groups = 1 + dice() % 6;

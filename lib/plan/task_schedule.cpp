@@ -1,4 +1,4 @@
-#include "plan/schedule.hpp"
+#include "plan/task_schedule.hpp"
 
 #include <algorithm>
 #include <numeric>
