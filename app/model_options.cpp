@@ -71,7 +71,9 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
   const std::vector<std::string> given = operands(line, 2, "PRESET DIR");
   MakeModelOptions options{.preset = given[0], .folder = given[1]};
   for (const Given& option : line.options) {
-    if (option.name == "seed") options.seed = parse_seed(option.value, option.where);
+    if (option.name == "seed") {
+      options.seed = parse_setting(description_of(&ClipSettings::seed), option.value, option.where);
+    }
     if (option.name == "dtype") {
       constexpr std::array<std::string_view, 3> names{"float32", "bfloat16", "float16"};
       constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};

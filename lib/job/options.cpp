@@ -142,9 +142,11 @@ std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
 template <std::size_t i>
 Option option_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
+  static const std::string help =
+      fmt::format(fmt::runtime(setting.help), fmt::arg("limits", limits_of(setting)));
   return {setting.option,
           setting.unit,
-          setting.help,
+          help.c_str(),
           setting.fallback,
           Effect::clips,
           [](Draft& d, Text text, Where option) {

@@ -20,8 +20,11 @@ using Where = const std::string&;
 
 // A field: how it is read, written and removed. Numbers are parsed from their text, so that the
 // limits are those of the options.
-struct Field : RequestField {
-  const char* kind;  // what is expected, for messages
+struct Field {
+  std::string name;    // "negative_prompt"
+  const char* option;  // that sets it for all clips: "prompt.negative"; empty: none
+  bool optional;       // named by optional_fields()
+  const char* kind;    // what is expected, for messages
   bool (json::*is_kind)() const noexcept;
   void (*set)(Clip&, Value value, Where option);
   json (*get)(const Clip&);  // null: not given
@@ -30,7 +33,9 @@ struct Field : RequestField {
 
 template <auto member>
 Field text_field(const char* name, const char* option, bool optional) {
-  return {{name, option, optional},
+  return {name,
+          option,
+          optional,
           "a text",
           &json::is_string,
           [](Clip& clip, Value value, Where where) {
@@ -44,9 +49,7 @@ Field text_field(const char* name, const char* option, bool optional) {
 
 template <auto member>
 Field path_field(const char* name, const char* option) {
-  return {{name, option, true},
-          "a text",
-          &json::is_string,
+  return {name, option, true, "a text", &json::is_string,
           [](Clip& clip, Value value, Where where) {
             clip.*member = parse_path(value.get<std::string>(), where);
           },
@@ -64,7 +67,9 @@ Field path_field(const char* name, const char* option) {
 template <std::size_t i>
 Field field_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
-  return {{setting.name(), setting.option, true},
+  return {setting.name(),
+          setting.option,
+          true,
           "a number",
           &json::is_number,
           [](Clip& clip, Value value, Where where) {
@@ -98,16 +103,12 @@ const std::vector<Field>& fields() {
   static const std::vector<Field> table = [] {
     std::vector<Field> all{
         text_field<&Clip::prompt>("prompt", "", false),
-        {{"token_ids", "", false},
-         "a list of numbers",
-         &json::is_array,
+        {"token_ids", "", false, "a list of numbers", &json::is_array,
          [](Clip& clip, Value value, Where where) { clip.token_ids = token_ids(value, where); },
          [](const Clip& clip) { return clip.token_ids.empty() ? json() : json(clip.token_ids); },
          [](Clip& clip) { clip.token_ids.clear(); }},
         text_field<&Clip::negative_prompt>("negative_prompt", "prompt.negative", true),
-        {{"clean", "prompt.clean", true},
-         "true or false",
-         &json::is_boolean,
+        {"clean", "prompt.clean", true, "true or false", &json::is_boolean,
          [](Clip& clip, Value value, Where) { clip.clean = value.get<bool>(); },
          [](const Clip& clip) { return clip.clean ? json(*clip.clean) : json(); },
          [](Clip& clip) { clip.clean.reset(); }},
@@ -143,8 +144,6 @@ json parse_object(const std::string& line, Where where) {
 }
 
 }  // namespace
-
-std::vector<RequestField> request_fields() { return {fields().begin(), fields().end()}; }
 
 std::string optional_fields() {
   std::vector<std::string> names;

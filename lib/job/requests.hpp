@@ -1,24 +1,13 @@
 #pragma once
 // A requested clip as a line of JSON: of a prompt file, and of /requests in job.h5.
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "job/job.hpp"
 
 namespace reelmesh {
 
-/// One field of a line.
-struct RequestField {
-  std::string name;    ///< "negative_prompt"
-  const char* option;  ///< that sets it for all clips: "prompt.negative"; empty: none
-  bool optional;       ///< a user may leave it out, and give it; false for what is explained apart
-};
-
-/// The fields that a line may have.
-std::vector<RequestField> request_fields();
-/// Those that a user may add, in words: "a, b or c".
+/// The names of the fields that a line may have beside the prompt, in words: "a, b or c".
 std::string optional_fields();
 
 /// One line. A missing negative prompt is `negative`. where: its source, for messages. Error(data)

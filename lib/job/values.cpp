@@ -33,29 +33,35 @@ std::optional<T> read(std::string_view text) {
        comment ? " (a comment needs a line of its own)" : "");
 }
 
+template <class Number>
+std::string limits_in_words(Number least, Number most, Limit lower) {
+  return lower == Limit::excluded ? fmt::format("above {}, at most {}", least, most)
+                                  : fmt::format("{} to {}", least, most);
+}
+
+template <class Number>
+Number parse_within(std::string_view text, const std::string& option, Number least, Number most,
+                    Limit lower) {
+  const auto value = read<Number>(text);
+  const bool too_low = value && (lower == Limit::excluded ? *value <= least : *value < least);
+  if (!value || too_low || !(*value <= most)) {  // NaN is not at most anything
+    refuse(
+        text, option,
+        fmt::format("a {} {}{}", std::is_floating_point_v<Number> ? "number" : "whole number",
+                    lower == Limit::excluded ? "" : "from ", limits_in_words(least, most, lower)));
+  }
+  return *value;
+}
+
 }  // namespace
 
 std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
                            std::int64_t max) {
-  const auto value = read<std::int64_t>(text);
-  if (!value || *value < min || *value > max) {
-    refuse(text, option, fmt::format("a whole number from {} to {}", min, max));
-  }
-  return *value;
+  return parse_within(text, option, min, max, Limit::included);
 }
 
 double parse_number(std::string_view text, const std::string& option, double min, double max) {
-  const auto value = read<double>(text);
-  if (!value || !std::isfinite(*value) || *value < min || *value > max) {
-    refuse(text, option, fmt::format("a number from {} to {}", min, max));
-  }
-  return *value;
-}
-
-std::uint64_t parse_seed(std::string_view text, const std::string& option) {
-  const auto value = read<std::uint64_t>(text);
-  if (!value) refuse(text, option, "a whole number from 0 to 18446744073709551615");
-  return *value;
+  return parse_within(text, option, min, max, Limit::included);
 }
 
 double parse_wait(std::string_view text, const std::string& option) {
@@ -111,28 +117,26 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
 }
 
 template <class Number>
+std::string limits_of(const ClipSetting<Number>& setting) {
+  return limits_in_words(setting.least, setting.most, setting.lower_limit);
+}
+
+template <class Number>
 Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
                      const std::string& option) {
-  const auto value = read<Number>(text);
-  const bool too_low = value && (setting.lower_limit == Limit::excluded ? *value <= setting.least
-                                                                        : *value < setting.least);
-  // Not "in the limits": a value may be not a number.
-  if (!value || too_low || !(*value <= setting.most)) {
-    const char* kind = std::is_floating_point_v<Number> ? "number" : "whole number";
-    refuse(text, option,
-           setting.lower_limit == Limit::excluded
-               ? fmt::format("a {} above {}, at most {}", kind, setting.least, setting.most)
-               : fmt::format("a {} from {} to {}", kind, setting.least, setting.most));
-  }
-  return *value;
+  return parse_within(text, option, setting.least, setting.most, setting.lower_limit);
 }
 
 template int parse_setting(const ClipSetting<int>&, std::string_view, const std::string&);
+template std::string limits_of(const ClipSetting<int>&);
 template std::int64_t parse_setting(const ClipSetting<std::int64_t>&, std::string_view,
                                     const std::string&);
+template std::string limits_of(const ClipSetting<std::int64_t>&);
 template std::uint64_t parse_setting(const ClipSetting<std::uint64_t>&, std::string_view,
                                      const std::string&);
+template std::string limits_of(const ClipSetting<std::uint64_t>&);
 template double parse_setting(const ClipSetting<double>&, std::string_view, const std::string&);
+template std::string limits_of(const ClipSetting<double>&);
 
 std::string parse_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);

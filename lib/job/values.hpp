@@ -17,7 +17,6 @@ std::int64_t parse_integer(std::string_view text, const std::string& option, std
                            std::int64_t max);
 /// Decimal numbers; no inf or nan.
 double parse_number(std::string_view text, const std::string& option, double min, double max);
-std::uint64_t parse_seed(std::string_view text, const std::string& option);
 /// A time above 0 and up to 1e8 s, such as "10min" → seconds.
 double parse_wait(std::string_view text, const std::string& option);
 /// yes, true or on → true; no, false or off → false.
@@ -37,6 +36,9 @@ LoraFile parse_lora(std::string_view text, const std::string& option);
 template <class Number>
 Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
                      const std::string& option);
+/// The permitted values of a setting: "8 to 16384", "above 0, at most 1".
+template <class Number>
+std::string limits_of(const ClipSetting<Number>& setting);
 
 /// A path, not empty.
 std::string parse_path(std::string_view text, const std::string& option);

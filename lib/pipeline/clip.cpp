@@ -78,7 +78,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                                               settings.frames.value_or(defaults.size.frames)};
   record.prompt = request.prompt;
   record.negative_prompt = request.negative_prompt;
-  const std::uint64_t first_seed = job.sample.seed.value_or(0);
+  const std::uint64_t first_seed = job.sample.seed.value();
   const auto offset = static_cast<std::uint64_t>(index);
   require(request.settings.seed || first_seed <= std::numeric_limits<std::uint64_t>::max() - offset,
           Status::usage, "sample.seed: {} + {} for clip {} exceeds 64 bits", first_seed, offset,

@@ -42,7 +42,10 @@ SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
 }
 
 // 0 if sample.fps may not have this value.
-double usable_rate(double fps) { return fps >= 0.01 && fps <= 1000 ? fps : 0; }
+double usable_rate(double fps) {
+  constexpr const auto& limits = description_of(&ClipSettings::fps);
+  return fps >= limits.least && fps <= limits.most ? fps : 0;
+}
 
 InputFacts facts_of(const InputFile& file) {
   if (file.kind == InputKind::image) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 
 namespace reelmesh {
 
@@ -37,9 +38,9 @@ struct ClipSetting {
   ShownAs shown_as;
   InBatch in_batch;
   Number least, most;
-  Limit lower_limit;  ///< whether `least` itself is permitted
-  const char* unit;   ///< of the value, in --help
-  const char* help;
+  Limit lower_limit;     ///< whether `least` itself is permitted
+  const char* unit;      ///< of the value, in --help
+  const char* help;      ///< {limits} stands for the permitted values
   const char* fallback;  ///< default of the option; null: none
 
   /// Of the attribute, and of the field of a prompt file: "steps".
@@ -53,29 +54,29 @@ struct ClipSetting {
 inline constexpr std::tuple clip_settings{
     ClipSetting<std::int64_t>{"sample.height", &ClipSettings::height, ShownAs::shape,
                               InBatch::equal, 8, 16384, Limit::included, "PIXELS",
-                              "8 to 16384 [default: the checkpoint's]", nullptr},
+                              "{limits} [default: the checkpoint's]", nullptr},
     ClipSetting<std::int64_t>{"sample.width", &ClipSettings::width, ShownAs::shape, InBatch::equal,
                               8, 16384, Limit::included, "PIXELS",
-                              "8 to 16384 [default: the checkpoint's]", nullptr},
+                              "{limits} [default: the checkpoint's]", nullptr},
     ClipSetting<std::int64_t>{"sample.frames", &ClipSettings::frames, ShownAs::shape,
                               InBatch::equal, 1, 10000, Limit::included, "N",
-                              "frames of a clip, 1 to 10000 [default: the checkpoint's]", nullptr},
+                              "frames of a clip, {limits} [default: the checkpoint's]", nullptr},
     ClipSetting<double>{"sample.fps", &ClipSettings::fps, ShownAs::attribute, InBatch::equal, 0.01,
                         1000, Limit::included, "N",
-                        "frames per second, 0.01 to 1000 [default: the checkpoint's]", nullptr},
+                        "frames per second, {limits} [default: the checkpoint's]", nullptr},
     // The released schedules have 1000 timesteps; more steps would repeat some.
     ClipSetting<int>{"sample.steps", &ClipSettings::steps, ShownAs::attribute, InBatch::equal, 1,
                      1000, Limit::included, "N",
-                     "denoising steps, 1 to 1000 [default: the model family's]", nullptr},
+                     "denoising steps, {limits} [default: the model family's]", nullptr},
     ClipSetting<double>{"sample.guidance", &ClipSettings::guidance, ShownAs::attribute,
                         InBatch::equal, 0, 1000, Limit::included, "SCALE",
-                        "classifier-free guidance scale, 0 to 1000; up to 1 there is no guidance "
+                        "classifier-free guidance scale, {limits}; up to 1 there is no guidance "
                         "and the negative prompt is not used [default: the model family's]",
                         nullptr},
     ClipSetting<double>{"sample.strength", &ClipSettings::strength, ShownAs::attribute,
                         InBatch::equal, 0, 1, Limit::excluded, "SHARE",
                         "with prompt.video: the share of the steps that is computed, from noise of "
-                        "that level on; above 0, at most 1 [default: 0.8]",
+                        "that level on; {limits} [default: 0.8]",
                         nullptr},
     ClipSetting<std::uint64_t>{"sample.seed", &ClipSettings::seed, ShownAs::attribute, InBatch::any,
                                0, std::numeric_limits<std::uint64_t>::max(), Limit::included, "N",
@@ -86,6 +87,18 @@ inline constexpr std::tuple clip_settings{
 template <class Visit>
 constexpr void for_each_clip_setting(Visit&& visit) {
   std::apply([&](const auto&... setting) { (visit(setting), ...); }, clip_settings);
+}
+
+/// The description of a setting.
+template <class Number>
+constexpr const ClipSetting<Number>& description_of(std::optional<Number> ClipSettings::*value) {
+  const ClipSetting<Number>* found = nullptr;
+  for_each_clip_setting([&](const auto& setting) {
+    if constexpr (std::is_same_v<decltype(setting), const ClipSetting<Number>&>) {
+      if (setting.value == value) found = &setting;
+    }
+  });
+  return *found;
 }
 
 // A member that has no description changes the size.
