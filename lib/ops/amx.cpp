@@ -17,6 +17,19 @@ std::int64_t block_bytes(std::int64_t count, std::int64_t inner) {
   return packed_elements(count, inner) * value_bytes;
 }
 
+// Packs a tile of B by one of the kernels. Where the matrix ends within the tile, after `height`
+// rows or `width` values, the rest is zeros.
+template <std::int64_t rows, std::int64_t values>
+void pack_tile(void (*pack)(const BFloat16*, std::int64_t, std::byte*), const BFloat16* from,
+               std::int64_t stride, std::int64_t height, std::int64_t width, std::byte* tile) {
+  if (height == rows && width == values) return pack(from, stride, tile);
+  alignas(64) BFloat16 padded[rows * values] = {};
+  for (std::int64_t r = 0; r < height; ++r) {
+    std::copy_n(from + r * stride, width, padded + r * values);
+  }
+  pack(padded, values, tile);
+}
+
 }  // namespace
 
 const Kernels& kernels() { return plain ? plain_kernels() : processor_kernels(); }
@@ -63,15 +76,7 @@ void pack_right_transposed(const BFloat16* rows, std::int64_t stride, std::int64
         const BFloat16* from = rows + column * stride + s * step_values;
         std::byte* to = into + (s * tiles + tile) * tile_bytes;
         const std::int64_t width = std::min(step_values, inner - s * step_values);
-        if (height == tile_rows && width == step_values) {
-          use.transpose(from, stride, to);
-          continue;
-        }
-        alignas(64) BFloat16 padded[tile_rows * step_values] = {};
-        for (std::int64_t r = 0; r < height; ++r) {
-          std::copy_n(from + r * stride, width, padded + r * step_values);
-        }
-        use.transpose(padded, step_values, to);
+        pack_tile<tile_rows, step_values>(use.transpose, from, stride, height, width, to);
       }
     }
   }
@@ -90,15 +95,7 @@ void pack_right(const BFloat16* rows, std::int64_t stride, std::int64_t inner, s
         const BFloat16* from = rows + s * step_values * stride + column;
         const std::int64_t height = std::min(step_values, inner - s * step_values);
         const std::int64_t width = std::min(tile_rows, columns - column);
-        if (height == step_values && width == tile_rows) {
-          use.interleave(from, stride, into);
-          continue;
-        }
-        alignas(64) BFloat16 padded[step_values * tile_rows] = {};
-        for (std::int64_t r = 0; r < height; ++r) {
-          std::copy_n(from + r * stride, width, padded + r * tile_rows);
-        }
-        use.interleave(padded, tile_rows, into);
+        pack_tile<step_values, tile_rows>(use.interleave, from, stride, height, width, into);
       }
     }
   }

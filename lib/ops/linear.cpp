@@ -19,6 +19,9 @@ namespace {
 // With 1920 inputs, the weights of a tile fit in a core's L2 cache while all rows are processed.
 constexpr std::int64_t tile_rows = TileProduct::tile_rows;
 constexpr std::int64_t tile_columns = 192;
+// AMX: longer inner dimensions are divided; a task then keeps sums of at most so many rows and
+// columns.
+constexpr std::int64_t undivided_steps = 128, most_rows = 8 * amx::block, most_columns = 2048;
 
 // Columns of a tile: a multiple of 16, as equal as possible; the last tile may be smaller.
 std::int64_t tile_width(std::int64_t out) {
@@ -91,6 +94,11 @@ Tensor as(DType dtype, const Tensor& x) {
 }
 
 }  // namespace
+
+std::int64_t product_sums_bytes(std::int64_t in, DType products) {
+  const bool divided = products == DType::bfloat16 && in > undivided_steps * amx::step_values;
+  return divided ? most_rows * most_columns * size_of(DType::float32) : 0;
+}
 
 std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
                                  PackedFor target) {
@@ -204,15 +212,16 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
   // Long inner dimensions are divided into spans; between them, sums are in memory. The rows of a
   // task are as many as stay in a core's L2 cache with a span of their inputs (1 MiB), next to the
   // weights of a block of columns, which are used for all of them.
-  constexpr std::int64_t undivided = 128, longest_span = 64, cached_steps = 480;
-  const std::int64_t spans = steps <= undivided ? 1 : (steps + longest_span - 1) / longest_span;
+  constexpr std::int64_t longest_span = 64, cached_steps = 480;
+  const std::int64_t spans =
+      steps <= undivided_steps ? 1 : (steps + longest_span - 1) / longest_span;
   const std::int64_t span = (steps + spans - 1) / spans;
-  const std::int64_t most = std::clamp<std::int64_t>(cached_steps / span, 4, 8) * block;
+  const std::int64_t most =
+      std::clamp<std::int64_t>(cached_steps / span, 4, most_rows / block) * block;
   const std::int64_t parts = (rows + most - 1) / most;
   const std::int64_t part = ((rows + parts - 1) / parts + block - 1) / block * block;
   // A task is one part of the rows with a share of the tiles: with all of them if there are enough
   // tasks and not too many sums, because each task packs its rows.
-  constexpr std::int64_t most_columns = 2048;
   const std::int64_t wanted =
       std::min(count, std::max((4 * omp_get_max_threads() + parts - 1) / parts,
                                (count * tile_columns + most_columns - 1) / most_columns));
@@ -263,11 +272,15 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
                          column_tiles, some, c, s > 0, next + row / block * lines * 64, lines},
                         pending ? &results : nullptr);
             pending = s + 1 == spans;
-            results = {c,          row_tiles,
-                       count_rows, columns,
-                       nullptr,    bias.empty() ? nullptr : bias.data<float>() + at_column,
-                       activation, out.data<BFloat16>() + (first_row + row) * out_ + at_column,
-                       out_};
+            results = {.c = c,
+                       .row_tiles = row_tiles,
+                       .rows = count_rows,
+                       .columns = columns,
+                       .factors = nullptr,
+                       .bias = bias.empty() ? nullptr : bias.data<float>() + at_column,
+                       .activation = activation,
+                       .out = out.data<BFloat16>() + (first_row + row) * out_ + at_column,
+                       .stride = out_};
           }
         }
       }

@@ -21,6 +21,10 @@ std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products,
 std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
                                  PackedFor target);
 
+/// Bytes, at most, of the sums that a thread keeps while it computes a Linear with AMX: those of
+/// long inner dimensions. 0 for other types of products.
+std::int64_t product_sums_bytes(std::int64_t in, DType products);
+
 /// Bytes of the weight of a Convolution. weight: shape as its constructor takes it.
 std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target);
 

@@ -18,6 +18,12 @@ inline constexpr Axis frame{"frame", "frame"};
 inline constexpr Axis height{"height", "pixel row, from the top"};
 inline constexpr Axis width{"width", "pixel column, from the left"};
 inline constexpr Axis channel{"channel", "colour: red, green, blue"};
+inline constexpr Axis latent_frame{"latent_frame", "frame of the latents"};
+inline constexpr Axis latent_channel{"latent_channel", "channel of the latents"};
+inline constexpr Axis latent_height{"latent_height", "row of the latents, from the top"};
+inline constexpr Axis latent_width{"latent_width", "column of the latents, from the left"};
+inline constexpr Axis token{"token", "text token"};
+inline constexpr Axis embedding{"embedding", "feature of the text encoder"};
 }  // namespace axes
 
 /// The dimension scales of one file or group: a one-dimensional array of indices for each axis, and

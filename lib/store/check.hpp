@@ -31,7 +31,7 @@ bool is_known_version(hid_t file);
 
 /// Writes the attributes of a clip, without a title.
 void write_record(hid_t file, const ClipRecord& record);
-/// Whether the attributes of a file that are compared are those of this clip.
+/// Whether the attributes that are compared (Compared::yes) have this clip's values in the file.
 bool has_record(hid_t file, const ClipRecord& expected);
 /// The attributes that has_record compares, as texts.
 std::vector<std::string> compared_texts(const ClipRecord& record);

@@ -29,10 +29,14 @@ Array make_array(const ClipArray& array, const Sharded& x) {
          to_string(shape));
   expect(x.local.empty() || x.local.dtype() == array.dtype, "{} is {}, expected {}", array.name,
          name_of(x.local.dtype()), name_of(array.dtype));
-  const hid_t type = array.dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
   Shape chunk = shape;
   chunk[0] = 1;
-  return {{array.name, type, x.box(), x.local.raw()}, array.meaning, array.axes, shape, chunk, {}};
+  return {{array.name, array.type(), x.box(), x.local.raw()},
+          array.meaning,
+          array.axes,
+          shape,
+          chunk,
+          {}};
 }
 
 Array make_token_ids(const comm::Group& group, const std::vector<std::int32_t>& ids) {

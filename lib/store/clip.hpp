@@ -81,8 +81,9 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                 const ClipRecord& record, const ClipArrays& arrays, bool replace);
 
 /// True if the file can be opened, holds the arrays in these shapes (and the token ids if
-/// `expected` has some), all their values can be read with correct checksums, and
-/// its attributes are those that are compared (ClipRecord::for_each_attribute). Not collective. The
+/// `expected` has some), all their values can be read with correct checksums, and the
+/// attributes that are compared (ClipRecord::for_each_attribute) have the values of `expected`. Not
+/// collective. The
 /// file is untrusted: links are not followed, plugins are not loaded, and a file that cannot be
 /// parsed counts as incomplete.
 bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,

@@ -8,15 +8,6 @@
 
 namespace reelmesh {
 
-namespace axes {
-inline constexpr Axis latent_frame{"latent_frame", "frame of the latents"};
-inline constexpr Axis latent_channel{"latent_channel", "channel of the latents"};
-inline constexpr Axis latent_height{"latent_height", "row of the latents, from the top"};
-inline constexpr Axis latent_width{"latent_width", "column of the latents, from the left"};
-inline constexpr Axis token{"token", "text token"};
-inline constexpr Axis embedding{"embedding", "feature of the text encoder"};
-}  // namespace axes
-
 struct ClipArray {
   const char* name;     ///< of the dataset
   const char* meaning;  ///< its attribute long_name
@@ -24,6 +15,8 @@ struct ClipArray {
   std::vector<Axis> axes;
   std::optional<Sharded> ClipArrays::*values;
   Shape ClipShapes::*shape;
+
+  hid_t type() const { return dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT; }
 };
 
 inline const std::array<ClipArray, 4> clip_arrays{{

@@ -30,9 +30,8 @@ bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected
   const hdf5::File file = hdf5::open_if_valid(path);
   if (!file) return false;
   const auto has = [&](const ClipArray& array) {
-    const hid_t type = array.dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT;
     const Shape& shape = shapes.*array.shape;
-    return shape.empty() || hdf5::holds(file.get(), array.name, type, shape);
+    return shape.empty() || hdf5::holds(file.get(), array.name, array.type(), shape);
   };
   return hdf5::has_record(file.get(), expected) && std::ranges::all_of(clip_arrays, has) &&
          holds_ids(file.get(), expected.token_ids);

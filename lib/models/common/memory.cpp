@@ -110,9 +110,7 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
   }
   const std::int64_t row =
       precision.size() + (precision.converts() ? 2 * size_of(precision.products) : 0);
-  // AMX's kernels keep sums of up to 256 rows and 2048 columns for long inner dimensions.
-  const bool long_sums = precision.products == DType::bfloat16 && widest > 4096;
-  return columns * widest * row + others + (long_sums ? std::int64_t{2} << 20 : 0);
+  return columns * widest * row + others + ops::product_sums_bytes(widest, precision.products);
 }
 
 std::int64_t convolution_working_bytes(std::int64_t frames, std::int64_t in, std::int64_t out,
