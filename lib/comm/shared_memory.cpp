@@ -2,22 +2,18 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
-#include "base/handle.hpp"
+#include "base/file.hpp"
 #include "base/units.hpp"
 #include "comm/together.hpp"
 
 namespace reelmesh::comm {
 namespace {
-
-void close_file(int descriptor) { ::close(descriptor); }
-using File = Handle<int, close_file, -1>;
 
 // A name in /dev/shm, which is removed at the end of its scope.
 struct Name {
@@ -49,11 +45,11 @@ std::shared_ptr<std::byte> shared_memory(const Group& host, std::int64_t bytes) 
     static std::atomic<int> count = 0;
     std::string name = fmt::format("/reelmesh-{}-{}", getpid(), count++);
     name = host.broadcast(name, 0);
-    File file;
+    Descriptor file;
     Name made;
     run_collectively(host, [&] {
       if (host.rank() != 0) return;
-      file = File(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));
+      file = Descriptor(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));
       if (!file) fail_for(bytes, "shm_open");
       made.text = name;
       // Without this, writing would end the process with a signal when there is no more room.
@@ -61,7 +57,7 @@ std::shared_ptr<std::byte> shared_memory(const Group& host, std::int64_t bytes) 
       if (errno != 0) fail_for(bytes, "posix_fallocate in /dev/shm");
     });
     run_collectively(host, [&] {
-      if (host.rank() != 0) file = File(shm_open(name.c_str(), O_RDWR, 0600));
+      if (host.rank() != 0) file = Descriptor(shm_open(name.c_str(), O_RDWR, 0600));
       if (!file) fail_for(bytes, "shm_open");
       map(MAP_SHARED, file.get());
     });

@@ -30,7 +30,6 @@
 #include "pipeline/status_file.hpp"
 #include "pipeline/summary.hpp"
 #include "store/earlier.hpp"
-#include "store/file.hpp"
 #include "store/job.hpp"
 #include "store/output_folder.hpp"
 #include "store/trace.hpp"

@@ -2,10 +2,9 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "store/file.hpp"
+#include "base/new_file.hpp"
 #include "store/job.hpp"
 
 namespace reelmesh::pipeline {
@@ -108,17 +107,13 @@ void StatusFile::write() const {
                                       {"complete", complete},
                                       {"at_work", at_work(activities, planned_)},
                                       {"ranks", ranks}};
-  const std::filesystem::path path = folder_ / "status.json", partial = partial_path(path);
   try {
-    create_empty(partial);
+    NewFile file(folder_ / "status.json", Flush::no);
+    file.write(status.dump(1) + "\n");
+    file.commit();
   } catch (const Error&) {
-    return;
+    // A job needs no status file: what is there stays.
   }
-  std::ofstream file(partial);
-  file << status.dump(1) << '\n';
-  file.close();
-  if (file) std::filesystem::rename(partial, path, ignored);
-  if (!file || ignored) std::filesystem::remove(partial, ignored);
 }
 
 }  // namespace reelmesh::pipeline

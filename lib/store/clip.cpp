@@ -7,7 +7,6 @@
 #include "layout/relayout.hpp"
 #include "store/check.hpp"
 #include "store/clip_arrays.hpp"
-#include "store/file.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/new_file.hpp"
 #include "store/text_heap.hpp"
 
 namespace reelmesh::hdf5 {
@@ -100,6 +101,22 @@ File open_together(const comm::Group& group, const std::filesystem::path& path) 
 File open_to_write(const std::filesystem::path& path) {
   const Properties access = access_properties();
   return File(check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file"));
+}
+
+void write_and_close(File file, const std::function<void(hid_t)>& write) {
+  try {
+    write(file.get());
+    file.close();
+  } catch (...) {
+    file.abandon();
+    throw;
+  }
+}
+
+void write_file(const std::filesystem::path& path, const std::function<void(hid_t)>& write) {
+  NewFile file(path);
+  write_and_close(create(file.temporary()), write);
+  file.commit();
 }
 
 File open_for_reading(const std::filesystem::path& path) {

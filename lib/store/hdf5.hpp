@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,6 +92,10 @@ File create(const std::filesystem::path& path);
 File open_together(const comm::Group& group, const std::filesystem::path& path);
 /// Opens an existing file for writing by this rank only. Error(io).
 File open_to_write(const std::filesystem::path& path);
+/// Calls write(file) and closes the file. If one of them fails, the file is abandoned.
+void write_and_close(File file, const std::function<void(hid_t file)>& write);
+/// Writes a file on this rank only, as NewFile. Error(cannot_create), Error(io).
+void write_file(const std::filesystem::path& path, const std::function<void(hid_t file)>& write);
 /// Opens an existing file for reading by this rank only. Error(io).
 File open_for_reading(const std::filesystem::path& path);
 /// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).

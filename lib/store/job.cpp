@@ -7,7 +7,6 @@
 #include <ctime>
 
 #include "store/clip.hpp"
-#include "store/file.hpp"
 #include "store/hdf5.hpp"
 #include "store/job_parts.hpp"
 #include "store/pieces.hpp"
@@ -122,19 +121,7 @@ std::string iso8601_now() {
 }
 
 void write_job(const std::filesystem::path& folder, const JobRecord& record) {
-  const std::filesystem::path path = folder / "job.h5";
-  const std::filesystem::path partial = partial_path(path);
-  try {
-    create_empty(partial);
-    hdf5::File file = hdf5::create(partial);
-    fill(file.get(), folder, record);
-    file.close();
-    sync_file(partial);
-    publish(path);
-  } catch (...) {
-    discard(partial);
-    throw;
-  }
+  hdf5::write_file(folder / "job.h5", [&](hid_t file) { fill(file, folder, record); });
 }
 
 }  // namespace reelmesh

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/new_file.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -11,7 +13,7 @@ struct Name {
   std::string_view subfolder;
   std::string_view name;  // '#' stands for six digits or more
   JobFile kind;
-  bool renamed;  // it has a temporary name at first: partial_path()
+  bool renamed;  // it is a NewFile, with a temporary name at first
 };
 
 constexpr std::array<Name, 10> names{{{"", ".lock", JobFile::lock, false},
@@ -31,13 +33,6 @@ bool matches(std::string_view name, std::string_view pattern) {
   return digits >= 6 && name.substr(digits) == pattern.substr(1);
 }
 
-// The inverse of partial_path() for file names; empty if `name` is not a temporary name.
-std::string_view published_name(std::string_view name) {
-  const std::string_view end = ".partial";
-  if (name.size() <= end.size() + 1 || name.front() != '.' || !name.ends_with(end)) return "";
-  return name.substr(1, name.size() - 1 - end.size());
-}
-
 bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_status(path)); }
 
 }  // namespace
@@ -46,7 +41,7 @@ JobFile kind_of(std::string_view subfolder, const std::string& name) {
   for (const Name& own : names) {
     if (own.subfolder != subfolder) continue;
     if (matches(name, own.name)) return own.kind;
-    if (own.renamed && matches(published_name(name), own.name)) return JobFile::temporary;
+    if (own.renamed && matches(name_when_complete(name), own.name)) return JobFile::temporary;
   }
   return JobFile::foreign;
 }

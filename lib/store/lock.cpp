@@ -21,13 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view holder_begins = "process ";
 
-// Whether the open file is still the one of this name: its holder removes it before unlocking.
-bool is_at(int file, const fs::path& path) {
-  struct stat opened = {}, named = {};
-  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
 std::string contents(int file) {
   std::array<char, 400> text{};
   const ssize_t count = ::pread(file, text.data(), text.size() - 1, 0);

@@ -2,7 +2,7 @@
 // One job at a time works on an output folder.
 #include <filesystem>
 
-#include "store/file.hpp"
+#include "base/file.hpp"
 
 namespace reelmesh {
 

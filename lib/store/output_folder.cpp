@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/new_file.hpp"
 #include "store/check.hpp"
-#include "store/file.hpp"
 #include "store/job_files.hpp"
 
 namespace reelmesh {
@@ -109,8 +109,7 @@ void OutputFolder::prepare() const {
     fs::create_directories(folder_ / "clips");
     // Fail now rather than after hours of work if files cannot be created here.
     for (const char* name : {"job.h5", "clips/000000.h5"}) {
-      create_empty(partial_path(folder_ / name));
-      discard(partial_path(folder_ / name));
+      NewFile(folder_ / name);
     }
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/hash.hpp"
+#include "base/new_file.hpp"
 #include "comm/together.hpp"
-#include "store/file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -65,25 +66,6 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
   }
 }
 
-/// Writes this rank's boxes without MPI-IO.
-void write_values_alone(const std::filesystem::path& path, const std::vector<Piece>& pieces) {
-  hdf5::File file = hdf5::open_to_write(path);
-  try {
-    for (const Piece& piece : pieces) {
-      if (piece.box.empty()) continue;
-      const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), piece.name.c_str());
-      for (std::int64_t number = 0; number < portions(piece); ++number) {
-        const Portion part = portion(piece, number);
-        hdf5::write_box_alone(dataset.get(), piece.type, part.box, part.values());
-      }
-    }
-    file.close();
-  } catch (...) {
-    file.abandon();
-    throw;
-  }
-}
-
 /// The ranks write one after the other, each to a file that is closed by those before.
 void write_values_in_turn(const comm::Group& group, const std::filesystem::path& path,
                           const std::vector<Piece>& pieces) {
@@ -102,8 +84,9 @@ void write_values_in_turn(const comm::Group& group, const std::filesystem::path&
       if (const std::int64_t bytes = bytes_now(); bytes < reserved) {
         reserve_space(path, reserved - bytes);
       }
-      write_values_alone(path, pieces);
-      sync_file(path);
+      hdf5::write_and_close(hdf5::open_to_write(path),
+                            [&](hid_t file) { write_pieces_alone(file, pieces); });
+      flush_to_disk(path);
     });
   }
 }
@@ -156,36 +139,45 @@ std::string checksum_of(const comm::Group& group, const Piece& piece) {
   return combined(hashes);
 }
 
+void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) {
+    if (piece.box.empty()) continue;
+    const hdf5::Dataset dataset = hdf5::open_dataset(file, piece.name.c_str());
+    for (std::int64_t number = 0; number < portions(piece); ++number) {
+      const Portion part = portion(piece, number);
+      hdf5::write_box_alone(dataset.get(), piece.type, part.box, part.values());
+    }
+  }
+}
+
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
                   const std::function<void(hid_t)>& make_structure, std::int64_t reserve,
                   const std::vector<Piece>& pieces) {
-  const std::filesystem::path partial = partial_path(path);
-  const bool leader = group.rank() == 0;
+  const std::filesystem::path temporary = temporary_path(path);
+  std::optional<NewFile> created;  // on the first rank
   try {
     comm::run_collectively(group, [&] {
-      if (!leader) return;
-      create_empty(partial);
-      hdf5::File file = hdf5::create(partial);
-      make_structure(file.get());
-      file.close();
-      reserve_space(partial, reserve);
+      if (group.rank() != 0) return;
+      created.emplace(path);
+      hdf5::write_and_close(hdf5::create(temporary), make_structure);
+      reserve_space(temporary, reserve);
     });
     std::int64_t without_locks = 0;
-    comm::run_collectively(group, [&] { without_locks = can_lock(partial) ? 0 : 1; });
+    comm::run_collectively(group, [&] { without_locks = can_lock(temporary) ? 0 : 1; });
     if (group.max(without_locks) == 0) {
-      write_values(group, partial, pieces);
+      write_values(group, temporary, pieces);
     } else {  // MPI-IO (ROMIO) would end the program
-      write_values_in_turn(group, partial, pieces);
+      write_values_in_turn(group, temporary, pieces);
     }
     comm::run_collectively(group, [&] {
-      sync_file(partial);
-      check_values(partial, pieces);
+      flush_to_disk(temporary);
+      check_values(temporary, pieces);
     });
     comm::run_collectively(group, [&] {
-      if (leader) publish(path);
+      if (created) created->commit();
     });
   } catch (...) {
-    if (leader) discard(partial);
+    created.reset();
     group.barrier();  // all ranks come here; none goes on before the file is removed
     throw;
   }

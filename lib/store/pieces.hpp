@@ -33,6 +33,10 @@ std::string checksum_of(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 
+/// Writes values to datasets that are there, from this process alone and without MPI-IO: its pieces
+/// in any order, several of a dataset too. Error(io).
+void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces);
+
 /// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which writes
 /// everything except the values, so that only values are written in parallel. `reserve`: an upper
 /// bound of the bytes that the values take on disk. The space is reserved first, because HDF5 1.10

@@ -8,7 +8,6 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
-#include "store/file.hpp"
 #include "store/job_files.hpp"
 #include "store/pieces.hpp"
 

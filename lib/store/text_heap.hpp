@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "store/file.hpp"
+#include "base/file.hpp"
 
 namespace reelmesh::hdf5 {
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "comm/together.hpp"
@@ -13,10 +15,12 @@
 namespace reelmesh {
 namespace {
 
+constexpr std::size_t index(PartTable kind) { return static_cast<std::size_t>(kind); }
+
 struct Tables {
   std::array<Table, part_tables.size()> parts{span_table(), message_table(), counter_table()};
   Table ranks = rank_table(), memory = memory_table();
-  const Table& of(PartTable kind) const { return parts[static_cast<std::size_t>(kind)]; }
+  const Table& of(PartTable kind) const { return parts[index(kind)]; }
 };
 
 using RowCounts = std::array<std::int64_t, part_tables.size()>;
@@ -40,7 +44,7 @@ void make_structure(hid_t file, const Tables& tables, const RowCounts& totals, i
   hdf5::write_attribute(file, "start", iso8601(origin));
   hdf5::write_flag(file, "complete", complete);
   for (const PartTable kind : part_tables) {
-    create_table(file, tables.of(kind), totals[static_cast<std::size_t>(kind)]);
+    create_table(file, tables.of(kind), totals[index(kind)]);
   }
   create_table(file, tables.ranks, ranks);
   create_table(file, tables.memory, ranks * memory_rows_of_rank);
@@ -52,131 +56,94 @@ std::int64_t start_of(const RankPart& part) {
   return part.clock.on_first_rank(empty ? part.clock.start_ns : part.earliest_ns);
 }
 
-RankRow row_of(const RankPart& part) {
-  RankRow row = part.row;
-  row.clock_offset_ns = part.clock.end_offset_ns;
-  row.clock_drift_ppb = part.clock.drift_ppb();
-  return row;
-}
+// The rows of one rank. Pieces refer to it.
+struct RowsOfRank {
+  PartReader reader;
+  RankPart part;
+  RowCounts counts{};  // the files may grow meanwhile
 
-void fill_from_parts(hid_t file, const std::filesystem::path& folder, int ranks,
-                     const std::string& level) {
-  const Tables tables;
-  std::vector<RankPart> parts;
-  std::vector<RowCounts> counts;  // the files may grow meanwhile
-  RowCounts totals{};
-  std::int64_t origin = INT64_MAX;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const PartReader reader(folder, rank);
-    parts.push_back(reader.rank_part());
-    origin = std::min(origin, start_of(parts.back()));
-    RowCounts& of_rank = counts.emplace_back();
+  RowsOfRank(const std::filesystem::path& folder, int rank, const RankPart& described,
+             const Tables& tables)
+      : reader(folder, rank), part(described) {
+    part.row.clock_offset_ns = part.clock.end_offset_ns;
+    part.row.clock_drift_ppb = part.clock.drift_ppb();
     for (const PartTable kind : part_tables) {
-      const auto i = static_cast<std::size_t>(kind);
-      totals[i] += of_rank[i] = reader.rows(kind, tables.of(kind).row_bytes);
+      counts[index(kind)] = reader.rows(kind, tables.of(kind).row_bytes);
     }
   }
-  make_structure(file, tables, totals, ranks, level, origin, false);
 
-  for (const PartTable kind : part_tables) {
-    const auto i = static_cast<std::size_t>(kind);
-    if (totals[i] == 0) continue;
-    const Table& table = tables.of(kind);
-    const hdf5::Dataset dataset = hdf5::open_dataset(file, table.name);
-    const auto portion = static_cast<std::int64_t>((4 << 20) / table.row_bytes);
-    std::int64_t before = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto place = static_cast<std::size_t>(rank);
-      const PartReader reader(folder, rank);
-      const std::int64_t all = counts[place][i];
-      for (std::int64_t first = 0; first < all; first += portion) {
-        const std::int64_t count = std::min(portion, all - first);
-        const std::string rows =
-            reader.read(kind, table.row_bytes, first, count, parts[place].clock, origin);
-        hdf5::write_box_alone(dataset.get(), table.type.get(), Box{{before + first}, {count}},
-                              rows.data());
-      }
-      before += all;
+  // Its pieces of all tables. before: rows of the ranks before it. Tables without any rows have no
+  // piece: HDF5 allocates no storage for a dataset without elements and does not write to it.
+  std::vector<Piece> pieces(const Tables& tables, std::int64_t rank, const RowCounts& before,
+                            const RowCounts& totals, std::int64_t origin) const {
+    std::vector<Piece> all{{"ranks", tables.ranks.type.get(), Box{{rank}, {1}}, &part.row, {}},
+                           {"memory",
+                            tables.memory.type.get(),
+                            Box{{rank * memory_rows_of_rank}, {memory_rows_of_rank}},
+                            part.memory.data(),
+                            {}}};
+    for (const PartTable kind : part_tables) {
+      if (totals[index(kind)] == 0) continue;
+      const Table& table = tables.of(kind);
+      const auto read = [this, kind, origin, bytes = table.row_bytes](std::int64_t first,
+                                                                      std::int64_t count) {
+        return reader.read(kind, bytes, first, count, part.clock, origin);
+      };
+      const Box box{{before[index(kind)]}, {counts[index(kind)]}};
+      all.push_back({table.name, table.type.get(), box, nullptr, read});
     }
+    return all;
   }
-  std::vector<RankRow> rank_rows;
-  std::vector<MemoryRow> memory_rows;
-  for (const RankPart& part : parts) {
-    rank_rows.push_back(row_of(part));
-    memory_rows.insert(memory_rows.end(), part.memory.begin(), part.memory.end());
-  }
-  const auto write = [&](const Table& table, const void* rows) {
-    hdf5::write_all(hdf5::open_dataset(file, table.name).get(), table.type.get(), rows);
-  };
-  write(tables.ranks, rank_rows.data());
-  write(tables.memory, memory_rows.data());
-}
+};
 
 }  // namespace
 
 void make_trace_file(const std::filesystem::path& folder, int ranks, const std::string& level) {
-  const std::filesystem::path path = folder / "trace.h5", partial = partial_path(path);
-  try {
-    create_empty(partial);
-    hdf5::File file = hdf5::create(partial);
-    try {
-      fill_from_parts(file.get(), folder, ranks, level);
-      file.close();
-    } catch (...) {
-      file.abandon();
-      throw;
-    }
-    sync_file(partial);
-    publish(path);
-  } catch (...) {
-    discard(partial);
-    throw;
+  const Tables tables;
+  std::deque<RowsOfRank> rows;
+  RowCounts totals{};
+  std::int64_t origin = INT64_MAX;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankPart part = PartReader(folder, rank).rank_part();
+    const RowsOfRank& added = rows.emplace_back(folder, rank, part, tables);
+    origin = std::min(origin, start_of(part));
+    for (std::size_t i = 0; i < totals.size(); ++i) totals[i] += added.counts[i];
   }
+  hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
+    make_structure(file, tables, totals, ranks, level, origin, false);
+    RowCounts before{};
+    for (int rank = 0; rank < ranks; ++rank) {
+      const RowsOfRank& own = rows[static_cast<std::size_t>(rank)];
+      write_pieces_alone(file, own.pieces(tables, rank, before, totals, origin));
+      for (std::size_t i = 0; i < before.size(); ++i) before[i] += own.counts[i];
+    }
+  });
 }
 
 void write_trace_file(const comm::Group& world, const std::filesystem::path& folder,
                       const std::string& level, const RankPart& mine) {
   const Tables tables;
-  const PartReader reader(folder, world.rank());
+  const int rank = world.rank(), ranks = world.size();
   const std::int64_t origin = -world.max(-start_of(mine));
-  const RankRow rank_row = row_of(mine);
-  const std::int64_t rank = world.rank();
-  std::vector<Piece> pieces{{"ranks", tables.ranks.type.get(), Box{{rank}, {1}}, &rank_row, {}},
-                            {"memory",
-                             tables.memory.type.get(),
-                             Box{{rank * memory_rows_of_rank}, {memory_rows_of_rank}},
-                             mine.memory.data(),
-                             {}}};
-  RowCounts own{}, totals{};
-  comm::run_collectively(world, [&] {
-    for (const PartTable kind : part_tables) {
-      own[static_cast<std::size_t>(kind)] = reader.rows(kind, tables.of(kind).row_bytes);
-    }
-  });
+  std::optional<RowsOfRank> rows;
+  comm::run_collectively(world, [&] { rows.emplace(folder, rank, mine, tables); });
   std::int64_t bytes = std::int64_t{1} << 16;  // of what is not rows
-  bytes += world.size() * static_cast<std::int64_t>(sizeof(RankRow) + sizeof mine.memory);
+  bytes += ranks * static_cast<std::int64_t>(sizeof(RankRow) + sizeof mine.memory);
+  RowCounts before{}, totals{};
   for (const PartTable kind : part_tables) {
-    const Table& table = tables.of(kind);
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()), 0);
-    counts[static_cast<std::size_t>(rank)] = own[static_cast<std::size_t>(kind)];
+    const std::size_t i = index(kind);
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), 0);
+    counts[static_cast<std::size_t>(rank)] = rows->counts[i];
     world.sum(counts);
-    const std::int64_t before =
-        std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
-    const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    totals[static_cast<std::size_t>(kind)] = total;
-    bytes += total * static_cast<std::int64_t>(table.row_bytes);
-    // HDF5 allocates no storage for a dataset without elements and does not write to it.
-    if (total == 0) continue;
-    const auto read = [&, kind](std::int64_t first, std::int64_t count) {
-      return reader.read(kind, tables.of(kind).row_bytes, first, count, mine.clock, origin);
-    };
-    pieces.push_back({table.name, table.type.get(),
-                      Box{{before}, {counts[static_cast<std::size_t>(rank)]}}, nullptr, read});
+    before[i] = std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
+    totals[i] = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    bytes += totals[i] * static_cast<std::int64_t>(tables.of(kind).row_bytes);
   }
   const auto structure = [&](hid_t file) {
-    make_structure(file, tables, totals, world.size(), level, origin, true);
+    make_structure(file, tables, totals, ranks, level, origin, true);
   };
-  write_pieces(world, folder / "trace.h5", structure, bytes, pieces);
+  write_pieces(world, folder / "trace.h5", structure, bytes,
+               rows->pieces(tables, rank, before, totals, origin));
 }
 
 }  // namespace reelmesh

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "store/file.hpp"
+#include "base/file.hpp"
 #include "store/trace_clock.hpp"
 #include "store/trace_rows.hpp"
 

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/new_file.hpp"
 #include "base/utf8.hpp"
 #include "weights/json.hpp"
-#include "weights/new_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -138,10 +138,9 @@ void HashCache::write_entry(const ModelContents::File& file, nlohmann::json tens
   json entry{{"format", format}, {"file", description(path, file)}};
   entry["tensors"] = std::move(tensors);
   entry["check"] = check_of(entry);
-  const std::string text = entry.dump(1) + "\n";
   fs::create_directories(folder_);
   NewFile out(entry_of(path));
-  out.write(text.data(), text.size());
+  out.write(entry.dump(1) + "\n");
   out.commit();
 }
 

@@ -10,18 +10,11 @@
 #include "base/system.hpp"
 
 namespace reelmesh {
-namespace detail {
-
-void close_file(int descriptor) { ::close(descriptor); }
-
-}  // namespace detail
-
 RegularFile RegularFile::open(const std::filesystem::path& path) {
   RegularFile file;
   file.path_ = path;
   // Without O_NONBLOCK, opening a named pipe would wait for a writer.
-  file.descriptor_ =
-      Handle<int, detail::close_file, -1>(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  file.descriptor_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.descriptor_) {
     const int error = errno;
     fail(means_no_such_file(error) ? Status::no_input : Status::io, "{}: cannot be opened: {}",

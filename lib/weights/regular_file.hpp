@@ -4,14 +4,10 @@
 #include <filesystem>
 #include <string>
 
+#include "base/file.hpp"
 #include "base/file_state.hpp"
-#include "base/handle.hpp"
 
 namespace reelmesh {
-
-namespace detail {
-void close_file(int descriptor);
-}  // namespace detail
 
 /// A regular file, opened for reading. Symbolic links are followed. It is read with pread, not
 /// mapped: a mapped file that is truncated, or whose disk fails, ends the process with a signal.
@@ -40,7 +36,7 @@ class RegularFile {
  private:
   std::filesystem::path path_;
   FileState state_;
-  Handle<int, detail::close_file, -1> descriptor_;
+  Descriptor descriptor_;
 };
 
 }  // namespace reelmesh

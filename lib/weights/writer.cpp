@@ -5,9 +5,9 @@
 #include <set>
 #include <system_error>
 
+#include "base/new_file.hpp"
 #include "base/units.hpp"
 #include "weights/header.hpp"
-#include "weights/new_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -68,7 +68,7 @@ void write_shard(const fs::path& path, const Shard& shard,
   const std::string header = header_of(shard, tensors);
   const std::uint64_t length = header.size();
   file.write(&length, sizeof(length));
-  file.write(header.data(), header.size());
+  file.write(header);
   for (const std::size_t i : shard) {
     Tensor tensor = Tensor::empty(tensors[i].shape, tensors[i].dtype);
     fill(i, tensor);
@@ -118,9 +118,8 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
     }
   }
   index["metadata"]["total_size"] = total;
-  const std::string text = index.dump(2) + "\n";
   NewFile file(index_path, flush);
-  file.write(text.data(), text.size());
+  file.write(index.dump(2) + "\n");
   file.commit();
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/new_file.hpp"
 #include "tensor/tensor.hpp"
-#include "weights/new_file.hpp"
 
 namespace reelmesh {
 

@@ -138,9 +138,8 @@ void write_json(const std::filesystem::path& file, const nlohmann::json& value, 
   std::filesystem::create_directories(file.parent_path(), error);
   require(!error, Status::cannot_create, "{}: cannot be created: {}", file.parent_path().string(),
           error.message());
-  const std::string text = value.dump(2) + "\n";
   NewFile out(file, flush);
-  out.write(text.data(), text.size());
+  out.write(value.dump(2) + "\n");
   out.commit();
 }
 

@@ -3,9 +3,9 @@
 // are neither grey nor saturated.
 #include <filesystem>
 
+#include "base/new_file.hpp"
 #include "models/checkpoints/parts.hpp"
 #include "models/checkpoints/presets.hpp"
-#include "weights/new_file.hpp"
 
 namespace reelmesh {
 

@@ -1,11 +1,10 @@
-#include "store/file.hpp"
+#include "base/file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -19,13 +18,6 @@ namespace {
 void require_system(bool done, Status status, const std::filesystem::path& path,
                     std::string_view doing) {
   if (!done) fail(status, "{}: cannot {}: {}", path.string(), doing, std::strerror(errno));
-}
-
-void sync(const std::filesystem::path& path, int flags) {
-  const Descriptor file = open_file(path, flags);
-  // Some file systems cannot sync a folder and return EINVAL; no data is lost then.
-  require_system(::fsync(file.get()) == 0 || errno == EINVAL, Status::io, path,
-                 "bring it to the disk");
 }
 
 }  // namespace
@@ -51,13 +43,15 @@ std::size_t read_at(int file, void* bytes, std::size_t count, off_t at) {
   return done;
 }
 
-std::filesystem::path partial_path(const std::filesystem::path& path) {
-  return path.parent_path() / fmt::format(".{}.partial", path.filename().string());
-}
-
 Descriptor create_empty(const std::filesystem::path& path) {
   ::unlink(path.c_str());  // if this fails, the next line says why
   return open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+}
+
+bool is_at(int file, const std::filesystem::path& path) {
+  struct stat opened = {}, named = {};
+  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 bool can_lock(const std::filesystem::path& path) {
@@ -79,22 +73,19 @@ void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
   }
 }
 
-void sync_file(const std::filesystem::path& path) { sync(path, O_RDONLY); }
-
-void publish(const std::filesystem::path& path) {
-  const std::filesystem::path partial = partial_path(path);
-  require_system(std::rename(partial.c_str(), path.c_str()) == 0, Status::io, partial,
-                 fmt::format("rename it to {}", path.filename().string()));
-  const std::filesystem::path folder = path.parent_path();
-  sync(folder.empty() ? std::filesystem::path(".") : folder, O_RDONLY | O_DIRECTORY);
+void flush_to_disk(const std::filesystem::path& path) {
+  const Descriptor file = open_file(path, O_RDONLY);
+  // Some file systems cannot sync a folder and return EINVAL; no data is lost then.
+  require_system(::fsync(file.get()) == 0 || errno == EINVAL, Status::io, path,
+                 "bring it to the disk");
 }
 
-void discard(const std::filesystem::path& partial) {
-  const Descriptor file(::open(partial.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+void discard(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat found = {};
   if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return;
   if (found.st_nlink == 1) (void)!::ftruncate(file.get(), 0);
-  ::unlink(partial.c_str());
+  ::unlink(path.c_str());
 }
 
 }  // namespace reelmesh
