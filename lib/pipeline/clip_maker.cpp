@@ -8,6 +8,7 @@
 #include "ops/pointwise.hpp"
 #include "pipeline/autosave.hpp"
 #include "pipeline/hand_overs.hpp"
+#include "plan/describe.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::pipeline {
@@ -328,7 +329,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group(decoder);
   ClipRecord record = clip.record;
-  record.layout = describe(*plan_, planned_.size_of(clip));
+  record.layout = plan_text(describe_layout(*plan_, planned_.size_of(clip)));
   const std::int64_t now = trace::now_ns();
   record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
   last_written_ = now;

@@ -8,6 +8,7 @@
 #include "base/stop.hpp"
 #include "base/units.hpp"
 #include "ops/onednn.hpp"
+#include "ops/products.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh::pipeline {
@@ -379,6 +380,10 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
   planned.clip_bytes = bytes_of_clips(job);
   planned.loras = lora_memory(job.model.loras);
   planned.formats = formats_of(planned.kinds);
+  planned.on_gpu = conditions.on_gpu;
+  if (!conditions.on_gpu && precision_of(job, conditions).products == DType::bfloat16) {
+    planned.products = ops::bfloat16_products();
+  }
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;
   plan_again(planned, job, conditions, planned.clips);
@@ -395,10 +400,14 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                   batches);
 }
 
+TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+  return schedule_of(planned.plan, planned, batches);
+}
+
 std::vector<std::size_t> order_of(const JobPlan& planned,
                                   const std::vector<BatchOutline>& batches) {
   if (planned.plan.roles.denoise.size() > 1) {
-    return schedule_of(planned.plan, planned, batches).order;
+    return task_schedule(planned, batches).order;
   }
   std::vector<std::size_t> given(batches.size());
   std::iota(given.begin(), given.end(), std::size_t{0});
@@ -460,42 +469,6 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   // 0.5 % more, so that the rounded number is still enough.
   add(fmt::format("a limit of {}", format_bytes(1.005 * static_cast<double>(needed))));
   fail(Status::unavailable, "{}; what would help: {}", over, help);
-}
-
-std::string describe(const JobPlan& planned) {
-  const std::size_t first = planned.size_of(planned.kinds[0]);
-  std::string text = reelmesh::describe(planned.plan, first);
-  if (planned.tail) {
-    text += fmt::format("the last {} batches:\n{}", planned.tail_batches,
-                        reelmesh::describe(*planned.tail, first));
-  }
-  return text + reelmesh::describe(planned.plan.memory);
-}
-
-std::string describe_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
-  const Roles& roles = planned.plan.roles;
-  const std::size_t replicas = roles.first_helper();
-  if (roles.denoise.size() == 1) return {};
-  const TaskSchedule schedule = schedule_of(planned.plan, planned, batches);
-  std::size_t by_helpers = 0;
-  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
-    by_helpers += schedule.tasks_of(i).size();
-  }
-  std::string text = fmt::format("batches: {} on {} replica{}, the longest first",
-                                 batches.size() - planned.tail_batches - by_helpers, replicas,
-                                 replicas == 1 ? "" : "s");
-  if (planned.tail) {
-    const std::size_t larger = planned.tail->roles.denoise.size();
-    return text + fmt::format("; then {} on {} replica{} of {} ranks\n", planned.tail_batches,
-                              larger, larger == 1 ? "" : "s",
-                              planned.tail->roles.denoise.front().count);
-  }
-  if (roles.helpers > 0) {
-    text +=
-        fmt::format("; about {}, the shortest, on ranks of other stages that are free", by_helpers);
-  }
-  return text + fmt::format("; predicted: a replica has nothing to do for {:.1f} % of the time\n",
-                            100 * schedule.idle);
 }
 
 }  // namespace reelmesh::pipeline

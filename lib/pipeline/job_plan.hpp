@@ -34,7 +34,9 @@ struct JobPlan {
   std::string fingerprint;          ///< of clips, as ClipRecord::fingerprint; set by run()
   std::int64_t clip_bytes = 0;      ///< host memory of each rank for its list of clips
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
-  bool unlike_processors = false;   ///< whether packed weights of the ranks may differ
+  bool on_gpu = false;
+  std::string products;            ///< how bfloat16 is multiplied, if it is; otherwise empty
+  bool unlike_processors = false;  ///< whether packed weights of the ranks may differ
   Plan plan;
   /// A plan with fewer, larger replicas for the last `tail_batches` batches, if it is predicted to
   /// complete all clips sooner; with the same sizes and order of ranks.
@@ -57,6 +59,9 @@ struct JobPlan {
     return of.sizes[size_of(clip)];
   }
 };
+
+/// When each batch is predicted to be made, by which replica of planned.plan.
+TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// The order in which the batches are made: the longest first if there are several replicas,
 /// otherwise the given one.
@@ -81,10 +86,5 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
 /// Error(unavailable) if the plan exceeds a memory limit: names the rank, the bytes needed, the
 /// limit, and what would help. It makes further plans to find out what helps.
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions);
-
-/// Several lines of text: roles, layouts of the first clip, memory.
-std::string describe(const JobPlan& planned);
-/// How the batches are divided over replicas, in one line; empty with one replica.
-std::string describe_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 }  // namespace reelmesh::pipeline

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/device_spans.hpp"
@@ -20,15 +20,14 @@
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
 #include "pipeline/autosave.hpp"
+#include "pipeline/describe.hpp"
 #include "pipeline/host_memory.hpp"
 #include "pipeline/job_plan.hpp"
 #include "pipeline/job_record.hpp"
 #include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
-#include "pipeline/plan_json.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/status_file.hpp"
-#include "pipeline/summary.hpp"
 #include "store/earlier.hpp"
 #include "store/job.hpp"
 #include "store/output_folder.hpp"
@@ -151,18 +150,6 @@ void set_others_aside(const comm::Group& world, const Job& job,
             moved == 1 ? "clip file is" : "clip files are", (job.output / "earlier").string());
 }
 
-// "4 ranks on 1 host, CPU with 2 threads each; phased: all ranks do each stage in turn"
-std::string describe_ranks(const Plan& plan, int threads, Device device, DType dtype) {
-  const std::size_t hosts = std::set<int>(plan.node.begin(), plan.node.end()).size();
-  const bool narrow = !device.is_cuda() && ops::compute_dtype(dtype) == DType::bfloat16;
-  return fmt::format("{} rank{} on {} host{}, {} with {} thread{} each{}; {}", plan.ranks,
-                     plan.ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
-                     device.is_cuda() ? "GPU" : "CPU", threads, threads == 1 ? "" : "s",
-                     narrow ? fmt::format(", products in {}", ops::bfloat16_products()) : "",
-                     plan.roles.mode == Mode::split ? "split: each stage has ranks of its own"
-                                                    : "phased: all ranks do each stage in turn");
-}
-
 // This rank's row of the trace's table of ranks, with its values now.
 RankRecord rank_record(const Machine& machine, int threads, Device device, const Plan& plan,
                        int rank, const Peaks& peaks) {
@@ -266,20 +253,18 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   comm::run_collectively(world, [&] {
     if (output) output->prepare();
   });
-  const std::string layout = describe(planned);
+  const nlohmann::json described = describe(planned, batches_of(clips, job.batch));
   if (count > 0) {
-    log::info("{} {}: {}\nmodel {}, {}\n{}\n\n{}{}", program.name, program.described(),
+    log::info("{} {}: {}\nmodel {}, {}\n{}", program.name, program.described(),
               describe_clips(clips, planned.kinds), job.model.described(), name_of(job.dtype),
-              describe_ranks(plan, threads, device, job.dtype), summary(planned),
-              describe_schedule(planned, batches_of(clips, job.batch)) + describe_queue(plan) +
-                  (plan.weights.residence == Residence::replicated ? "" : describe(plan.weights)));
+              plan_text(described, Detail::summary));
   }
 
   JobRecord record = job_record(world, job, program, machine, device, model);
-  record.plan = layout;
+  record.plan = described.at("description");
   record.start = started;
   if (world.rank() == 0) {  // which writes it
-    record.plan_json = as_json(planned).dump(2);
+    record.plan_json = described.dump(2);
     record.clips.resize(planned.clips.size());
     set_states(record.clips, clips);
   }

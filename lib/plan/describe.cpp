@@ -1,94 +1,157 @@
-#include <fmt/ranges.h>
+#include "plan/describe.hpp"
 
 #include <algorithm>
-
-#include "base/units.hpp"
-#include "plan/plan.hpp"
+#include <nlohmann/json.hpp>
+#include <set>
 
 namespace reelmesh {
 namespace {
 
-// At most the first 32 boxes, to keep the text readable.
-std::string shown(const Layout& layout) {
+using nlohmann::json;
+
+json described(const Box& box) {
+  if (box.empty()) return nullptr;
+  return {{"offset", box.offset}, {"extent", box.extent}};
+}
+
+json described(const RankRange& ranks) { return {{"first", ranks.first}, {"count", ranks.count}}; }
+
+json described(const std::vector<RankRange>& groups) {
+  json all = json::array();
+  for (const RankRange& group : groups) all.push_back(described(group));
+  return all;
+}
+
+// The boxes of the first ranks only: the others are those of `by_rank`.
+json described(const Layout& layout, const std::vector<const char*>& axes) {
   constexpr int max_boxes = 32;
-  if (layout.ranks() <= max_boxes) return to_string(layout);
-  std::vector<int> first;
-  for (int rank = 0; rank < max_boxes; ++rank) first.push_back(rank);
-  return fmt::format("{} and {} more (plan --json has all)", to_string(layout.of_ranks(first)),
-                     layout.ranks() - max_boxes);
+  json boxes = json::array();
+  for (int rank = 0; rank < std::min(layout.ranks(), max_boxes); ++rank) {
+    boxes.push_back(described(layout.box(rank)));
+  }
+  return {{"axes", axes}, {"shape", layout.global()}, {"ranks", layout.ranks()}, {"boxes", boxes}};
+}
+
+json described(const StageMemory& stage) {
+  return {{"weights", stage.weights}, {"working", stage.working}};
+}
+
+json described(const ClipPlan& clip) {
+  const DenoiseLayout& layout = clip.denoise.front();
+  json exchanges = json::array();
+  for (const StepExchange& one : clip.exchanges) {
+    exchanges.push_back(
+        {{"name", one.name}, {"times_per_step", one.times}, {"largest_bytes", one.largest_bytes}});
+  }
+  json text{{"tokens", described(layout.tokens, {"frame", "row", "column"})},
+            {"exchanges", exchanges}};
+  if (layout.attention_kind == AttentionKind::joint) {
+    text["mesh"] = {{"cfg", layout.mesh.cfg},
+                    {"ring", layout.mesh.ring},
+                    {"ulysses", layout.mesh.ulysses},
+                    {"why", clip.why}};
+    text["text_tokens"] = described(layout.text, {"token"});
+  } else {
+    text["temporal_tokens"] = described(layout.space_time->temporal, {"frame", "position"});
+  }
+  return text;
+}
+
+std::vector<std::int64_t> text_layers(const Plan& plan, int rank) {
+  std::vector<std::int64_t> layers;
+  const std::vector<int>& holders = plan.device_map.layer_rank;
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    if (plan.roles.text.first + holders[i] == rank) layers.push_back(static_cast<std::int64_t>(i));
+  }
+  return layers;
 }
 
 }  // namespace
 
-std::string describe_queue(const Plan& plan) {
-  if (plan.queue_bytes >= plan.embedding_bytes) return {};
-  const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  const bool has_inputs = std::ranges::any_of(
-      plan.memory.ranks, [](const RankMemory& rank) { return rank.encode.used(); });
-  return fmt::format(
-      "queue: at most {} of text embeddings{} wait at a time, of {} in all, to keep "
-      "the limit{}\n",
-      size(plan.queue_bytes), has_inputs ? " and encoded inputs" : "", size(plan.embedding_bytes),
-      plan.roles.mode == Mode::split
-          ? ""
-          : "; the text encoder is loaded again each time the queue is empty");
+json describe(const MemoryPlan& memory) {
+  json ranks = json::array();
+  std::int64_t decoder = 0;
+  bool unloads_text_encoder = false;
+  for (int rank = 0; rank < static_cast<int>(memory.ranks.size()); ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    const RankMemory& parts = memory.ranks[i];
+    decoder = std::max(decoder, parts.decode.weights);
+    unloads_text_encoder |= parts.text.weights > 0 && parts.denoise.weights > 0;
+    ranks.push_back({{"rank", rank},
+                     {"memory",
+                      {{"peak", memory.peak(rank)},
+                       {"limit", memory.limits.empty() ? json() : json(memory.limits[i])},
+                       {"text", memory.text(rank)},
+                       {"input", memory.encode(rank)},
+                       {"denoise", memory.denoise(rank)},
+                       {"decode", memory.decode(rank)},
+                       {"parts",
+                        {{"program", memory.program},
+                         {"queue", parts.embeddings},
+                         {"text", described(parts.text)},
+                         {"input", described(parts.encode)},
+                         {"denoise", described(parts.denoise)},
+                         {"decode", described(parts.decode)}}}}}});
+  }
+  return {{"by_rank", ranks},
+          {"threads", memory.threads},
+          {"decoder_weights", decoder},
+          {"unloads_text_encoder", unloads_text_encoder},
+          {"offloads", memory.offloads},
+          {"unloads_decoder", memory.unloads_decoder}};
 }
 
-std::string describe(const Plan& plan) {
+json describe_layout(const Plan& plan, std::size_t size) {
   const Roles& roles = plan.roles;
-  std::string text = fmt::format(
-      "{} rank{}, {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
-      roles.mode == Mode::split ? "split: stages side by side" : "phased: stages in turn");
-  text += fmt::format("text: {}, layers {}\n", to_string(roles.text), to_string(plan.device_map));
-  const std::size_t replicas = roles.first_helper();
-  if (replicas == 1) {
-    text += fmt::format("denoise: {}\n", to_string(roles.denoise.front()));
-  } else if (replicas <= 16) {
-    for (std::size_t i = 0; i < replicas; ++i) {
-      text += fmt::format("denoise replica {}: {}\n", i, to_string(roles.denoise[i]));
-    }
-  } else {
-    text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
-                        roles.denoise.front().count, to_string(roles.denoise.front()));
-  }
-  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
-    text += fmt::format("also denoise: {}, {}\n", to_string(roles.denoise[i]),
-                        roles.denoise[i] == roles.text ? "after encoding all prompts"
-                                                       : "while no latents wait for decoding");
-  }
-  if (roles.mode == Mode::split || roles.decode.size() == 1) {
-    text += fmt::format("decode: {}{}\n", to_string(roles.decode.front()),
-                        roles.decode.size() == 1
-                            ? ""
-                            : "; each replica decodes its own clips while these are busy");
-  } else {
-    text += fmt::format("decode: each replica, on {} of its ranks\n", roles.decode.front().count);
-  }
-  return text + describe(plan.weights) + describe_queue(plan);
+  return {{"ranks", plan.ranks},
+          {"mode", roles.mode == Mode::split ? "split" : "phased"},
+          {"text", described(roles.text)},
+          {"denoise", described(roles.denoise)},
+          {"helpers", roles.helpers},
+          {"decode", described(roles.decode)},
+          {"device_map", to_string(plan.device_map)},
+          {"accelerate_device_map", json::parse(device_map_to_json(plan.device_map))},
+          {"speeds", plan.rank_weights},
+          {"weights",
+           {{"residence", name_of(plan.weights.residence)},
+            {"all", plan.weights.all},
+            {"kept", plan.weights.kept},
+            {"window", plan.weights.window},
+            {"step_fetched", plan.weights.fetched}}},
+          {"embedding_bytes", plan.embedding_bytes},
+          {"queue_bytes", plan.queue_bytes},
+          {"encodes_inputs",
+           std::ranges::any_of(plan.memory.ranks,
+                               [](const RankMemory& rank) { return rank.encode.used(); })},
+          {"layout", described(plan.sizes.at(size))}};
 }
 
-std::string describe(const Plan& plan, std::size_t size) {
-  const ClipPlan& clip = plan.sizes.at(size);
-  const DenoiseLayout& layout = clip.denoise.front();
-  std::string text = describe(plan);
-  if (layout.attention_kind == AttentionKind::joint) {
-    text += fmt::format("mesh: {} ({})\n", to_string(layout.mesh), clip.why);
-    text += fmt::format("tokens [frame, row, column] {}\n", shown(layout.tokens));
-    text += fmt::format("text tokens {}\n", shown(layout.text));
-  } else {
-    text +=
-        fmt::format("tokens for spatial attention [frame, row, column] {}\n", shown(layout.tokens));
-    text += fmt::format("tokens for temporal attention [frame, position] {}\n",
-                        shown(layout.space_time->temporal));
+json describe(const Plan& plan, std::size_t size) {
+  json all = describe(plan.memory);
+  all.update(describe_layout(plan, size));
+  double flops = 0, most_flops = 0;
+  std::int64_t sent = 0;
+  for (json& row : all["by_rank"]) {
+    const int rank = row["rank"];
+    const auto i = static_cast<std::size_t>(rank);
+    const StepCost& step = plan.sizes[size].ranks.at(i).step;
+    row.update({{"launched_rank", plan.launched[i]},
+                {"node", plan.node[i]},
+                {"role", plan.roles.of(rank)},
+                {"text_layers", text_layers(plan, rank)},
+                {"tokens", described(plan.tokens(size, rank))},
+                {"text_tokens", described(plan.text_tokens(size, rank))},
+                {"decodes", described(plan.decoded_latents(size, rank))},
+                {"step_sent_bytes", step.sent_bytes},
+                {"step_flops", step.flops}});
+    flops += step.flops;
+    most_flops = std::max(most_flops, step.flops);
+    sent += step.sent_bytes;
   }
-  for (const StepExchange& exchange : clip.exchanges) {
-    text += fmt::format("{}: {} times a step, at most {} from a rank each time\n", exchange.name,
-                        exchange.times, format_bytes(static_cast<double>(exchange.largest_bytes)));
-  }
-  if (!plan.rank_weights.empty()) {
-    text += fmt::format("speeds: {}\n", fmt::join(plan.rank_weights, ", "));
-  }
-  return text;
+  const std::set<int> hosts(plan.node.begin(), plan.node.end());
+  all.update({{"hosts", hosts.size()},
+              {"step", {{"flops", flops}, {"most_flops", most_flops}, {"sent_bytes", sent}}}});
+  return all;
 }
 
 }  // namespace reelmesh

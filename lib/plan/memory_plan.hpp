@@ -49,8 +49,4 @@ MemoryPlan with_offloading(MemoryPlan memory);
 /// needed and the limit. Empty if it fits.
 std::string describe_excess(const MemoryPlan& memory);
 
-/// Several lines of text: each rank's peak, its limit, its stages, and whether weights are
-/// offloaded.
-std::string describe(const MemoryPlan& memory);
-
 }  // namespace reelmesh

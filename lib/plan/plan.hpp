@@ -61,10 +61,4 @@ struct Plan {
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
-/// One line if the queue of embeddings is shortened, otherwise empty.
-std::string describe_queue(const Plan& plan);
-/// Several lines of text: roles and device map; with `size` also the layouts of clips of that size.
-std::string describe(const Plan& plan);
-std::string describe(const Plan& plan, std::size_t size);
-
 }  // namespace reelmesh

@@ -1,7 +1,5 @@
 #include "plan/weights.hpp"
 
-#include "base/units.hpp"
-
 namespace reelmesh {
 
 double WeightPlan::kept_part(std::size_t replica, int rank, int ranks) const {
@@ -31,27 +29,6 @@ const char* name_of(Residence residence) {
       return "host";
   }
   return "";
-}
-
-std::string describe(const WeightPlan& weights) {
-  const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  const std::string layers =
-      fmt::format("weights of the transformer: {} in linear layers", size(weights.all));
-  switch (weights.residence) {
-    case Residence::replicated:
-      return layers + ", replicated: whole on each rank that denoises\n";
-    case Residence::sharded:
-      return layers + fmt::format(
-                          ", sharded: a rank keeps at most {} of them and gathers at most {} in "
-                          "each step, through {} of memory\n",
-                          size(weights.kept), size(weights.fetched), size(weights.window));
-    case Residence::host:
-      return layers + fmt::format(
-                          ", on the host: a rank keeps {} of them and fetches {} in each step, "
-                          "through {} of memory\n",
-                          size(weights.kept), size(weights.fetched), size(weights.window));
-  }
-  return {};
 }
 
 }  // namespace reelmesh

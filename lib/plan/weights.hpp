@@ -28,7 +28,4 @@ StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed
 
 /// "sharded", "host", "replicated".
 const char* name_of(Residence residence);
-/// One line of text: the residence and, unless weights are replicated, its bytes.
-std::string describe(const WeightPlan& weights);
-
 }  // namespace reelmesh

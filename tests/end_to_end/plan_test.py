@@ -103,7 +103,7 @@ class PlanTest(PlanCase):
         before = set(self.folder.iterdir())
         outcome = self.plan({"model.path": DATA / "sincos"}, "--ranks", 2)
         self.assertEqual(outcome.status, 0, outcome)
-        for text in ("2 ranks, phased", "text: ranks 0-1", "memory: ", "GFLOP/step"):
+        for text in ("2 ranks on 1 host, CPU with 1 thread each; phased", "text: ranks 0-1", "memory: ", "GFLOP/step"):
             self.assertIn(text, outcome.output)
         self.assertEqual(set(self.folder.iterdir()), before)
 

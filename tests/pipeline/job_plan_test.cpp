@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <numeric>
 
 #include "models/reference.hpp"
+#include "plan/describe.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -46,7 +49,7 @@ TEST(JobPlan, FitsTheMemoryOfANode) {
     EXPECT_TRUE(plan_job(job, conditions).plan.memory.limits.empty()) << "it fits";
     conditions.node_bytes -= 1 << 20;
     const Plan tight = plan_job(job, conditions).plan;
-    EXPECT_TRUE(tight.memory.fits()) << ranks << "\n" << describe(tight.memory);
+    EXPECT_TRUE(tight.memory.fits()) << ranks << "\n" << plan_text(describe(tight.memory));
     EXPECT_LE(of_all_ranks(tight), conditions.node_bytes);
 
     // The user's limits win.

@@ -4,6 +4,7 @@
 #include "pipeline/families/cogvideox.hpp"
 #include "pipeline/families/opensora.hpp"
 #include "pipeline/job_plan.hpp"
+#include "plan/describe.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh::pipeline {
@@ -59,8 +60,8 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
     // Linear tiles have 192 columns: the last tile of 4096 has 64, which may be padded to 96.
     EXPECT_NEAR(double(text), 4789e6 * double(precision.size()), 20e6);
     EXPECT_EQ(describe_excess(memory), "");
-    EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 1-3 "));
-    EXPECT_THAT(describe(memory), HasSubstr(" of 16.00 GiB (text "));
+    EXPECT_THAT(plan_text(describe(memory)), HasSubstr("memory: ranks 1-3 "));
+    EXPECT_THAT(plan_text(describe(memory)), HasSubstr(" of 16.00 GiB (text "));
   }
 }
 
@@ -81,11 +82,11 @@ TEST(Memory, OneRankOf8GiBIsTooSmallIfWeightsAreReplicated) {
 // Of T5-XXL 19 of 24 layers stay; as few as possible are fetched from the host.
 TEST(Memory, LayersOfTheTextEncoderGoToTheHostWhereRanksHaveNoRoom) {
   const Plan plan = open_sora(1, {8 * gib}, bf16);
-  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  EXPECT_TRUE(plan.memory.fits()) << plan_text(describe(plan.memory));
   EXPECT_EQ(plan.weights.residence, Residence::replicated) << "the transformer has room";
   EXPECT_EQ(to_string(plan.device_map), "0-20:0,21-23:0@host");
   const Plan two = open_sora(2, {8 * gib, 3 * gib}, f32);
-  EXPECT_TRUE(two.memory.fits()) << describe(two.memory);
+  EXPECT_TRUE(two.memory.fits()) << plan_text(describe(two.memory));
   for (const std::int64_t limit : two.memory.limits) EXPECT_LE(limit, 8 * gib);
   ParallelRequest host;
   host.text_weights = WeightsChoice::host;
@@ -113,9 +114,9 @@ TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
   larger.layers = 42;
   larger.rotary = true;
   const MemoryPlan small = cogvideox_on_gpu({}, f16_gpu, 16 * gib);
-  EXPECT_EQ(describe_excess(small), "") << describe(small);
+  EXPECT_EQ(describe_excess(small), "") << plan_text(describe(small));
   const MemoryPlan large = cogvideox_on_gpu(larger, bf16_gpu, 24 * gib);
-  EXPECT_EQ(describe_excess(large), "") << describe(large);
+  EXPECT_EQ(describe_excess(large), "") << plan_text(describe(large));
 }
 
 // CogVideoX-5b, 49 frames of 480 x 720, bfloat16, with T5-XXL.
@@ -151,7 +152,7 @@ TEST(Memory, WeightsOf5bGoWhereTheyFit) {
         Row{4, {8 * gib, 8 * gib, 12 * gib, 16 * gib}, Residence::sharded, 0.42}}) {
     const Plan plan = cogvideox_5b_on_gpus(ranks, limits);
     const WeightPlan& weights = plan.weights;
-    EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+    EXPECT_TRUE(plan.memory.fits()) << plan_text(describe(plan.memory));
     EXPECT_EQ(name_of(weights.residence), std::string(name_of(residence)));
     EXPECT_NEAR(double(weights.all), all, 0.01 * all);
     EXPECT_NEAR(double(weights.kept), kept * all, 0.05 * all) << ranks;
@@ -166,7 +167,7 @@ TEST(Memory, SharesFollowTheRoomOfRanks) {
   const RankWeights& shares = plan.weights.shares.front();
   EXPECT_LT(shares[0], 0.6 * shares[2]);
   EXPECT_LT(shares[2], 0.8 * shares[3]);
-  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  EXPECT_TRUE(plan.memory.fits()) << plan_text(describe(plan.memory));
   std::int64_t kept = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const double part = plan.weights.kept_part(0, rank, 4);
@@ -195,7 +196,7 @@ TEST(Memory, WithoutALimitEverythingFits) {
   const MemoryPlan memory = open_sora(1, {}, f32).memory;
   EXPECT_TRUE(memory.fits());
   EXPECT_FALSE(memory.offloads);
-  EXPECT_THAT(describe(memory), Not(HasSubstr("iB of ")));
+  EXPECT_THAT(plan_text(describe(memory)), Not(HasSubstr("iB of ")));
   EXPECT_EQ(to_string(open_sora(5, {12 * gib}, f32).device_map),
             to_string(open_sora(5, {}, f32).device_map));
 }

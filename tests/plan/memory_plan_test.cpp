@@ -1,4 +1,5 @@
 #include "plan/memory_plan.hpp"
+#include "plan/describe.hpp"
 
 #include <gmock/gmock.h>
 
@@ -23,7 +24,7 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   EXPECT_TRUE(memory.offloads);
   EXPECT_TRUE(memory.fits());
   EXPECT_EQ(memory.peak(0), (10 + 1 + 100 + 11) * mib);
-  EXPECT_THAT(describe(memory), HasSubstr("offloaded"));
+  EXPECT_THAT(plan_text(describe(memory)), HasSubstr("offloaded"));
   memory.limits = {121 * mib};
   EXPECT_THAT(describe_excess(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
@@ -38,7 +39,7 @@ TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
   EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110) * mib);
   EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22) * mib);
   EXPECT_EQ(memory.peak(0), memory.encode(0));
-  EXPECT_THAT(describe(memory), HasSubstr("input 161.00 MiB"));
+  EXPECT_THAT(plan_text(describe(memory)), HasSubstr("input 161.00 MiB"));
   memory.limits = {100 * mib};
   EXPECT_THAT(describe_excess(memory), HasSubstr("while it encodes inputs (40.00 MiB of weights"));
 
@@ -54,9 +55,11 @@ TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
 TEST(Memory, OfManyRanksIsDescribedInFewLines) {
   MemoryPlan memory;
   for (int r = 0; r < 4000; ++r) memory.ranks.push_back({.text = {0, r}});
-  EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 16-3999 (plan --json has each)"));
+  EXPECT_THAT(plan_text(describe(memory)),
+              HasSubstr("memory: ranks 16-3999 (plan --json has each)"));
   memory.ranks.assign(4000, {.text = {0, 1 << 20}});
-  EXPECT_THAT(describe(memory), HasSubstr("memory: ranks 0-3999 1.10 MiB (text 1.10 MiB)"));
+  EXPECT_THAT(plan_text(describe(memory)),
+              HasSubstr("memory: ranks 0-3999 1.10 MiB (text 1.10 MiB)"));
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include "plan/plan.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 
+#include "plan/describe.hpp"
 #include "plan/nodes.hpp"
 #include "plan/workloads.hpp"
 #include "support/expect_error.hpp"
@@ -18,6 +21,7 @@ using test::expect_error;
 using test::stdit_xl;
 using test::t5_xxl;
 using test::workload_of;
+using testing::HasSubstr, testing::Not;
 
 TEST(Roles, AnyRankCountFrom1To64) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -445,7 +449,7 @@ TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   ParallelRequest request;
   request.mode = Mode::split;
   const Plan plan = make_plan(workload, machine, request);
-  EXPECT_TRUE(plan.memory.fits()) << describe(plan.memory);
+  EXPECT_TRUE(plan.memory.fits()) << plan_text(describe(plan.memory));
   EXPECT_GE(plan.roles.text.count, 2);
   EXPECT_GE(plan.roles.decode.front().count, 4);
   request.decode = 1;  // as asked, though it does not fit
@@ -537,7 +541,7 @@ TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
     PlanMachine machine = machine_of(4);
     const Plan free = make_plan(workload, machine, request);
     EXPECT_EQ(free.queue_bytes, 4000 * mib);
-    EXPECT_EQ(describe_queue(free), "");
+    EXPECT_THAT(plan_text(describe(free, 0)), Not(HasSubstr("queue: ")));
     Workload small = workload;
     small.embedding_bytes = 40 * mib;
     const Plan of_small = make_plan(small, machine, request);
@@ -545,15 +549,14 @@ TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
     for (int r = 0; r < 4; ++r) limit = std::max(limit, of_small.memory.peak(r));
     machine.memory_limits.values.assign(4, limit);
     const Plan tight = make_plan(workload, machine, request);
-    EXPECT_TRUE(tight.memory.fits()) << describe(tight.memory);
+    EXPECT_TRUE(tight.memory.fits()) << plan_text(describe(tight.memory));
     EXPECT_FALSE(tight.memory.offloads);
     EXPECT_GE(tight.queue_bytes, 36 * mib);
     EXPECT_LE(tight.queue_bytes, 40 * mib);
     const auto holder = static_cast<std::size_t>(tight.embeddings_rank());
     EXPECT_EQ(tight.memory.ranks[holder].embeddings, tight.queue_bytes);
-    EXPECT_NE(describe(tight).find("of text embeddings wait at a time, of 3.91 GiB in all"),
-              std::string::npos)
-        << describe(tight);
+    EXPECT_THAT(plan_text(describe(tight, 0)),
+                HasSubstr("of text embeddings wait at a time, of 3.91 GiB in all"));
   }
 }
 
@@ -574,65 +577,9 @@ TEST(Plan, OfThousandsOfRanksAndManySizes) {
     EXPECT_TRUE(size.denoise[15].tokens.is_partition());
     EXPECT_TRUE(size.decode.front().latents.is_partition());
   }
-  const std::string text = describe(plan, 0);
+  const std::string text = plan_text(describe(plan, 0));
   EXPECT_LT(text.size(), 3000U) << "a person can read it";
   EXPECT_NE(text.find("more (plan --json has all)"), std::string::npos) << text;
-}
-
-TEST(Describe, NamesWeights) {
-  ParallelRequest request;
-  request.cfg = 1;
-  DenoiseWorkload small = cogvideox_2b();
-  small.latents = {2, 8, 10};
-  small.text_tokens = 7;
-  PlanMachine machine = machine_of(2);
-  const Plan equal = make_plan(workload_of(small), machine, request);
-  EXPECT_EQ(describe(equal, 0).find("speeds"), std::string::npos);
-  machine.rank_weights.values = {1, 3};
-  const std::string text = describe(make_plan(workload_of(small), machine, request), 0);
-  EXPECT_NE(text.find("speeds: 1, 3"), std::string::npos) << text;
-  EXPECT_NE(text.find("[0:2, 1:4, 0:5]"), std::string::npos) << text;
-}
-
-TEST(Describe, NamesRolesMeshAndBoxes) {
-  ParallelRequest request;
-  request.mode = Mode::split;
-  request.cfg = 1;
-  DenoiseWorkload small = cogvideox_2b();
-  small.latents = {2, 8, 10};
-  small.text_tokens = 7;
-  const std::string text = describe(make_plan(workload_of(small), machine_of(4), request), 0);
-  EXPECT_NE(text.find("split"), std::string::npos);
-  EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
-  EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (lowest cost of 2 meshes; "),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("[0:2, 2:4, 0:5]"), std::string::npos) << text;
-  EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
-}
-
-TEST(Describe, NamesRanksThatHelpOtherStages) {
-  ParallelRequest request;
-  request.mode = Mode::split;
-  request.text_denoises = request.decode_denoises = request.replicas_decode = true;
-  const std::string text = describe(make_plan(workload_of(cogvideox_2b()), machine_of(4), request));
-  EXPECT_NE(text.find("denoise: ranks 1-2\n"
-                      "also denoise: rank 0, after encoding all prompts\n"
-                      "also denoise: rank 3, while no latents wait for decoding\n"
-                      "decode: rank 3; each replica decodes its own clips while these are busy\n"),
-            std::string::npos)
-      << text;
-}
-
-TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
-  const std::string text = describe(make_plan(workload_of(stdit_xl()), machine_of(4), {}), 0);
-  for (const char* part :
-       {"4 ranks", "denoise: ranks 0-3", "[12:16, 0:16, 0:16]", "[0:16, 192:256]",
-        "frames -> positions: 28 times a step, at most 6.75 MiB", "positions -> frames"}) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
-  }
-  const std::string alone = describe(make_plan(workload_of(stdit_xl()), machine_of(1), {}), 0);
-  EXPECT_EQ(alone.find("->"), std::string::npos);
 }
 
 }  // namespace

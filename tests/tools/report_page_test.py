@@ -96,7 +96,7 @@ class Page(Report):
                 self.assertLessEqual({"loop", "muted", "controls", "playsinline"}, video.keys())
         for part in ("a square moves to the right, 0", "seed 42", "rank 0: out of memory",
                      "transformer_block", "node-a", "weights hash", "SLURM_JOB_ID=17",
-                     "1 rank, phased: stages in turn", "prediction of the plan"):
+                     "phased: all ranks do each stage in turn", "prediction of the plan"):
             self.assertIn(part, elements.words)
         # Without JavaScript there is a timeline too, and identifiers are unique.
         self.assertIn('<svg class="static"', page)

@@ -83,7 +83,9 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
         file.attrs.update({
             "format_version": 1, "title": "a job", "program": "reelmesh", "version": "0.1.0",
             "git_revision": "0123456789ab", "options": "model.path = inputs/demo_model\n",
-            "plan": "1 rank, phased: stages in turn\n", "plan_json": json.dumps({"ranks": 1}),
+            "plan": "1 rank on 1 host, CPU with 1 thread each; phased: all ranks do each stage in "
+                    "turn\n",
+            "plan_json": json.dumps({"ranks": 1}),
             "start": "2026-01-31T12:00:00Z", "end": "2026-01-31T12:10:00Z", "status": status}
             | attributes)
         file.attrs.create("hosts", ["node-a", "node-b"], dtype=TEXT)

@@ -1,6 +1,8 @@
-#include "pipeline/summary.hpp"
+#include "pipeline/describe.hpp"
 
 #include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
 
 #include "pipeline/families/opensora.hpp"
 #include "sampler/cogvideox.hpp"
@@ -8,7 +10,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::HasSubstr, ::testing::StartsWith;
 
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
@@ -65,8 +67,14 @@ JobPlan job_of(const std::vector<std::int64_t>& frames, int ranks, const Paralle
   return job;
 }
 
-TEST(Summary, HasARowForEachStage) {
-  EXPECT_EQ(summary(job_of({3}, 4, {})),
+// The table of stages, which follows an empty line.
+std::string stages(const JobPlan& job) {
+  const std::string text = plan_text(describe(job, {}), Detail::summary);
+  return text.substr(text.find("\n\n") + 2);
+}
+
+TEST(Describe, HasARowForEachStage) {
+  EXPECT_EQ(stages(job_of({3}, 4, {})),
             "stage    ranks  divided by              largest share  largest memory\n"
             "---------------------------------------------------------------------\n"
             "text     0-3    layers on 4 ranks       1 of 4 layers       64.00 MiB\n"
@@ -74,11 +82,11 @@ TEST(Summary, HasARowForEachStage) {
             "decode   0-3    rows 4             25 % of the pixels      169.00 MiB\n");
 }
 
-TEST(Summary, NamesGroupsFormatsAndLimits) {
+TEST(Describe, NamesGroupsFormatsAndLimits) {
   ParallelRequest request;
   request.mode = Mode::split;
   request.replicas = 2;
-  EXPECT_EQ(summary(job_of({3, 5}, 6, request, std::vector<std::int64_t>(6, 512 * mib))),
+  EXPECT_EQ(stages(job_of({3, 5}, 6, request, std::vector<std::int64_t>(6, 512 * mib))),
             "stage    clips    ranks           divided by        largest share  largest memory     "
             "  limit\n"
             "--------------------------------------------------------------------------------------"
@@ -95,12 +103,33 @@ TEST(Summary, NamesGroupsFormatsAndLimits) {
             "512.00 MiB\n");
 }
 
-TEST(Summary, ShowsTheFirstFormatsOnly) {
-  EXPECT_THAT(summary(job_of({1, 2, 3, 4, 5, 6}, 2, {})),
+TEST(Describe, ShowsTheFirstFormatsOnly) {
+  EXPECT_THAT(stages(job_of({1, 2, 3, 4, 5, 6}, 2, {})),
               HasSubstr("and 2 more formats of clips\n"));
 }
 
-TEST(Summary, DescribesClips) {
+TEST(Describe, SaysWhereTheJobRuns) {
+  JobPlan job = job_of({3}, 2, {});
+  EXPECT_THAT(
+      plan_text(describe(job, {})),
+      StartsWith("2 ranks on 1 host, CPU with 1 thread each; phased: all ranks do each stage "
+                 "in turn\n"));
+  job.products = "bfloat16 by AMX";
+  EXPECT_THAT(plan_text(describe(job, {})),
+              HasSubstr(" each, products in bfloat16 by AMX; phased"));
+  job.on_gpu = true;
+  EXPECT_EQ(describe(job, {}).at("device"), "GPU");
+}
+
+TEST(Describe, HasTheTextThatPeopleRead) {
+  const nlohmann::json described = describe(job_of({3, 5}, 4, {}), {});
+  EXPECT_EQ(described.at("description"), plan_text(described));
+  EXPECT_EQ(described.at("stages").size(), 5U);
+  EXPECT_EQ(described.at("stages").at(2).at("clips"), "5x64x64");
+  EXPECT_EQ(described.at("clip").at("frames"), 3);
+}
+
+TEST(Describe, DescribesClips) {
   const auto described = [](const JobPlan& job) { return describe_clips(job.clips, job.kinds); };
   const JobPlan one = job_of({3}, 1, {});
   EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");

@@ -1,0 +1,216 @@
+#include "pipeline/describe.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "ops/onednn.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t max_formats = 4;  // that have rows of their own
+
+std::string shown(const VideoSize& size) {
+  return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
+}
+
+// All ranks of groups that follow one another in some order.
+RankRange ranks_of(const std::vector<RankRange>& groups) {
+  const int first = std::ranges::min(groups, {}, &RankRange::first).first;
+  const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
+  return {first, last.first + last.count - first};
+}
+
+// How boxes cut an array: "frames 2 x rows 3", "whole", or the number of boxes where they are no
+// grid.
+std::string shown_cut(const Layout& layout, const std::vector<const char*>& axes) {
+  std::set<std::pair<Shape, Shape>> distinct;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const Box& box = layout.box(rank);
+    if (!box.empty()) distinct.insert({box.offset, box.extent});
+  }
+  const std::size_t boxes = distinct.size();
+  std::size_t parts = 1;
+  std::vector<std::string> cuts;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    std::set<std::pair<std::int64_t, std::int64_t>> intervals;
+    for (const auto& [offset, extent] : distinct) intervals.insert({offset[axis], extent[axis]});
+    parts *= intervals.size();
+    if (intervals.size() > 1) cuts.push_back(fmt::format("{} {}", axes[axis], intervals.size()));
+  }
+  if (parts != boxes) return fmt::format("{} boxes", boxes);
+  return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, " x "));
+}
+
+// "cfg 2 x ring 3", without axes of one rank.
+std::string shown(const Mesh& mesh) {
+  std::vector<std::string> axes;
+  const auto add = [&](const char* name, int ranks) {
+    if (ranks > 1) axes.push_back(fmt::format("{} {}", name, ranks));
+  };
+  add("cfg", mesh.cfg);
+  add("ring", mesh.ring);
+  add("ulysses", mesh.ulysses);
+  return axes.empty() ? "whole" : fmt::format("{}", fmt::join(axes, " x "));
+}
+
+std::int64_t largest_box(const Layout& layout) {
+  std::int64_t largest = 0;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    largest = std::max(largest, layout.box(rank).numel());
+  }
+  return largest;
+}
+
+// A row a stage: its ranks, the axes along which they divide the work, and the largest share and
+// the largest memory that one of them gets, with the least and the largest limit where there are
+// limits. Stages of clips have a row for each of the first formats.
+json stages(const JobPlan& planned) {
+  const Plan& plan = planned.plan;
+  const MemoryPlan& memory = plan.memory;
+  json rows = json::array();
+  const auto add = [&](const char* stage, const std::string& clips,
+                       const std::vector<RankRange>& groups, const std::string& divided_by,
+                       json share, StageMemory RankMemory::*used,
+                       std::int64_t (MemoryPlan::*bytes)(int rank) const) {
+    const RankRange ranks = ranks_of(groups);
+    std::int64_t largest = 0;
+    std::vector<std::int64_t> limits;
+    for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      if (!(memory.ranks[i].*used).used()) continue;
+      largest = std::max(largest, (memory.*bytes)(rank));
+      if (!memory.limits.empty()) limits.push_back(memory.limits[i]);
+    }
+    json least_and_most;
+    if (!limits.empty()) least_and_most = {std::ranges::min(limits), std::ranges::max(limits)};
+    rows.push_back({{"stage", stage},
+                    {"clips", clips},
+                    {"ranks", {{"first", ranks.first}, {"count", ranks.count}}},
+                    {"groups", groups.size()},
+                    {"divided_by", divided_by},
+                    {"largest_share", std::move(share)},
+                    {"largest_memory", largest},
+                    {"limits", least_and_most}});
+  };
+  const auto share = [](std::int64_t part, std::int64_t of, const char* what) {
+    return json{{"part", part}, {"of", of}, {"what", what}};
+  };
+  const auto share_of = [&](const Layout& layout, const char* what) {
+    return share(largest_box(layout), numel(layout.global()), what);
+  };
+  const std::vector<const char*> axes{"frames", "rows", "columns"};
+
+  const std::vector<int>& holders = plan.device_map.layer_rank;
+  std::map<int, std::int64_t> layers;  // of each rank that has some
+  for (const int holder : holders) ++layers[holder];
+  std::int64_t most = 0;
+  for (const auto& [rank, count] : layers) most = std::max(most, count);
+  add("text", "", {plan.roles.text},
+      layers.size() == 1 ? "whole" : fmt::format("layers on {} ranks", layers.size()),
+      share(most, std::ssize(holders), "layers"), &RankMemory::text, &MemoryPlan::text);
+  const std::size_t formats = std::min(planned.formats.size(), max_formats);
+  for (std::size_t i = 0; i < formats; ++i) {
+    const ClipFormat& format = planned.formats[i];
+    const Layout& frames = plan.sizes[i].decode.front().frames;
+    if (format.input == InputKind::none) continue;
+    add(name_of(format.input), shown(format.size), plan.roles.decode,
+        shown_cut(frames.cropped(0, 0, 1), axes), share_of(frames, "pixels"), &RankMemory::encode,
+        &MemoryPlan::encode);
+  }
+  for (std::size_t i = 0; i < formats; ++i) {
+    const DenoiseLayout& layout = plan.sizes[i].denoise.front();
+    const bool joint = layout.attention_kind == AttentionKind::joint;
+    add("denoise", shown(planned.formats[i].size), plan.roles.denoise,
+        joint ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
+        share_of(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
+  }
+  for (std::size_t i = 0; i < formats; ++i) {
+    const Layout& frames = plan.sizes[i].decode.front().frames;
+    add("decode", shown(planned.formats[i].size), plan.roles.decode, shown_cut(frames, axes),
+        share_of(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
+  }
+  return rows;
+}
+
+// How the batches are divided over the replicas; null with one replica, or nothing to make.
+json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+  const Roles& roles = planned.plan.roles;
+  const std::size_t replicas = roles.first_helper();
+  if (roles.denoise.size() == 1 || batches.empty()) return nullptr;
+  const TaskSchedule schedule = task_schedule(planned, batches);
+  std::size_t by_helpers = 0;
+  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
+    by_helpers += schedule.tasks_of(i).size();
+  }
+  json last;
+  if (planned.tail) {
+    const std::vector<RankRange>& larger = planned.tail->roles.denoise;
+    last = {{"batches", planned.tail_batches},
+            {"replicas", larger.size()},
+            {"replica_ranks", larger.front().count}};
+  }
+  return {{"batches", batches.size() - planned.tail_batches - by_helpers},
+          {"replicas", replicas},
+          {"batches_of_other_stages", roles.helpers > 0 ? json(by_helpers) : json()},
+          {"idle", schedule.idle},
+          {"last", last}};
+}
+
+}  // namespace
+
+json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+  const Clip& clip = planned.kinds[0];  // that of the first clip
+  const std::size_t size = planned.size_of(clip);
+  json all = reelmesh::describe(planned.plan, size);
+  all.update(
+      {{"device", planned.on_gpu ? "GPU" : "CPU"},
+       {"products", planned.products},
+       {"clips", planned.clips.size()},
+       {"clip",
+        {{"frames", clip.format.size.frames},
+         {"height", clip.format.size.height},
+         {"width", clip.format.size.width},
+         {"steps", clip.steps()}}},
+       {"stages", stages(planned)},
+       {"formats", planned.formats.size()},
+       {"further_formats", planned.formats.size() - std::min(planned.formats.size(), max_formats)},
+       {"schedule", schedule(planned, batches)}});
+  if (planned.tail) {
+    all["last_batches"] = {{"batches", planned.tail_batches},
+                           {"plan", describe_layout(*planned.tail, size)}};
+  }
+  all["description"] = plan_text(all);
+  return all;
+}
+
+std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {
+  const Clip& first = kinds[clips.front().kind];
+  std::set<int> used;
+  for (const ClipOutline& clip : clips) used.insert(clip.kind);
+  const auto same = [&](const auto& member) {
+    return std::ranges::all_of(used,
+                               [&](int kind) { return member(kinds[kind]) == member(first); });
+  };
+  std::string text = fmt::format("{} clip{}", clips.size(), clips.size() == 1 ? "" : "s");
+  text += same([](const Clip& clip) { return clip.format.size; })
+              ? fmt::format(" of {} (frames x height x width)", shown(first.format.size))
+              : " of several sizes";
+  if (same([](const Clip& clip) { return clip.steps(); })) {
+    text += fmt::format(", {} step{}", first.steps(), first.steps() == 1 ? "" : "s");
+    // Those of video to video begin later.
+    if (same([](const Clip& clip) { return clip.strength(); }) && first.strength()) {
+      text += fmt::format(" ({} of them computed)", first.sampling.sampler->calls());
+    }
+  }
+  return text;
+}
+
+}  // namespace reelmesh::pipeline

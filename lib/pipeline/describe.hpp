@@ -1,0 +1,19 @@
+#pragma once
+// What `run` and `plan` say first, and job.h5 keeps.
+#include <nlohmann/json_fwd.hpp>
+
+#include "pipeline/job_plan.hpp"
+#include "plan/describe.hpp"
+
+namespace reelmesh::pipeline {
+
+/// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
+/// the plan with clips like the first one, and with a table of all stages, the division of the
+/// batches over the replicas, and the text that people read. batches: those that are to be made.
+nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+
+/// "4 clips of 9x64x64 (frames x height x width), 20 steps"; names the number of formats where
+/// clips differ. clips: those that are to be made, not empty.
+std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
+
+}  // namespace reelmesh::pipeline
