@@ -54,7 +54,7 @@ class LayoutsTest(Scratch):
             with self.subTest(kind=kind, ranks=ranks, layout=layout):
                 clips = self.clips_of(reference, ranks, layout, environment, **more)
                 description = clips[0]["attributes"]["layout"]
-                self.assertIn(f"{ranks} rank{'' if ranks == 1 else 's'}, ", description)
+                self.assertIn(f"{ranks} rank{'' if ranks == 1 else 's'}; ", description)
                 self.assertIn(told, description)
                 self.assert_same_bits(clips, expected)
 

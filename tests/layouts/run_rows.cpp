@@ -77,7 +77,7 @@ void compare(const std::vector<ClipFile>& clips, const std::vector<ClipFile>& ex
     EXPECT_EQ(clips[i].arrays.size(), expected[i].arrays.size());
   }
   const std::string& layout = clips.front().layout;
-  const std::string ranks = fmt::format("{} rank{}, ", row.ranks, row.ranks == 1 ? "" : "s");
+  const std::string ranks = fmt::format("{} rank{}; ", row.ranks, row.ranks == 1 ? "" : "s");
   EXPECT_NE(layout.find(ranks), std::string::npos) << layout;
   EXPECT_NE(layout.find(row.expected_text), std::string::npos) << row.expected_text << " in\n"
                                                                << layout;
