@@ -271,8 +271,8 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
   return all.split();
 }
 
-Transfer Group::begin_exchange(std::span<const Message> sends,
-                               std::span<const Message> receives) const {
+PendingMessages Group::begin_exchange(std::span<const Message> sends,
+                                      std::span<const Message> receives) const {
   std::optional<Device> device;
   const std::vector<Message> in = with_elements(receives, device);
   const std::vector<Message> out = with_elements(sends, device);

@@ -71,7 +71,7 @@ void record_completed(std::vector<trace::Message> rows) {
   }
 }
 
-void Transfer::finish() {
+void PendingMessages::finish() {
   if (const auto pending = std::move(pending_)) pending->finish();
   if (!recorded_.empty()) record_completed(std::exchange(recorded_, {}));
 }

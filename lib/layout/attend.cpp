@@ -131,7 +131,7 @@ struct Attend::Rows {
   };
   Tensor all;
   std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their places in `all`
-  comm::Transfer transfer;
+  comm::PendingMessages messages;
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
@@ -228,7 +228,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
     sends.push_back({rank, heads_of(q, heads_in(rank))});
     receives.push_back({rank, place});
   }
-  queries.transfer = group_.begin_exchange(sends, receives);
+  queries.messages = group_.begin_exchange(sends, receives);
   return queries;
 }
 
@@ -279,14 +279,14 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
     part.arrivals.push_back({from, Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
     receives.push_back({from, part.arrivals.back().rows});
   }
-  part.transfer = group_.begin_exchange(sends, receives);
+  part.messages = group_.begin_exchange(sends, receives);
   return part;
 }
 
 // Waits for a part and returns its keys and values in global order.
 Tensor Attend::receive_part(Rows part, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
-  part.transfer.finish();
+  part.messages.finish();
   for (const auto& [rank, rows] : part.arrivals) {
     const Range range = tokens_in_part(rank, keys);
     const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
@@ -335,7 +335,7 @@ Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale)
   const int me = group_.rank();
   const std::int64_t shares = this->shares();
   Rows next = send_part(mine, share_of_heads(0));
-  queries.transfer.finish();
+  queries.messages.finish();
   const Tensor& all = queries.all;
   Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
   for (std::int64_t share = 0; share < shares; ++share) {
@@ -368,7 +368,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
     return Part{first, std::min(part_tokens, all - first)};
   };
   Rows next = send_part(mine, part_at(0));
-  queries.transfer.finish();
+  queries.messages.finish();
   ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += part_tokens) {
     const Tensor part = receive_part(std::move(next), part_at(first));

@@ -151,7 +151,7 @@ void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets
   begin(sources, targets).finish();
 }
 
-Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
+Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
                                   std::span<Tensor> targets) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
@@ -162,10 +162,10 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
            sources[m].numel(), targets[m].numel(), own_[m].source_box.numel(),
            own_[m].target_box.numel());
   }
-  Running running;
-  running.exchange_ = this;
-  running.targets_.assign(targets.begin(), targets.end());
-  if (own_.empty()) return running;
+  Pending pending;
+  pending.exchange_ = this;
+  pending.targets_.assign(targets.begin(), targets.end());
+  if (own_.empty()) return pending;
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
@@ -183,20 +183,20 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
     send_messages.push_back({peer.rank, buffer});
   }
   for (const Peer& peer : receives_) {
-    running.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
-    receive_messages.push_back({peer.rank, running.received_.back()});
+    pending.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
+    receive_messages.push_back({peer.rank, pending.received_.back()});
   }
-  running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
+  pending.messages_ = group_.begin_exchange(send_messages, receive_messages);
 
   for (const Piece& piece : local_) {
     copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, targets[piece.move],
              own_[piece.move].target_box);
   }
-  return running;
+  return pending;
 }
 
-void Exchange::Running::finish() {
-  transfer_.finish();
+void Exchange::Pending::finish() {
+  messages_.finish();
   for (std::size_t i = 0; i < received_.size(); ++i) {
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
@@ -273,12 +273,12 @@ HandOver::HandOver(const comm::Group& group, const Tensor& x, const Move& move, 
   if (source.empty() && target.empty()) return;
   exchange_ = std::make_unique<const Exchange>(group, std::vector{move});
   const trace::HandOverMark mark;
-  running_ =
+  pending_ =
       exchange_->begin({source.empty() ? Tensor::empty(source.extent, dtype) : x}, {&target_, 1});
 }
 
 Tensor HandOver::finish() {
-  if (exchange_ != nullptr) running_.finish();
+  if (exchange_ != nullptr) pending_.finish();
   return std::move(target_);
 }
 

@@ -68,7 +68,7 @@ struct Part {
 
   // Set while it is fetched and used.
   Tensor buffer;
-  comm::Transfer transfer;
+  comm::PendingMessages messages;
   cuda::HostCopy copy;
 
   // The first element of a unit, in the form in which the part is fetched.
@@ -264,7 +264,7 @@ void WeightStream::State::begin_fetch(Part& part) {
     const int from = (me + ranks - i) % ranks;
     receives.push_back({from, share(from)});
   }
-  part.transfer = messages_.begin_exchange(sends, receives);
+  part.messages = messages_.begin_exchange(sends, receives);
 }
 
 // Begins fetches in the order of use, as long as the window has room.
@@ -290,7 +290,7 @@ void WeightStream::State::fetch_ahead() {
 // Gives up what was fetched, but not used, by a pass that has ended early.
 void WeightStream::State::restart(std::size_t index) {
   for (Part& part : parts_) {
-    part.transfer.finish();
+    part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();
     part.buffer = {};
   }
@@ -313,7 +313,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   if (!part.fetched() && !part.kept.empty()) return part.kept;
   const trace::Scope scope("weights", trace::Level::ops, "exchange");
   if (part.fetched()) {
-    part.transfer.finish();
+    part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();
     fetch_ahead();
     if (!part.plain) return part.buffer;

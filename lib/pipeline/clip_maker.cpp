@@ -145,9 +145,9 @@ void ClipMaker::encode(BatchState& batch) {
   }
 }
 
-ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
-                                                  std::size_t groups) {
-  PendingInputs inputs;
+ClipMaker::InputsHandOver ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
+                                                   std::size_t groups) {
+  InputsHandOver inputs;
   inputs.maker_ = this;
   inputs.batch_ = &batch;
   batch.open();
@@ -159,19 +159,19 @@ ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
-    inputs.pending_.emplace_back(
+    inputs.hand_overs_.emplace_back(
         i, HandOver(input_world_, encoded, input_to_queue(*plan_, clip_plan(clip), decoder, clip),
                     DType::float32));
   }
   return inputs;
 }
 
-void ClipMaker::PendingInputs::finish() {
-  for (auto& [i, pending] : pending_) {
+void ClipMaker::InputsHandOver::finish() {
+  for (auto& [i, hand_over] : hand_overs_) {
     const Clip& clip = batch_->clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
-    const Tensor input = pending.finish();
+    const Tensor input = hand_over.finish();
     if (maker_->world().rank() != maker_->plan().embeddings_rank()) continue;
     batch_->inputs[i] = input;
     if (batch_->failed[i] || ops::all_finite(input)) continue;
@@ -179,7 +179,7 @@ void ClipMaker::PendingInputs::finish() {
                           fmt::format("the latents of the {}", name_of(clip.format.input)));
     batch_->failed[i] = true;
   }
-  pending_.clear();
+  hand_overs_.clear();
   if (maker_->world().rank() != maker_->plan().embeddings_rank()) batch_->release();
 }
 
@@ -276,30 +276,30 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   }
 }
 
-void ClipMaker::ToDecoder::finish() {
-  for (HandOver& pending : latents) pending.finish();
-  for (HandOver& pending : embeddings) pending.finish();
+void ClipMaker::LatentsHandOver::finish() {
+  for (HandOver& hand_over : latents) hand_over.finish();
+  for (HandOver& hand_over : embeddings) hand_over.finish();
 }
 
-ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replica,
-                                           std::size_t decoder) const {
+ClipMaker::LatentsHandOver ClipMaker::hand_over_latents(BatchState& batch, std::size_t replica,
+                                                        std::size_t decoder) const {
   batch.open();
-  ToDecoder pending;
+  LatentsHandOver hand_over;
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = clip_plan(clip);
-    pending.latents.emplace_back(world_, batch.latents[i],
-                                 latents_to_decoding(*plan_, size, replica, decoder, clip),
-                                 DType::float32);
+    hand_over.latents.emplace_back(world_, batch.latents[i],
+                                   latents_to_decoding(*plan_, size, replica, decoder, clip),
+                                   DType::float32);
     if (!job_.keep_embeddings) continue;
-    pending.embeddings.emplace_back(
+    hand_over.embeddings.emplace_back(
         world_, batch.conditioning[i].text,
         embeddings_to_writing(*plan_, size, replica, decoder, clip, channels_), job_.dtype);
   }
-  return pending;
+  return hand_over;
 }
 
-void ClipMaker::decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica) {
+void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHandOver from_replica) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return from_replica.finish();
   const std::vector<std::size_t> places = batch.not_failed();

@@ -140,8 +140,8 @@ void PhasedJob::encode(std::span<BatchState> batches) {
 // wait, which receives them between its own.
 void PhasedJob::encode_inputs(std::span<BatchState> batches) {
   maker_.stages().enter(Stages::input);
-  const std::size_t groups = maker_.plan().roles.decode.size(), max_on_the_way = 2 * groups;
-  std::deque<ClipMaker::PendingInputs> pending;
+  const std::size_t groups = maker_.plan().roles.decode.size(), max_hand_overs = 2 * groups;
+  std::deque<ClipMaker::InputsHandOver> hand_overs;
   std::size_t before = 0;
   for (BatchState& batch : batches) {
     if (!batch.needs_input()) continue;
@@ -149,13 +149,13 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
       stopped_ = true;
       break;
     }
-    pending.push_back(maker_.encode_inputs(batch, before, groups));
+    hand_overs.push_back(maker_.encode_inputs(batch, before, groups));
     before += batch.size();
-    if (pending.size() <= max_on_the_way) continue;
-    pending.front().finish();
-    pending.pop_front();
+    if (hand_overs.size() <= max_hand_overs) continue;
+    hand_overs.front().finish();
+    hand_overs.pop_front();
   }
-  for (ClipMaker::PendingInputs& inputs : pending) inputs.finish();
+  for (ClipMaker::InputsHandOver& hand_over : hand_overs) hand_over.finish();
 }
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
@@ -193,7 +193,7 @@ void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
     if (stopped_) break;
     maker_.stages().enter(Stages::decode);
     const std::size_t decoder = maker_.plan().roles.decoder_of(replica);
-    maker_.decode(batch, decoder, maker_.to_decoder(batch, replica, decoder));
+    maker_.decode(batch, decoder, maker_.hand_over_latents(batch, replica, decoder));
   }
   ++rounds_;
   if (stopped_) return;

@@ -73,7 +73,7 @@ class SplitRank {
   bool kept_all_ = false;
   std::optional<Words> reply_;     // on the leader
   std::int64_t not_accepted_ = 0;  // on the leader: batches sent to the decoding ranks
-  std::deque<ClipMaker::ToDecoder> on_the_way_;
+  std::deque<ClipMaker::LatentsHandOver> latents_hand_overs_;
   double began_ = seconds();
   double own_seconds_ = 0, own_predicted_ = 0, own_of_others_ = 0;  // of this helper's batches
 
@@ -81,7 +81,7 @@ class SplitRank {
   std::deque<Words> arrived_;     // on the leader: latents to decode, inputs to encode
   std::size_t replicas_at_work_;  // on the leader
   bool inputs_left_;              // on the leader: the text ranks may send more to encode
-  std::deque<ClipMaker::PendingInputs> inputs_on_the_way_;
+  std::deque<ClipMaker::InputsHandOver> inputs_hand_overs_;
 };
 
 SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
@@ -162,8 +162,8 @@ void SplitRank::make_batches() {
     mailbox_.post(decode_leader_, control_message(MessageKind::finished, {own_number()}));
     while (not_accepted_ > 0) handle(mailbox_.wait());
   }
-  for (ClipMaker::ToDecoder& pending : on_the_way_) pending.finish();
-  on_the_way_.clear();
+  for (ClipMaker::LatentsHandOver& hand_over : latents_hand_overs_) hand_over.finish();
+  latents_hand_overs_.clear();
 }
 
 // After the last batch of a replica. The text ranks need not wait for its requests.
@@ -297,22 +297,22 @@ void SplitRank::pass_on(std::size_t place) {
   }
   if (decodes) {
     maker_.stages().enter(Stages::decode);
-    maker_.decode(batch, *own, maker_.to_decoder(batch, *replica_, *own));
+    maker_.decode(batch, *own, maker_.hand_over_latents(batch, *replica_, *own));
     return;
   }
-  constexpr int max_on_the_way = 2;
+  constexpr int max_hand_overs = 2;
   if (leads_) {
-    while (not_accepted_ == max_on_the_way) handle(mailbox_.wait());
+    while (not_accepted_ == max_hand_overs) handle(mailbox_.wait());
     Words words =
         control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(place)});
     append_failed(words, batch);
     mailbox_.post(decode_leader_, std::move(words));
     ++not_accepted_;
   }
-  on_the_way_.push_back(maker_.to_decoder(batch, *replica_, 0));
-  if (std::ssize(on_the_way_) <= max_on_the_way) return;
-  on_the_way_.front().finish();
-  on_the_way_.pop_front();
+  latents_hand_overs_.push_back(maker_.hand_over_latents(batch, *replica_, 0));
+  if (std::ssize(latents_hand_overs_) <= max_hand_overs) return;
+  latents_hand_overs_.front().finish();
+  latents_hand_overs_.pop_front();
 }
 
 // Between two steps of a replica: the text leader answers requests, and decoding ranks decode what
@@ -404,14 +404,14 @@ void SplitRank::decode_next() {
   const auto replica = static_cast<std::size_t>(words.at(1));
   BatchState& batch = batches_[static_cast<std::size_t>(words.at(2))];
   read_failed(words, 3, batch);
-  ClipMaker::ToDecoder pending = maker_.to_decoder(batch, replica, 0);
+  ClipMaker::LatentsHandOver hand_over = maker_.hand_over_latents(batch, replica, 0);
   if (words.front() != 0) {
     stopped_ = true;
-    pending.finish();
+    hand_over.finish();
     return;
   }
   maker_.stages().enter(Stages::decode);
-  maker_.decode(batch, 0, std::move(pending));
+  maker_.decode(batch, 0, std::move(hand_over));
   batch.release();
   count_decoding(comm::End::back);
 }
@@ -420,7 +420,7 @@ void SplitRank::decode_next() {
 // when they are not at work.
 void SplitRank::encode_next() {
   const comm::Group& group = maker_.stages().decode_clip.group(0);
-  constexpr std::size_t max_on_the_way = 2;
+  constexpr std::size_t max_hand_overs = 2;
   Words words;
   if (group.rank() == 0) {
     words = std::move(arrived_.front());
@@ -431,23 +431,23 @@ void SplitRank::encode_next() {
   const bool stops = words.at(0) != 0;
   if (words.at(1) < 0) {
     inputs_left_ = false;
-    for (ClipMaker::PendingInputs& pending : inputs_on_the_way_) pending.finish();
-    inputs_on_the_way_.clear();
+    for (ClipMaker::InputsHandOver& hand_over : inputs_hand_overs_) hand_over.finish();
+    inputs_hand_overs_.clear();
     maker_.stages().leave_input();
     return;
   }
   if (!stops) {
     maker_.stages().enter(Stages::input);
-    inputs_on_the_way_.push_back(
+    inputs_hand_overs_.push_back(
         maker_.encode_inputs(batches_[static_cast<std::size_t>(words.at(1))], 0, 1));
   }
   if (group.rank() == 0) {
     mailbox_.post(text_leader_,
                   control_message(MessageKind::encoded, {words.at(1), stops ? 1 : 0}));
   }
-  if (inputs_on_the_way_.size() <= max_on_the_way) return;
-  inputs_on_the_way_.front().finish();
-  inputs_on_the_way_.pop_front();
+  if (inputs_hand_overs_.size() <= max_hand_overs) return;
+  inputs_hand_overs_.front().finish();
+  inputs_hand_overs_.pop_front();
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_P(RelayoutOnGpu, PixelsAroundARectangle) {
     const Layout image = pixels.with_axis(0, 2).with_axis(3, 3);
     const Halo halo(world, image);
     const Tensor mine = numbered(image).local;
-    Halo::Running there = halo.begin(mine.on(device)), here = halo.begin(mine);
+    Halo::Pending there = halo.begin(mine.on(device)), here = halo.begin(mine);
     here.finish();
     there.finish();
     ASSERT_EQ(there.image.pieces.size(), here.image.pieces.size());
@@ -110,8 +110,8 @@ TEST_P(RelayoutOnGpu, ConvolutionsOfCutImages) {
     const Layout pixels = random_partition({rows, columns}, world.size(), random);
     const Layout image = pixels.with_axis(0, 1).with_axis(3, channels);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(part_of(whole, image).local.on(device));
-    const Tensor mine = convolve(convolution, running, {}, 1);
+    Halo::Pending pending = halo.begin(part_of(whole, image).local.on(device));
+    const Tensor mine = convolve(convolution, pending, {}, 1);
     const Layout result = pixels.with_axis(0, 1).with_axis(3, 2);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;

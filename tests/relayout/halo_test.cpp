@@ -25,11 +25,11 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
         {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
     const Layout image = image_of(pixels, 2, 3);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(numbered(image).local);
-    running.finish();
+    Halo::Pending pending = halo.begin(numbered(image).local);
+    pending.finish();
     const Sharded around = numbered(image.grown(1, 1).grown(2, 1));
     std::int64_t found = 0;
-    for (const auto& [box, values] : running.image.pieces) {
+    for (const auto& [box, values] : pending.image.pieces) {
       const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
       Tensor expected = Tensor::empty(place.extent, DType::float32);
       copy_box(place, around.local, around.box(), expected, place);
@@ -58,8 +58,8 @@ TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
     const Layout pixels = random_partition({rows, columns}, world.size(), random);
     const Layout image = image_of(pixels, 2, channels);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
-    const Tensor mine = convolve(convolution, running, {}, enlarged);
+    Halo::Pending pending = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, pending, {}, enlarged);
     const Layout result = image_of(pixels, 2, 4).scaled(1, enlarged).scaled(2, enlarged);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;
@@ -77,12 +77,12 @@ TEST(Halo, IsAsWideAsTheWindowNeeds) {
           {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
       const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, 3);
       const Halo halo(world, image, window);
-      Halo::Running running = halo.begin(numbered(image).local);
-      running.finish();
+      Halo::Pending pending = halo.begin(numbered(image).local);
+      pending.finish();
       const Sharded around = numbered(image.grown(1, window.before, window.halo_after())
                                           .grown(2, window.before, window.halo_after()));
       std::int64_t found = 0;
-      for (const auto& [box, values] : running.image.pieces) {
+      for (const auto& [box, values] : pending.image.pieces) {
         const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
         Tensor expected = Tensor::empty(place.extent, DType::float32);
         copy_box(place, around.local, around.box(), expected, place);
@@ -109,8 +109,8 @@ TEST(Convolve, OfStrideTwoHasTheBitsOfOneRankHoweverTheImageIsCut) {
     const Layout cells = random_partition({rows, columns}, world.size(), random);
     const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, channels);
     const Halo halo(world, image, window);
-    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
-    const Tensor mine = convolve(convolution, running, {});
+    Halo::Pending pending = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, pending, {});
     const Layout result = image_of(cells, 2, 4);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;

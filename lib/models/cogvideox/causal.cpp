@@ -38,10 +38,10 @@ CausalConvolution::CausalConvolution(const Checkpoint& weights, const std::strin
 
 Tensor CausalConvolution::operator()(const ImagePart& image, const Tensor& x,
                                      EarlierFrames& earlier) const {
-  Halo::Running running = image.begin(x);
+  Halo::Pending pending = image.begin(x);
   ops::Image& previous = earlier.frames.at(index_);
-  Tensor out = convolve(convolution_, running, previous);
-  if (!earlier.last_batch) previous = last_two_frames(previous, running.image);
+  Tensor out = convolve(convolution_, pending, previous);
+  if (!earlier.last_batch) previous = last_two_frames(previous, pending.image);
   return out;
 }
 

@@ -34,7 +34,7 @@ Layout ImagePart::layout_of(const Tensor& x) const {
   return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
 }
 
-Halo::Running ImagePart::begin(const Tensor& x, const ops::Window& window) const {
+Halo::Pending ImagePart::begin(const Tensor& x, const ops::Window& window) const {
   const Layout image = layout_of(x);
   const auto [place, is_new] = halos_->try_emplace(
       {image.global(), window.before, window.halo_after()}, group_, image, window);
@@ -43,17 +43,17 @@ Halo::Running ImagePart::begin(const Tensor& x, const ops::Window& window) const
 
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
                            std::int64_t enlarged) const {
-  Halo::Running running = begin(x, convolution.window());
+  Halo::Pending pending = begin(x, convolution.window());
   ops::Image before;  // zeros in place of earlier frames, for convolutions over frames
   if (convolution.frames() > 1) {
-    before = running.image;
+    before = pending.image;
     for (ops::Image::Piece& piece : before.pieces) {
       Shape shape = piece.values.shape();
       shape[0] = convolution.frames() - 1;
       piece.values = Tensor::zeros(shape, x.dtype(), x.device());
     }
   }
-  return reelmesh::convolve(convolution, running, before, enlarged);
+  return reelmesh::convolve(convolution, pending, before, enlarged);
 }
 
 ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups, double eps) const {
