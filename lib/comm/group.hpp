@@ -52,7 +52,7 @@ class Group {
   /// use_device().
   Group independent() const;
 
-  /// The same ranks in another order: order[place] = rank of this group. Collective.
+  /// The same ranks in another order: order[i] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
 
   /// A group of the same ranks that can exchange device tensors; so can all groups made from it.

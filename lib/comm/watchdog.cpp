@@ -505,16 +505,16 @@ void Watchdog::Thread::check_ranks() {
   }
   if (!all_wait) return;
   constexpr int max_shown = 8;
-  std::string places;
+  std::string waiting_ranks;
   for (int r = 0; r < std::min(size_, max_shown); ++r) {
-    places += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r,
-                          describe(peers_[static_cast<std::size_t>(r)].last));
+    waiting_ranks += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r,
+                                 describe(peers_[static_cast<std::size_t>(r)].last));
   }
-  log::say(
-      log::Level::error,
-      fmt::format("all ranks have waited for each other for {} (device.timeout) without "
-                  "progress; the job ends. {}{}",
-                  format_seconds(settings_.timeout), places, size_ > max_shown ? "; ..." : ""));
+  log::say(log::Level::error,
+           fmt::format("all ranks have waited for each other for {} (device.timeout) without "
+                       "progress; the job ends. {}{}",
+                       format_seconds(settings_.timeout), waiting_ranks,
+                       size_ > max_shown ? "; ..." : ""));
   end_job(Status::watchdog);
 }
 

@@ -57,13 +57,13 @@ void copy_heads(const Tensor& source, Heads from, Tensor& target, Heads to, std:
            {{0, -to.first, 0}, {rows, to.all, channels}});
 }
 
-// Copies row i of `source` to row places[i] of `target`; places ascend. Runs of consecutive rows
+// Copies row i of `source` to row indices[i] of `target`; indices ascend. Runs of consecutive rows
 // with equal lengths and equal distances, as the tokens of a box have, take one strided copy.
-void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tensor& target) {
-  const std::size_t count = places.size();
+void scatter_rows(const Tensor& source, std::span<const std::int64_t> indices, Tensor& target) {
+  const std::size_t count = indices.size();
   const auto run_at = [&](std::size_t i) {
     std::size_t length = 1;
-    while (i + length < count && places[i + length] == places[i] + std::int64_t(length)) ++length;
+    while (i + length < count && indices[i + length] == indices[i] + std::int64_t(length)) ++length;
     return length;
   };
   for (std::size_t begin = 0, end = 0; begin < count; begin = end) {
@@ -71,11 +71,11 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tens
     auto distance = static_cast<std::int64_t>(length);
     std::int64_t runs = 1;
     for (end = begin + length; end < count && run_at(end) == length; ++runs, end += length) {
-      const std::int64_t next = places[end] - places[end - length];
+      const std::int64_t next = indices[end] - indices[end - length];
       if (runs > 1 && next != distance) break;
       distance = next;
     }
-    const std::int64_t keys = static_cast<std::int64_t>(length), first = places[begin];
+    const std::int64_t keys = static_cast<std::int64_t>(length), first = indices[begin];
     const std::int64_t row = target.numel() / target.shape(0);
     const Box box{{0, 0, 0}, {runs, keys, row}};
     Tensor rows = target.rows(first, target.shape(0) - first);
@@ -130,7 +130,7 @@ struct Attend::Rows {
     Tensor rows;
   };
   Tensor all;
-  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their places in `all`
+  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their rows of `all`
   comm::PendingMessages messages;
 };
 
@@ -218,15 +218,15 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
-    Tensor place = queries.all.rows(row, mesh_.tokens(rank));
+    Tensor target = queries.all.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
     if (rank == me) {
       const std::int64_t count = mesh_.heads(me);
-      copy_heads(q, {mesh_.first_head(me), heads}, place, {0, count}, count, channels);
+      copy_heads(q, {mesh_.first_head(me), heads}, target, {0, count}, count, channels);
       continue;
     }
     sends.push_back({rank, heads_of(q, heads_in(rank))});
-    receives.push_back({rank, place});
+    receives.push_back({rank, target});
   }
   queries.messages = group_.begin_exchange(sends, receives);
   return queries;
@@ -269,7 +269,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
     const auto& numbers = numbers_[static_cast<std::size_t>(from)];
     const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
     const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
-    // Consecutive keys are received directly at their place.
+    // Consecutive keys are received directly in their rows of `all`.
     if (last - begin + 1 == theirs.count) {
       receives.push_back({from, part.all.rows(begin - keys.first, theirs.count)});
       continue;
@@ -290,10 +290,10 @@ Tensor Attend::receive_part(Rows part, const Part& keys) const {
   for (const auto& [rank, rows] : part.arrivals) {
     const Range range = tokens_in_part(rank, keys);
     const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
-    std::vector<std::int64_t> places(numbers.begin() + range.begin,
-                                     numbers.begin() + range.begin + range.count);
-    for (std::int64_t& place : places) place -= keys.first;
-    place_rows(rows, places, part.all);
+    std::vector<std::int64_t> indices(numbers.begin() + range.begin,
+                                      numbers.begin() + range.begin + range.count);
+    for (std::int64_t& index : indices) index -= keys.first;
+    scatter_rows(rows, indices, part.all);
   }
   return part.all;
 }

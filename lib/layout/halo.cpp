@@ -79,10 +79,10 @@ Tensor convolve(const ops::Convolution& convolution, Halo::Pending& x, const ops
                 std::int64_t enlarged) {
   const ops::ImageBox box = x.image.pieces.empty() ? ops::ImageBox{} : x.image.pieces.front().box;
   const std::int64_t stride = convolution.window().stride;
-  const auto scaled = [&](std::int64_t place) {
-    expect(place * enlarged % stride == 0, "convolution with stride {} of a part cut at {}", stride,
-           place);
-    return place * enlarged / stride;
+  const auto scaled = [&](std::int64_t position) {
+    expect(position * enlarged % stride == 0, "convolution with stride {} of a part cut at {}",
+           stride, position);
+    return position * enlarged / stride;
   };
   const ops::ImageBox want{scaled(box.row), scaled(box.rows), scaled(box.column),
                            scaled(box.columns)};

@@ -22,8 +22,8 @@ class Tiff {
     if (at > bytes_.size() || count > bytes_.size() - at) return std::nullopt;
     std::uint32_t value = 0;
     for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t place = little_endian_ ? at + count - 1 - i : at + i;
-      value = value << 8U | static_cast<std::uint8_t>(bytes_[place]);
+      const std::uint64_t index = little_endian_ ? at + count - 1 - i : at + i;
+      value = value << 8U | static_cast<std::uint8_t>(bytes_[index]);
     }
     return value;
   }

@@ -83,7 +83,7 @@ struct Kernels {
   void (*end)();
   /// Writes the results of an earlier product meanwhile, unless `earlier` is null.
   void (*product)(const Product& product, const Finish* earlier);
-  /// Copies a row of whole steps of A to its places in the tiles, step_bytes apart.
+  /// Copies a row of whole steps of A into the tiles, step_bytes apart.
   void (*copy_row)(const BFloat16* from, std::int64_t steps, std::byte* to,
                    std::int64_t step_bytes);
   /// Packs one tile of B from its transpose: 16 rows (columns of B) of 32 values, stride elements

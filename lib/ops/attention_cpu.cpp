@@ -211,7 +211,7 @@ class Streamed : public Attention::Work {
   }
   // Of the result and the totals: the first element of a query of a pair, and the elements from a
   // query to the next.
-  std::int64_t place(std::int64_t pair, std::int64_t query) const {
+  std::int64_t query_offset(std::int64_t pair, std::int64_t query) const {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     return ((pair / (batch * heads) * queries + query) * batch * heads + pair % (batch * heads)) *
            channels;
@@ -350,7 +350,7 @@ class ByOneDnn : public Streamed<T> {
     gather_rows(this->at(this->queries_, pair, first), this->stride(this->queries_), count,
                 channels, query);
 
-    const std::int64_t place = this->place(pair, first), row = this->row_stride();
+    const std::int64_t offset = this->query_offset(pair, first), row = this->row_stride();
     float largest[tile_rows], sum[tile_rows], factor[tile_rows];
     // Rows of padding too.
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
@@ -359,7 +359,7 @@ class ByOneDnn : public Streamed<T> {
     if (this->keys_ == 0) {
       std::fill_n(total, rows * channels, 0.0F);
     } else {
-      gather_rows(this->total_.template data<float>() + place, row, count, channels, total);
+      gather_rows(this->total_.template data<float>() + offset, row, count, channels, total);
     }
 
     for (std::int64_t block = 0; block < this->blocks_; ++block, packed += this->block_bytes_) {
@@ -384,13 +384,13 @@ class ByOneDnn : public Streamed<T> {
     if (!this->out_.empty()) {
       for (std::int64_t r = 0; r < count; ++r) {
         divide(total + r * channels, sum[r], channels,
-               this->out_.template data<T>() + place + r * row);
+               this->out_.template data<T>() + offset + r * row);
       }
       return;
     }
     for (std::int64_t r = 0; r < count; ++r) {
       std::copy_n(total + r * channels, channels,
-                  this->total_.template data<float>() + place + r * row);
+                  this->total_.template data<float>() + offset + r * row);
     }
     this->keep_state(pair, first, count, largest, sum);
   }
@@ -529,10 +529,10 @@ class ByAmx : public Streamed<BFloat16> {
     for (std::int64_t r = 0; r < count; ++r) factors[r] = 1.0F / sum[r];
     const std::int64_t row_tiles = amx::tiles_of(count);
     for (std::int64_t channel = 0; channel < extents_.channels; channel += amx::block) {
-      amx::kernels().finish({total + channel * row_tiles * lanes, row_tiles, count,
-                             std::min(amx::block, extents_.channels - channel), factors, nullptr,
-                             Activation::none, out.data<BFloat16>() + place(pair, first) + channel,
-                             row_stride()});
+      amx::kernels().finish(
+          {total + channel * row_tiles * lanes, row_tiles, count,
+           std::min(amx::block, extents_.channels - channel), factors, nullptr, Activation::none,
+           out.data<BFloat16>() + query_offset(pair, first) + channel, row_stride()});
     }
   }
 

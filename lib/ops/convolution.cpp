@@ -204,8 +204,7 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
       [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); });
 }
 
-// Of the input, the pixels at the places of those that tiles store are counted, but not those
-// around them.
+// Of the input, the pixels that correspond to stored ones are counted, but not those around them.
 Work Convolution::work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames,
                           bool with_previous, std::int64_t enlarged) const {
   std::int64_t pixels = 0;

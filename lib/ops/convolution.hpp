@@ -65,8 +65,8 @@ struct Image {
 enum class Tiles { inner, outer, all };
 
 /// Convolution of frames with zero padding, optionally causal over the last `kt` frames.
-/// Computed in tiles of one shape at fixed places of the image, so that a pixel's bits depend only
-/// on the pixels and frames around it, not on how the image is divided among ranks or threads.
+/// Computed in tiles of one shape at fixed positions in the image, so that a pixel's bits depend
+/// only on the pixels and frames around it, not on how the image is divided among ranks or threads.
 class Convolution {
  public:
   Convolution() = default;

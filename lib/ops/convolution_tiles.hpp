@@ -1,5 +1,5 @@
 #pragma once
-// Tiles in which convolutions are computed: all of one shape, at fixed places of the image.
+// Tiles in which convolutions are computed: all of one shape, at fixed positions in the image.
 #include <algorithm>
 #include <vector>
 

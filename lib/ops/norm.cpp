@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "ops/cuda/ops.hpp"
+#include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
-#include "ops/places.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 

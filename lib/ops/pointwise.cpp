@@ -8,9 +8,9 @@
 
 #include "base/clones.hpp"
 #include "ops/cuda/ops.hpp"
+#include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
-#include "ops/places.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 

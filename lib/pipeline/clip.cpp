@@ -146,9 +146,9 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
 
 int ClipKinds::add(const Clip& clip) {
   const Key key{common_in_batch(clip.record.settings), clip.format.branches, clip.format.input};
-  const auto [place, is_new] = numbers_.emplace(key, this->size());
+  const auto [entry, is_new] = numbers_.emplace(key, this->size());
   if (is_new) first_.push_back(clip);
-  return place->second;
+  return entry->second;
 }
 
 std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max_clips) {

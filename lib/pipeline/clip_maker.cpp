@@ -57,11 +57,11 @@ void BatchState::open() {
 }
 
 std::vector<std::size_t> BatchState::not_failed() const {
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    if (!failed[i]) places.push_back(i);
+    if (!failed[i]) indices.push_back(i);
   }
-  return places;
+  return indices;
 }
 
 void BatchState::release_encoded() {
@@ -247,12 +247,12 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
                         const std::function<void()>& after_step) {
   batch.open();
   if (!batch.needs_text()) read_conditioning(batch, replica);
-  const std::vector<std::size_t> places = batch.not_failed();
-  if (places.empty()) return;
+  const std::vector<std::size_t> indices = batch.not_failed();
+  if (indices.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
   std::vector<Tensor> video_latents;
-  for (const std::size_t i : places) {
+  for (const std::size_t i : indices) {
     clips.push_back(batch.clips[i]);
     conditioning.push_back(batch.conditioning[i]);
     video_latents.push_back(batch.video_latents[i]);
@@ -269,10 +269,10 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   progress_.pause();
   batch.stopped = denoised.stopped;
   const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
     if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());
-    batch.failed[places[i]] = denoised.failed[i];
-    if (!denoised.stopped) batch.latents[places[i]] = denoised.latents[i];
+    batch.failed[indices[i]] = denoised.failed[i];
+    if (!denoised.stopped) batch.latents[indices[i]] = denoised.latents[i];
   }
 }
 
@@ -302,17 +302,17 @@ ClipMaker::LatentsHandOver ClipMaker::hand_over_latents(BatchState& batch, std::
 void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHandOver from_replica) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return from_replica.finish();
-  const std::vector<std::size_t> places = batch.not_failed();
-  for (std::size_t place = 0; place < places.size(); ++place) {
-    const Clip& clip = batch.clips[places[place]];
+  const std::vector<std::size_t> indices = batch.not_failed();
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const Clip& clip = batch.clips[indices[i]];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Layout& cut = clip_plan(clip).decode[decoder].latents;
     Sharded latents{{}, cut.with_axis(1, clip.latent_channels), group};
     Tensor embeddings;
     {
       const trace::Scope scope("handover", trace::Level::stages, "exchange");
-      latents.local = from_replica.latents[place].finish();
-      if (job_.keep_embeddings) embeddings = from_replica.embeddings[place].finish();
+      latents.local = from_replica.latents[i].finish();
+      if (job_.keep_embeddings) embeddings = from_replica.embeddings[i].finish();
     }
     std::optional<Sharded> video = Sharded{};
     if (job_.keep_video) video = stages_.decode_clip(clip, decoder, latents.local, failures_);

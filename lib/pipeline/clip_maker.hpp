@@ -41,7 +41,7 @@ struct BatchState {
   }
   /// Makes the clips and room for their tensors, unless they are there.
   void open();
-  /// The clips that have not failed, by their places in `clips`.
+  /// The clips that have not failed, by their indices in `clips`.
   std::vector<std::size_t> not_failed() const;
   /// Frees what waits for the hand-over to the denoising groups.
   void release_encoded();

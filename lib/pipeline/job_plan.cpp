@@ -36,11 +36,11 @@ std::vector<ClipFormat> formats_of(const ClipKinds& kinds) {
 
 // For each kind of clips the index of its format.
 std::vector<std::size_t> formats_of_kinds(const JobPlan& planned) {
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (int kind = 0; kind < planned.kinds.size(); ++kind) {
-    places.push_back(index_of(planned.formats, planned.kinds[kind].format));
+    indices.push_back(index_of(planned.formats, planned.kinds[kind].format));
   }
-  return places;
+  return indices;
 }
 
 // Of each text what the heap takes for it, if it does not stand in the object itself.

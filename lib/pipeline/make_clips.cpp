@@ -207,12 +207,12 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
   const comm::Group& group = replica_groups_[replica];
   const Queues queues(replica_groups_.size());
   const std::size_t queue = queues.of_group(replica);
-  auto place = static_cast<std::int64_t>(queues.place_by_turns(replica, turn));
+  auto position = static_cast<std::int64_t>(queues.position_by_turns(replica, turn));
   if (replica_groups_.size() > 1 && watchdog_ != nullptr && watchdog_->has_queues()) {
     const int number = rounds_ * world_.size() + static_cast<int>(queue);  // of the queue
-    place = group.rank() == 0 ? watchdog_->take(number, comm::End::front).front : 0;
+    position = group.rank() == 0 ? watchdog_->take(number, comm::End::front).front : 0;
   }
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, place};
+  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, position};
   group.max(votes);
   stopped_ = votes[0] > 0;
   return stopped_ ? std::numeric_limits<std::size_t>::max()

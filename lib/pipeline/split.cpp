@@ -228,8 +228,8 @@ void SplitRank::forget(const comm::Taken& taken) {
   const bool keeps_all = text_ && !text_->all_served();
   if (kept_all_ && !keeps_all) forgotten_ = {};
   kept_all_ = keeps_all;
-  const auto forget_one = [&](std::int64_t place) {
-    BatchState& batch = batches_[static_cast<std::size_t>(place)];
+  const auto forget_one = [&](std::int64_t index) {
+    BatchState& batch = batches_[static_cast<std::size_t>(index)];
     if (keeps_all) {
       batch.release_conditioning();
     } else {
@@ -256,34 +256,34 @@ void SplitRank::fetch(std::size_t batch) {
   reply_.reset();
   stopped_ = stopped_ || words.at(1) != 0;
   has_all_ = words.at(2) != 0;
-  for (std::size_t place = 3; place < words.size();) {
-    BatchState& next = batches_[static_cast<std::size_t>(words[place])];
-    place = read_failed(words, place + 1, next);
+  for (std::size_t position = 3; position < words.size();) {
+    BatchState& next = batches_[static_cast<std::size_t>(words[position])];
+    position = read_failed(words, position + 1, next);
     maker_.condition(next, *replica_);
   }
 }
 
-void SplitRank::make(std::size_t place) {
-  BatchState& batch = batches_[place];
+void SplitRank::make(std::size_t index) {
+  BatchState& batch = batches_[index];
   const double began = seconds();
   maker_.stages().enter(Stages::denoise);
-  if (batch.needs_text() && !has_all_) fetch(place);
+  if (batch.needs_text() && !has_all_) fetch(index);
   if (stopped_) return;
   maker_.denoise(batch, *replica_, [this] { handle_between_steps(); });
   stopped_ = stopped_ || batch.stopped;
   if (stopped_) return;
-  pass_on(place);
+  pass_on(index);
   batch.release();
   if (!helps()) return;
   own_seconds_ += seconds() - began;
-  own_predicted_ += rule_->own_time(batches_.size() - 1 - place);
-  own_of_others_ += rule_->others_time(place, place + 1);
+  own_predicted_ += rule_->own_time(batches_.size() - 1 - index);
+  own_of_others_ += rule_->others_time(index, index + 1);
 }
 
 // Sends a batch to the decoding ranks; or decodes it if they are busy, which also lets all ranks
 // end at about the same time.
-void SplitRank::pass_on(std::size_t place) {
-  BatchState& batch = batches_[place];
+void SplitRank::pass_on(std::size_t index) {
+  BatchState& batch = batches_[index];
   const auto own = roles_.own_decoder(*replica_);
   bool decodes = decodes_;
   if (!decodes && own && uses_queues()) {
@@ -304,7 +304,7 @@ void SplitRank::pass_on(std::size_t place) {
   if (leads_) {
     while (not_accepted_ == max_hand_overs) handle(mailbox_.wait());
     Words words =
-        control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(place)});
+        control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(index)});
     append_failed(words, batch);
     mailbox_.post(decode_leader_, std::move(words));
     ++not_accepted_;

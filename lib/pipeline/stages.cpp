@@ -20,10 +20,10 @@ comm::Group group_of(const comm::Group& world, const RankRange& range) {
 std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<RankRange>& ranges) {
   const auto mine = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
-  const auto place = static_cast<std::size_t>(mine - ranges.begin());
+  const auto index = static_cast<std::size_t>(mine - ranges.begin());
   std::vector<comm::Group> groups(ranges.size());
-  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(place));
-  if (mine != ranges.end()) groups[place] = own;
+  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(index));
+  if (mine != ranges.end()) groups[index] = own;
   return groups;
 }
 

@@ -66,9 +66,9 @@ TraceWriter::State::State(const comm::Group& world, std::filesystem::path folder
       last_sample_(began_),
       last_file_(began_) {
   peers_.resize(static_cast<std::size_t>(comm::Group::world().size()), -1);
-  int place = 0;
+  int index = 0;
   for (const int peer : comm::ranks_in(world.handle(), MPI_COMM_WORLD)) {
-    peers_[static_cast<std::size_t>(peer)] = place++;
+    peers_[static_cast<std::size_t>(peer)] = index++;
   }
   clock_.start_offset_ns = clock_.end_offset_ns = clock_offset_ns(world);
   clock_.start_ns = clock_.end_ns = trace::now_ns();

@@ -86,13 +86,13 @@ void fill_from_parts(hid_t file, const std::filesystem::path& folder, int ranks,
     const auto portion = static_cast<std::int64_t>((4 << 20) / table.row_bytes);
     std::int64_t before = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto place = static_cast<std::size_t>(rank);
+      const auto index = static_cast<std::size_t>(rank);
       const PartReader reader(folder, rank);
-      const std::int64_t all = counts[place][i];
+      const std::int64_t all = counts[index][i];
       for (std::int64_t first = 0; first < all; first += portion) {
         const std::int64_t count = std::min(portion, all - first);
         const std::string rows =
-            reader.read(kind, table.row_bytes, first, count, parts[place].clock, origin);
+            reader.read(kind, table.row_bytes, first, count, parts[index].clock, origin);
         hdf5::write_box_alone(dataset.get(), table.type.get(), Box{{before + first}, {count}},
                               rows.data());
       }

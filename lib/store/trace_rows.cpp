@@ -27,7 +27,7 @@ Table table(const char* name, const char* long_name, std::size_t row_bytes,
 }
 
 // Where tensors are: rows and counters of the first come first.
-constexpr std::array<const char*, 2> places{"host", "device"};
+constexpr std::array<const char*, 2> memory_kinds{"host", "device"};
 
 // Types of members.
 const hid_t i4 = H5T_NATIVE_INT32, i8 = H5T_NATIVE_INT64, f8 = H5T_NATIVE_DOUBLE;
@@ -43,8 +43,8 @@ hdf5::Datatype counter_type() {
     });
     counters.emplace_back(std::move(name), static_cast<int>(counters.size()));
   };
-  for (const char* place : places) {
-    for (const char* purpose : purpose_names) add(fmt::format("{}_{}", place, purpose));
+  for (const char* memory : memory_kinds) {
+    for (const char* purpose : purpose_names) add(fmt::format("{}_{}", memory, purpose));
   }
   add("bytes_sent");
   add("clips_waiting");
@@ -211,11 +211,11 @@ RankRow row_of(const RankRecord& record, int rank) {
 std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank) {
   std::array<MemoryRow, 2 * purposes> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::size_t place = i / purposes, purpose = i % purposes;
-    const MemoryByPurpose& memory = place == 0 ? record.host_memory : record.device_memory;
+    const std::size_t kind = i / purposes, purpose = i % purposes;
+    const MemoryByPurpose& memory = kind == 0 ? record.host_memory : record.device_memory;
     MemoryRow& row = rows[i];
     row.rank = rank;
-    hdf5::put(row.place, places[place]);
+    hdf5::put(row.place, memory_kinds[kind]);
     hdf5::put(row.purpose, purpose_names[purpose]);
     row.peak_bytes = memory.peak[purpose];
     row.bytes_at_peak = memory.at_peak[purpose];

@@ -72,13 +72,13 @@ ModelContents::ModelContents(const ModelPaths& paths) {
 void ModelContents::add_tensors(Hash& outline, const std::string& prefix,
                                 const std::map<fs::path, const SafetensorsFile*>& files,
                                 const TensorInfos& tensors) {
-  std::map<fs::path, std::size_t> places;
+  std::map<fs::path, std::size_t> file_indices;
   for (const auto& [path, file] : files) {
-    places.emplace(path, files_.size());
+    file_indices.emplace(path, files_.size());
     files_.push_back({&file->bytes(), sample_of(file->bytes())});
   }
   for (const auto& [name, info] : tensors) {
-    tensors_.push_back({prefix + name, &info, places.at(info.file)});
+    tensors_.push_back({prefix + name, &info, file_indices.at(info.file)});
     outline.add(tensors_.back().name);
     outline.add(info.dtype);
     outline.add(std::ssize(info.shape));

@@ -101,8 +101,8 @@ void check_metadata(const json& metadata, const std::filesystem::path& file) {
 }
 
 /// Checks that the tensors, sorted by offset, fill the data part without gaps and overlaps.
-void check_places(const TensorInfos& tensors, std::int64_t data_begin, std::int64_t data_bytes,
-                  const std::filesystem::path& file) {
+void check_offsets(const TensorInfos& tensors, std::int64_t data_begin, std::int64_t data_bytes,
+                   const std::filesystem::path& file) {
   std::vector<const TensorInfos::value_type*> order;
   order.reserve(tensors.size());
   for (const auto& tensor : tensors) order.push_back(&tensor);
@@ -179,7 +179,7 @@ TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::
     const std::string where = fmt::format("{}: tensor '{}'", file.string(), printable(name));
     tensors.emplace(name, parse_entry(entry, data_begin, data_bytes, file, where));
   }
-  check_places(tensors, data_begin, data_bytes, file);
+  check_offsets(tensors, data_begin, data_bytes, file);
   return tensors;
 }
 

@@ -45,12 +45,12 @@ constexpr std::array<Ending, 14> endings{{{".lora_A.weight", "", Kind::down},
                                           {".lora.up.weight", "", Kind::up},
                                           {".alpha", "", Kind::alpha}}};
 
-struct Place {
+struct LoraTensor {
   std::string module;
   Kind kind;
 };
 
-std::optional<Place> place_of(const std::string& name) {
+std::optional<LoraTensor> lora_tensor(const std::string& name) {
   std::string rest = without_lora_prefix(name);
   constexpr std::string_view processor = ".processor.";
   if (const auto at = rest.find(processor); at != std::string::npos) {
@@ -60,7 +60,7 @@ std::optional<Place> place_of(const std::string& name) {
     if (!rest.ends_with(ending.text)) continue;
     rest.resize(rest.size() - ending.text.size());
     if (rest.empty()) return std::nullopt;
-    return Place{rest + std::string(ending.replacement), ending.kind};
+    return LoraTensor{rest + std::string(ending.replacement), ending.kind};
   }
   return std::nullopt;
 }
@@ -135,8 +135,8 @@ class Lora::Reader {
                 name.find("dora_scale") == std::string::npos,
             Status::data, "{}: tensor '{}' belongs to DoRA, which is not supported", where(),
             printable(name));
-    const std::optional<Place> place = place_of(name);
-    if (!place) {
+    const std::optional<LoraTensor> tensor = lora_tensor(name);
+    if (!tensor) {
       lora_.others_.push_back(name);
       return;
     }
@@ -148,9 +148,9 @@ class Lora::Reader {
     require(*prefix_ == prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",
             where(), printable(name), prefix, *prefix_);
-    LoraModule& module = lora_.modules_[place->module];
+    LoraModule& module = lora_.modules_[tensor->module];
     std::string* known = nullptr;
-    switch (place->kind) {
+    switch (tensor->kind) {
       case Kind::down:
         known = &module.down;
         break;
@@ -161,7 +161,7 @@ class Lora::Reader {
         known = &module.bias;
         break;
       case Kind::alpha:
-        known = &alphas_[place->module];
+        known = &alphas_[tensor->module];
         break;
     }
     require(known->empty(), Status::data, "{}: tensors '{}' and '{}' are the same part of a LoRA",

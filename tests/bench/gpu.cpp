@@ -180,11 +180,11 @@ void convolution(Bench& bench, std::int64_t kt, const Shape& image, std::int64_t
 
 void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
   const Shape shape{image[0], image[1], image[2], n};
-  const std::string place = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
+  const std::string size_text = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
   const double bytes = double(numel(shape) * size_of(bench.dtype()));
-  bench.add("vae/group_sums" + place, 0, bytes,
+  bench.add("vae/group_sums" + size_text, 0, bytes,
             [&] { return [x = bench.random_tensor(shape)] { ops::group_sums(x, 32, 8); }; });
-  bench.add("vae/spatial_norm_silu" + place, 0, 2 * bytes, [&] {
+  bench.add("vae/spatial_norm_silu" + size_text, 0, 2 * bytes, [&] {
     const std::int64_t latents = 2, frames = shape[0];
     const Tensor w = bench.random_tensor({n}, DType::float32);
     const Tensor s = bench.random_tensor({latents, shape[1] / 8, shape[2] / 8, n});

@@ -46,7 +46,7 @@ struct Engine {
   std::vector<Fiber*> ready;  // from first_ready on: released from a barrier or collective
   std::size_t first_ready = 0;
   Fiber* current = nullptr;
-  StackPlace caller;
+  StackPoint caller;
   const std::function<void()>* body = nullptr;
   const char* name = nullptr;
   unsigned threads = 0, begun = 0, ended = 0;
@@ -80,10 +80,10 @@ Fiber* next_ready() {
   return next;
 }
 
-inline void go_to(StackPlace& from, Fiber* fiber) {
+inline void go_to(StackPoint& from, Fiber* fiber) {
   engine->current = fiber;
   threadIdx = {fiber->thread, 0, 0};
-  go(from, fiber->stack.place);
+  go(from, fiber->stack.point);
 }
 
 // Body of a fiber: runs threads of this block as long as any have not started, then those of the
@@ -106,9 +106,9 @@ void live() {
     }
     e.idle.push_back(&self);
     if (e.ended == e.threads) {
-      go(self.stack.place, e.caller);
+      go(self.stack.point, e.caller);
     } else if (Fiber* next = next_ready()) {
-      go_to(self.stack.place, next);
+      go_to(self.stack.point, next);
     } else {
       stuck();
     }
@@ -140,7 +140,7 @@ inline bool last_of(Meeting& meeting) {
     if (e.begun == e.threads) stuck();
     next = idle_fiber();
   }
-  go_to(self->stack.place, next);
+  go_to(self->stack.point, next);
   return false;
 }
 

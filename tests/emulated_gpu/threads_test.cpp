@@ -12,7 +12,7 @@ namespace {
 
 using Numbers = std::vector<unsigned>;
 
-TEST(KernelThreads, EachRunsOnceAndKnowsItsPlace) {
+TEST(KernelThreads, EachRunsOnceAndKnowsItsIndices) {
   Numbers times(3 * 70);
   run({"places", 3, 70, 0}, [&] {
     EXPECT_EQ(blockDim.x, 70U);

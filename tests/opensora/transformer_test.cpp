@@ -243,10 +243,10 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // Tokens that another rank has in the other cut, sent once in each direction, for both branches.
   const Box& frames = own_box(layouts.spatial, world);
-  const Box& places = own_box(layouts.temporal, world);
-  const std::int64_t kept = intersect(frames, places).numel();
+  const Box& positions = own_box(layouts.temporal, world);
+  const std::int64_t kept = intersect(frames, positions).numel();
   const std::int64_t a_pair =
-      (frames.numel() - kept + places.numel() - kept) * STDiT::branches * c.hidden;
+      (frames.numel() - kept + positions.numel() - kept) * STDiT::branches * c.hidden;
   EXPECT_EQ(placement.sent_elements(), a_pair);
   EXPECT_EQ(trace::recorder().bytes_sent - before, a_pair * c.layers * std::int64_t(sizeof(float)));
 }

@@ -310,7 +310,7 @@ TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
   EXPECT_EQ(ranges_to_colocate({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
 }
 
-TEST(OrderByNode, GivesEveryRankOnePlace) {
+TEST(OrderByNode, GivesEveryRankOneRankOfThePlan) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int nodes = 1; nodes <= 8; ++nodes) {
       std::vector<int> node_of;
@@ -388,7 +388,7 @@ TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
             order_by_node(machine.node_of, ranges_to_colocate(plan.roles.denoise,
                                                               {mesh.branch_ranks(), mesh.ulysses},
                                                               machine.node_of)));
-  EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
+  EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by plan rank";
 }
 
 // Measured weights belong to ranks as launched and are permuted with them.
@@ -397,7 +397,7 @@ TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
   for (int i = 0; i < 50; ++i) {
     const int ranks = 1 + int(random() % 12);
     PlanMachine machine = machine_of(ranks);
-    machine.rank_weights.by_place = machine.memory_limits.by_place = false;
+    machine.rank_weights.by_plan_rank = machine.memory_limits.by_plan_rank = false;
     for (int r = 0; r < ranks; ++r) {
       machine.node_of.push_back(int(random() % 3));
       machine.rank_weights.values.push_back(double(1 + random() % 2));
@@ -406,8 +406,8 @@ TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
     ParallelRequest request;
     request.replicas = ranks % 2 == 0 ? 2 : 1;
     const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
-    for (int place = 0; place < ranks; ++place) {
-      const auto at = std::size_t(place);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto at = std::size_t(rank);
       const auto launched = std::size_t(plan.launched[at]);
       EXPECT_EQ(plan.rank_weights[at], machine.rank_weights.values[launched]);
       EXPECT_EQ(plan.memory.limits[at], machine.memory_limits.values[launched]);

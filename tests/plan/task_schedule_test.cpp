@@ -134,7 +134,7 @@ TEST(Queues, GiveEachTaskToOneOfItsGroups) {
     for (std::size_t group = 0; group < groups; ++group) {
       for (std::size_t turn = 0;; ++turn) {
         const std::size_t task =
-            queues.task(queues.of_group(group), queues.place_by_turns(group, turn));
+            queues.task(queues.of_group(group), queues.position_by_turns(group, turn));
         if (task >= taken.size()) break;
         ++taken[task];
         EXPECT_THAT(queues.groups_of_task(task), ::testing::Contains(group));

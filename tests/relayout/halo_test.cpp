@@ -30,10 +30,10 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
     const Sharded around = numbered(image.grown(1, 1).grown(2, 1));
     std::int64_t found = 0;
     for (const auto& [box, values] : pending.image.pieces) {
-      const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
-      Tensor expected = Tensor::empty(place.extent, DType::float32);
-      copy_box(place, around.local, around.box(), expected, place);
-      EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(pixels);
+      const Box target{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+      Tensor expected = Tensor::empty(target.extent, DType::float32);
+      copy_box(target, around.local, around.box(), expected, target);
+      EXPECT_TRUE(same_bits(values, expected)) << to_string(target) << " of " << to_string(pixels);
       found += values.numel();
     }
     EXPECT_EQ(found, around.box().numel()) << to_string(pixels);
@@ -83,10 +83,10 @@ TEST(Halo, IsAsWideAsTheWindowNeeds) {
                                           .grown(2, window.before, window.halo_after()));
       std::int64_t found = 0;
       for (const auto& [box, values] : pending.image.pieces) {
-        const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
-        Tensor expected = Tensor::empty(place.extent, DType::float32);
-        copy_box(place, around.local, around.box(), expected, place);
-        EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(cells);
+        const Box target{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+        Tensor expected = Tensor::empty(target.extent, DType::float32);
+        copy_box(target, around.local, around.box(), expected, target);
+        EXPECT_TRUE(same_bits(values, expected)) << to_string(target) << " of " << to_string(cells);
         found += values.numel();
       }
       EXPECT_EQ(found, around.box().numel()) << to_string(cells);

@@ -11,10 +11,10 @@ inline Tensor encoder_pixels(std::int64_t frames, std::int64_t rows, std::int64_
   Tensor pixels = Tensor::empty({frames, rows, columns, 3}, DType::uint8);
   std::uint32_t number = 0;
   for (std::uint8_t& pixel : pixels.span<std::uint8_t>()) {
-    const std::uint32_t noise = number * 2654435761U >> 26U, place = number++ / 3;
+    const std::uint32_t noise = number * 2654435761U >> 26U, position = number++ / 3;
     const auto width = std::uint32_t(columns), height = std::uint32_t(rows);
-    pixel = std::uint8_t(place / width % height * 2 + place % width * 3 +
-                         place / width / height * 9 + (number - 1) % 3 * 60 + noise);
+    pixel = std::uint8_t(position / width % height * 2 + position % width * 3 +
+                         position / width / height * 9 + (number - 1) % 3 * 60 + noise);
   }
   return pixels;
 }

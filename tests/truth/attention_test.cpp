@@ -22,18 +22,21 @@ class AttentionTruth : public TruthTest<std::tuple<DType, std::int64_t>> {
     TruthTest::SetUp();
     if (IsSkipped()) return;
     std::tie(dtype, heads) = GetParam();
-    q = repeated_random_tensor({tokens(), batch, heads, channels}, 1, dtype, 2.0F, place());
-    kv = repeated_random_tensor({tokens(), batch, 2, heads, channels}, 2, dtype, 1.0F, place());
+    q = repeated_random_tensor({tokens(), batch, heads, channels}, 1, dtype, 2.0F, test_device());
+    kv = repeated_random_tensor({tokens(), batch, 2, heads, channels}, 2, dtype, 1.0F,
+                                test_device());
   }
   // Fused attention must be there on every GPU for which cuDNN has it.
   bool has_fused() const {
-    return ops::uses_fused_attention(place(), dtype, tokens(), channels, {});
+    return ops::uses_fused_attention(test_device(), dtype, tokens(), channels, {});
   }
   std::string why_no_fused() const {
     return fmt::format("no fused attention to {} keys of {} channels in {} on {} with CUDA {}",
-                       tokens(), channels, name_of(dtype), name_of(place()), cuda_versions());
+                       tokens(), channels, name_of(dtype), name_of(test_device()), cuda_versions());
   }
-  bool may_lack_fused() const { return size(1, 0) == 1 || cuda::compute_capability(place()) < 80; }
+  bool may_lack_fused() const {
+    return size(1, 0) == 1 || cuda::compute_capability(test_device()) < 80;
+  }
   Tensor attend(const Numerics& numerics) const { return ops::attend(q, kv, scale, 1, numerics); }
   Tensor in_float32() const {
     return ops::attend(q.to(DType::float32), kv.to(DType::float32), scale);

@@ -36,9 +36,9 @@ Layout ImagePart::layout_of(const Tensor& x) const {
 
 Halo::Pending ImagePart::begin(const Tensor& x, const ops::Window& window) const {
   const Layout image = layout_of(x);
-  const auto [place, is_new] = halos_->try_emplace(
+  const auto [entry, is_new] = halos_->try_emplace(
       {image.global(), window.before, window.halo_after()}, group_, image, window);
-  return place->second.begin(x);
+  return entry->second.begin(x);
 }
 
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,

@@ -15,8 +15,9 @@ struct Finish {
   std::uint32_t channels, pairs, queries;  // of a sequence; pairs: batch items · heads
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, channels);
-    const std::uint32_t row = place.row / pairs, pair = row / queries * pairs + place.row % pairs;
+    const RowColumn element(at, channels);
+    const std::uint32_t row = element.row / pairs,
+                        pair = row / queries * pairs + element.row % pairs;
     const float divisor = sum[std::int64_t{pair} * queries + row % queries];
     float v[W];
     load<W>(total + at, v);

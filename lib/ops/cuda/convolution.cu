@@ -17,11 +17,11 @@ struct Gather {
   std::uint32_t in;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place pixel(at, padded_in);
+    const RowColumn pixel(at, padded_in);
     const Split line(pixel.row, columns), plane(line.quotient, rows),
-        frame_of(plane.quotient, frames);
-    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
-    const int item = static_cast<int>(frame_of.quotient);
+        item_frame(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = item_frame.rest;
+    const int item = static_cast<int>(item_frame.quotient);
     float v[W] = {};
     if (item < batch.tiles && pixel.column < in) {
       const TileBatch::Tile& tile = batch.tile[item];
@@ -62,20 +62,20 @@ struct Scatter {
   std::uint32_t out_rows, out_columns;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place pixel(at, channels);
+    const RowColumn pixel(at, channels);
     const Split line(pixel.row, columns), plane(line.quotient, rows),
-        frame_of(plane.quotient, frames);
-    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
-    const TileBatch::Tile& tile = batch.tile[frame_of.quotient];
+        item_frame(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = item_frame.rest;
+    const TileBatch::Tile& tile = batch.tile[item_frame.quotient];
     const int row = tile.row + static_cast<int>(r), column = tile.column + static_cast<int>(c);
     if (row < tile.rows.begin || row >= tile.rows.end || column < tile.columns.begin ||
         column >= tile.columns.end) {
       return;
     }
-    const std::int64_t place =
+    const std::int64_t out_pixel =
         (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
     const auto sum = [](float v, float b) { return v + b; };
-    each<W>(out + place * channels.divisor() + pixel.column, sum,
+    each<W>(out + out_pixel * channels.divisor() + pixel.column, sum,
             y + std::int64_t{pixel.row} * padded + pixel.column, bias + pixel.column);
   }
 };

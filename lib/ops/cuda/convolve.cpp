@@ -145,17 +145,17 @@ class Convolutions {
   void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     flatten(of_x, of_w, of_y);
-    auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
+    auto [entry, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
     if (is_new) {
       try {
-        place->second =
+        entry->second =
             std::move(plans_of(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, 1).front());
       } catch (...) {
-        plans_.erase(place);
+        plans_.erase(entry);
         throw;
       }
     }
-    run(place->second.plan, x, w, y);
+    run(entry->second.plan, x, w, y);
   }
 
   std::vector<EngineTiming> time(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32,

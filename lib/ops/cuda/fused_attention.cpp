@@ -318,8 +318,8 @@ class Attentions {
   // The fastest choice for any numbers of queries and heads; with `reproducible` one that has the
   // bits of the reference, also for few queries and heads.
   std::string fastest(DType dtype, std::int64_t keys, std::int64_t channels, bool reproducible) {
-    const auto [place, is_new] = fastest_.try_emplace({dtype, keys, channels, reproducible});
-    if (!is_new) return place->second;
+    const auto [entry, is_new] = fastest_.try_emplace({dtype, keys, channels, reproducible});
+    if (!is_new) return entry->second;
     const ops::AttentionShape whole{
         .dtype = dtype, .heads = 8, .channels = channels, .queries = keys, .keys = keys};
     std::vector<Measured> measured = measure(whole);
@@ -334,9 +334,9 @@ class Attentions {
       log::debug("attention to {} keys of {} channels in {}: {} in {:.3g} ms, {} in {:.3g} ms",
                  keys, channels, name_of(dtype), reference.timing.engine,
                  1e3 * reference.timing.seconds, each.timing.engine, 1e3 * each.timing.seconds);
-      return place->second = each.choice.packed();
+      return entry->second = each.choice.packed();
     }
-    return place->second = reference.choice.packed();
+    return entry->second = reference.choice.packed();
   }
 
   // Uses this choice of fastest() from now on; empty: the reference.
@@ -382,23 +382,23 @@ class Attentions {
   }
 
   const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
-    const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
-    if (!is_new) return place->second;
+    const auto [entry, is_new] = choices_.try_emplace({dtype, keys, channels});
+    if (!is_new) return entry->second;
     std::string why = "it proposes none";
     try {
       const std::vector<Choice> found = choices_of(target_, dtype, keys, channels, 1);
-      if (!found.empty()) place->second = found.front();
+      if (!found.empty()) entry->second = found.front();
     } catch (const Error& error) {  // not fatal: other kernels are used
       if (error.status() != Status::unavailable) throw;
       why = error.what();
     }
-    if (!place->second) {
+    if (!entry->second) {
       log::warning(
           "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
           "cuDNN has none: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
-    return place->second;
+    return entry->second;
   }
 
   Device device_;

@@ -64,12 +64,12 @@ struct GroupNorm {
   bool with_silu;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
+    const RowColumn element(at, n);
     const auto normed = [this](float v, float f, float o) {
       const float y = v * f + o;
       return with_silu ? ops::silu(y) : y;
     };
-    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column);
+    each<W>(out + at, normed, x + at, factor + element.column, offset + element.column);
   }
 };
 
@@ -86,20 +86,20 @@ struct SpatialNormSilu {
   std::uint16_t frame_of[max_frames];
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
-    const Split line(place.row, columns), plane(line.quotient, rows);
+    const RowColumn element(at, n);
+    const Split line(element.row, columns), plane(line.quotient, rows);
     const std::uint32_t latent_row = rows.quotient(plane.rest * latent_rows),
                         latent_column = columns.quotient(line.rest * latent_columns);
     const std::int64_t latent =
         ((std::int64_t{frame_of[plane.quotient]} * latent_rows + latent_row) * latent_columns +
          latent_column) *
             n.divisor() +
-        place.column;
+        element.column;
     const auto normed = [](float v, float f, float o, float a, float b) {
       return ops::silu((v * f + o) * a + b);
     };
-    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column, scale + latent,
-            shift + latent);
+    each<W>(out + at, normed, x + at, factor + element.column, offset + element.column,
+            scale + latent, shift + latent);
   }
 };
 

@@ -22,8 +22,8 @@ struct GuideChannels {
   std::int64_t frame;   // elements of a frame
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, count);
-    const std::int64_t first = place.row * frame + place.column;
+    const RowColumn element(at, count);
+    const std::int64_t first = element.row * frame + element.column;
     each<W>(cond + first, guide, uncond + first, cond + first);
   }
 };
@@ -58,8 +58,8 @@ struct IddpmStep {
   std::uint32_t frame;  // elements of a frame; the prediction has twice as many
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, frame);
-    const std::int64_t epsilon = std::int64_t{2} * place.row * frame + place.column;
+    const RowColumn element(at, frame);
+    const std::int64_t epsilon = std::int64_t{2} * element.row * frame + element.column;
     float e[W], between[W] = {}, n[W] = {}, b[W];
     load<W>(prediction + epsilon, e);
     load<W>(x + at, b);
@@ -87,9 +87,9 @@ struct Flow {
   std::int64_t predicted;  // elements of a frame of the prediction
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, frame);
+    const RowColumn element(at, frame);
     const auto next = [this](float v, float before) { return flow_next(stride, v, before); };
-    each<W>(x + at, next, prediction + place.row * predicted + place.column, x + at);
+    each<W>(x + at, next, prediction + element.row * predicted + element.column, x + at);
   }
 };
 
