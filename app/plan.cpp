@@ -48,7 +48,7 @@ void print(const JobPlan& planned, int batch) {
                shown(plan.memory.peak(rank)), shown(step.sent_bytes),
                fmt::format("{:.4g}", step.flops * 1e-9)});
   }
-  const std::vector<pipeline::BatchOutline> batches = pipeline::batches_of(planned.clips, batch);
+  const std::vector<pipeline::BatchOutline> batches = pipeline::form_batches(planned.clips, batch);
   std::cout << fmt::format("{}\n\n{}\n{}{}", describe_clips(planned.clips, planned.kinds),
                            summary(planned), describe(planned), describe_schedule(planned, batches))
             << fmt::format(
@@ -70,8 +70,8 @@ Status plan_command(int argc, const char* const* argv) {
   }
   pipeline::choose_products(job);
   const pipeline::Conditions conditions =
-      pipeline::conditions_of(job, options.ranks, job.threads.value_or(1), std::move(node_of),
-                              ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+      pipeline::plan_conditions(job, options.ranks, job.threads.value_or(1), std::move(node_of),
+                                ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   pipeline::Family::open(job.model)->check_weights(pipeline::has_videos(job));
   const JobPlan planned = pipeline::plan_job(job, conditions, pipeline::probe_inputs(job));
   pipeline::require_fit(job, planned, conditions);

@@ -167,7 +167,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
 }
 
 std::int64_t Attend::shares() const {
-  return mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
+  return mesh_.ranks() == 1 ? 1 : head_shares(mesh_.geometry().heads / mesh_.ulysses());
 }
 
 Attend::Part Attend::share_of_heads(std::int64_t share) const {
@@ -192,7 +192,7 @@ Attend::Range Attend::heads_in(int rank, const Part& keys) const {
 }
 
 // Heads `some` of x [row, …, head, channel], whose heads start at global head `first`; dense.
-Tensor Attend::heads_of(const Tensor& x, const Range& some, std::int64_t first) {
+Tensor Attend::dense_heads(const Tensor& x, const Range& some, std::int64_t first) {
   Shape shape = x.shape();
   std::int64_t& heads = shape[shape.size() - 2];
   if (some.count == heads) return x;
@@ -225,7 +225,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
       copy_heads(q, {mesh_.first_head(me), heads}, target, {0, count}, count, channels);
       continue;
     }
-    sends.push_back({rank, heads_of(q, heads_in(rank))});
+    sends.push_back({rank, dense_heads(q, heads_in(rank))});
     receives.push_back({rank, target});
   }
   queries.messages = group_.begin_exchange(sends, receives);
@@ -246,7 +246,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
   std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
   const auto packed = [&](int rank) {
     Tensor& piece = of_columns[static_cast<std::size_t>(mesh_.column(rank))];
-    if (piece.empty()) piece = heads_of(rows, heads_in(rank, keys));
+    if (piece.empty()) piece = dense_heads(rows, heads_in(rank, keys));
     return piece;
   };
   if (mesh_.attends(me)) {
@@ -344,7 +344,7 @@ Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale)
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
-    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale, 1, numerics_);
+    const Tensor attended = ops::attend(dense_heads(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);

@@ -13,7 +13,7 @@ namespace {
 // Of a replicated source: the rank of move.from that sends to rank `receiver` of move.to. A rank
 // that holds the array serves itself; the others are distributed round-robin over the holders.
 // Ranks are relative to from_first and to_first.
-int sender_of(const Move& move, int receiver, const std::vector<int>& holders) {
+int sending_rank(const Move& move, int receiver, const std::vector<int>& holders) {
   const int self = receiver + move.to_first - move.from_first;
   const bool holds = self >= 0 && self < move.from.ranks() && !move.from.box(self).empty();
   return holds ? self : holders[static_cast<std::size_t>(receiver) % holders.size()];
@@ -121,7 +121,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       const Box& needed = move.to.box(r);
       const int to = move.to_first + r;
       if (needed.empty()) continue;
-      if (replicated && sender_of(move, r, holders) != me - move.from_first) continue;
+      if (replicated && sending_rank(move, r, holders) != me - move.from_first) continue;
       Box sent = intersect(source_box, needed);
       if (to != me) {
         add(sends, distance(me, to), to, std::move(sent));
@@ -132,7 +132,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
     for (int r = 0; r < move.from.ranks() && !target_box.empty(); ++r) {
       const int from = move.from_first + r;
       if (from == me || move.from.box(r).empty()) continue;
-      if (replicated && sender_of(move, me - move.to_first, holders) != r) continue;
+      if (replicated && sending_rank(move, me - move.to_first, holders) != r) continue;
       add(receives, distance(from, me), from, intersect(move.from.box(r), target_box));
     }
   }

@@ -99,8 +99,8 @@ class Convolution {
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
                   const ImageBox& want, Tensor& out,
                   const std::vector<ConvolutionTile>& tiles) const;
-  Work work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames, bool with_previous,
-               std::int64_t enlarged) const;
+  Work tile_work(const std::vector<ConvolutionTile>& tiles, std::int64_t frames, bool with_previous,
+                 std::int64_t enlarged) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
                      std::int64_t frame, const ConvolutionTile& tile) const;

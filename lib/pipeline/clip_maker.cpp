@@ -14,7 +14,7 @@ namespace reelmesh::pipeline {
 namespace {
 
 // The embedding of one text from [token, text, channel], as float32 [token, channel].
-Tensor text_of(const Tensor& embeddings, std::int64_t text) {
+Tensor text_embedding(const Tensor& embeddings, std::int64_t text) {
   const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
   const std::int64_t channels = embeddings.shape(2);
   const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
@@ -37,7 +37,7 @@ std::vector<int> of_all(const comm::Group& world, const std::vector<int>& own) {
 }
 
 // Of one replica, which is expected to do an even share of the steps.
-Progress progress_of(const Plan& plan, std::int64_t steps, int rank) {
+Progress replica_progress(const Plan& plan, std::int64_t steps, int rank) {
   const auto replicas = std::ssize(plan.roles.denoise);
   return Progress("denoising", (steps + replicas - 1) / replicas, "step",
                   Progress::standard_error(rank == plan.roles.denoise.front().first));
@@ -105,7 +105,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       failures_(job.strict),
       stages_(world, job, planned, device),
       text_vote_(stages_.encode.group()),
-      progress_(progress_of(planned.plan, steps, world.rank())) {
+      progress_(replica_progress(planned.plan, steps, world.rank())) {
   progress_.pause();
 }
 
@@ -258,7 +258,7 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
     video_latents.push_back(batch.video_latents[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
-  progress_.expect(steps_of(clips));
+  progress_.expect(batch_steps(clips));
   progress_.resume();
   const auto on_step = [&] {
     progress_.advance(std::ssize(clips));
@@ -328,7 +328,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group(decoder);
   ClipRecord record = clip.record;
-  record.layout = describe(*plan_, planned_.size_of(clip));
+  record.layout = describe(*plan_, planned_.size_index(clip));
   const std::int64_t now = trace::now_ns();
   record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
   last_written_ = now;
@@ -338,7 +338,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   if (job_.keep_embeddings) {
     const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
     const auto text = [&](std::int64_t i) {
-      return Sharded{text_of(embeddings, i), layout, group};
+      return Sharded{text_embedding(embeddings, i), layout, group};
     };
     const std::int64_t texts = std::ssize(clip.texts);  // the prompt is the last
     arrays.prompt_embeds = text(texts - 1);

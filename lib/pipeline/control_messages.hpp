@@ -30,12 +30,12 @@ inline Words control_message(MessageKind kind, std::initializer_list<std::int64_
   words.insert(words.end(), more);
   return words;
 }
-inline MessageKind kind_of(const comm::ControlMessage& message) {
+inline MessageKind message_kind(const comm::ControlMessage& message) {
   return static_cast<MessageKind>(message.words.front());
 }
 
 /// The rank of the job that leads a replica. Of the text ranks it is the one with the embeddings.
-inline int leader_of(const Plan& plan, std::size_t replica) {
+inline int replica_leader(const Plan& plan, std::size_t replica) {
   const RankRange& ranks = plan.roles.denoise[replica];
   return ranks == plan.roles.text ? plan.embeddings_rank() : ranks.first;
 }

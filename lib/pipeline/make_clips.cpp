@@ -14,7 +14,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-std::int64_t clips_of(std::span<const BatchState> batches) {
+std::int64_t count_clips(std::span<const BatchState> batches) {
   std::int64_t clips = 0;
   for (const BatchState& batch : batches) clips += std::ssize(batch.outline);
   return clips;
@@ -105,7 +105,7 @@ std::size_t PhasedJob::in_queue(std::span<const BatchState> batches) const {
 bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
   const std::span<BatchState> before_tail = batches.first(batches.size() - tail);
   std::size_t encoded = 0, made = 0;
-  std::int64_t waiting = clips_of(batches);
+  std::int64_t waiting = count_clips(batches);
   count_waiting(waiting);
   while (made < batches.size() && !stop_all()) {
     if (made == encoded) {
@@ -120,7 +120,7 @@ bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
     const std::size_t end =
         made < before_tail.size() ? std::min(encoded, before_tail.size()) : encoded;
     const std::span<BatchState> round = batches.subspan(made, end - made);
-    waiting -= clips_of(round);
+    waiting -= count_clips(round);
     make(round, waiting);
     made = end;
   }
@@ -175,7 +175,7 @@ void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
     }
     batches[i].release_encoded();
   }
-  std::int64_t left = clips_of(batches);
+  std::int64_t left = count_clips(batches);
   for (std::size_t turn = 0, before = 0; mine != replica_groups_.end() && !stopped_; ++turn) {
     const std::size_t taken = next_batch(replica, turn);
     // Other replicas have taken those between.
@@ -192,7 +192,7 @@ void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
     stopped_ = batch.stopped;
     if (stopped_) break;
     maker_.stages().enter(Stages::decode);
-    const std::size_t decoder = maker_.plan().roles.decoder_of(replica);
+    const std::size_t decoder = maker_.plan().roles.usual_decoder(replica);
     maker_.decode(batch, decoder, maker_.hand_over_latents(batch, replica, decoder));
   }
   ++rounds_;
@@ -224,14 +224,14 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                      std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
-  std::vector<BatchOutline> batches = batches_of(clips, job.batch);
-  const std::vector<std::size_t> order = order_of(planned, batches);
+  std::vector<BatchOutline> batches = form_batches(clips, job.batch);
+  const std::vector<std::size_t> order = batch_order(planned, batches);
   const std::vector<HelperRule> rules = helper_rules(planned, batches, order);
   std::vector<BatchState> states;
   states.reserve(batches.size());
   std::int64_t steps = 0;
   for (const std::size_t i : order) {
-    steps += steps_of(batches[i], planned.kinds);
+    steps += batch_steps(batches[i], planned.kinds);
     states.emplace_back(job, planned, std::move(batches[i]));
   }
   batches = {};

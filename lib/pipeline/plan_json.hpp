@@ -10,7 +10,7 @@ namespace reelmesh::pipeline {
 struct PlanRow {
   const JobPlan& planned;
   int rank;
-  std::size_t size = planned.size_of(planned.kinds[0]);
+  std::size_t size = planned.size_index(planned.kinds[0]);
 
   const Plan& plan() const { return planned.plan; }
   std::size_t index() const { return static_cast<std::size_t>(rank); }

@@ -42,7 +42,7 @@ class SplitRank {
   void decode_next();
   void encode_next();
   void count_decoding(comm::End end);
-  std::int64_t clips_of(const Words& latents) const;
+  std::int64_t announced_clips(const Words& latents) const;
 
   void handle(comm::ControlMessage message);
   void handle_arrived();
@@ -104,7 +104,7 @@ SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
   if (roles_.text.contains(me)) text_.emplace(maker, batches, mailbox_, replica_);
   if (!replica_) return;
   group_ = maker.stages().denoise_batch.group(*replica_);
-  leader_ = leader_of(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
+  leader_ = replica_leader(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
   leads_ = group_.rank() == leader_;
   if (helps()) rule_ = &rules[*replica_ - roles_.first_helper()];
 }
@@ -125,14 +125,14 @@ bool SplitRank::run() {
 }
 
 void SplitRank::handle(comm::ControlMessage message) {
-  switch (kind_of(message)) {
+  switch (message_kind(message)) {
     case MessageKind::request:
       return text_.value().receive(message);
     case MessageKind::reply:
       reply_ = std::move(message.words);
       return;
     case MessageKind::latents:
-      trace::recorder().clips_waiting += clips_of(message.words);
+      trace::recorder().clips_waiting += announced_clips(message.words);
       arrived_.push_back(std::move(message.words));
       return;
     case MessageKind::accepted:
@@ -377,7 +377,7 @@ void SplitRank::decode_all() {
 }
 
 // How many clips a message of latents announces.
-std::int64_t SplitRank::clips_of(const Words& latents) const {
+std::int64_t SplitRank::announced_clips(const Words& latents) const {
   return std::ssize(batches_[static_cast<std::size_t>(latents.at(2))].outline);
 }
 
@@ -395,10 +395,10 @@ void SplitRank::decode_next() {
   if (group.rank() == 0) {
     words = std::move(arrived_.front());
     arrived_.pop_front();
-    trace::recorder().clips_waiting -= clips_of(words);
+    trace::recorder().clips_waiting -= announced_clips(words);
     words.front() = stop::requested() ? 1 : 0;
     const auto replica = static_cast<std::size_t>(words.at(1));
-    mailbox_.post(leader_of(maker_.plan(), replica), control_message(MessageKind::accepted));
+    mailbox_.post(replica_leader(maker_.plan(), replica), control_message(MessageKind::accepted));
   }
   words = broadcast(group, words, 0);
   const auto replica = static_cast<std::size_t>(words.at(1));

@@ -27,7 +27,7 @@ std::string shown(const RankRange& ranks) {
 }
 
 // All ranks of groups that follow one another in some order.
-RankRange ranks_of(const std::vector<RankRange>& groups) {
+RankRange spanned_ranks(const std::vector<RankRange>& groups) {
   const int first = std::ranges::min(groups, {}, &RankRange::first).first;
   const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
   return {first, last.first + last.count - first};
@@ -35,7 +35,7 @@ RankRange ranks_of(const std::vector<RankRange>& groups) {
 
 // "8-31 (3 groups)"
 std::string shown(const std::vector<RankRange>& groups) {
-  const std::string ranks = shown(ranks_of(groups));
+  const std::string ranks = shown(spanned_ranks(groups));
   return groups.size() == 1 ? ranks : fmt::format("{} ({} groups)", ranks, groups.size());
 }
 
@@ -143,7 +143,7 @@ void add_input(Rows& rows, std::size_t size) {
            shown_cut(frames.cropped(0, 0, 1), {"frames", "rows", "columns"}),
            fmt::format("{:.3g} % of the pixels", 100.0 * static_cast<double>(largest_box(frames)) /
                                                      static_cast<double>(numel(frames.global()))),
-           stage_bytes(plan.memory, ranks_of(plan.roles.decode), &RankMemory::encode,
+           stage_bytes(plan.memory, spanned_ranks(plan.roles.decode), &RankMemory::encode,
                        [&](int r) { return plan.memory.encode(r); }));
 }
 
@@ -156,7 +156,7 @@ void add_denoise(Rows& rows, std::size_t size) {
           ? shown(layout.mesh)
           : shown_cut(layout.tokens, {"frames", "rows", "columns"}),
       fmt::format("{} of {} tokens", largest_box(layout.tokens), numel(layout.tokens.global())),
-      stage_bytes(plan.memory, ranks_of(plan.roles.denoise), &RankMemory::denoise,
+      stage_bytes(plan.memory, spanned_ranks(plan.roles.denoise), &RankMemory::denoise,
                   [&](int r) { return plan.memory.denoise(r); }));
 }
 
@@ -167,7 +167,7 @@ void add_decode(Rows& rows, std::size_t size) {
            shown_cut(frames, {"frames", "rows", "columns"}),
            fmt::format("{:.3g} % of the pixels", 100.0 * static_cast<double>(largest_box(frames)) /
                                                      static_cast<double>(numel(frames.global()))),
-           stage_bytes(plan.memory, ranks_of(plan.roles.decode), &RankMemory::decode,
+           stage_bytes(plan.memory, spanned_ranks(plan.roles.decode), &RankMemory::decode,
                        [&](int r) { return plan.memory.decode(r); }));
 }
 

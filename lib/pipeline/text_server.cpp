@@ -85,12 +85,12 @@ Words TextServer::next_to_encode() {
 }
 
 void TextServer::receive(const comm::ControlMessage& message) {
-  if (kind_of(message) == MessageKind::encoded) {
+  if (message_kind(message) == MessageKind::encoded) {
     receive_inputs(message.words);
     return answer_requests();
   }
   const auto replica = static_cast<std::size_t>(message.words.at(1));
-  if (kind_of(message) == MessageKind::finished) {
+  if (message_kind(message) == MessageKind::finished) {
     served_[replica] = true;
     requested_.erase(replica);
   } else {
@@ -127,7 +127,7 @@ void TextServer::answer(std::size_t replica, std::size_t batch) {
     words.push_back(static_cast<std::int64_t>(i));
     append_failed(words, batches_[i]);
   }
-  mailbox_.post(leader_of(maker_.plan(), replica), std::move(words));
+  mailbox_.post(replica_leader(maker_.plan(), replica), std::move(words));
   for (const std::size_t i : indices) {
     maker_.condition(batches_[i], replica);
     if (helps_) continue;  // others may ask for it, too

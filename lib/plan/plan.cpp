@@ -61,7 +61,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
 }
 
 // For each rank the launched rank that takes it, such that ranks that exchange most share a node.
-std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order order) {
+std::vector<int> launched_order(const Plan& plan, const PlanMachine& machine, Order order) {
   std::vector<int> launched(index(plan.ranks));
   std::iota(launched.begin(), launched.end(), 0);
   if (machine.node_of.empty() || order == Order::rank) return launched;
@@ -88,7 +88,7 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
       plan.sizes.push_back(
           plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
     }
-    std::vector<int> launched = order_of(plan, machine, request.order);
+    std::vector<int> launched = launched_order(plan, machine, request.order);
     const bool converged = launched == plan.launched;
     const bool independent =
         machine.rank_weights.by_plan_rank || machine.rank_weights.values.empty();

@@ -41,7 +41,7 @@ struct Roles {
 
   std::size_t first_helper() const { return denoise.size() - helpers; }  ///< index in `denoise`
   /// The index in `decode` of the group that usually decodes the clips of a replica.
-  std::size_t decoder_of(std::size_t replica) const {
+  std::size_t usual_decoder(std::size_t replica) const {
     return mode == Mode::phased && decode.size() > 1 ? replica : 0;
   }
   /// The index in `decode` of the ranks of a replica, if they can decode.

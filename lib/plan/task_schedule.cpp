@@ -7,7 +7,7 @@
 
 namespace reelmesh {
 
-std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
+std::vector<std::size_t> TaskSchedule::group_tasks(std::size_t group) const {
   std::vector<std::size_t> tasks;
   for (const Turn& turn : turns) {
     if (turn.group == group) tasks.push_back(turn.task);

@@ -20,7 +20,7 @@ struct TaskSchedule {
   double idle = 0;                 ///< mean share of that time in which a group has nothing to do
 
   /// The tasks of a group, in their order.
-  std::vector<std::size_t> tasks_of(std::size_t group) const;
+  std::vector<std::size_t> group_tasks(std::size_t group) const;
 };
 
 /// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is

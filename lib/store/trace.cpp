@@ -138,7 +138,7 @@ RankPart TraceWriter::State::rank_part() const {
   RankPart part;
   part.clock = clock_;
   part.earliest_ns = earliest_;
-  part.row = row_of(record, world_.rank());
+  part.row = to_rank_row(record, world_.rank());
   part.memory = memory_rows(record, world_.rank());
   return part;
 }
@@ -147,7 +147,7 @@ void TraceWriter::State::append() {
   trace::Recorder& recorder = trace::recorder();
   counters_.sample(trace::now_ns());
   std::vector<SpanRow> spans;
-  for (const trace::Span& span : recorder.spans) spans.push_back(row_of(span, world_.rank()));
+  for (const trace::Span& span : recorder.spans) spans.push_back(to_span_row(span, world_.rank()));
   // Spans were recorded when they ended. Of spans with equal starts, the longer (outer) comes
   // first.
   std::ranges::stable_sort(spans, [](const SpanRow& a, const SpanRow& b) {
@@ -155,7 +155,7 @@ void TraceWriter::State::append() {
   });
   std::vector<MessageRow> messages;
   for (const trace::Message& message : recorder.messages) {
-    messages.push_back(row_of(message, world_.rank(), peers_));
+    messages.push_back(to_message_row(message, world_.rank(), peers_));
     earliest_ = std::min(earliest_, message.start_ns);
   }
   if (!spans.empty()) earliest_ = std::min(earliest_, spans.front().start_ns);

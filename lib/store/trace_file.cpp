@@ -47,12 +47,12 @@ void make_structure(hid_t file, const Tables& tables, const RowCounts& totals, i
 }
 
 // The earliest row of the rank on the clock of rank 0; without rows, when recording began.
-std::int64_t start_of(const RankPart& part) {
+std::int64_t part_start(const RankPart& part) {
   const bool empty = part.earliest_ns == RankPart().earliest_ns;
   return part.clock.on_first_rank(empty ? part.clock.start_ns : part.earliest_ns);
 }
 
-RankRow row_of(const RankPart& part) {
+RankRow rank_row_with_clock(const RankPart& part) {
   RankRow row = part.row;
   row.clock_offset_ns = part.clock.end_offset_ns;
   row.clock_drift_ppb = part.clock.drift_ppb();
@@ -69,7 +69,7 @@ void fill_from_parts(hid_t file, const std::filesystem::path& folder, int ranks,
   for (int rank = 0; rank < ranks; ++rank) {
     const PartReader reader(folder, rank);
     parts.push_back(reader.rank_part());
-    origin = std::min(origin, start_of(parts.back()));
+    origin = std::min(origin, part_start(parts.back()));
     RowCounts& of_rank = counts.emplace_back();
     for (const PartTable kind : part_tables) {
       const auto i = static_cast<std::size_t>(kind);
@@ -102,7 +102,7 @@ void fill_from_parts(hid_t file, const std::filesystem::path& folder, int ranks,
   std::vector<RankRow> rank_rows;
   std::vector<MemoryRow> memory_rows;
   for (const RankPart& part : parts) {
-    rank_rows.push_back(row_of(part));
+    rank_rows.push_back(rank_row_with_clock(part));
     memory_rows.insert(memory_rows.end(), part.memory.begin(), part.memory.end());
   }
   const auto write = [&](const Table& table, const void* rows) {
@@ -138,8 +138,8 @@ void write_trace_file(const comm::Group& world, const std::filesystem::path& fol
                       const std::string& level, const RankPart& mine) {
   const Tables tables;
   const PartReader reader(folder, world.rank());
-  const std::int64_t origin = -world.max(-start_of(mine));
-  const RankRow rank_row = row_of(mine);
+  const std::int64_t origin = -world.max(-part_start(mine));
+  const RankRow rank_row = rank_row_with_clock(mine);
   const std::int64_t rank = world.rank();
   std::vector<Piece> pieces{{"ranks", tables.ranks.type.get(), Box{{rank}, {1}}, &rank_row, {}},
                             {"memory",

@@ -158,7 +158,7 @@ hdf5::Dataset create_table(hid_t file, const Table& table, std::int64_t rows) {
   return dataset;
 }
 
-SpanRow row_of(const trace::Span& span, int rank) {
+SpanRow to_span_row(const trace::Span& span, int rank) {
   SpanRow row{};
   row.rank = rank;
   hdf5::put(row.lane, span.lane);
@@ -174,7 +174,7 @@ SpanRow row_of(const trace::Span& span, int rank) {
   return row;
 }
 
-MessageRow row_of(const trace::Message& message, int rank, const std::vector<int>& peers) {
+MessageRow to_message_row(const trace::Message& message, int rank, const std::vector<int>& peers) {
   MessageRow row{};
   row.rank = rank;
   row.peer = peers.at(static_cast<std::size_t>(message.peer));
@@ -190,7 +190,7 @@ MessageRow row_of(const trace::Message& message, int rank, const std::vector<int
   return row;
 }
 
-RankRow row_of(const RankRecord& record, int rank) {
+RankRow to_rank_row(const RankRecord& record, int rank) {
   RankRow row{};
   row.rank = rank;
   hdf5::put(row.host, record.host);

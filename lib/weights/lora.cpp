@@ -65,7 +65,7 @@ std::optional<LoraTensor> lora_tensor(const std::string& name) {
   return std::nullopt;
 }
 
-std::string_view prefix_of(const std::string& name) {
+std::string_view lora_prefix(const std::string& name) {
   for (const std::string_view prefix : prefixes) {
     if (name.starts_with(prefix)) return prefix;
   }
@@ -102,7 +102,7 @@ bool may_be_lora(const fs::path& path) {
 }
 
 std::string without_lora_prefix(const std::string& name) {
-  return name.substr(prefix_of(name).size());
+  return name.substr(lora_prefix(name).size());
 }
 
 class Lora::Reader {
@@ -123,7 +123,7 @@ class Lora::Reader {
 
  private:
   std::string where() const { return lora_.path().string(); }
-  const TensorInfo& info_of(const std::string& name) const {
+  const TensorInfo& tensor_info(const std::string& name) const {
     return lora_.file_.tensors().at(name);
   }
 
@@ -143,7 +143,7 @@ class Lora::Reader {
     require(loadable(info.dtype).has_value(), Status::data,
             "{}: tensor '{}' holds {}, expected F32, F16 or BF16", where(), printable(name),
             info.dtype);
-    const std::string_view prefix = prefix_of(name);
+    const std::string_view prefix = lora_prefix(name);
     if (!prefix_) prefix_ = prefix;
     require(*prefix_ == prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",
@@ -178,7 +178,7 @@ class Lora::Reader {
       fail(Status::data, "{}: tensor '{}' without the {} of module '{}'", where(), printable(found),
            module.down.empty() ? "lora_A (down)" : "lora_B (up)", printable(name));
     }
-    const Shape &down = info_of(module.down).shape, &up = info_of(module.up).shape;
+    const Shape &down = tensor_info(module.down).shape, &up = tensor_info(module.up).shape;
     const std::int64_t rank = down.size() < 2 ? 0 : down[0];
     require(rank >= 1 && rank <= max_lora_rank, Status::data,
             "{}: tensor '{}' has shape {}, expected a rank of 1 to {} and more axes", where(),
@@ -187,7 +187,7 @@ class Lora::Reader {
             "{}: tensor '{}' has shape {}, expected [out, {}] as '{}' has rank {}", where(),
             printable(module.up), to_string(up), rank, printable(module.down), rank);
     if (!module.bias.empty()) {
-      const Shape& bias = info_of(module.bias).shape;
+      const Shape& bias = tensor_info(module.bias).shape;
       require(bias == Shape{up[0]}, Status::data, "{}: tensor '{}' has shape {}, expected [{}]",
               where(), printable(module.bias), to_string(bias), up[0]);
     }
@@ -236,8 +236,9 @@ class Lora::Reader {
       }
     } else {
       lora_.source_ = "none given";
-      const auto first = std::ranges::min_element(
-          lora_.modules_, {}, [&](const auto& entry) { return info_of(entry.second.up).begin; });
+      const auto first = std::ranges::min_element(lora_.modules_, {}, [&](const auto& entry) {
+        return tensor_info(entry.second.up).begin;
+      });
       const auto alpha = static_cast<double>(first->second.rank);
       for (auto& [name, module] : lora_.modules_) {
         module.factor = alpha / static_cast<double>(module.rank);
@@ -246,9 +247,9 @@ class Lora::Reader {
   }
 
   double alpha_in(const std::string& tensor) const {
-    require(numel(info_of(tensor).shape) == 1, Status::data,
+    require(numel(tensor_info(tensor).shape) == 1, Status::data,
             "{}: tensor '{}' has shape {}, expected one number", where(), printable(tensor),
-            to_string(info_of(tensor).shape));
+            to_string(tensor_info(tensor).shape));
     const float alpha = lora_.file_.load(tensor, DType::float32).data<float>()[0];
     require(std::abs(alpha) <= max_lora_alpha, Status::data,
             "{}: tensor '{}' is {}, expected a number from {} to {}", where(), printable(tensor),

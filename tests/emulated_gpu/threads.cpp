@@ -130,7 +130,7 @@ Fiber* idle_fiber() {
 }
 
 // Waits for the other members. Returns true at once for the last one to arrive, false for others.
-inline bool last_of(Meeting& meeting) {
+inline bool last_to_arrive(Meeting& meeting) {
   Engine& e = *engine;
   if (meeting.waiting.size() + 1 == meeting.members) return true;
   Fiber* self = e.current;
@@ -211,7 +211,7 @@ void run(const Grid& grid, const std::function<void()>& thread) {
 }
 
 void barrier() {
-  if (last_of(engine->all)) release(engine->all);
+  if (last_to_arrive(engine->all)) release(engine->all);
 }
 
 int lane() { return static_cast<int>(engine->current->thread % lanes); }
@@ -228,7 +228,7 @@ void full_warp_collective(void* brought, Together together) {
 void warp_collective(void* brought, Together together) {
   Meeting& warp = engine->warps[engine->current->thread / lanes];
   warp.brought[lane()] = brought;
-  if (!last_of(warp)) return;
+  if (!last_to_arrive(warp)) return;
   together(warp.brought, static_cast<int>(warp.members));
   release(warp);
 }

@@ -237,7 +237,7 @@ TEST_P(Norm, SpatialNormSilu) {
     Tensor z = there(x);
     gpu::spatial_norm_silu(z,
                            {there(norm.statistics), there(norm.weight), there(norm.bias),
-                            there(norm.scale), there(norm.shift), norm.frame_of},
+                            there(norm.scale), there(norm.shift), norm.latent_frame},
                            z);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
   }

@@ -86,7 +86,7 @@ Tensor decoded_alone(const OpenSoraDecoder& decoder, const Tensor& latents,
       .local;
 }
 
-std::vector<float> values_of(const Tensor& x) {
+std::vector<float> float_values(const Tensor& x) {
   return {x.span<float>().begin(), x.span<float>().end()};
 }
 
@@ -175,7 +175,7 @@ TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
     const DecodeLayout layout =
         opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
     const Tensor video = gathered(decoder.video(sharded(latents, layout), layout));
-    const auto indices = values_of(reference.get(name + ".frames"));
+    const auto indices = float_values(reference.get(name + ".frames"));
     EXPECT_LT(relative_error(channels_first(video, indices), reference.get(name + ".decoded")),
               2e-5)
         << frames;
@@ -203,7 +203,7 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
   const DecodeLayout layout =
       opensora_decode_layout(reference.config, latents.shape(), frames, test::world().size());
   const Tensor video = gathered(decoder.video(sharded(latents, layout), layout));
-  const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
+  const auto indices = reference.config.temporal ? float_values(reference.get(name + ".frames"))
                                                  : std::vector<float>{0, 1};
   EXPECT_LT(rms_error(channels_first(video, indices), reference.get(name + ".decoded")),
             1.5 * errors.at(GetParam()).at("vae").at("rms").get<double>());
@@ -215,7 +215,7 @@ TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
   const int ranks = test::world().size();
   const std::int64_t frames = reference.config.temporal ? 51 : 16;
   const Tensor latents = swapped(reference.get("clip0.latents"));
-  const auto indices = values_of(reference.get("clip0.video_frames"));
+  const auto indices = float_values(reference.get("clip0.video_frames"));
   const Tensor expected = reference.get("clip0.video");
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);

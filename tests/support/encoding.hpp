@@ -28,16 +28,16 @@ struct Encoded {
 /// rank. noise: float32 [frame, channel, row, column].
 inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, const Layout& cells,
                        const comm::Group& group, double scale, const Tensor& noise) {
-  const auto part_of = [&](const Tensor& whole, const Layout& layout) {
+  const auto own_part = [&](const Tensor& whole, const Layout& layout) {
     return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
   };
-  const auto whole_of = [&](const Tensor& local, const Layout& layout) {
+  const auto assembled = [&](const Tensor& local, const Layout& layout) {
     return relayout({local, layout, group}, Layout::replicated(layout.global(), group.size()))
         .local;
   };
   const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
   const Layout latents = cells.with_axis(0, frames);
-  const Sharded mine = part_of(
+  const Sharded mine = own_part(
       pixels, cells.scaled(0, 8).scaled(1, 8).with_axis(0, pixels.shape(0)).with_axis(3, 3));
   const Layout moments = latents.with_axis(1, 2 * channels);
   const Layout samples = latents.with_axis(1, channels);
@@ -52,9 +52,9 @@ inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, co
     }
   });
   const Tensor sample = encoder.sample(mine, latents, scale, [&](std::span<float> box) {
-    std::ranges::copy(part_of(noise, samples).local.span<float>(), box.begin());
+    std::ranges::copy(own_part(noise, samples).local.span<float>(), box.begin());
   });
-  return {whole_of(local, moments), whole_of(sample, samples)};
+  return {assembled(local, moments), assembled(sample, samples)};
 }
 
 }  // namespace reelmesh::test

@@ -145,8 +145,8 @@ TEST_P(AttentionTruth, FusedHasTheSameBitsForPartsOfTheQueriesAndHeads) {
         << count << " queries from " << first << " on";
   }
   // Heads [first, first + count) of [row, part, head, channel], with all batch items and tokens.
-  const auto heads_of = [&](const Tensor& x, std::int64_t parts, std::int64_t first,
-                            std::int64_t count) {
+  const auto some_heads = [&](const Tensor& x, std::int64_t parts, std::int64_t first,
+                              std::int64_t count) {
     const std::int64_t rows = n * batch * parts, head = channels * size_of(dtype);
     Shape shape = x.shape();
     shape[shape.size() - 2] = count;
@@ -161,9 +161,9 @@ TEST_P(AttentionTruth, FusedHasTheSameBitsForPartsOfTheQueriesAndHeads) {
   const Tensor queries = back(q), keys_values = back(kv);
   for (const auto& [first, count] :
        {std::pair<std::int64_t, std::int64_t>{0, heads / 2}, {heads - 1, 1}}) {
-    const Tensor some = back(ops::attend(there(heads_of(queries, 1, first, count)),
-                                         there(heads_of(keys_values, 2, first, count)), scale));
-    EXPECT_TRUE(same_bits(some, heads_of(all, 1, first, count)))
+    const Tensor some = back(ops::attend(there(some_heads(queries, 1, first, count)),
+                                         there(some_heads(keys_values, 2, first, count)), scale));
+    EXPECT_TRUE(same_bits(some, some_heads(all, 1, first, count)))
         << count << " heads from " << first << " on";
   }
 }

@@ -30,12 +30,12 @@ ImagePart ImagePart::enlarged() const {
   return part;
 }
 
-Layout ImagePart::layout_of(const Tensor& x) const {
+Layout ImagePart::image_layout(const Tensor& x) const {
   return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
 }
 
 Halo::Pending ImagePart::begin(const Tensor& x, const ops::Window& window) const {
-  const Layout image = layout_of(x);
+  const Layout image = image_layout(x);
   const auto [entry, is_new] = halos_->try_emplace(
       {image.global(), window.before, window.halo_after()}, group_, image, window);
   return entry->second.begin(x);
@@ -73,7 +73,7 @@ Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t
 Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value,
                          const Numerics& numerics) const {
   const std::int64_t channels = query.shape(3), pixels = numel(pixels_.global());
-  const Layout cut = layout_of(key_value);
+  const Layout cut = image_layout(key_value);
   // The whole image on each rank that has a part of it.
   const Layout whole = cut.grown(1, cut.global()[1]).grown(2, cut.global()[2]);
   const Tensor all = relayout({key_value, cut, group_}, whole).local;

@@ -46,7 +46,7 @@ class ImagePart {
   using Halos = std::map<std::tuple<Shape, std::int64_t, std::int64_t>, Halo>;
 
   ImagePart(const comm::Group& group, Layout pixels);
-  Layout layout_of(const Tensor& x) const;
+  Layout image_layout(const Tensor& x) const;
 
   comm::Group group_;       ///< the ranks that have parts of the same images
   Layout pixels_;           ///< [row, column] over that group

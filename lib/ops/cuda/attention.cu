@@ -99,7 +99,7 @@ class Work final : public ops::Attention::Work {
   Device device() const { return queries_.tensor.device(); }
 
   // Address of the first row of a part of [sequence · row, batch, part, head, channel].
-  const void* first_of(const ops::Rows& rows) const {
+  const void* part_address(const ops::Rows& rows) const {
     const std::int64_t part = rows.tensor.shape(3) * rows.tensor.shape(4);
     return static_cast<const std::byte*>(rows.tensor.address_on(device())) +
            rows.part * part * size_of(rows.tensor.dtype());
@@ -108,9 +108,9 @@ class Work final : public ops::Attention::Work {
   AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) {
     const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
     AttentionArguments p{};
-    p.queries = first_of(queries_);
-    p.keys = first_of(keys);
-    p.values = first_of(values);
+    p.queries = part_address(queries_);
+    p.keys = part_address(keys);
+    p.values = part_address(values);
     p.query_batch = q[2] * q[3] * q[4];
     p.query_row = q[1] * p.query_batch;
     p.key_batch = k[2] * k[3] * k[4];

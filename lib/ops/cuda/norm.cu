@@ -236,15 +236,15 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
     }
   };
   // Lanes without a head or channels only take part in sums.
-  const auto row_of = [&](int i) { return first + i * side_by_side; };
-  const auto address_of = [&](std::uint32_t row) {
+  const auto head_row = [&](int i) { return first + i * side_by_side; };
+  const auto head_address = [&](std::uint32_t row) {
     const std::uint32_t item = row / p.heads;
     return p.x + (std::int64_t{item} * p.parts * p.heads + row - item * p.heads) * p.n + at;
   };
   float v[lane_heads][head_pack] = {};
 #pragma unroll
   for (int i = 0; i < lane_heads; ++i) {
-    if (row_of(i) < p.rows) take(address_of(row_of(i)), v[i]);
+    if (head_row(i) < p.rows) take(head_address(head_row(i)), v[i]);
   }
   float weight[head_pack] = {}, bias[head_pack] = {}, c[head_pack] = {}, s[head_pack] = {};
   take(p.weight + at, weight);
@@ -261,11 +261,11 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
       squares = fmaf(d, d, squares);
     }
     const float rstd = 1.0F / sqrtf(warp_sum(squares, static_cast<int>(p.lanes)) / n + p.eps);
-    if (row_of(i) >= p.rows) continue;
+    if (head_row(i) >= p.rows) continue;
     for (int j = 0; j < head_pack; ++j) {
       v[i][j] = fmaf((v[i][j] - mean) * rstd, weight[j], bias[j]);
     }
-    const std::uint32_t token = row_of(i) / p.heads / p.batch;
+    const std::uint32_t token = head_row(i) / p.heads / p.batch;
     if (p.cosines != nullptr && token >= p.unrotated) {
       if (token != loaded) {
         const std::int64_t begin = std::int64_t{token - p.unrotated} * p.n + at;
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
         ops::rotate_pair(v[i][j], v[i][j + 1], c + j, s + j);
       }
     }
-    T* const into = address_of(row_of(i));
+    T* const into = head_address(head_row(i));
     if (!p.packed) {
       for (std::uint32_t j = 0; j < head_pack; ++j) {
         if (j < count) into[j] = narrow<T>(v[i][j]);

@@ -133,7 +133,7 @@ Tensor mapped(const char* name, const F& f, const Tensor& x, const In&... more) 
   return out;
 }
 
-ops::PatchOrder order_of(const Shape& latents, const Patch& patch) {
+ops::PatchOrder patch_order(const Shape& latents, const Patch& patch) {
   return {latents[1], latents[2], latents[3], patch.frames, patch.rows, patch.columns};
 }
 
@@ -223,7 +223,7 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
 }
 
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
-  const ops::PatchOrder order = order_of(latents.shape(), patch);
+  const ops::PatchOrder order = patch_order(latents.shape(), patch);
   const std::int64_t features = order.features();
   const Device device = latents.device();
   Tensor out = Tensor::empty({latents.numel() / features, features}, dtype, device);
@@ -246,7 +246,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
     const T* from = address<T>(tokens, device);
     for_packs<T>(
         "unpatchify", device, out.numel(), features, {from},
-        Unpatchify<T>{order_of(extents, patch), from, address<float>(out, device),
+        Unpatchify<T>{patch_order(extents, patch), from, address<float>(out, device),
                       narrow_index(features), narrow_index(batch), narrow_index(batch_item)});
   });
   return out;

@@ -93,7 +93,7 @@ struct Flow {
   }
 };
 
-std::int64_t frame_of(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shape(3); }
+std::int64_t frame_elements(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shape(3); }
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, T
                         address<float>(uncond, device),
                         address<float>(cond, device),
                         narrow_index(count),
-                        frame_of(cond)};
+                        frame_elements(cond)};
   // Packs (vector loads) need every frame to be aligned: if the second frame is, all are.
   for_packs<float>("guide_channels", device, cond.shape(0) * count, count,
                    {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
@@ -130,7 +130,7 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Te
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                 const Tensor& noise, Tensor& x) {
   const Device device = x.device();
-  const std::int64_t frame = frame_of(x);
+  const std::int64_t frame = frame_elements(x);
   const IddpmStep f{c,
                     last,
                     address<float>(prediction, device),
@@ -142,9 +142,9 @@ void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
 
 void flow_step(float stride, const Tensor& prediction, Tensor& x) {
   const Device device = x.device();
-  const std::int64_t frame = frame_of(x);
+  const std::int64_t frame = frame_elements(x);
   const Flow f{stride, address<float>(prediction, device), address<float>(x, device),
-               narrow_index(frame), frame_of(prediction)};
+               narrow_index(frame), frame_elements(prediction)};
   for_packs<float>("flow_step", device, x.numel(), frame,
                    {f.prediction, f.prediction + f.predicted, f.x}, f);
 }

@@ -14,7 +14,7 @@ inline std::uint32_t narrow_index(std::int64_t x) {
   return static_cast<std::uint32_t>(x);
 }
 
-inline Divisor divisor_of(std::int64_t x) {
+inline Divisor make_divisor(std::int64_t x) {
   expect(x > 0, "extent {} in a kernel", x);
   return Divisor(narrow_index(x));
 }
