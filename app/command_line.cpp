@@ -11,7 +11,7 @@ namespace reelmesh::app {
 namespace po = boost::program_options;
 namespace {
 
-std::vector<std::string> names_of(const po::options_description& known) {
+std::vector<std::string> known_names(const po::options_description& known) {
   std::vector<std::string> names;
   for (const auto& option : known.options()) names.push_back(option->long_name());
   return names;
@@ -28,7 +28,7 @@ std::string option_name(const std::string& word) {
 CommandLine read_command_line(int argc, const char* const* argv,
                               const po::options_description& known) {
   namespace style = po::command_line_style;
-  const std::vector<std::string> names = names_of(known);
+  const std::vector<std::string> names = known_names(known);
   CommandLine line;
   try {
     // Names must be complete: by default Boost accepts --sample.ste for --sample.steps. Short

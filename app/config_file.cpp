@@ -10,7 +10,7 @@
 namespace reelmesh::app {
 namespace {
 
-std::vector<std::string> sections_of(std::span<const std::string> names) {
+std::vector<std::string> section_names(std::span<const std::string> names) {
   std::vector<std::string> sections;
   for (const std::string& name : names) {
     const std::string section = name.substr(0, name.find('.'));
@@ -23,7 +23,7 @@ std::vector<std::string> sections_of(std::span<const std::string> names) {
 
 std::vector<Given> read_config(const std::filesystem::path& file,
                                std::span<const std::string> names) {
-  const std::vector<std::string> sections = sections_of(names);
+  const std::vector<std::string> sections = section_names(names);
   std::vector<Given> givens;
   std::string section;
   int number = 0;

@@ -38,8 +38,8 @@ std::string lora_found_from(const std::filesystem::path& folder, const Given& op
   return found_from(folder, path) + option.value.substr(path.size());
 }
 
-std::vector<Given> options_of(const SavedJob& saved, const std::string& file,
-                              std::span<const std::string> names) {
+std::vector<Given> saved_options(const SavedJob& saved, const std::string& file,
+                                 std::span<const std::string> names) {
   std::vector<Given> options;
   const std::string& text = saved.options;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -72,7 +72,7 @@ std::vector<Given> options_of(const SavedJob& saved, const std::string& file,
 
 EarlierJob read_earlier(const std::filesystem::path& file, std::span<const std::string> names) {
   const SavedJob saved = read_job(file);
-  EarlierJob job{options_of(saved, file.string(), names), {}, saved.weights_hash};
+  EarlierJob job{saved_options(saved, file.string(), names), {}, saved.weights_hash};
   for (const std::string& request : saved.requests) {
     stop::leave_if_requested("the prompts are read");
     const std::string where = fmt::format("{}: /requests[{}]", file.string(), job.clips.size());

@@ -16,7 +16,7 @@ namespace {
 std::string shortened(const std::string& message) {
   constexpr std::size_t max_bytes = 2000, kept = 900;  // at each end
   if (message.size() <= max_bytes) return message;
-  return fmt::format("{} ... {}", beginning_of(message, kept), end_of(message, kept));
+  return fmt::format("{} ... {}", text_prefix(message, kept), text_suffix(message, kept));
 }
 
 }  // namespace

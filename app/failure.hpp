@@ -16,7 +16,7 @@ struct Failure {
 };
 
 /// A stop on request is no error.
-inline log::Level level_of(const Failure& failure) {
+inline log::Level failure_level(const Failure& failure) {
   return failure.status == Status::stopped ? log::Level::info : log::Level::error;
 }
 

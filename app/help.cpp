@@ -18,7 +18,7 @@ constexpr std::size_t indent = 2;           // spaces before a name
 constexpr std::size_t max_name_width = 26;  // longer names get a separate line
 
 // Words of a text; "[default: 42]" counts as one.
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream parts(text);
   bool bracket = false;
@@ -36,7 +36,7 @@ std::vector<std::string> words_of(const std::string& text) {
 // Lines of at most `width` characters; a longer word gets a separate line.
 std::vector<std::string> wrap(const std::string& text, std::size_t width) {
   std::vector<std::string> lines(1);
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : split_words(text)) {
     std::string& line = lines.back();
     if (line.empty()) {
       line = word;

@@ -144,7 +144,7 @@ void print_weights(const PartSurvey& part) {
 }
 
 void print_part(const PartSurvey& part, Verdict& verdict) {
-  std::cout << '\n' << folder_of(part.part);
+  std::cout << '\n' << part_folder(part.part);
   if (!part.class_name.empty()) std::cout << ": " << part.class_name;
   std::cout << '\n';
   if (part.tensors > 0) {
@@ -196,7 +196,7 @@ void print_scheduler(const ModelPaths& paths) {
 }
 
 // What clips of this model begin from, and the option that gives it.
-std::string inputs_of(const PartSurvey& transformer, const PartSurvey& vae) {
+std::string accepted_inputs(const PartSurvey& transformer, const PartSurvey& vae) {
   if (takes_image(*transformer.config)) return "text and an image (prompt.image)";
   const bool encodes = vae.class_name == "AutoencoderKLCogVideoX" && vae.has_encoder();
   return encodes ? "text, or text and a video (prompt.video)" : "text";
@@ -303,7 +303,7 @@ Status inspect_command(int argc, const char* const* argv) {
   Verdict verdict;
   print_index(model, verdict);
   const PartSurvey transformer =
-      survey(ModelPart::transformer, model / folder_of(ModelPart::transformer));
+      survey(ModelPart::transformer, model / part_folder(ModelPart::transformer));
   const bool from_image = transformer.status == Status::ok && takes_image(*transformer.config);
   print_part(transformer, verdict);
   for (const LoraFile& lora : options.loras) {
@@ -315,13 +315,14 @@ Status inspect_command(int argc, const char* const* argv) {
       line("fits the transformer");
     });
   }
-  const PartSurvey vae = survey(ModelPart::vae, model / folder_of(ModelPart::vae), from_image);
+  const PartSurvey vae = survey(ModelPart::vae, model / part_folder(ModelPart::vae), from_image);
   print_part(vae, verdict);
-  print_part(survey(ModelPart::text_encoder, model / folder_of(ModelPart::text_encoder)), verdict);
+  print_part(survey(ModelPart::text_encoder, model / part_folder(ModelPart::text_encoder)),
+             verdict);
   attempt(verdict, [&] { print_tokenizer(paths); });
   attempt(verdict, [&] { print_scheduler(paths); });
   if (verdict.status == Status::ok) {
-    attempt(verdict, [&] { print_whole(paths, inputs_of(transformer, vae)); });
+    attempt(verdict, [&] { print_whole(paths, accepted_inputs(transformer, vae)); });
   }
   std::cout << std::flush;
   if (verdict.status == Status::ok) return Status::ok;

@@ -114,11 +114,11 @@ int main(int argc, char** argv) {
     // Usually all ranks have this error: one reports it and exits first, before mpirun ends the
     // others. An error with a rank may be that of this rank only.
     const app::Failure failure = app::current_failure();
-    log::say(app::level_of(failure), failure.message);
+    log::say(app::failure_level(failure), failure.message);
     app::wait_for_lower_ranks(log::rank());
     if (failure.rank && log::rank() != 0) {
       std::this_thread::sleep_for(std::chrono::seconds(5));  // a busy mpirun needs some time
-      log::say_here(app::level_of(failure), failure.message, *failure.rank);
+      log::say_here(app::failure_level(failure), failure.message, *failure.rank);
     }
     return static_cast<int>(failure.status);
   }

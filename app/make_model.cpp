@@ -83,7 +83,7 @@ Status make_model_command(int argc, const char* const* argv) {
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
-  for (const ModelPart part : model_parts) bytes += size_of(preset, part, dtype).bytes;
+  for (const ModelPart part : model_parts) bytes += part_size(preset, part, dtype).bytes;
   require_space(options.folder, bytes);
 
   const fs::path tokenizer = options.folder / "tokenizer";
@@ -106,8 +106,8 @@ Status make_model_command(int argc, const char* const* argv) {
   for (const ModelPart part : model_parts) {
     const double start = now();
     write_random_part(preset, part, dtype, options.seed, options.folder, flush);
-    const PartSize size = size_of(preset, part, dtype);
-    table.row({folder_of(part), with_separators(size.tensors), with_separators(size.parameters),
+    const PartSize size = part_size(preset, part, dtype);
+    table.row({part_folder(part), with_separators(size.tensors), with_separators(size.parameters),
                with_separators(size.bytes), format_seconds(now() - start)});
     all = {all.tensors + size.tensors, all.parameters + size.parameters, all.bytes + size.bytes};
   }

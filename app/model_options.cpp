@@ -72,7 +72,8 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
   MakeModelOptions options{.preset = given[0], .folder = given[1]};
   for (const Given& option : line.options) {
     if (option.name == "seed") {
-      options.seed = parse_setting(description_of(&ClipSettings::seed), option.value, option.where);
+      options.seed =
+          parse_setting(setting_description(&ClipSettings::seed), option.value, option.where);
     }
     if (option.name == "dtype") {
       constexpr std::array<std::string_view, 3> names{"float32", "bfloat16", "float16"};

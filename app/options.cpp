@@ -20,7 +20,7 @@ namespace reelmesh::app {
 namespace po = boost::program_options;
 namespace {
 
-std::string section_of(const std::string& name) { return name.substr(0, name.find('.')); }
+std::string option_section(const std::string& name) { return name.substr(0, name.find('.')); }
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -38,7 +38,7 @@ po::options_description known_options() {
   return known;
 }
 
-const char* title_of(std::string_view section) {
+const char* section_title(std::string_view section) {
   constexpr std::array<std::pair<std::string_view, const char*>, 9> titles{{
       {"model", "Model [model]"},
       {"prompt", "Prompts [prompt]"},
@@ -58,9 +58,9 @@ std::vector<HelpSection> option_sections() {
   std::vector<HelpSection> sections;
   std::string section;
   for (const Option& key : reelmesh::options()) {
-    if (section_of(key.name) != section) {
-      section = section_of(key.name);
-      sections.push_back({title_of(section), {}});
+    if (option_section(key.name) != section) {
+      section = option_section(key.name);
+      sections.push_back({section_title(section), {}});
     }
     std::string description = key.help;
     if (key.fallback != nullptr) description += fmt::format(" [default: {}]", key.fallback);
@@ -93,7 +93,7 @@ bool gives_prompts(const ByName& line) {
 
 bool gives_model(const ByName& line) {
   return std::ranges::any_of(
-      line, [](const auto& option) { return section_of(option.first) == "model"; });
+      line, [](const auto& option) { return option_section(option.first) == "model"; });
 }
 
 // Prompts on the command line replace all prompts of the file, from prompt.text and prompt.file.

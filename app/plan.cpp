@@ -20,14 +20,14 @@ Status plan_command(int argc, const char* const* argv) {
   }
   pipeline::choose_products(job);
   const pipeline::Conditions conditions =
-      pipeline::conditions_of(job, options.ranks, job.threads.value_or(1), std::move(node_of),
-                              ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+      pipeline::plan_conditions(job, options.ranks, job.threads.value_or(1), std::move(node_of),
+                                ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   pipeline::Family::open(job.model)->check_weights(pipeline::has_videos(job));
   const pipeline::JobPlan planned =
       pipeline::plan_job(job, conditions, pipeline::probe_inputs(job));
   pipeline::require_fit(job, planned, conditions);
   const nlohmann::json described =
-      pipeline::describe(planned, pipeline::batches_of(planned.clips, job.batch));
+      pipeline::describe(planned, pipeline::form_batches(planned.clips, job.batch));
   std::cout << (options.json
                     ? described.dump(2) + "\n"
                     : fmt::format("{}\n{}", pipeline::describe_clips(planned.clips, planned.kinds),

@@ -76,29 +76,30 @@ std::string ffmpeg_version() {
 
 // The version of a library that has no function for it: that of its file, or `otherwise`, with
 // which the program was compiled.
-std::string version_of(const char* library, const std::string& otherwise) {
+std::string library_version(const char* library, const std::string& otherwise) {
   const std::string loaded = loaded_version(library);
   return loaded.empty() ? otherwise : loaded;
 }
 
 // Names and versions of the libraries of every build.
 std::vector<std::pair<const char*, std::string>> libraries() {
-  return {{"MPI", mpi_version()},
-          {"HDF5", hdf5_version()},
-          {"oneDNN", dnnl_version_text()},
-          {"xxHash", xxhash_version()},
-          {"Boost", version_of("libboost_program_options",
-                               fmt::format("{}.{}.{}", BOOST_VERSION / 100000,
-                                           BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100))},
-          {"nlohmann-json", json_version()},
-          {"fmt", version_of("libfmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000,
-                                                   FMT_VERSION / 100 % 100, FMT_VERSION % 100))},
-          {"spdlog", version_of("libspdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR,
-                                                         SPDLOG_VER_MINOR, SPDLOG_VER_PATCH))},
-          {"sentencepiece", REELMESH_SENTENCEPIECE},
-          {"libpng", png_version()},
-          {"libjpeg-turbo", AV_STRINGIFY(LIBJPEG_TURBO_VERSION)},
-          {"FFmpeg", ffmpeg_version()}};
+  return {
+      {"MPI", mpi_version()},
+      {"HDF5", hdf5_version()},
+      {"oneDNN", dnnl_version_text()},
+      {"xxHash", xxhash_version()},
+      {"Boost", library_version("libboost_program_options",
+                                fmt::format("{}.{}.{}", BOOST_VERSION / 100000,
+                                            BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100))},
+      {"nlohmann-json", json_version()},
+      {"fmt", library_version("libfmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000,
+                                                    FMT_VERSION / 100 % 100, FMT_VERSION % 100))},
+      {"spdlog", library_version("libspdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR,
+                                                          SPDLOG_VER_MINOR, SPDLOG_VER_PATCH))},
+      {"sentencepiece", REELMESH_SENTENCEPIECE},
+      {"libpng", png_version()},
+      {"libjpeg-turbo", AV_STRINGIFY(LIBJPEG_TURBO_VERSION)},
+      {"FFmpeg", ffmpeg_version()}};
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ Status run_on_all(const Job& job, std::unique_ptr<comm::Watchdog>& watchdog,
     // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
     wait_for_other_reports(failure, world.rank(), *watchdog);
-    log::say_here(level_of(failure), failure.message, failure.rank.value_or(world.rank()));
+    log::say_here(failure_level(failure), failure.message, failure.rank.value_or(world.rank()));
     comm::abort_all(failure.status);
   }
 }

@@ -12,7 +12,7 @@ PendingSpan* DeviceSpans::begin() {
   throw_kept_error();
   if (!compared_) settle();
   PendingSpan& span = pending_.emplace_back();
-  span.place = std::prev(pending_.end());
+  span.self = std::prev(pending_.end());
   try {
     stamp(span, false);
   } catch (...) {
@@ -49,7 +49,7 @@ void DeviceSpans::read(std::size_t count) {
     }
     pending->span.duration_ns = time - pending->span.start_ns;
     recorder().spans.push_back(pending->span);
-    pending_.erase(pending->place);
+    pending_.erase(pending->self);
   }
 }
 

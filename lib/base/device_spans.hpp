@@ -36,7 +36,7 @@ class DeviceClock {
 /// A span whose timestamps have not all been read.
 struct PendingSpan {
   Span span;  ///< complete except for its times
-  std::list<PendingSpan>::iterator place;
+  std::list<PendingSpan>::iterator self;
 };
 
 /// The spans that a device measures. Each is moved to Recorder::spans when its times are known.

@@ -15,9 +15,9 @@ class Divisor {
   explicit Divisor(std::uint32_t divisor)
       : divisor_(divisor),
         factor_(static_cast<std::uint32_t>(
-            (((std::uint64_t{1} << log2_of(divisor)) - divisor) << 32) / divisor + 1)),
-        first_shift_(log2_of(divisor) > 0 ? 1 : 0),
-        second_shift_(log2_of(divisor) > 0 ? log2_of(divisor) - 1 : 0) {}
+            (((std::uint64_t{1} << ceil_log2(divisor)) - divisor) << 32) / divisor + 1)),
+        first_shift_(ceil_log2(divisor) > 0 ? 1 : 0),
+        second_shift_(ceil_log2(divisor) > 0 ? ceil_log2(divisor) - 1 : 0) {}
 
   REELMESH_HOST_DEVICE std::uint32_t divisor() const { return divisor_; }
   REELMESH_HOST_DEVICE std::uint32_t quotient(std::uint32_t x) const {
@@ -27,7 +27,7 @@ class Divisor {
 
  private:
   // Rounded up.
-  static std::uint32_t log2_of(std::uint32_t divisor) {
+  static std::uint32_t ceil_log2(std::uint32_t divisor) {
     return static_cast<std::uint32_t>(std::bit_width(divisor - 1));
   }
   std::uint32_t divisor_, factor_, first_shift_, second_shift_;

@@ -20,14 +20,14 @@ inline std::string one_line(std::string text) {
 }
 
 /// The first bytes of a text, at most `max_bytes`, without a partial character at the end.
-constexpr std::string_view beginning_of(std::string_view text, std::size_t max_bytes) {
+constexpr std::string_view text_prefix(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   while (max_bytes > 0 && continues_character(text[max_bytes])) --max_bytes;
   return text.substr(0, max_bytes);
 }
 
 /// The last bytes of a text, at most `max_bytes`, without a partial character at the start.
-constexpr std::string_view end_of(std::string_view text, std::size_t max_bytes) {
+constexpr std::string_view text_suffix(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   text.remove_prefix(text.size() - max_bytes);
   while (!text.empty() && continues_character(text.front())) text.remove_prefix(1);

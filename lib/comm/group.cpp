@@ -44,10 +44,10 @@ std::vector<Message> with_elements(std::span<const Message> messages,
   std::vector<Message> found;
   for (const Message& message : messages) {
     if (message.tensor.empty()) continue;
-    const Device place = message.tensor.device();
-    if (!device) device = place;
-    expect(place == *device, "tensors of one exchange are on {} and {}", to_string(place),
-           to_string(*device));
+    const Device message_device = message.tensor.device();
+    if (!device) device = message_device;
+    expect(message_device == *device, "tensors of one exchange are on {} and {}",
+           to_string(message_device), to_string(*device));
     found.push_back(message);
   }
   return found;
@@ -95,8 +95,8 @@ Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
   channel_ = comm == MPI_COMM_WORLD ? channel_of_world : std::make_shared<TraceChannel>(comm);
   if (parent == nullptr || parent->device_transport_ == nullptr) return;
   device_transport_ = parent->device_transport_;
-  for (const int place : ranks_in(comm, parent->handle())) {
-    transport_ranks_.push_back(parent->transport_ranks_[static_cast<std::size_t>(place)]);
+  for (const int parent_rank : ranks_in(comm, parent->handle())) {
+    transport_ranks_.push_back(parent->transport_ranks_[static_cast<std::size_t>(parent_rank)]);
   }
 }
 
@@ -161,12 +161,12 @@ Group Group::independent() const {
 }
 
 Group Group::in_order(const std::vector<int>& order) const {
-  const auto place = std::find(order.begin(), order.end(), rank_);
-  expect(order.size() == static_cast<std::size_t>(size_) && place != order.end(),
+  const auto position = std::find(order.begin(), order.end(), rank_);
+  expect(order.size() == static_cast<std::size_t>(size_) && position != order.end(),
          "an order of {} ranks for a group of {}", order.size(), size_);
   MPI_Comm comm = MPI_COMM_NULL;
   const Waiting waiting("MPI_Comm_split");
-  check(MPI_Comm_split(handle(), 0, static_cast<int>(place - order.begin()), &comm),
+  check(MPI_Comm_split(handle(), 0, static_cast<int>(position - order.begin()), &comm),
         "MPI_Comm_split");
   return Group(comm, true, this);
 }
@@ -271,8 +271,8 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
   return all.split();
 }
 
-Transfer Group::begin_exchange(std::span<const Message> sends,
-                               std::span<const Message> receives) const {
+PendingMessages Group::begin_exchange(std::span<const Message> sends,
+                                      std::span<const Message> receives) const {
   std::optional<Device> device;
   const std::vector<Message> in = with_elements(receives, device);
   const std::vector<Message> out = with_elements(sends, device);

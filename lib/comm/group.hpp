@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/transfer.hpp"
+#include "comm/messages.hpp"
 
 namespace reelmesh::comm {
 
@@ -52,7 +52,7 @@ class Group {
   /// use_device().
   Group independent() const;
 
-  /// The same ranks in another order: order[place] = rank of this group. Collective.
+  /// The same ranks in another order: order[i] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
 
   /// A group of the same ranks that can exchange device tensors; so can all groups made from it.
@@ -99,9 +99,10 @@ class Group {
   std::vector<std::string> gather(const std::string& block, int root) const;
   /// Begins point-to-point sends and receives. For each pair of ranks, sends and receives match in
   /// order and byte counts. The tensors of one call are all on the host, or all on the device that
-  /// was passed to use_device(), on both sides. Several transfers may be pending at a time if all
+  /// was passed to use_device(), on both sides. Several exchanges may be pending at a time if all
   /// ranks begin them in the same order.
-  Transfer begin_exchange(std::span<const Message> sends, std::span<const Message> receives) const;
+  PendingMessages begin_exchange(std::span<const Message> sends,
+                                 std::span<const Message> receives) const;
   /// The same, completed on return. Ranks without messages return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// A barrier between this rank and each of `peers`, which must list this rank too. Call it before

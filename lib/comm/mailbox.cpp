@@ -15,7 +15,7 @@ constexpr int tag = 0;
 // Control messages are recorded at the level that records all messages.
 bool recorded() { return trace::recorder().level >= trace::Level::ops; }
 
-std::int64_t bytes_of(const std::vector<std::int64_t>& words) {
+std::int64_t words_bytes(const std::vector<std::int64_t>& words) {
   return static_cast<std::int64_t>(words.size() * sizeof(std::int64_t));
 }
 
@@ -37,7 +37,7 @@ void Mailbox::post(int to, std::vector<std::int64_t> words) {
   check(MPI_Isend(message.words.data(), to_int(message.words.size(), "MPI_Isend"), MPI_INT64_T, to,
                   tag, group_.handle(), &message.request),
         "MPI_Isend");
-  if (recorded()) record_completed({group_.channel().begin(to, true, bytes_of(message.words))});
+  if (recorded()) record_completed({group_.channel().begin(to, true, words_bytes(message.words))});
 }
 
 std::optional<ControlMessage> Mailbox::poll() {
@@ -53,7 +53,7 @@ std::optional<ControlMessage> Mailbox::poll() {
                  MPI_STATUS_IGNORE),
         "MPI_Recv");
   if (recorded()) {
-    record_completed({group_.channel().begin(message.from, false, bytes_of(message.words))});
+    record_completed({group_.channel().begin(message.from, false, words_bytes(message.words))});
   }
   return message;
 }

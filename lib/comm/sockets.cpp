@@ -44,7 +44,7 @@ Socket listen_anywhere() {
   return socket ? std::move(socket) : listen_on(AF_INET);
 }
 
-std::uint16_t port_of(const Socket& socket) {
+std::uint16_t bound_port(const Socket& socket) {
   sockaddr_storage name = {};
   socklen_t length = sizeof name;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0) return 0;

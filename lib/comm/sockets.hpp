@@ -18,7 +18,7 @@ using Socket = Handle<int, &::close, -1>;
 /// A listening socket of this host for all its addresses, on a free port. Empty if the system
 /// refuses.
 Socket listen_anywhere();
-std::uint16_t port_of(const Socket& socket);
+std::uint16_t bound_port(const Socket& socket);
 /// The numeric addresses of this host's network interfaces that are up, loopback last.
 std::vector<std::string> own_addresses();
 /// Connects within `seconds`; empty if that fails.

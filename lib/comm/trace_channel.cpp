@@ -39,10 +39,10 @@ trace::Message TraceChannel::begin(int peer, bool sends, std::int64_t bytes) {
     sent_.resize(world_ranks_.size());
     received_.resize(world_ranks_.size());
   }
-  const auto place = static_cast<std::size_t>(peer);
+  const auto index = static_cast<std::size_t>(peer);
   const trace::Recorder& recorder = trace::recorder();
   trace::Message row;
-  row.peer = world_ranks_[place];
+  row.peer = world_ranks_[index];
   row.sends = sends;
   row.clip = recorder.clip;
   row.step = recorder.step;
@@ -50,7 +50,7 @@ trace::Message TraceChannel::begin(int peer, bool sends, std::int64_t bytes) {
   row.start_ns = trace::now_ns();
   row.bytes = bytes;
   row.channel = number_;
-  row.number = (sends ? sent_ : received_)[place]++;
+  row.number = (sends ? sent_ : received_)[index]++;
   return row;
 }
 
@@ -71,7 +71,7 @@ void record_completed(std::vector<trace::Message> rows) {
   }
 }
 
-void Transfer::finish() {
+void PendingMessages::finish() {
   if (const auto pending = std::move(pending_)) pending->finish();
   if (!recorded_.empty()) record_completed(std::exchange(recorded_, {}));
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/trace.hpp"
-#include "comm/transfer.hpp"
+#include "comm/messages.hpp"
 
 namespace reelmesh::comm {
 

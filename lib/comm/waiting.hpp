@@ -1,6 +1,6 @@
 #pragma once
 #include "base/trace.hpp"
-#include "comm/transfer.hpp"
+#include "comm/messages.hpp"
 
 namespace reelmesh::comm {
 

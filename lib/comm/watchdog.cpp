@@ -60,7 +60,7 @@ void copy_text(std::array<char, N>& to, const char* from) {
 }
 
 template <std::size_t N>
-std::string text_of(const std::array<char, N>& text) {
+std::string array_text(const std::array<char, N>& text) {
   return {text.data(), strnlen(text.data(), N)};
 }
 
@@ -84,7 +84,7 @@ Beat own_beat(std::uint64_t token, int rank) {
 
 // "denoise_step, clip 2, step 14, layer 7, waiting in MPI_Waitall"
 std::string describe(const Beat& beat) {
-  const std::string stage = text_of(beat.stage), waiting = text_of(beat.waiting);
+  const std::string stage = array_text(beat.stage), waiting = array_text(beat.waiting);
   std::string text = stage.empty() ? "no stage" : stage;
   const auto add = [&](const char* what, int number) {
     if (number >= 0) text += fmt::format(", {} {}", what, number);
@@ -268,7 +268,7 @@ void Watchdog::Thread::announce_address(const Group& world) {
     token_ = (std::uint64_t{random()} << 32) | random();
     listener_ = listen_anywhere();
     if (listener_) {
-      announcement = fmt::format("{} {} {}", port_of(listener_), token_, host_name());
+      announcement = fmt::format("{} {} {}", bound_port(listener_), token_, host_name());
       for (const std::string& address : own_addresses()) announcement += " " + address;
     }
   }
@@ -451,7 +451,7 @@ void Watchdog::Thread::send(Peer& peer, Beat beat) {
 // Says why the job ends: a rank's process has ended, or gives no sign of life.
 void Watchdog::Thread::report_lost(int rank, const Peer& peer) const {
   const std::string about = fmt::format("process {} on {}, last seen in {}", peer.last.process,
-                                        text_of(peer.last.host), describe(peer.last));
+                                        array_text(peer.last.host), describe(peer.last));
   const std::string message =
       peer.left ? fmt::format(
                       "the process has not ended {} (device.timeout) after its work ({}): it is "
@@ -473,9 +473,9 @@ void Watchdog::Thread::publish_activities() {
     const Beat& beat = peer.last;
     const bool own = &peer == peers_.data();
     if (!own && !peer.connected) continue;
-    activities.push_back({static_cast<int>(&peer - peers_.data()), beat.process, text_of(beat.host),
-                          text_of(beat.stage), text_of(beat.waiting), beat.clip, beat.step,
-                          beat.layer, own ? 0 : now() - peer.heard});
+    activities.push_back({static_cast<int>(&peer - peers_.data()), beat.process,
+                          array_text(beat.host), array_text(beat.stage), array_text(beat.waiting),
+                          beat.clip, beat.step, beat.layer, own ? 0 : now() - peer.heard});
   }
   const std::lock_guard lock(activities_mutex_);
   activities_ = std::move(activities);
@@ -505,16 +505,16 @@ void Watchdog::Thread::check_ranks() {
   }
   if (!all_wait) return;
   constexpr int max_shown = 8;
-  std::string places;
+  std::string waiting_ranks;
   for (int r = 0; r < std::min(size_, max_shown); ++r) {
-    places += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r,
-                          describe(peers_[static_cast<std::size_t>(r)].last));
+    waiting_ranks += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r,
+                                 describe(peers_[static_cast<std::size_t>(r)].last));
   }
-  log::say(
-      log::Level::error,
-      fmt::format("all ranks have waited for each other for {} (device.timeout) without "
-                  "progress; the job ends. {}{}",
-                  format_seconds(settings_.timeout), places, size_ > max_shown ? "; ..." : ""));
+  log::say(log::Level::error,
+           fmt::format("all ranks have waited for each other for {} (device.timeout) without "
+                       "progress; the job ends. {}{}",
+                       format_seconds(settings_.timeout), waiting_ranks,
+                       size_ > max_shown ? "; ..." : ""));
   end_job(Status::watchdog);
 }
 

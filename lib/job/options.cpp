@@ -143,7 +143,7 @@ template <std::size_t i>
 Option option_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
   static const std::string help =
-      fmt::format(fmt::runtime(setting.help), fmt::arg("limits", limits_of(setting)));
+      fmt::format(fmt::runtime(setting.help), fmt::arg("limits", setting_limits(setting)));
   return {setting.option,
           setting.unit,
           help.c_str(),

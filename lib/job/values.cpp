@@ -117,7 +117,7 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
 }
 
 template <class Number>
-std::string limits_of(const ClipSetting<Number>& setting) {
+std::string setting_limits(const ClipSetting<Number>& setting) {
   return limits_in_words(setting.least, setting.most, setting.lower_limit);
 }
 
@@ -128,15 +128,15 @@ Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
 }
 
 template int parse_setting(const ClipSetting<int>&, std::string_view, const std::string&);
-template std::string limits_of(const ClipSetting<int>&);
+template std::string setting_limits(const ClipSetting<int>&);
 template std::int64_t parse_setting(const ClipSetting<std::int64_t>&, std::string_view,
                                     const std::string&);
-template std::string limits_of(const ClipSetting<std::int64_t>&);
+template std::string setting_limits(const ClipSetting<std::int64_t>&);
 template std::uint64_t parse_setting(const ClipSetting<std::uint64_t>&, std::string_view,
                                      const std::string&);
-template std::string limits_of(const ClipSetting<std::uint64_t>&);
+template std::string setting_limits(const ClipSetting<std::uint64_t>&);
 template double parse_setting(const ClipSetting<double>&, std::string_view, const std::string&);
-template std::string limits_of(const ClipSetting<double>&);
+template std::string setting_limits(const ClipSetting<double>&);
 
 std::string parse_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);

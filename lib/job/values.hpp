@@ -38,7 +38,7 @@ Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
                      const std::string& option);
 /// The permitted values of a setting: "8 to 16384", "above 0, at most 1".
 template <class Number>
-std::string limits_of(const ClipSetting<Number>& setting);
+std::string setting_limits(const ClipSetting<Number>& setting);
 
 /// A path, not empty.
 std::string parse_path(std::string_view text, const std::string& option);

@@ -57,13 +57,13 @@ void copy_heads(const Tensor& source, Heads from, Tensor& target, Heads to, std:
            {{0, -to.first, 0}, {rows, to.all, channels}});
 }
 
-// Copies row i of `source` to row places[i] of `target`; places ascend. Runs of consecutive rows
+// Copies row i of `source` to row indices[i] of `target`; indices ascend. Runs of consecutive rows
 // with equal lengths and equal distances, as the tokens of a box have, take one strided copy.
-void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tensor& target) {
-  const std::size_t count = places.size();
+void scatter_rows(const Tensor& source, std::span<const std::int64_t> indices, Tensor& target) {
+  const std::size_t count = indices.size();
   const auto run_at = [&](std::size_t i) {
     std::size_t length = 1;
-    while (i + length < count && places[i + length] == places[i] + std::int64_t(length)) ++length;
+    while (i + length < count && indices[i + length] == indices[i] + std::int64_t(length)) ++length;
     return length;
   };
   for (std::size_t begin = 0, end = 0; begin < count; begin = end) {
@@ -71,11 +71,11 @@ void place_rows(const Tensor& source, std::span<const std::int64_t> places, Tens
     auto distance = static_cast<std::int64_t>(length);
     std::int64_t runs = 1;
     for (end = begin + length; end < count && run_at(end) == length; ++runs, end += length) {
-      const std::int64_t next = places[end] - places[end - length];
+      const std::int64_t next = indices[end] - indices[end - length];
       if (runs > 1 && next != distance) break;
       distance = next;
     }
-    const std::int64_t keys = static_cast<std::int64_t>(length), first = places[begin];
+    const std::int64_t keys = static_cast<std::int64_t>(length), first = indices[begin];
     const std::int64_t row = target.numel() / target.shape(0);
     const Box box{{0, 0, 0}, {runs, keys, row}};
     Tensor rows = target.rows(first, target.shape(0) - first);
@@ -130,8 +130,8 @@ struct Attend::Rows {
     Tensor rows;
   };
   Tensor all;
-  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their places in `all`
-  comm::Transfer transfer;
+  std::vector<Arrival> arrivals;  // rows that receive_part() must copy to their rows of `all`
+  comm::PendingMessages messages;
 };
 
 Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
@@ -167,7 +167,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
 }
 
 std::int64_t Attend::shares() const {
-  return mesh_.ranks() == 1 ? 1 : shares_of(mesh_.geometry().heads / mesh_.ulysses());
+  return mesh_.ranks() == 1 ? 1 : head_shares(mesh_.geometry().heads / mesh_.ulysses());
 }
 
 Attend::Part Attend::share_of_heads(std::int64_t share) const {
@@ -192,7 +192,7 @@ Attend::Range Attend::heads_in(int rank, const Part& keys) const {
 }
 
 // Heads `some` of x [row, …, head, channel], whose heads start at global head `first`; dense.
-Tensor Attend::heads_of(const Tensor& x, const Range& some, std::int64_t first) {
+Tensor Attend::dense_heads(const Tensor& x, const Range& some, std::int64_t first) {
   Shape shape = x.shape();
   std::int64_t& heads = shape[shape.size() - 2];
   if (some.count == heads) return x;
@@ -218,17 +218,17 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
-    Tensor place = queries.all.rows(row, mesh_.tokens(rank));
+    Tensor target = queries.all.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
     if (rank == me) {
       const std::int64_t count = mesh_.heads(me);
-      copy_heads(q, {mesh_.first_head(me), heads}, place, {0, count}, count, channels);
+      copy_heads(q, {mesh_.first_head(me), heads}, target, {0, count}, count, channels);
       continue;
     }
-    sends.push_back({rank, heads_of(q, heads_in(rank))});
-    receives.push_back({rank, place});
+    sends.push_back({rank, dense_heads(q, heads_in(rank))});
+    receives.push_back({rank, target});
   }
-  queries.transfer = group_.begin_exchange(sends, receives);
+  queries.messages = group_.begin_exchange(sends, receives);
   return queries;
 }
 
@@ -246,7 +246,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
   std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
   const auto packed = [&](int rank) {
     Tensor& piece = of_columns[static_cast<std::size_t>(mesh_.column(rank))];
-    if (piece.empty()) piece = heads_of(rows, heads_in(rank, keys));
+    if (piece.empty()) piece = dense_heads(rows, heads_in(rank, keys));
     return piece;
   };
   if (mesh_.attends(me)) {
@@ -269,7 +269,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
     const auto& numbers = numbers_[static_cast<std::size_t>(from)];
     const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
     const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
-    // Consecutive keys are received directly at their place.
+    // Consecutive keys are received directly in their rows of `all`.
     if (last - begin + 1 == theirs.count) {
       receives.push_back({from, part.all.rows(begin - keys.first, theirs.count)});
       continue;
@@ -279,21 +279,21 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
     part.arrivals.push_back({from, Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
     receives.push_back({from, part.arrivals.back().rows});
   }
-  part.transfer = group_.begin_exchange(sends, receives);
+  part.messages = group_.begin_exchange(sends, receives);
   return part;
 }
 
 // Waits for a part and returns its keys and values in global order.
 Tensor Attend::receive_part(Rows part, const Part& keys) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
-  part.transfer.finish();
+  part.messages.finish();
   for (const auto& [rank, rows] : part.arrivals) {
     const Range range = tokens_in_part(rank, keys);
     const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
-    std::vector<std::int64_t> places(numbers.begin() + range.begin,
-                                     numbers.begin() + range.begin + range.count);
-    for (std::int64_t& place : places) place -= keys.first;
-    place_rows(rows, places, part.all);
+    std::vector<std::int64_t> indices(numbers.begin() + range.begin,
+                                      numbers.begin() + range.begin + range.count);
+    for (std::int64_t& index : indices) index -= keys.first;
+    scatter_rows(rows, indices, part.all);
   }
   return part.all;
 }
@@ -335,7 +335,7 @@ Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale)
   const int me = group_.rank();
   const std::int64_t shares = this->shares();
   Rows next = send_part(mine, share_of_heads(0));
-  queries.transfer.finish();
+  queries.messages.finish();
   const Tensor& all = queries.all;
   Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
   for (std::int64_t share = 0; share < shares; ++share) {
@@ -344,7 +344,7 @@ Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale)
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
-    const Tensor attended = ops::attend(heads_of(all, some, first), part, scale, 1, numerics_);
+    const Tensor attended = ops::attend(dense_heads(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);
@@ -368,7 +368,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
     return Part{first, std::min(part_tokens, all - first)};
   };
   Rows next = send_part(mine, part_at(0));
-  queries.transfer.finish();
+  queries.messages.finish();
   ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += part_tokens) {
     const Tensor part = receive_part(std::move(next), part_at(first));

@@ -33,7 +33,7 @@ class Attend {
   static constexpr std::int64_t part_keys(bool on_gpu) { return on_gpu ? 4096 : 1024; }
   /// The number of parts if the kernel needs all keys at once: each part is a share of a rank's
   /// heads. fewest: the minimum number of heads per rank.
-  static constexpr std::int64_t shares_of(std::int64_t fewest) {
+  static constexpr std::int64_t head_shares(std::int64_t fewest) {
     return std::clamp<std::int64_t>(fewest, 1, 4);
   }
 
@@ -68,7 +68,7 @@ class Attend {
   Tensor receive_part(Rows part, const Part& keys) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
   Tensor attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const;
-  static Tensor heads_of(const Tensor& x, const Range& some, std::int64_t first = 0);
+  static Tensor dense_heads(const Tensor& x, const Range& some, std::int64_t first = 0);
 
   comm::Group group_;
   AttentionMesh mesh_;

@@ -48,14 +48,14 @@ Halo::Halo(const comm::Group& group, const Layout& image, const std::vector<Move
   for (const Move& move : strips) strips_.push_back(own_box(move.to, group));
 }
 
-Halo::Running Halo::begin(const Tensor& x) const {
+Halo::Pending Halo::begin(const Tensor& x) const {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
-  Running running;
-  running.own = x;
-  running.image = {global_[row_axis], global_[column_axis], {}};
+  Pending pending;
+  pending.own = x;
+  pending.image = {global_[row_axis], global_[column_axis], {}};
   const auto add = [&](const Box& box, const Tensor& values) {
     if (values.empty()) return;
-    running.image.pieces.push_back({{box.offset[row_axis], box.extent[row_axis],
+    pending.image.pieces.push_back({{box.offset[row_axis], box.extent[row_axis],
                                      box.offset[column_axis], box.extent[column_axis]},
                                     values});
   };
@@ -66,23 +66,23 @@ Halo::Running Halo::begin(const Tensor& x) const {
     strips.push_back(Tensor::empty(box.extent, x.dtype(), x.device()));
     add(box, strips.back());
   }
-  running.exchange = exchange_.begin(std::vector<Tensor>(strips.size(), x), strips);
-  return running;
+  pending.exchange = exchange_.begin(std::vector<Tensor>(strips.size(), x), strips);
+  return pending;
 }
 
-void Halo::Running::finish() {
+void Halo::Pending::finish() {
   const trace::Scope scope("exchange", trace::Level::ops, "exchange");
   exchange.finish();
 }
 
-Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops::Image& previous,
+Tensor convolve(const ops::Convolution& convolution, Halo::Pending& x, const ops::Image& previous,
                 std::int64_t enlarged) {
   const ops::ImageBox box = x.image.pieces.empty() ? ops::ImageBox{} : x.image.pieces.front().box;
   const std::int64_t stride = convolution.window().stride;
-  const auto scaled = [&](std::int64_t place) {
-    expect(place * enlarged % stride == 0, "convolution with stride {} of a part cut at {}", stride,
-           place);
-    return place * enlarged / stride;
+  const auto scaled = [&](std::int64_t position) {
+    expect(position * enlarged % stride == 0, "convolution with stride {} of a part cut at {}",
+           stride, position);
+    return position * enlarged / stride;
   };
   const ops::ImageBox want{scaled(box.row), scaled(box.rows), scaled(box.column),
                            scaled(box.columns)};

@@ -21,15 +21,15 @@ class Halo {
 
   /// A pending halo exchange. image: its first piece is this rank's rectangle; the other pieces are
   /// being received.
-  struct Running {
+  struct Pending {
     Tensor own;
     ops::Image image;
-    Exchange::Running exchange;
+    Exchange::Pending exchange;
     void finish();
   };
   /// x: this rank's rectangle; an empty one gives an image without pieces. The Halo must stay alive
   /// and must not be moved until the exchange is finished.
-  Running begin(const Tensor& x) const;
+  Pending begin(const Tensor& x) const;
 
   /// The adjoint of the exchange, for gradients: adds the strips around this rank's rectangle
   /// (above, below, left, right; also empty ones) to x on the ranks that hold these pixels.
@@ -52,7 +52,7 @@ class Halo {
 /// exchange, then computes the tiles that need the halo. previous, enlarged: as for
 /// ops::Convolution; the convolution's window is that of the halo. → this rank's rectangle of the
 /// result, [frame, row, column, out].
-Tensor convolve(const ops::Convolution& convolution, Halo::Running& x, const ops::Image& previous,
+Tensor convolve(const ops::Convolution& convolution, Halo::Pending& x, const ops::Image& previous,
                 std::int64_t enlarged = 1);
 
 /// Adds each sum over all ranks, in place, on every rank. Collective.

@@ -173,7 +173,7 @@ bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
     if (!whole) axes.push_back(axis);
   }
   struct Corner {
-    std::int64_t place;  // row-major index among all possible corners
+    std::int64_t index;  // row-major index among all possible corners
     int sign;
   };
   std::vector<Corner> corners;
@@ -184,7 +184,7 @@ bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
       Corner corner{0, sign};
       for (std::size_t i = 0; i < axes.size(); ++i) {
         const bool at_end = (upper >> i & 1) != 0;
-        corner.place = checked_product(corner.place, global[axes[i]] + 1, "corners of a layout") +
+        corner.index = checked_product(corner.index, global[axes[i]] + 1, "corners of a layout") +
                        (at_end ? box.end(axes[i]) : box.offset[axes[i]]);
         if (at_end) corner.sign = -corner.sign;
       }
@@ -193,11 +193,11 @@ bool cover_once(const Shape& global, const std::vector<Box>& boxes) {
   };
   for (const Box& box : boxes) add(box, 1);
   add(whole_box(global), -1);
-  std::ranges::sort(corners, {}, &Corner::place);
+  std::ranges::sort(corners, {}, &Corner::index);
   int sum = 0;
   for (std::size_t i = 0; i < corners.size(); ++i) {
     sum += corners[i].sign;
-    const bool last = i + 1 == corners.size() || corners[i + 1].place != corners[i].place;
+    const bool last = i + 1 == corners.size() || corners[i + 1].index != corners[i].index;
     if (last && sum != 0) return false;
     if (last) sum = 0;
   }

@@ -13,7 +13,7 @@ namespace {
 // Of a replicated source: the rank of move.from that sends to rank `receiver` of move.to. A rank
 // that holds the array serves itself; the others are distributed round-robin over the holders.
 // Ranks are relative to from_first and to_first.
-int sender_of(const Move& move, int receiver, const std::vector<int>& holders) {
+int sending_rank(const Move& move, int receiver, const std::vector<int>& holders) {
   const int self = receiver + move.to_first - move.from_first;
   const bool holds = self >= 0 && self < move.from.ranks() && !move.from.box(self).empty();
   return holds ? self : holders[static_cast<std::size_t>(receiver) % holders.size()];
@@ -121,7 +121,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
       const Box& needed = move.to.box(r);
       const int to = move.to_first + r;
       if (needed.empty()) continue;
-      if (replicated && sender_of(move, r, holders) != me - move.from_first) continue;
+      if (replicated && sending_rank(move, r, holders) != me - move.from_first) continue;
       Box sent = intersect(source_box, needed);
       if (to != me) {
         add(sends, distance(me, to), to, std::move(sent));
@@ -132,7 +132,7 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
     for (int r = 0; r < move.from.ranks() && !target_box.empty(); ++r) {
       const int from = move.from_first + r;
       if (from == me || move.from.box(r).empty()) continue;
-      if (replicated && sender_of(move, me - move.to_first, holders) != r) continue;
+      if (replicated && sending_rank(move, me - move.to_first, holders) != r) continue;
       add(receives, distance(from, me), from, intersect(move.from.box(r), target_box));
     }
   }
@@ -151,7 +151,7 @@ void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets
   begin(sources, targets).finish();
 }
 
-Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
+Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
                                   std::span<Tensor> targets) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
@@ -162,10 +162,10 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
            sources[m].numel(), targets[m].numel(), own_[m].source_box.numel(),
            own_[m].target_box.numel());
   }
-  Running running;
-  running.exchange_ = this;
-  running.targets_.assign(targets.begin(), targets.end());
-  if (own_.empty()) return running;
+  Pending pending;
+  pending.exchange_ = this;
+  pending.targets_.assign(targets.begin(), targets.end());
+  if (own_.empty()) return pending;
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
@@ -183,20 +183,20 @@ Exchange::Running Exchange::begin(const std::vector<Tensor>& sources,
     send_messages.push_back({peer.rank, buffer});
   }
   for (const Peer& peer : receives_) {
-    running.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
-    receive_messages.push_back({peer.rank, running.received_.back()});
+    pending.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
+    receive_messages.push_back({peer.rank, pending.received_.back()});
   }
-  running.transfer_ = group_.begin_exchange(send_messages, receive_messages);
+  pending.messages_ = group_.begin_exchange(send_messages, receive_messages);
 
   for (const Piece& piece : local_) {
     copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, targets[piece.move],
              own_[piece.move].target_box);
   }
-  return running;
+  return pending;
 }
 
-void Exchange::Running::finish() {
-  transfer_.finish();
+void Exchange::Pending::finish() {
+  messages_.finish();
   for (std::size_t i = 0; i < received_.size(); ++i) {
     std::int64_t done = 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
@@ -273,12 +273,12 @@ HandOver::HandOver(const comm::Group& group, const Tensor& x, const Move& move, 
   if (source.empty() && target.empty()) return;
   exchange_ = std::make_unique<const Exchange>(group, std::vector{move});
   const trace::HandOverMark mark;
-  running_ =
+  pending_ =
       exchange_->begin({source.empty() ? Tensor::empty(source.extent, dtype) : x}, {&target_, 1});
 }
 
 Tensor HandOver::finish() {
-  if (exchange_ != nullptr) running_.finish();
+  if (exchange_ != nullptr) pending_.finish();
   return std::move(target_);
 }
 

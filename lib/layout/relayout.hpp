@@ -40,8 +40,8 @@ class Exchange {
   /// without elements. Collective only over ranks that send something to each other.
   void run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
-  /// A pending run. The Exchange must outlive it.
-  class Running {
+  /// An exchange that has begun. The Exchange must outlive it.
+  class Pending {
    public:
     /// Returns when the targets are complete. Call it once.
     void finish();
@@ -50,12 +50,12 @@ class Exchange {
     friend class Exchange;
     const Exchange* exchange_ = nullptr;
     std::vector<Tensor> targets_, received_;
-    comm::Transfer transfer_;
+    comm::PendingMessages messages_;
   };
-  /// The first half of run(); Running::finish() completes it. When begin() returns, sources may
+  /// The first half of run(); Pending::finish() completes it. When begin() returns, sources may
   /// change, and the targets have the elements that stay on this rank; finish() brings the rest.
   /// The result shares the targets' memory, which the caller must not access until finish().
-  Running begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
+  Pending begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
 
   /// The adjoint of run(), for gradients: adds every element of the targets to the element of
   /// `sources` that run() would copy it from, in rank order. float32, on the host.
@@ -87,8 +87,8 @@ class Exchange {
 /// their rank are copied without messages.
 Sharded relayout(const Sharded& x, const Layout& to);
 
-/// An array on the host on its way from some ranks of a group to others, directly to the ranks that
-/// need it. Ranks with empty boxes in both layouts neither send nor wait.
+/// An array on the host that is being sent from some ranks of a group to others, directly to the
+/// ranks that need it. Ranks with empty boxes in both layouts neither send nor wait.
 class HandOver {
  public:
   /// x: this rank's box move.source_box(rank), of `dtype`; default-constructed if that is empty.
@@ -101,7 +101,7 @@ class HandOver {
  private:
   Tensor target_;
   std::unique_ptr<const Exchange> exchange_;
-  Exchange::Running running_;
+  Exchange::Pending pending_;
 };
 
 /// Copies `box` from `source`, which covers the box `from`, to `target`, which covers `to` (all in

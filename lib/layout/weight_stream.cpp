@@ -20,7 +20,7 @@ namespace {
 // device.
 constexpr std::size_t max_fetches = 6;
 
-// Places of blocks in a buffer. Blocks are freed in the order in which they were taken.
+// Offsets of blocks in a buffer. Blocks are freed in the order in which they were taken.
 class Ring {
  public:
   explicit Ring(std::int64_t bytes = 0) : bytes_(bytes) {}
@@ -68,7 +68,7 @@ struct Part {
 
   // Set while it is fetched and used.
   Tensor buffer;
-  comm::Transfer transfer;
+  comm::PendingMessages messages;
   cuda::HostCopy copy;
 
   // The first element of a unit, in the form in which the part is fetched.
@@ -140,7 +140,7 @@ class WeightStream::State {
   Ring ring_;
   std::size_t next_ = 0;     // the part that is used next
   std::size_t begun_ = 0;    // the first part whose fetch has not begun
-  std::size_t pending_ = 0;  // parts that have a place in the window
+  std::size_t pending_ = 0;  // parts that are in the window
 };
 
 std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::WeightRows& weight) {
@@ -199,7 +199,7 @@ void WeightStream::State::keep_share(Part& part) {
       return static_cast<double>(part.element(unit) * size) - due;
     };
     std::int64_t low = units.back(),
-                 high = end;  // the first unit at or after the place that is due
+                 high = end;  // the first unit at or after the element that is due
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
       if (distance(middle) < 0) {
@@ -264,7 +264,7 @@ void WeightStream::State::begin_fetch(Part& part) {
     const int from = (me + ranks - i) % ranks;
     receives.push_back({from, share(from)});
   }
-  part.transfer = messages_.begin_exchange(sends, receives);
+  part.messages = messages_.begin_exchange(sends, receives);
 }
 
 // Begins fetches in the order of use, as long as the window has room.
@@ -279,10 +279,10 @@ void WeightStream::State::fetch_ahead() {
       ring_ = Ring(window_.bytes());
     }
     if (pending_ == max_fetches) return;
-    const auto place = ring_.take(part.bytes());
-    if (!place) return;
+    const auto offset = ring_.take(part.bytes());
+    if (!offset) return;
     ++pending_;
-    part.buffer = window_.view_bytes(*place, {part.elements()}, form.dtype());
+    part.buffer = window_.view_bytes(*offset, {part.elements()}, form.dtype());
     begin_fetch(part);
   }
 }
@@ -290,7 +290,7 @@ void WeightStream::State::fetch_ahead() {
 // Gives up what was fetched, but not used, by a pass that has ended early.
 void WeightStream::State::restart(std::size_t index) {
   for (Part& part : parts_) {
-    part.transfer.finish();
+    part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();
     part.buffer = {};
   }
@@ -313,7 +313,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   if (!part.fetched() && !part.kept.empty()) return part.kept;
   const trace::Scope scope("weights", trace::Level::ops, "exchange");
   if (part.fetched()) {
-    part.transfer.finish();
+    part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();
     fetch_ahead();
     if (!part.plain) return part.buffer;

@@ -15,7 +15,7 @@ constexpr std::int64_t max_image_bytes = std::int64_t{1} << 30;
 using Decode = ImageHeader (*)(const InputFile& file, Tensor* pixels);
 
 // The format is found by the first bytes; the file's name does not matter.
-Decode decoder_of(const InputFile& file) {
+Decode find_decoder(const InputFile& file) {
   using namespace std::string_view_literals;
   const std::string begin = read_bytes(file, 16);
   std::rewind(file.stream.get());
@@ -48,7 +48,7 @@ void check_size(const InputFile& file, ImageSize size, std::int64_t min_bytes) {
 
 ImageSize image_size(const std::filesystem::path& file, const std::string& where) {
   const InputFile input = open_input(file, where, max_image_bytes);
-  const auto [stored, orientation] = decoder_of(input)(input, nullptr);
+  const auto [stored, orientation] = find_decoder(input)(input, nullptr);
   if (exchanges_sides(orientation)) return {.height = stored.width, .width = stored.height};
   return stored;
 }
@@ -56,7 +56,7 @@ ImageSize image_size(const std::filesystem::path& file, const std::string& where
 Tensor read_image(const std::filesystem::path& file, const std::string& where) {
   const InputFile input = open_input(file, where, max_image_bytes);
   Tensor pixels;
-  const ImageHeader header = decoder_of(input)(input, &pixels);
+  const ImageHeader header = find_decoder(input)(input, &pixels);
   return turned(pixels, header.orientation);
 }
 

@@ -102,7 +102,7 @@ int read_orientation(const jpeg_decompress_struct& info) {
     if (data.starts_with(exif_prefix)) exif += data.substr(exif_prefix.size());
     if (data.starts_with(xmp_prefix)) xmp = data.substr(xmp_prefix.size());
   }
-  return orientation_of(exif, xmp);
+  return image_orientation(exif, xmp);
 }
 
 // Each block of 8 x 8 values takes at least one bit, except with arithmetic coding.

@@ -22,8 +22,8 @@ class Tiff {
     if (at > bytes_.size() || count > bytes_.size() - at) return std::nullopt;
     std::uint32_t value = 0;
     for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t place = little_endian_ ? at + count - 1 - i : at + i;
-      value = value << 8U | static_cast<std::uint8_t>(bytes_[place]);
+      const std::uint64_t index = little_endian_ ? at + count - 1 - i : at + i;
+      value = value << 8U | static_cast<std::uint8_t>(bytes_[index]);
     }
     return value;
   }
@@ -43,15 +43,15 @@ std::optional<int> exif_orientation(std::string_view bytes) {
   const auto entries = tiff.number(*directory, 2);
   for (std::uint32_t i = 0; entries && i < *entries; ++i) {
     const std::uint64_t entry = *directory + 2ULL + 12ULL * i;  // tag, type, count, value
-    const auto value_of = [&](std::uint64_t offset, std::uint64_t count) {
+    const auto entry_value = [&](std::uint64_t offset, std::uint64_t count) {
       return tiff.number(entry + offset, count).value_or(0);
     };
     if (!tiff.number(entry, 12)) return std::nullopt;
-    if (value_of(0, 2) != orientation_tag) continue;
-    const std::uint32_t type = value_of(2, 2);
+    if (entry_value(0, 2) != orientation_tag) continue;
+    const std::uint32_t type = entry_value(2, 2);
     const bool is_short = type == 3 || type == 8, is_long = type == 4 || type == 9;
-    if ((!is_short && !is_long) || value_of(4, 4) != 1) return std::nullopt;
-    const std::uint32_t value = value_of(8, is_short ? 2 : 4);
+    if ((!is_short && !is_long) || entry_value(4, 4) != 1) return std::nullopt;
+    const std::uint32_t value = entry_value(8, is_short ? 2 : 4);
     return value <= 8 ? static_cast<int>(value) : 0;
   }
   return std::nullopt;
@@ -76,7 +76,7 @@ std::optional<int> xmp_orientation(std::string_view xmp) {
 
 }  // namespace
 
-int orientation_of(std::string_view exif, std::string_view xmp) {
+int image_orientation(std::string_view exif, std::string_view xmp) {
   std::optional<int> found = exif_orientation(exif);
   if (!found) found = xmp_orientation(xmp);
   return found && *found >= 1 && *found <= 8 ? *found : 1;

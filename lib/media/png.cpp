@@ -90,7 +90,7 @@ class Reader {
 };
 
 // The number of images of an APNG file; 1 for others.
-std::uint32_t frames_of(Reader& reader) {
+std::uint32_t apng_frames(Reader& reader) {
   png_unknown_chunkp chunks = nullptr;
   const int count = png_get_unknown_chunks(reader.png(), reader.info(), &chunks);
   for (int i = 0; i < count; ++i) {
@@ -139,7 +139,7 @@ int read_orientation(Reader& reader) {
   if (png_get_eXIf_1(reader.png(), reader.info(), &bytes, &data) != 0) {
     exif.assign(reinterpret_cast<const char*>(data), bytes);
   }
-  return orientation_of(exif, xmp);
+  return image_orientation(exif, xmp);
 }
 
 // Bytes in a row [column], at the end of the row of pixels [column, 3] that they become.
@@ -220,7 +220,7 @@ ImageHeader decode_png(const InputFile& file, Tensor* pixels) {
                        .width = png_get_image_width(reader.png(), reader.info())};
   const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader.png(), reader.info()));
   check_size(file, size, size.height * row_bytes / max_deflate_ratio);
-  const std::uint32_t frames = frames_of(reader);
+  const std::uint32_t frames = apng_frames(reader);
   require(frames == 1, Status::data, "{}: an animated PNG file ({} images), expected one image",
           file.name, frames);
   if (pixels != nullptr) {

@@ -39,9 +39,9 @@ bool uses_plain_kernels() { return plain; }
 void pack_left(const BFloat16* rows, std::int64_t stride, std::int64_t count, std::int64_t inner,
                std::byte* packed) {
   const Kernels& use = kernels();
-  const std::int64_t steps = steps_of(inner);
+  const std::int64_t steps = step_count(inner);
   for (std::int64_t first = 0; first < count; first += block) {
-    const std::int64_t some = std::min(block, count - first), tiles = tiles_of(some);
+    const std::int64_t some = std::min(block, count - first), tiles = tile_count(some);
     const std::int64_t step_bytes = tiles * tile_bytes;
     std::byte* into = packed + block_bytes(first, inner);
     for (std::int64_t r = 0; r < tiles * tile_rows; ++r) {
@@ -65,9 +65,9 @@ void pack_left(const BFloat16* rows, std::int64_t stride, std::int64_t count, st
 void pack_right_transposed(const BFloat16* rows, std::int64_t stride, std::int64_t inner,
                            std::int64_t columns, std::byte* packed) {
   const Kernels& use = kernels();
-  const std::int64_t steps = steps_of(inner);
+  const std::int64_t steps = step_count(inner);
   for (std::int64_t first = 0; first < columns; first += block) {
-    const std::int64_t tiles = tiles_of(std::min(block, columns - first));
+    const std::int64_t tiles = tile_count(std::min(block, columns - first));
     std::byte* into = packed + block_bytes(first, inner);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
       const std::int64_t column = first + tile * tile_rows;
@@ -85,9 +85,9 @@ void pack_right_transposed(const BFloat16* rows, std::int64_t stride, std::int64
 void pack_right(const BFloat16* rows, std::int64_t stride, std::int64_t inner, std::int64_t columns,
                 std::byte* packed) {
   const Kernels& use = kernels();
-  const std::int64_t steps = steps_of(inner);
+  const std::int64_t steps = step_count(inner);
   for (std::int64_t first = 0; first < columns; first += block) {
-    const std::int64_t tiles = tiles_of(std::min(block, columns - first));
+    const std::int64_t tiles = tile_count(std::min(block, columns - first));
     std::byte* into = packed + block_bytes(first, inner);
     for (std::int64_t s = 0; s < steps; ++s) {
       for (std::int64_t tile = 0; tile < tiles; ++tile, into += tile_bytes) {

@@ -28,14 +28,16 @@ constexpr std::int64_t tile_bytes = 1024;  ///< of A, B or C
 /// Rows of a block of A and columns of a block of B: two tiles. The last block may have fewer.
 constexpr std::int64_t block = 2 * tile_rows;
 
-constexpr std::int64_t steps_of(std::int64_t inner) {
+constexpr std::int64_t step_count(std::int64_t inner) {
   return (inner + step_values - 1) / step_values;
 }
-constexpr std::int64_t tiles_of(std::int64_t count) { return (count + tile_rows - 1) / tile_rows; }
+constexpr std::int64_t tile_count(std::int64_t count) {
+  return (count + tile_rows - 1) / tile_rows;
+}
 /// Elements of `count` rows of A or columns of B, padded with zeros to whole tiles. The block that
 /// begins at row or column i (a multiple of `block`) begins at element packed_elements(i, inner).
 constexpr std::int64_t packed_elements(std::int64_t count, std::int64_t inner) {
-  return tiles_of(count) * tile_rows * steps_of(inner) * step_values;
+  return tile_count(count) * tile_rows * step_count(inner) * step_values;
 }
 
 /// The rows of one block of scores (Kernels::softmax). Rows beyond `rows` are padding.
@@ -83,7 +85,7 @@ struct Kernels {
   void (*end)();
   /// Writes the results of an earlier product meanwhile, unless `earlier` is null.
   void (*product)(const Product& product, const Finish* earlier);
-  /// Copies a row of whole steps of A to its places in the tiles, step_bytes apart.
+  /// Copies a row of whole steps of A into the tiles, step_bytes apart.
   void (*copy_row)(const BFloat16* from, std::int64_t steps, std::byte* to,
                    std::int64_t step_bytes);
   /// Packs one tile of B from its transpose: 16 rows (columns of B) of 32 values, stride elements

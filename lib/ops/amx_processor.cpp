@@ -163,7 +163,7 @@ void finish(const Finish& x) {
 // Tiles 0 to 3: C; 4 and 5: A; 6 and 7: B.
 // Each step's tiles take longer than the results of a row, which are computed meanwhile.
 template <int rows, int columns, Activation activation>
-REELMESH_AVX512 void product_of(const Product& x, const Finish* earlier) {
+REELMESH_AVX512 void multiply_tiles(const Product& x, const Finish* earlier) {
   std::int64_t row = 0;
   const std::int64_t last_row = earlier == nullptr ? 0 : earlier->rows;
   const std::byte *a = x.a, *b = x.b, *next = x.next;
@@ -207,12 +207,12 @@ REELMESH_AVX512 void product_of(const Product& x, const Finish* earlier) {
 template <int rows, int columns>
 void product_and(const Product& x, const Finish* earlier) {
   if (earlier != nullptr && earlier->activation == Activation::silu) {
-    return product_of<rows, columns, Activation::silu>(x, earlier);
+    return multiply_tiles<rows, columns, Activation::silu>(x, earlier);
   }
   if (earlier != nullptr && earlier->activation == Activation::gelu_tanh) {
-    return product_of<rows, columns, Activation::gelu_tanh>(x, earlier);
+    return multiply_tiles<rows, columns, Activation::gelu_tanh>(x, earlier);
   }
-  product_of<rows, columns, Activation::none>(x, earlier);
+  multiply_tiles<rows, columns, Activation::none>(x, earlier);
 }
 
 void product(const Product& x, const Finish* earlier) {
@@ -304,7 +304,7 @@ REELMESH_AVX512 void softmax(const Softmax& x) {
   for (std::int64_t r = 0; r < x.rows; ++r) {
     x.row_tiles == 2 ? softmax_row<2>(x, r) : softmax_row<1>(x, r);
   }
-  const std::int64_t steps = steps_of(x.keys);
+  const std::int64_t steps = step_count(x.keys);
   for (std::int64_t r = x.rows; r < x.row_tiles * tile_rows; ++r) {
     for (std::int64_t s = 0; s < steps; ++s) {
       _mm512_store_si512(x.weights + s * x.row_tiles * tile_bytes + r * 64, _mm512_setzero_si512());

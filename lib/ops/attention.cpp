@@ -36,7 +36,7 @@ Rows queries_in(const Tensor& queries, std::int64_t sequences) {
 }
 
 // Keys (part 0) or values (part 1).
-Rows rows_of(const Tensor& keys_values, std::int64_t part, std::int64_t sequences) {
+Rows part_rows(const Tensor& keys_values, std::int64_t part, std::int64_t sequences) {
   const Shape& shape = keys_values.shape();
   expect(shape.size() == 5 && shape[2] == 2 && divides(sequences, shape[0]),
          "attention to {} in {} sequences", to_string(shape), sequences);
@@ -51,7 +51,7 @@ std::int64_t elements(const Rows& rows) {
 
 // Of scores and their products with values, for queries of `queries` elements; the result is not
 // counted in bytes.
-Work work_of(std::int64_t queries, const Rows& keys) {
+Work score_work(std::int64_t queries, const Rows& keys) {
   return {4 * queries * keys.count(),
           (queries + 2 * elements(keys)) * size_of(keys.tensor.dtype())};
 }
@@ -59,7 +59,7 @@ Work work_of(std::int64_t queries, const Rows& keys) {
 Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, float scale,
                    const Tensor& bias, const Numerics& numerics) {
   const std::int64_t elements_of_queries = elements(queries);
-  Work work = work_of(elements_of_queries, keys);
+  Work work = score_work(elements_of_queries, keys);
   work.bytes += elements_of_queries * size_of(queries.tensor.dtype()) + bias.bytes();
   const Operation operation("attention", work);
   if constexpr (cuda_built) {
@@ -87,9 +87,9 @@ Attention::Attention(const Tensor& queries, float scale, std::int64_t sequences,
 Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
-  const Rows keys = rows_of(keys_values, 0, sequences_);
-  const Operation operation("attention", work_of(elements_, keys));
-  work_->add(keys, rows_of(keys_values, 1, sequences_));
+  const Rows keys = part_rows(keys_values, 0, sequences_);
+  const Operation operation("attention", score_work(elements_, keys));
+  work_->add(keys, part_rows(keys_values, 1, sequences_));
 }
 
 Tensor Attention::finish() {
@@ -153,8 +153,8 @@ void prepare_attend(Device device, const AttentionShape& shape, const Numerics& 
 
 Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale, std::int64_t sequences,
               const Numerics& numerics) {
-  return attend_rows(queries_in(queries, sequences), rows_of(keys_values, 0, sequences),
-                     rows_of(keys_values, 1, sequences), scale, {}, numerics);
+  return attend_rows(queries_in(queries, sequences), part_rows(keys_values, 0, sequences),
+                     part_rows(keys_values, 1, sequences), scale, {}, numerics);
 }
 
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias, const Numerics& numerics) {

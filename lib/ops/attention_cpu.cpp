@@ -22,7 +22,7 @@ constexpr float log2_e = 1.44269504088896341F;
 
 using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
 
-[[gnu::always_inline]] inline float largest_of(const float* x, std::int64_t count) {
+[[gnu::always_inline]] inline float max_score(const float* x, std::int64_t count) {
   Lanes running = Lanes{} - std::numeric_limits<float>::infinity();
   const std::int64_t even = count / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
@@ -52,7 +52,7 @@ REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scal
     scale = 1;
   }
   // Rounding is monotonic and scale > 0, so the largest q·k gives the largest score.
-  const float top = std::max(largest, scale * largest_of(scores, keys));
+  const float top = std::max(largest, scale * max_score(scores, keys));
   float partial[lanes] = {};
   const std::int64_t even = keys / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
@@ -211,7 +211,7 @@ class Streamed : public Attention::Work {
   }
   // Of the result and the totals: the first element of a query of a pair, and the elements from a
   // query to the next.
-  std::int64_t place(std::int64_t pair, std::int64_t query) const {
+  std::int64_t query_offset(std::int64_t pair, std::int64_t query) const {
     const auto& [sequences, queries, batch, heads, channels] = extents_;
     return ((pair / (batch * heads) * queries + query) * batch * heads + pair % (batch * heads)) *
            channels;
@@ -276,7 +276,7 @@ class ByOneDnn : public Streamed<T> {
     Primitive keys, values;
   };
 
-  const Products& products_of(std::int64_t rows, std::int64_t keys) const {
+  const Products& tile_products(std::int64_t rows, std::int64_t keys) const {
     const Tile& tile = rows == tile_rows ? tile_ : last_tile_;
     return keys == block_keys ? tile.whole : tile.rest;
   }
@@ -350,7 +350,7 @@ class ByOneDnn : public Streamed<T> {
     gather_rows(this->at(this->queries_, pair, first), this->stride(this->queries_), count,
                 channels, query);
 
-    const std::int64_t place = this->place(pair, first), row = this->row_stride();
+    const std::int64_t offset = this->query_offset(pair, first), row = this->row_stride();
     float largest[tile_rows], sum[tile_rows], factor[tile_rows];
     // Rows of padding too.
     std::fill_n(largest, tile_rows, -std::numeric_limits<float>::infinity());
@@ -359,12 +359,12 @@ class ByOneDnn : public Streamed<T> {
     if (this->keys_ == 0) {
       std::fill_n(total, rows * channels, 0.0F);
     } else {
-      gather_rows(this->total_.template data<float>() + place, row, count, channels, total);
+      gather_rows(this->total_.template data<float>() + offset, row, count, channels, total);
     }
 
     for (std::int64_t block = 0; block < this->blocks_; ++block, packed += this->block_bytes_) {
       const std::int64_t n = std::min(block_keys, keys - block * block_keys);
-      const Products& products = products_of(rows, n);
+      const Products& products = tile_products(rows, n);
       products.scores.run(query, packed, scores);
       for (std::int64_t r = 0; r < rows; ++r) {
         const float* bias =
@@ -384,13 +384,13 @@ class ByOneDnn : public Streamed<T> {
     if (!this->out_.empty()) {
       for (std::int64_t r = 0; r < count; ++r) {
         divide(total + r * channels, sum[r], channels,
-               this->out_.template data<T>() + place + r * row);
+               this->out_.template data<T>() + offset + r * row);
       }
       return;
     }
     for (std::int64_t r = 0; r < count; ++r) {
       std::copy_n(total + r * channels, channels,
-                  this->total_.template data<float>() + place + r * row);
+                  this->total_.template data<float>() + offset + r * row);
     }
     this->keep_state(pair, first, count, largest, sum);
   }
@@ -457,10 +457,10 @@ class ByAmx : public Streamed<BFloat16> {
   // block may have one row of tiles.
   std::int64_t query_blocks() const { return (extents_.queries + amx::block - 1) / amx::block; }
   std::int64_t floats_of_tiles(std::int64_t row_tiles) const {
-    return row_tiles * amx::tiles_of(extents_.channels) * tile_floats;
+    return row_tiles * amx::tile_count(extents_.channels) * tile_floats;
   }
   Shape totals_shape() const override {
-    return {pairs_, floats_of_tiles(amx::tiles_of(extents_.queries))};
+    return {pairs_, floats_of_tiles(amx::tile_count(extents_.queries))};
   }
   float* total_at(std::int64_t pair, std::int64_t first) {
     return total_.data<float>() + pair * total_.shape(1) + floats_of_tiles(first / amx::tile_rows);
@@ -469,8 +469,8 @@ class ByAmx : public Streamed<BFloat16> {
   // Attention of `count` queries, at most amx::block.
   void attend_rows(std::int64_t pair, std::int64_t first, std::int64_t count, std::int64_t keys,
                    const std::byte* packed) {
-    const std::int64_t channels = extents_.channels, channel_tiles = amx::tiles_of(channels);
-    const std::int64_t row_tiles = amx::tiles_of(count);
+    const std::int64_t channels = extents_.channels, channel_tiles = amx::tile_count(channels);
+    const std::int64_t row_tiles = amx::tile_count(count);
     const std::int64_t floats = floats_of_tiles(row_tiles);
     const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
     auto* query = static_cast<std::byte*>(
@@ -493,10 +493,10 @@ class ByAmx : public Streamed<BFloat16> {
       for (std::int64_t first_key = 0; first_key < in_block; first_key += cached_keys) {
         const std::int64_t n = std::min(cached_keys, in_block - first_key);
         for (std::int64_t key = 0; key < n; key += amx::block) {
-          const std::int64_t tiles = amx::tiles_of(std::min(amx::block, n - key));
+          const std::int64_t tiles = amx::tile_count(std::min(amx::block, n - key));
           use.product(
               {query, row_tiles, packed + amx::packed_elements(first_key + key, channels) * value,
-               tiles, amx::steps_of(channels), scores + key / lanes * row_tiles * tile_floats,
+               tiles, amx::step_count(channels), scores + key / lanes * row_tiles * tile_floats,
                false},
               nullptr);
         }
@@ -505,12 +505,12 @@ class ByAmx : public Streamed<BFloat16> {
                      bias_.empty() ? 0 : bias_.shape(2), largest, sum, total, channel_tiles,
                      weights});
         for (std::int64_t channel = 0; channel < channels; channel += amx::block) {
-          const std::int64_t tiles = amx::tiles_of(std::min(amx::block, channels - channel));
+          const std::int64_t tiles = amx::tile_count(std::min(amx::block, channels - channel));
           use.product(
               {weights, row_tiles,
                packed + key_bytes_ + amx::packed_elements(channel, in_block) * value +
-                   amx::steps_of(first_key) * tiles * amx::tile_bytes,
-               tiles, amx::steps_of(n), total + channel / lanes * row_tiles * tile_floats, true},
+                   amx::step_count(first_key) * tiles * amx::tile_bytes,
+               tiles, amx::step_count(n), total + channel / lanes * row_tiles * tile_floats, true},
               nullptr);
         }
       }
@@ -527,12 +527,12 @@ class ByAmx : public Streamed<BFloat16> {
              const float* sum, Tensor& out) const {
     float factors[amx::block];
     for (std::int64_t r = 0; r < count; ++r) factors[r] = 1.0F / sum[r];
-    const std::int64_t row_tiles = amx::tiles_of(count);
+    const std::int64_t row_tiles = amx::tile_count(count);
     for (std::int64_t channel = 0; channel < extents_.channels; channel += amx::block) {
-      amx::kernels().finish({total + channel * row_tiles * lanes, row_tiles, count,
-                             std::min(amx::block, extents_.channels - channel), factors, nullptr,
-                             Activation::none, out.data<BFloat16>() + place(pair, first) + channel,
-                             row_stride()});
+      amx::kernels().finish(
+          {total + channel * row_tiles * lanes, row_tiles, count,
+           std::min(amx::block, extents_.channels - channel), factors, nullptr, Activation::none,
+           out.data<BFloat16>() + query_offset(pair, first) + channel, row_stride()});
     }
   }
 
@@ -544,12 +544,12 @@ class ByAmx : public Streamed<BFloat16> {
 std::int64_t packed_attention_bytes(std::int64_t keys, std::int64_t channels, DType products,
                                     PackedFor target) {
   std::int64_t of_keys = 0, of_values = 0;
-  const auto block_of = [&](std::int64_t n) {
+  const auto count_block = [&](std::int64_t n) {
     of_keys = std::max(of_keys, packed_matrix_bytes(channels, n, products, target));
     of_values = std::max(of_values, packed_matrix_bytes(n, channels, products, target));
   };
-  if (keys >= block_keys) block_of(block_keys);
-  if (keys % block_keys > 0) block_of(keys % block_keys);
+  if (keys >= block_keys) count_block(block_keys);
+  if (keys % block_keys > 0) count_block(keys % block_keys);
   return (keys + block_keys - 1) / block_keys * (of_keys + of_values);
 }
 
@@ -557,9 +557,9 @@ std::int64_t attention_sums_bytes(std::int64_t queries, std::int64_t channels, D
                                   PackedFor target) {
   const bool in_tiles =
       products == DType::bfloat16 && (uses_amx(products) || target == PackedFor::any_processor);
-  const std::int64_t sums = in_tiles
-                                ? amx::tiles_of(queries) * amx::tiles_of(channels) * lanes * lanes
-                                : queries * channels;
+  const std::int64_t sums =
+      in_tiles ? amx::tile_count(queries) * amx::tile_count(channels) * lanes * lanes
+               : queries * channels;
   return (sums + 2 * queries) * size_of(DType::float32);
 }
 

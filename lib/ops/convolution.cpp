@@ -26,7 +26,7 @@ struct Extents {
   dnnl::memory::dims weights() const { return {out, in, frames, kernel, kernel}; }
 };
 
-Extents extents_of(const Shape& weight) {
+Extents padded_extents(const Shape& weight) {
   return {padded(weight[0]), padded(weight[1]), weight.size() == 5 ? weight[2] : 1, weight.back()};
 }
 
@@ -51,7 +51,7 @@ dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e,
 }  // namespace
 
 std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target) {
-  const Extents e = extents_of(weight);
+  const Extents e = padded_extents(weight);
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
     // AMX kernels pad input channels to multiples of 64 bytes.
     const std::int64_t block = 64 / size_of(products);
@@ -98,7 +98,7 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
 }
 
 void Convolution::pack(const Tensor& weight) {
-  const Extents extents = extents_of(weight.shape());
+  const Extents extents = padded_extents(weight.shape());
   dnnl::memory::desc packed;
   {
     const SingleThreadScope one;
@@ -146,8 +146,8 @@ const void* Convolution::gather(const Image& x, const Image& previous, std::int6
           tile.needed_rows.holds(row) ? tile.needed_columns : PixelSpan{all.end, all.end};
       std::fill_n(line, (columns.begin - all.begin) * padded_in_, C(0.0F));
       for (const Image::Piece& piece : image.pieces) {
-        if (!rows_of(piece.box, enlarged).holds(row)) continue;
-        const PixelSpan part = common(columns, columns_of(piece.box, enlarged));
+        if (!row_span(piece.box, enlarged).holds(row)) continue;
+        const PixelSpan part = common(columns, column_span(piece.box, enlarged));
         if (part.count() == 0) continue;
         const T* from =
             piece.values.data<T>() +
@@ -198,16 +198,15 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
       on_gpu ? gpu::Convolution::tile_columns : tile_columns);
   if (tiles.empty()) return;
   const Operation operation("convolution",
-                            work_of(tiles, frames, !previous.pieces.empty(), enlarged));
+                            tile_work(tiles, frames, !previous.pieces.empty(), enlarged));
   dispatch(
       bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, tiles); },
       [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); });
 }
 
-// Of the input, the pixels at the places of those that tiles store are counted, but not those
-// around them.
-Work Convolution::work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames,
-                          bool with_previous, std::int64_t enlarged) const {
+// Of the input, the pixels that correspond to stored ones are counted, but not those around them.
+Work Convolution::tile_work(const std::vector<ConvolutionTile>& tiles, std::int64_t frames,
+                            bool with_previous, std::int64_t enlarged) const {
   std::int64_t pixels = 0;
   for (const ConvolutionTile& tile : tiles) pixels += tile.rows.count() * tile.columns.count();
   const std::int64_t read_frames = frames + (with_previous ? kt_ - 1 : 0);

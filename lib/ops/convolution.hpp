@@ -65,8 +65,8 @@ struct Image {
 enum class Tiles { inner, outer, all };
 
 /// Convolution of frames with zero padding, optionally causal over the last `kt` frames.
-/// Computed in tiles of one shape at fixed places of the image, so that a pixel's bits depend only
-/// on the pixels and frames around it, not on how the image is divided among ranks or threads.
+/// Computed in tiles of one shape at fixed positions in the image, so that a pixel's bits depend
+/// only on the pixels and frames around it, not on how the image is divided among ranks or threads.
 class Convolution {
  public:
   Convolution() = default;
@@ -99,8 +99,8 @@ class Convolution {
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
                   const ImageBox& want, Tensor& out,
                   const std::vector<ConvolutionTile>& tiles) const;
-  Work work_of(const std::vector<ConvolutionTile>& tiles, std::int64_t frames, bool with_previous,
-               std::int64_t enlarged) const;
+  Work tile_work(const std::vector<ConvolutionTile>& tiles, std::int64_t frames, bool with_previous,
+                 std::int64_t enlarged) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
                      std::int64_t frame, const ConvolutionTile& tile) const;

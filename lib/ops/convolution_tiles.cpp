@@ -4,7 +4,7 @@ namespace reelmesh::ops {
 namespace {
 
 // The input of a span of the result, clipped to the image.
-PixelSpan input_of(const PixelSpan& span, const Window& window, std::int64_t extent) {
+PixelSpan input_span(const PixelSpan& span, const Window& window, std::int64_t extent) {
   const std::int64_t first = span.begin * window.stride - window.before;
   return common({first, first + window.reach(span.count())}, {0, extent});
 }
@@ -15,11 +15,11 @@ PixelSpan common(const PixelSpan& a, const PixelSpan& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-PixelSpan rows_of(const ImageBox& box, std::int64_t enlarged) {
+PixelSpan row_span(const ImageBox& box, std::int64_t enlarged) {
   return {box.row * enlarged, (box.row + box.rows) * enlarged};
 }
 
-PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged) {
+PixelSpan column_span(const ImageBox& box, std::int64_t enlarged) {
   return {box.column * enlarged, (box.column + box.columns) * enlarged};
 }
 
@@ -28,17 +28,17 @@ std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enla
                                                Tiles which, std::int64_t tile_rows,
                                                std::int64_t tile_columns) {
   std::vector<ConvolutionTile> tiles;
-  const PixelSpan rows = rows_of(want), columns = columns_of(want);
+  const PixelSpan rows = row_span(want), columns = column_span(want);
   for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
     for (std::int64_t column = columns.begin / tile_columns * tile_columns; column < columns.end;
          column += tile_columns) {
       ConvolutionTile tile{row, column, common({row, row + tile_rows}, rows),
                            common({column, column + tile_columns}, columns)};
-      tile.needed_rows = input_of(tile.rows, window, x.height * enlarged);
-      tile.needed_columns = input_of(tile.columns, window, x.width * enlarged);
+      tile.needed_rows = input_span(tile.rows, window, x.height * enlarged);
+      tile.needed_columns = input_span(tile.columns, window, x.width * enlarged);
       const auto had = [&](const Image::Piece& piece) {
-        return common(rows_of(piece.box, enlarged), tile.needed_rows).count() *
-               common(columns_of(piece.box, enlarged), tile.needed_columns).count();
+        return common(row_span(piece.box, enlarged), tile.needed_rows).count() *
+               common(column_span(piece.box, enlarged), tile.needed_columns).count();
       };
       const std::int64_t needed = tile.needed_rows.count() * tile.needed_columns.count();
       const bool inner = had(x.pieces.front()) == needed;

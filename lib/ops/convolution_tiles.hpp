@@ -1,5 +1,5 @@
 #pragma once
-// Tiles in which convolutions are computed: all of one shape, at fixed places of the image.
+// Tiles in which convolutions are computed: all of one shape, at fixed positions in the image.
 #include <algorithm>
 #include <vector>
 
@@ -15,8 +15,8 @@ struct PixelSpan {
 };
 
 PixelSpan common(const PixelSpan& a, const PixelSpan& b);
-PixelSpan rows_of(const ImageBox& box, std::int64_t enlarged = 1);
-PixelSpan columns_of(const ImageBox& box, std::int64_t enlarged = 1);
+PixelSpan row_span(const ImageBox& box, std::int64_t enlarged = 1);
+PixelSpan column_span(const ImageBox& box, std::int64_t enlarged = 1);
 
 /// A tile: its first pixel and the part to store, in pixels of the result, and the input of that
 /// part, in pixels of the upsampled image.

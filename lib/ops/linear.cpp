@@ -44,7 +44,7 @@ REELMESH_CLONES void add_bias_and_activate(float* tile, std::int64_t rows, std::
   }
 }
 
-WeightRows rows_of(const Tensor& weight, const Numerics& numerics) {
+WeightRows weight_rows(const Tensor& weight, const Numerics& numerics) {
   expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
   const std::int64_t in = weight.shape(1);
   return {in,
@@ -208,7 +208,7 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
                                  std::int64_t count, const Tensor& bias, Activation activation,
                                  Tensor& out) const {
   constexpr std::int64_t block = amx::block, value = sizeof(BFloat16);
-  const std::int64_t rows = input.numel() / in_, steps = amx::steps_of(in_);
+  const std::int64_t rows = input.numel() / in_, steps = amx::step_count(in_);
   // Long inner dimensions are divided into spans; between them, sums are in memory. The rows of a
   // task are as many as stay in a core's L2 cache with a span of their inputs (1 MiB), next to the
   // weights of a block of columns, which are used for all of them.
@@ -255,7 +255,7 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
         const std::byte* weights = at(packed, own.offset - offset(first_unit));
         for (std::int64_t column = 0; column < own.columns; column += block) {
           const std::int64_t columns = std::min(block, own.columns - column);
-          const std::int64_t column_tiles = amx::tiles_of(columns);
+          const std::int64_t column_tiles = amx::tile_count(columns);
           const std::byte* b = weights + amx::packed_elements(column, in_) * value +
                                step * column_tiles * amx::tile_bytes;
           // The next block of columns; after the last one of the share, what follows in memory.
@@ -263,7 +263,7 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
           const std::int64_t lines = (column_tiles * amx::tile_rows + blocks - 1) / blocks;
           for (std::int64_t row = 0; row < height; row += block) {
             const std::int64_t count_rows = std::min(block, height - row);
-            const std::int64_t row_tiles = amx::tiles_of(count_rows);
+            const std::int64_t row_tiles = amx::tile_count(count_rows);
             const std::int64_t at_column = own.column + column;
             float* c = sums + (spans == 1 ? turn++ % 2 * block * block
                                           : part * (at_column - tile(begin).column) +
@@ -341,7 +341,7 @@ void LinearForm::multiply_by_onednn(const Tensor& input, const Tensor& packed,
 
 Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numerics) {
   if (!weight.device().is_cuda()) {
-    *this = Linear(rows_of(weight, numerics), bias);
+    *this = Linear(weight_rows(weight, numerics), bias);
     return;
   }
   expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
@@ -387,14 +387,14 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
   };
   const std::int64_t rows = x.numel() / in, size = size_of(dtype);
   // The product with units [first, first + count) of the weight.
-  const auto work_of = [&](std::int64_t first, std::int64_t count) {
+  const auto product_work = [&](std::int64_t first, std::int64_t count) {
     const std::int64_t columns = form_.row(first + count) - form_.row(first);
     return Work{2 * rows * in * columns, (rows * in + in * columns + rows * columns) * size};
   };
   const auto on_cuda = [&] {
     Tensor y;
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
-      const Operation product("product", work_of(first, count));
+      const Operation product("product", product_work(first, count));
       y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
     });
     return y;
@@ -406,7 +406,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     const Tensor input = as(form_.compute(), x);
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
       if (rows == 0 || count == 0) return;
-      const Operation product("product", work_of(first, count));
+      const Operation product("product", product_work(first, count));
       form_.multiply(input, values, first, count, bias_, activation, y);
     });
     return y;

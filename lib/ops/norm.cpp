@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "ops/cuda/ops.hpp"
+#include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
-#include "ops/places.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
@@ -27,7 +27,7 @@ using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
          ((eight[1] + eight[5]) + (eight[3] + eight[7]));
 }
 
-[[gnu::always_inline]] inline float sum_of(const float* x, std::int64_t n) {
+[[gnu::always_inline]] inline float vector_sum(const float* x, std::int64_t n) {
   Lanes partial = {};
   const std::int64_t even = n / lanes * lanes;
   for (std::int64_t i = 0; i < even; i += lanes) {
@@ -63,7 +63,7 @@ using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
     for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * rstd * weight[i];
     return;
   }
-  const float mean = sum_of(x, n) / count;
+  const float mean = vector_sum(x, n) / count;
   const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, mean) / count + eps);
   for (std::int64_t i = 0; i < n; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
@@ -285,7 +285,7 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
       for (std::int64_t column = 0; column < columns; ++column) {
         const std::int64_t at = (task * columns + column) * n;
         const std::int64_t latent =
-            ((norm.frame_of[static_cast<std::size_t>(frame)] * latent_rows + latent_row) *
+            ((norm.latent_frame[static_cast<std::size_t>(frame)] * latent_rows + latent_row) *
                  latent_columns +
              column * latent_columns / columns) *
             n;
@@ -323,8 +323,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
 namespace {
 
 // Checks the arguments of a modulated layer norm.
-Work work_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
-             const Modulation& modulation) {
+Work norm_work(const Tensor& x, const Tensor& weight, const Tensor& bias,
+               const Modulation& modulation) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
   const FirstTokens& first = modulation.first;
@@ -341,7 +341,7 @@ Work work_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out) {
-  const Operation operation("norm", work_of(x, weight, bias, modulation));
+  const Operation operation("norm", norm_work(x, weight, bias, modulation));
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
@@ -360,7 +360,7 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
   dispatch(
       x.device(),
       [&] {
-        const Operation operation("norm", work_of(x, weight, bias, modulation));
+        const Operation operation("norm", norm_work(x, weight, bias, modulation));
         gpu::add_gated_and_norm(x, y, gate, weight, bias, eps, modulation, out);
       },
       [&] {

@@ -72,12 +72,12 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
 /// y = silu(((x − mean)·rstd·weight + bias)·scale + shift), the spatial norm of CogVideoX's
 /// decoder. x: [frame, row, column, channel]; weight, bias: float32 [channel]; scale, shift:
 /// [latent frame, latent row, latent column, channel] of x's type. Pixel (t, r, c) of x uses
-/// element (frame_of[t], r·latent rows/rows, c·latent columns/columns).
+/// element (latent_frame[t], r·latent rows/rows, c·latent columns/columns).
 struct SpatialNorm {
   GroupStatistics statistics;
   Tensor weight, bias;
   Tensor scale, shift;
-  std::vector<std::int64_t> frame_of;
+  std::vector<std::int64_t> latent_frame;
 };
 /// Writes to `out`, which has x's shape and type and may be x.
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);

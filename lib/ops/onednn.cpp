@@ -228,7 +228,7 @@ namespace {
 // Packed weights begin at multiples of this number of elements.
 constexpr std::int64_t packed_alignment = 64;
 
-std::int64_t packed_elements_of(const dnnl::memory::desc& weights, DType dtype) {
+std::int64_t aligned_elements(const dnnl::memory::desc& weights, DType dtype) {
   return round_up(static_cast<std::int64_t>(weights.get_size()) / size_of(dtype), packed_alignment);
 }
 
@@ -254,7 +254,7 @@ std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products,
   const std::scoped_lock lock(mutex);
   std::int64_t& elements = known[{k, n, products}];
   if (elements == 0) {
-    elements = packed_elements_of(
+    elements = aligned_elements(
         describe_product(TileProduct::tile_rows, n, k, products).weights_desc(), products);
   }
   return elements * size_of(products);
@@ -269,7 +269,7 @@ std::string packing_signature() {
                      ::sysconf(_SC_LEVEL3_CACHE_SIZE));
 }
 
-std::int64_t TileProduct::packed_elements() const { return packed_elements_of(weights_, dtype_); }
+std::int64_t TileProduct::packed_elements() const { return aligned_elements(weights_, dtype_); }
 
 Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
   const dnnl::memory::dims strides =

@@ -8,9 +8,9 @@
 
 #include "base/clones.hpp"
 #include "ops/cuda/ops.hpp"
+#include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
-#include "ops/places.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
@@ -27,7 +27,7 @@ void in_pieces(std::int64_t n, F&& f) {
 }
 
 // Batch items of x [token, channel] or [token, item, channel].
-std::int64_t items_of(const Tensor& x) { return x.shape().size() == 3 ? x.shape(1) : 1; }
+std::int64_t batch_items(const Tensor& x) { return x.shape().size() == 3 ? x.shape(1) : 1; }
 
 namespace cpu {
 
@@ -127,7 +127,7 @@ void add_table(Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, Tensor& out) {
-  const std::int64_t copies = out.shape(1) / items_of(x);
+  const std::int64_t copies = out.shape(1) / batch_items(x);
   const auto bytes = static_cast<std::size_t>(out.shape(2) * size_of(out.dtype()));
   for (std::int64_t row = 0; row < out.shape(0) * out.shape(1); ++row) {
     std::memcpy(
@@ -308,7 +308,7 @@ void add_table(Tensor& x, const Tensor& table) {
 }
 
 void repeat_for_batch(const Tensor& x, Tensor& out) {
-  expect(x.numel() * (out.shape(1) / items_of(x)) == out.numel(), "{} repeated as {}",
+  expect(x.numel() * (out.shape(1) / batch_items(x)) == out.numel(), "{} repeated as {}",
          to_string(x.shape()), to_string(out.shape()));
   dispatch(
       out.device(), [&] { gpu::repeat_for_batch(x, out); }, [&] { cpu::repeat_for_batch(x, out); });

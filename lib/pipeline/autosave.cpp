@@ -23,13 +23,13 @@ Shape embeddings_shape(const Clip& clip, std::int64_t channels) {
 
 bool has_image(const Clip& clip) { return clip.format.input == InputKind::image; }
 
-RestartShapes shapes_of(const Clip& clip, std::int64_t channels) {
+RestartShapes restart_shapes(const Clip& clip, std::int64_t channels) {
   return {clip.latent_shape(), embeddings_shape(clip, channels),
           has_image(clip) ? clip.input_shape() : Shape()};
 }
 
 // What a state depends on besides the attributes of its clip.
-std::string inputs_of(const Clip& clip) {
+std::string inputs_text(const Clip& clip) {
   std::string text = fmt::format("video {}, texts", to_string(clip.video));
   for (const auto& ids : clip.texts) text += fmt::format(" [{}]", fmt::join(ids, " "));
   return text;
@@ -37,7 +37,7 @@ std::string inputs_of(const Clip& clip) {
 
 std::optional<RestartFile> find_restart(const Job& job, const Clip& clip, std::int64_t channels) {
   auto file =
-      RestartFile::open(job.output, clip.record, inputs_of(clip), shapes_of(clip, channels));
+      RestartFile::open(job.output, clip.record, inputs_text(clip), restart_shapes(clip, channels));
   if (!file || file->record().step > clip.sampling.sampler->calls()) return std::nullopt;
   try {
     TorchGenerator::restored(file->record().generator);
@@ -128,7 +128,7 @@ void Autosave::save(const Denoising& denoising) {
     const Clip& clip = batch_[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const DenoiseState& state = denoising.states()[i];
-    std::vector<RestartArray> arrays = denoising.arrays_of(state);
+    std::vector<RestartArray> arrays = denoising.state_arrays(state);
     const Shape shape = embeddings_shape(clip, text_channels_);
     arrays.push_back({"embeddings",
                       {conditioning_[i].text.on({}).to(DType::float32),
@@ -143,7 +143,7 @@ void Autosave::save(const Denoising& denoising) {
     }
     write_restart(
         group_, job_.output,
-        {clip.record, inputs_of(clip), step, state.generator.saved(), std::ssize(state.history)},
+        {clip.record, inputs_text(clip), step, state.generator.saved(), std::ssize(state.history)},
         arrays);
     saved_[i] = true;
   }

@@ -38,7 +38,7 @@ constexpr double default_strength = 0.8;  // of CogVideoXVideoToVideoPipeline
 void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inputs& inputs,
                const ClipSettings& settings, ClipDefaults& defaults) {
   ClipRecord& record = clip.record;
-  const InputFile file = input_of(job, request);
+  const InputFile file = clip_input_file(job, request);
   const bool is_video = file.kind == InputKind::video;
   require(is_video || !request.settings.strength, Status::usage,
           "{}: strength: found {}, expected it only with a video", request.where,
@@ -124,7 +124,7 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
     constexpr std::size_t max_shown = 200;
     clip.warnings.push_back(fmt::format(
         "clip {}: the {} has more than {} tokens; cut off: '{}{}'", clip.index(), what, limit,
-        beginning_of(encoded.cut, max_shown), encoded.cut.size() > max_shown ? "..." : ""));
+        text_prefix(encoded.cut, max_shown), encoded.cut.size() > max_shown ? "..." : ""));
   }
   return encoded;
 }
@@ -146,12 +146,12 @@ void check_size(const char* name, const std::string& where, int clip, std::int64
 
 int ClipKinds::add(const Clip& clip) {
   const Key key{common_in_batch(clip.record.settings), clip.format.branches, clip.format.input};
-  const auto [place, is_new] = numbers_.emplace(key, this->size());
+  const auto [entry, is_new] = numbers_.emplace(key, this->size());
   if (is_new) first_.push_back(clip);
-  return place->second;
+  return entry->second;
 }
 
-std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max_clips) {
+std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int max_clips) {
   std::vector<BatchOutline> batches;
   // By kind and first step the last batch of such clips: only that one can have room.
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;
@@ -166,12 +166,12 @@ std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max
   return batches;
 }
 
-std::int64_t steps_of(const Batch& batch) {
+std::int64_t batch_steps(const Batch& batch) {
   const Clip& first = batch.front();
   return std::ssize(batch) * (first.sampling.sampler->calls() - first.saved_step);
 }
 
-std::int64_t steps_of(const BatchOutline& batch, const ClipKinds& kinds) {
+std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
   const ClipOutline& first = batch.front();
   return std::ssize(batch) * (kinds[first.kind].sampling.sampler->calls() - first.saved_step);
 }

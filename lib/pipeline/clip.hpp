@@ -131,10 +131,10 @@ using BatchOutline = std::vector<ClipOutline>;
 
 /// Groups the clips into batches of at most `max_clips`. Each clip joins the first compatible batch
 /// that has room; batches are ordered by their first clips. Linear in the number of clips.
-std::vector<BatchOutline> batches_of(std::span<const ClipOutline> clips, int max_clips);
+std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int max_clips);
 
 /// The sum of the sampler steps that its clips still need.
-std::int64_t steps_of(const Batch& batch);
-std::int64_t steps_of(const BatchOutline& batch, const ClipKinds& kinds);
+std::int64_t batch_steps(const Batch& batch);
+std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 
 }  // namespace reelmesh::pipeline

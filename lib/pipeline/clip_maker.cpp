@@ -15,7 +15,7 @@ namespace reelmesh::pipeline {
 namespace {
 
 // The embedding of one text from [token, text, channel], as float32 [token, channel].
-Tensor text_of(const Tensor& embeddings, std::int64_t text) {
+Tensor text_embedding(const Tensor& embeddings, std::int64_t text) {
   const std::int64_t tokens = embeddings.shape(0), texts = embeddings.shape(1);
   const std::int64_t channels = embeddings.shape(2);
   const Tensor values = embeddings.to(DType::float32).reshape({tokens * texts, channels});
@@ -38,7 +38,7 @@ std::vector<int> of_all(const comm::Group& world, const std::vector<int>& own) {
 }
 
 // Of one replica, which is expected to do an even share of the steps.
-Progress progress_of(const Plan& plan, std::int64_t steps, int rank) {
+Progress replica_progress(const Plan& plan, std::int64_t steps, int rank) {
   const auto replicas = std::ssize(plan.roles.denoise);
   return Progress("denoising", (steps + replicas - 1) / replicas, "step",
                   Progress::standard_error(rank == plan.roles.denoise.front().first));
@@ -58,11 +58,11 @@ void BatchState::open() {
 }
 
 std::vector<std::size_t> BatchState::not_failed() const {
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    if (!failed[i]) places.push_back(i);
+    if (!failed[i]) indices.push_back(i);
   }
-  return places;
+  return indices;
 }
 
 void BatchState::release_encoded() {
@@ -106,7 +106,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       failures_(job.strict),
       stages_(world, job, planned, device),
       text_vote_(stages_.encode.group()),
-      progress_(progress_of(planned.plan, steps, world.rank())) {
+      progress_(replica_progress(planned.plan, steps, world.rank())) {
   progress_.pause();
 }
 
@@ -146,9 +146,9 @@ void ClipMaker::encode(BatchState& batch) {
   }
 }
 
-ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
-                                                  std::size_t groups) {
-  PendingInputs inputs;
+ClipMaker::InputsHandOver ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
+                                                   std::size_t groups) {
+  InputsHandOver inputs;
   inputs.maker_ = this;
   inputs.batch_ = &batch;
   batch.open();
@@ -160,19 +160,19 @@ ClipMaker::PendingInputs ClipMaker::encode_inputs(BatchState& batch, std::size_t
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
-    inputs.pending_.emplace_back(
+    inputs.hand_overs_.emplace_back(
         i, HandOver(input_world_, encoded, input_to_queue(*plan_, clip_plan(clip), decoder, clip),
                     DType::float32));
   }
   return inputs;
 }
 
-void ClipMaker::PendingInputs::finish() {
-  for (auto& [i, pending] : pending_) {
+void ClipMaker::InputsHandOver::finish() {
+  for (auto& [i, hand_over] : hand_overs_) {
     const Clip& clip = batch_->clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const trace::Scope scope("handover", trace::Level::stages, "exchange");
-    const Tensor input = pending.finish();
+    const Tensor input = hand_over.finish();
     if (maker_->world().rank() != maker_->plan().embeddings_rank()) continue;
     batch_->inputs[i] = input;
     if (batch_->failed[i] || ops::all_finite(input)) continue;
@@ -180,7 +180,7 @@ void ClipMaker::PendingInputs::finish() {
                           fmt::format("the latents of the {}", name_of(clip.format.input)));
     batch_->failed[i] = true;
   }
-  pending_.clear();
+  hand_overs_.clear();
   if (maker_->world().rank() != maker_->plan().embeddings_rank()) batch_->release();
 }
 
@@ -248,18 +248,18 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
                         const std::function<void()>& after_step) {
   batch.open();
   if (!batch.needs_text()) read_conditioning(batch, replica);
-  const std::vector<std::size_t> places = batch.not_failed();
-  if (places.empty()) return;
+  const std::vector<std::size_t> indices = batch.not_failed();
+  if (indices.empty()) return;
   Batch clips;
   std::vector<Conditioning> conditioning;
   std::vector<Tensor> video_latents;
-  for (const std::size_t i : places) {
+  for (const std::size_t i : indices) {
     clips.push_back(batch.clips[i]);
     conditioning.push_back(batch.conditioning[i]);
     video_latents.push_back(batch.video_latents[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
-  progress_.expect(steps_of(clips));
+  progress_.expect(batch_steps(clips));
   progress_.resume();
   const auto on_step = [&] {
     progress_.advance(std::ssize(clips));
@@ -270,50 +270,50 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   progress_.pause();
   batch.stopped = denoised.stopped;
   const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
     if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());
-    batch.failed[places[i]] = denoised.failed[i];
-    if (!denoised.stopped) batch.latents[places[i]] = denoised.latents[i];
+    batch.failed[indices[i]] = denoised.failed[i];
+    if (!denoised.stopped) batch.latents[indices[i]] = denoised.latents[i];
   }
 }
 
-void ClipMaker::ToDecoder::finish() {
-  for (HandOver& pending : latents) pending.finish();
-  for (HandOver& pending : embeddings) pending.finish();
+void ClipMaker::LatentsHandOver::finish() {
+  for (HandOver& hand_over : latents) hand_over.finish();
+  for (HandOver& hand_over : embeddings) hand_over.finish();
 }
 
-ClipMaker::ToDecoder ClipMaker::to_decoder(BatchState& batch, std::size_t replica,
-                                           std::size_t decoder) const {
+ClipMaker::LatentsHandOver ClipMaker::hand_over_latents(BatchState& batch, std::size_t replica,
+                                                        std::size_t decoder) const {
   batch.open();
-  ToDecoder pending;
+  LatentsHandOver hand_over;
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = clip_plan(clip);
-    pending.latents.emplace_back(world_, batch.latents[i],
-                                 latents_to_decoding(*plan_, size, replica, decoder, clip),
-                                 DType::float32);
+    hand_over.latents.emplace_back(world_, batch.latents[i],
+                                   latents_to_decoding(*plan_, size, replica, decoder, clip),
+                                   DType::float32);
     if (!job_.keep_embeddings) continue;
-    pending.embeddings.emplace_back(
+    hand_over.embeddings.emplace_back(
         world_, batch.conditioning[i].text,
         embeddings_to_writing(*plan_, size, replica, decoder, clip, channels_), job_.dtype);
   }
-  return pending;
+  return hand_over;
 }
 
-void ClipMaker::decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica) {
+void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHandOver from_replica) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return from_replica.finish();
-  const std::vector<std::size_t> places = batch.not_failed();
-  for (std::size_t place = 0; place < places.size(); ++place) {
-    const Clip& clip = batch.clips[places[place]];
+  const std::vector<std::size_t> indices = batch.not_failed();
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const Clip& clip = batch.clips[indices[i]];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Layout& cut = clip_plan(clip).decode[decoder].latents;
     Sharded latents{{}, cut.with_axis(1, clip.latent_channels), group};
     Tensor embeddings;
     {
       const trace::Scope scope("handover", trace::Level::stages, "exchange");
-      latents.local = from_replica.latents[place].finish();
-      if (job_.keep_embeddings) embeddings = from_replica.embeddings[place].finish();
+      latents.local = from_replica.latents[i].finish();
+      if (job_.keep_embeddings) embeddings = from_replica.embeddings[i].finish();
     }
     std::optional<Sharded> video = Sharded{};
     if (job_.keep_video) video = stages_.decode_clip(clip, decoder, latents.local, failures_);
@@ -329,7 +329,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group(decoder);
   ClipRecord record = clip.record;
-  record.layout = plan_text(describe_layout(*plan_, planned_.size_of(clip)));
+  record.layout = plan_text(describe_layout(*plan_, planned_.size_index(clip)));
   const std::int64_t now = trace::now_ns();
   record.wall_seconds = group.max(static_cast<double>(now - last_written_) * 1e-9);
   last_written_ = now;
@@ -339,7 +339,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   if (job_.keep_embeddings) {
     const Layout layout = Layout::cut({clip.tokens(), channels_}, 0, group.size());
     const auto text = [&](std::int64_t i) {
-      return Sharded{text_of(embeddings, i), layout, group};
+      return Sharded{text_embedding(embeddings, i), layout, group};
     };
     const std::int64_t texts = std::ssize(clip.texts);  // the prompt is the last
     arrays.prompt_embeds = text(texts - 1);

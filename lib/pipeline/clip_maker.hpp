@@ -41,7 +41,7 @@ struct BatchState {
   }
   /// Makes the clips and room for their tensors, unless they are there.
   void open();
-  /// The clips that have not failed, by their places in `clips`.
+  /// The clips that have not failed, by their indices in `clips`.
   std::vector<std::size_t> not_failed() const;
   /// Frees what waits for the hand-over to the denoising groups.
   void release_encoded();
@@ -86,7 +86,7 @@ class ClipMaker {
   /// is the same on all of them. The embeddings are on plan().embeddings_rank().
   void encode(BatchState& batch);
   /// Encoded inputs that are being sent from a group of Roles::decode to plan().embeddings_rank().
-  class PendingInputs {
+  class InputsHandOver {
    public:
     /// Waits until they have arrived or left. A clip whose input is not finite fails.
     void finish();
@@ -95,11 +95,11 @@ class ClipMaker {
     friend class ClipMaker;
     ClipMaker* maker_ = nullptr;
     BatchState* batch_ = nullptr;
-    std::vector<std::pair<std::size_t, HandOver>> pending_;  ///< by places in the batch
+    std::vector<std::pair<std::size_t, HandOver>> hand_overs_;  ///< by index in the batch
   };
   /// Encodes the inputs of a batch on the first `groups` of Roles::decode: that of clip i on group
   /// (first + i) mod groups. Called on the ranks of these groups and on plan().embeddings_rank().
-  PendingInputs encode_inputs(BatchState& batch, std::size_t first, std::size_t groups);
+  InputsHandOver encode_inputs(BatchState& batch, std::size_t first, std::size_t groups);
   /// Hands embeddings and inputs over to a replica. Called on that rank and on those of the
   /// replica.
   void condition(BatchState& batch, std::size_t replica) const;
@@ -109,14 +109,15 @@ class ClipMaker {
 
   /// Latents of a batch, and its embeddings if they are written, from a replica to a group of
   /// Roles::decode.
-  struct ToDecoder {
+  struct LatentsHandOver {
     std::vector<HandOver> latents, embeddings;  ///< per clip of not_failed()
     /// On ranks that only send: waits until the data has left.
     void finish();
   };
-  ToDecoder to_decoder(BatchState& batch, std::size_t replica, std::size_t decoder) const;
+  LatentsHandOver hand_over_latents(BatchState& batch, std::size_t replica,
+                                    std::size_t decoder) const;
   /// Decodes and writes the clips. Called on the ranks of the replica and of the decoder.
-  void decode(const BatchState& batch, std::size_t decoder, ToDecoder from_replica);
+  void decode(const BatchState& batch, std::size_t decoder, LatentsHandOver from_replica);
 
   /// Ends the progress line. → the outcome of the clips on all ranks. Collective over the world.
   MadeClips finish(bool complete);

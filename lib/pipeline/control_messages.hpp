@@ -13,7 +13,7 @@ namespace reelmesh::pipeline {
 enum class MessageKind : std::int64_t {
   request,  ///< to the text ranks: replica, batch
   reply,    ///< from the text ranks: 1 if the job stops, 1 if these are all batches that are left;
-            ///< then per batch its place and 1 for each clip that has failed. The embeddings follow
+            ///< then per batch its index and 1 for each clip that has failed. The embeddings follow
   latents,  ///< to the decoding ranks: replica, batch, 1 for each clip that has failed. The latents
             ///< follow
   accepted,  ///< from the decoding ranks: they receive a batch of this replica
@@ -30,12 +30,12 @@ inline Words control_message(MessageKind kind, std::initializer_list<std::int64_
   words.insert(words.end(), more);
   return words;
 }
-inline MessageKind kind_of(const comm::ControlMessage& message) {
+inline MessageKind message_kind(const comm::ControlMessage& message) {
   return static_cast<MessageKind>(message.words.front());
 }
 
 /// The rank of the job that leads a replica. Of the text ranks it is the one with the embeddings.
-inline int leader_of(const Plan& plan, std::size_t replica) {
+inline int replica_leader(const Plan& plan, std::size_t replica) {
   const RankRange& ranks = plan.roles.denoise[replica];
   return ranks == plan.roles.text ? plan.embeddings_rank() : ranks.first;
 }
@@ -53,11 +53,11 @@ inline void append_failed(Words& words, BatchState& batch) {
   batch.open();
   words.insert(words.end(), batch.failed.begin(), batch.failed.end());
 }
-/// Reads the words of append_failed(). → the place after them.
-inline std::size_t read_failed(const Words& words, std::size_t place, BatchState& batch) {
+/// Reads the words of append_failed(). → the position after them.
+inline std::size_t read_failed(const Words& words, std::size_t position, BatchState& batch) {
   batch.open();
-  for (std::size_t i = 0; i < batch.failed.size(); ++i) batch.failed[i] = words.at(place++) != 0;
-  return place;
+  for (std::size_t i = 0; i < batch.failed.size(); ++i) batch.failed[i] = words.at(position++) != 0;
+  return position;
 }
 
 }  // namespace reelmesh::pipeline

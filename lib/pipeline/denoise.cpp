@@ -149,7 +149,7 @@ void Denoising::step(bool interruptible) {
   }
 }
 
-std::vector<RestartArray> Denoising::arrays_of(const DenoiseState& state) const {
+std::vector<RestartArray> Denoising::state_arrays(const DenoiseState& state) const {
   const Layout layout = over_first_ranks(latents_, group_.size());
   std::vector<RestartArray> arrays;
   DenoiseState::for_each_tensor(state, [&](const std::string& name, const Tensor& tensor) {

@@ -69,7 +69,7 @@ class Denoising {
   const std::vector<DenoiseState>& states() const { return states_; }
   /// The tensors of a clip's state, as they are distributed over the group: with cfg 2 over its
   /// first half.
-  std::vector<RestartArray> arrays_of(const DenoiseState& state) const;
+  std::vector<RestartArray> state_arrays(const DenoiseState& state) const;
 
  private:
   /// Of one clip. With one branch both are the same tensor.

@@ -22,7 +22,7 @@ std::string shown(const VideoSize& size) {
 }
 
 // All ranks of groups that follow one another in some order.
-RankRange ranks_of(const std::vector<RankRange>& groups) {
+RankRange covered_ranks(const std::vector<RankRange>& groups) {
   const int first = std::ranges::min(groups, {}, &RankRange::first).first;
   const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
   return {first, last.first + last.count - first};
@@ -80,7 +80,7 @@ json stages(const JobPlan& planned) {
                        const std::vector<RankRange>& groups, const std::string& divided_by,
                        json share, StageMemory RankMemory::*used,
                        std::int64_t (MemoryPlan::*bytes)(int rank) const) {
-    const RankRange ranks = ranks_of(groups);
+    const RankRange ranks = covered_ranks(groups);
     std::int64_t largest = 0;
     std::vector<std::int64_t> limits;
     for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
@@ -148,7 +148,7 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   const TaskSchedule schedule = task_schedule(planned, batches);
   std::size_t by_helpers = 0;
   for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
-    by_helpers += schedule.tasks_of(i).size();
+    by_helpers += schedule.group_tasks(i).size();
   }
   json last;
   if (planned.tail) {
@@ -168,7 +168,7 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
 
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Clip& clip = planned.kinds[0];  // that of the first clip
-  const std::size_t size = planned.size_of(clip);
+  const std::size_t size = planned.size_index(clip);
   json all = reelmesh::describe(planned.plan, size);
   all.update(
       {{"device", planned.on_gpu ? "GPU" : "CPU"},

@@ -77,7 +77,7 @@ std::int64_t cgroup_limit() {
 }
 
 // Bytes; nullopt without a limit.
-std::optional<std::int64_t> value_of(const ProcessLimit& limit) {
+std::optional<std::int64_t> limit_bytes(const ProcessLimit& limit) {
   rlimit space{};
   if (getrlimit(limit.resource, &space) != 0 || space.rlim_cur == RLIM_INFINITY) {
     return std::nullopt;
@@ -86,7 +86,7 @@ std::optional<std::int64_t> value_of(const ProcessLimit& limit) {
 }
 
 // What this process uses of it, with its libraries, MPI and stacks; 0 if unknown.
-std::int64_t used_of(const ProcessLimit& limit) {
+std::int64_t used_bytes(const ProcessLimit& limit) {
   const std::string name = limit.resource == RLIMIT_AS ? "VmSize:" : "VmData:";
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -107,7 +107,7 @@ std::int64_t stack_bytes() {
 
 // Error(unavailable) if this process needs `more` bytes than it may have.
 void require_below(const ProcessLimit& limit, std::int64_t more, int rank, const char* what) {
-  const std::int64_t most = value_of(limit).value_or(no_limit), used = used_of(limit);
+  const std::int64_t most = limit_bytes(limit).value_or(no_limit), used = used_bytes(limit);
   if (more <= most - used) return;
   const auto shown = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   throw Error(
@@ -121,7 +121,7 @@ void require_below(const ProcessLimit& limit, std::int64_t more, int rank, const
 
 void require_memory_to_start() {
   for (const ProcessLimit& limit : process_limits) {
-    if (!value_of(limit)) continue;
+    if (!limit_bytes(limit)) continue;
     // Every arena of malloc, one for each thread, would reserve 64 MiB of addresses.
     mallopt(M_ARENA_MAX, 1);
     require_below(limit, limit.to_start, log::launch_rank(), "MPI and other libraries");

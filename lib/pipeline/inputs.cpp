@@ -21,7 +21,7 @@ std::vector<InputFile> distinct_files(const Job& job) {
   std::vector<InputFile> files;
   std::map<std::filesystem::path, InputKind> seen;
   for (const ClipRequest& request : job.clips) {
-    InputFile file = input_of(job, request);
+    InputFile file = clip_input_file(job, request);
     if (file.kind == InputKind::none) continue;
     const auto [known, is_new] = seen.emplace(file.path, file.kind);
     require(known->second == file.kind, Status::usage,
@@ -33,8 +33,8 @@ std::vector<InputFile> distinct_files(const Job& job) {
 }
 
 // The file of the earlier job's clip that an input stands for.
-std::optional<std::filesystem::path> clip_of(const InputFile& file) {
-  return file.kind == InputKind::video ? clip_file_of(file.path) : std::nullopt;
+std::optional<std::filesystem::path> saved_clip(const InputFile& file) {
+  return file.kind == InputKind::video ? named_clip_file(file.path) : std::nullopt;
 }
 
 SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
@@ -43,16 +43,16 @@ SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
 
 // 0 if sample.fps may not have this value.
 double usable_rate(double fps) {
-  constexpr const auto& limits = description_of(&ClipSettings::fps);
+  constexpr const auto& limits = setting_description(&ClipSettings::fps);
   return fps >= limits.least && fps <= limits.most ? fps : 0;
 }
 
-InputFacts facts_of(const InputFile& file) {
+InputFacts read_facts(const InputFile& file) {
   if (file.kind == InputKind::image) {
     const media::ImageSize size = media::image_size(file.path, file.where);
     return {.height = size.height, .width = size.width};
   }
-  if (const auto clip = clip_of(file)) {
+  if (const auto clip = saved_clip(file)) {
     const SavedVideo video = open_clip(file, *clip);
     return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
   }
@@ -61,14 +61,16 @@ InputFacts facts_of(const InputFile& file) {
 }
 
 // That is opened: the input itself, or the clip that it stands for.
-std::filesystem::path path_of(const InputFile& file) { return clip_of(file).value_or(file.path); }
+std::filesystem::path opened_path(const InputFile& file) {
+  return saved_clip(file).value_or(file.path);
+}
 
 std::string name_for_messages(const InputFile& file) {
-  return fmt::format("{}: {}", file.where, path_of(file).string());
+  return fmt::format("{}: {}", file.where, opened_path(file).string());
 }
 
 std::string hash_of_file(const InputFile& file) {
-  const RegularFile in = RegularFile::open(path_of(file));
+  const RegularFile in = RegularFile::open(opened_path(file));
   Hash hash;
   std::string block(std::size_t{1} << 20, '\0');
   for (std::int64_t done = 0; done < in.size(); done += std::ssize(block)) {
@@ -84,7 +86,7 @@ std::string hash_of_file(const InputFile& file) {
 void read_frames(const InputFile& file, std::int64_t count,
                  const std::function<void(std::int64_t, const Tensor&)>& consume) {
   if (file.kind == InputKind::image) return consume(0, media::read_image(file.path, file.where));
-  const auto clip = clip_of(file);
+  const auto clip = saved_clip(file);
   if (!clip) return media::read_video(file.path, file.where, count, consume);
   const SavedVideo video = open_clip(file, *clip);
   require(video.frames() >= count, Status::data, "{}: {}: found {} frames, expected {}", file.where,
@@ -93,17 +95,17 @@ void read_frames(const InputFile& file, std::int64_t count,
 }
 
 InputFacts facts_of_whole(const InputFile& file) {
-  const FileState state = file_state(path_of(file));
+  const FileState state = file_state(opened_path(file));
   InputFacts facts;
   if (file.kind == InputKind::image) {
     const Tensor pixels = media::read_image(file.path, file.where);
     facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
   } else {
-    facts = facts_of(file);  // decodes all frames, unless it is a clip of an earlier job
-    if (const auto clip = clip_of(file)) open_clip(file, *clip).check();
+    facts = read_facts(file);  // decodes all frames, unless it is a clip of an earlier job
+    if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
   }
   facts.hash = hash_of_file(file);
-  require_unchanged(name_for_messages(file), state, file_state(path_of(file)));
+  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
   facts.state = state.text();
   return facts;
 }
@@ -111,7 +113,7 @@ InputFacts facts_of_whole(const InputFile& file) {
 // Bytes for each pixel of a frame while it is decoded, with the frame.
 std::int64_t decoding_bytes(const InputFile& file) {
   if (file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
-  if (clip_of(file)) return 6;
+  if (saved_clip(file)) return 6;
   return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
 }
 
@@ -139,7 +141,7 @@ const char* name_of(InputKind kind) {
   return kind == InputKind::image ? "image" : kind == InputKind::video ? "video" : "none";
 }
 
-InputFile input_of(const Job& job, const ClipRequest& request) {
+InputFile clip_input_file(const Job& job, const ClipRequest& request) {
   const bool own = !request.image.empty() || !request.video.empty();
   const std::filesystem::path &image = own ? request.image : job.image,
                               &video = own ? request.video : job.video;
@@ -157,7 +159,7 @@ InputFile input_of(const Job& job, const ClipRequest& request) {
 
 void require_inputs_kept(const Job& job, const OutputFolder& output) {
   for (const InputFile& file : distinct_files(job)) {
-    require(!output.is_written(clip_of(file).value_or(file.path)), Status::usage,
+    require(!output.is_written(saved_clip(file).value_or(file.path)), Status::usage,
             "{}: found '{}', a file that this job writes itself in output.path {}, expected "
             "another output folder",
             file.where, file.path.string(), job.output.string());
@@ -166,13 +168,13 @@ void require_inputs_kept(const Job& job, const OutputFolder& output) {
 
 bool has_videos(const Job& job) {
   return std::ranges::any_of(job.clips, [&](const ClipRequest& request) {
-    return input_of(job, request).kind == InputKind::video;
+    return clip_input_file(job, request).kind == InputKind::video;
   });
 }
 
 Inputs probe_inputs(const Job& job) {
   Inputs inputs;
-  for (const InputFile& file : distinct_files(job)) inputs[file.path] = facts_of(file);
+  for (const InputFile& file : distinct_files(job)) inputs[file.path] = read_facts(file);
   return inputs;
 }
 
@@ -196,7 +198,7 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
     lines.erase(0, end + 1);
   }
   for (const ClipRequest& request : job.clips) {
-    const InputFile file = input_of(job, request);
+    const InputFile file = clip_input_file(job, request);
     if (file.kind == InputKind::none || request.input_hash.empty()) continue;
     const std::string& found = inputs.at(file.path).hash;
     require(found == request.input_hash, Status::data,
@@ -210,7 +212,7 @@ Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoS
                    const Box& box) {
   Tensor pixels = Tensor::empty(box.extent, DType::uint8);
   if (box.empty()) return pixels;
-  const FileState state = file_state(path_of(input.file));
+  const FileState state = file_state(opened_path(input.file));
   if (state.text() != facts.state) {  // changed, or that of a host with files of its own
     const std::string hash = hash_of_file(input.file);
     require(hash == facts.hash, Status::data,
@@ -226,7 +228,7 @@ Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoS
     part.extent[0] = 1;
     copy_box(part, resized, {{frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
   });
-  require_unchanged(name_for_messages(input.file), state, file_state(path_of(input.file)));
+  require_unchanged(name_for_messages(input.file), state, file_state(opened_path(input.file)));
   return pixels;
 }
 

@@ -25,7 +25,7 @@ struct InputFile {
 };
 /// That of a request: its own, otherwise that of the job. Error(usage) if both an image and a video
 /// are given.
-InputFile input_of(const Job& job, const ClipRequest& request);
+InputFile clip_input_file(const Job& job, const ClipRequest& request);
 
 /// Error(usage) if the job would remove or overwrite a file that its clips begin from.
 void require_inputs_kept(const Job& job, const OutputFolder& output);
@@ -45,8 +45,8 @@ struct InputFacts {
 using Inputs = std::map<std::filesystem::path, InputFacts>;
 
 /// The facts of all files of a job, by their headers; the frames of videos are counted. Error
-/// (usage) as input_of; Error(no_input) for a missing file; Error(data) for one that is damaged, of
-/// another type, or too large.
+/// (usage) as clip_input_file; Error(no_input) for a missing file; Error(data) for one that is
+/// damaged, of another type, or too large.
 Inputs probe_inputs(const Job& job);
 /// The same, with hashes; all files are decoded once, so that a job does not fail at its last clip.
 /// The ranks share the work. Error(data) also if a file is not the one that ClipRequest::input_hash

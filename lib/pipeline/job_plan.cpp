@@ -15,33 +15,33 @@ namespace reelmesh::pipeline {
 namespace {
 
 // The dtypes of tensors and GEMMs.
-Precision precision_of(const Job& job, const Conditions& conditions) {
+Precision job_precision(const Job& job, const Conditions& conditions) {
   if (conditions.on_gpu) return {job.dtype, job.dtype, true};
   return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
           conditions.packed_for};
 }
 
 // The index of this format, or the number of formats.
-std::size_t index_of(const std::vector<ClipFormat>& formats, const ClipFormat& format) {
+std::size_t format_index(const std::vector<ClipFormat>& formats, const ClipFormat& format) {
   return static_cast<std::size_t>(std::ranges::find(formats, format) - formats.begin());
 }
 
-std::vector<ClipFormat> formats_of(const ClipKinds& kinds) {
+std::vector<ClipFormat> clip_formats(const ClipKinds& kinds) {
   std::vector<ClipFormat> formats;
   for (int kind = 0; kind < kinds.size(); ++kind) {
     const ClipFormat& format = kinds[kind].format;
-    if (index_of(formats, format) == formats.size()) formats.push_back(format);
+    if (format_index(formats, format) == formats.size()) formats.push_back(format);
   }
   return formats;
 }
 
 // For each kind of clips the index of its format.
 std::vector<std::size_t> formats_of_kinds(const JobPlan& planned) {
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (int kind = 0; kind < planned.kinds.size(); ++kind) {
-    places.push_back(index_of(planned.formats, planned.kinds[kind].format));
+    indices.push_back(format_index(planned.formats, planned.kinds[kind].format));
   }
-  return places;
+  return indices;
 }
 
 // Of each text what the heap takes for it, if it does not stand in the object itself.
@@ -90,7 +90,7 @@ ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
   return workload;
 }
 
-Workload workload_of(const Job& job, const JobPlan& planned, const Precision& precision) {
+Workload job_workload(const Job& job, const JobPlan& planned, const Precision& precision) {
   const Family& family = *planned.family;
   const std::vector<ClipOutline>& clips = planned.clips;
   const std::vector<ClipFormat>& formats = planned.formats;
@@ -106,7 +106,7 @@ Workload workload_of(const Job& job, const JobPlan& planned, const Precision& pr
     tokens[size] = std::max<std::int64_t>(tokens[size], outline.tokens);
     if (clip.input && !precision.on_gpu) {
       ClipInput input = *clip.input;
-      input.file = input_of(job, job.clips[static_cast<std::size_t>(outline.index)]);
+      input.file = clip_input_file(job, job.clips[static_cast<std::size_t>(outline.index)]);
       const InputFacts& facts = planned.inputs.at(input.file.path);
       reading[size] = std::max(reading[size], reading_bytes(input, facts, clip.format.size));
     }
@@ -158,12 +158,13 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
       fits(plan_clips(job.parallel, workload, conditions), conditions)) {
     return conditions;
   }
-  std::map<int, std::int64_t> ranks_of;
+  std::map<int, std::int64_t> node_ranks;
   for (int rank = 0; rank < machine.ranks; ++rank) {
-    ++ranks_of[machine.node_of.empty() ? 0 : machine.node_of[static_cast<std::size_t>(rank)]];
+    ++node_ranks[machine.node_of.empty() ? 0 : machine.node_of[static_cast<std::size_t>(rank)]];
   }
-  const std::int64_t most =
-      std::ranges::max_element(ranks_of, {}, [](const auto& node) { return node.second; })->second;
+  const std::int64_t most = std::ranges::max_element(node_ranks, {}, [](const auto& node) {
+                              return node.second;
+                            })->second;
   Conditions parts = conditions;
   parts.machine.memory_limits.values.assign(static_cast<std::size_t>(machine.ranks),
                                             conditions.node_bytes / most);
@@ -172,8 +173,8 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
 }
 
 // The cost of a batch on a replica. The batches must outlive the result.
-TaskCost cost_of(const Plan& plan, const JobPlan& planned,
-                 const std::vector<BatchOutline>& batches) {
+TaskCost task_cost(const Plan& plan, const JobPlan& planned,
+                   const std::vector<BatchOutline>& batches) {
   const std::size_t replicas = plan.roles.denoise.size();
   // Costs of a step of one clip of each size on each replica.
   std::vector<std::vector<double>> costs;
@@ -192,14 +193,15 @@ TaskCost cost_of(const Plan& plan, const JobPlan& planned,
   return [costs = std::move(costs), formats = formats_of_kinds(planned), &kinds = planned.kinds,
           &batches](std::size_t batch, std::size_t replica) {
     const auto kind = static_cast<std::size_t>(batches[batch].front().kind);
-    return costs.at(formats[kind])[replica] * static_cast<double>(steps_of(batches[batch], kinds));
+    return costs.at(formats[kind])[replica] *
+           static_cast<double>(batch_steps(batches[batch], kinds));
   };
 }
 
-TaskSchedule schedule_of(const Plan& plan, const JobPlan& planned,
-                         const std::vector<BatchOutline>& batches) {
+TaskSchedule batch_schedule(const Plan& plan, const JobPlan& planned,
+                            const std::vector<BatchOutline>& batches) {
   stop::leave_if_requested("the job is planned");
-  return longest_first(batches.size(), plan.roles.denoise.size(), cost_of(plan, planned, batches),
+  return longest_first(batches.size(), plan.roles.denoise.size(), task_cost(plan, planned, batches),
                        plan.roles.helpers);
 }
 
@@ -232,10 +234,10 @@ Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workl
     Plan helped = plan_clips(request, workload, conditions);
     const bool unloads = helped.memory.offloads || helped.memory.unloads_decoder;
     if (unloads || !fits(helped, conditions)) continue;
-    const TaskSchedule schedule = schedule_of(helped, planned, batches);
+    const TaskSchedule schedule = batch_schedule(helped, planned, batches);
     bool useful = true;
     for (std::size_t i = helped.roles.first_helper(); i < helped.roles.denoise.size(); ++i) {
-      useful = useful && !schedule.tasks_of(i).empty();
+      useful = useful && !schedule.group_tasks(i).empty();
     }
     if (useful) return helped;
   }
@@ -276,15 +278,15 @@ std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
 // last round than replicas, and larger groups make them sooner.
 void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
                      const std::vector<BatchOutline>& batches) {
-  const auto end_of = [&](const Plan& plan, const std::vector<BatchOutline>& some) {
-    return schedule_of(plan, planned, some).end;
+  const auto predicted_end = [&](const Plan& plan, const std::vector<BatchOutline>& some) {
+    return batch_schedule(plan, planned, some).end;
   };
   // The costs leave out decoding, which is cheaper on smaller groups: they exchange fewer halos.
   constexpr double tolerance = 1.02;
   std::size_t best = 0;
-  double end = end_of(plans[0], batches);
+  double end = predicted_end(plans[0], batches);
   for (std::size_t i = 1; i < plans.size(); ++i) {
-    const double its_end = end_of(plans[i], batches);
+    const double its_end = predicted_end(plans[i], batches);
     if (its_end > tolerance * end) continue;
     best = i;
     end = std::min(end, its_end);
@@ -301,15 +303,15 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
     const std::size_t rest = batches.size() % replicas;
     if (rest == 0 || batches.size() > max_rounds * replicas) continue;
     std::vector<BatchOutline> ordered;
-    for (const std::size_t i : schedule_of(plans[first], planned, batches).order) {
+    for (const std::size_t i : batch_schedule(plans[first], planned, batches).order) {
       ordered.push_back(batches[i]);
     }
     const auto border = ordered.end() - static_cast<std::ptrdiff_t>(rest);
-    const double before = end_of(plans[first], {ordered.begin(), border});
+    const double before = predicted_end(plans[first], {ordered.begin(), border});
     for (std::size_t then = first; then-- > 0;) {
       const Plan& larger = plans[then];
       if (larger.roles.denoise.size() > rest || larger.launched != plans[first].launched) continue;
-      const double its_end = before + end_of(larger, {border, ordered.end()});
+      const double its_end = before + predicted_end(larger, {border, ordered.end()});
       if (its_end >= end) continue;
       end = its_end;
       best = first;
@@ -324,8 +326,8 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
 
 }  // namespace
 
-Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int> node_of,
-                         DType products, bool on_gpu) {
+Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
+                           DType products, bool on_gpu) {
   const auto count = static_cast<std::size_t>(ranks);
   Conditions conditions;
   conditions.products = products;
@@ -363,8 +365,8 @@ std::int64_t JobPlan::embedding_bytes(const ClipOutline& clip, DType dtype) cons
          (like.input ? numel(like.input_shape()) * reelmesh::size_of(DType::float32) : 0);
 }
 
-std::size_t JobPlan::size_of(const Clip& clip) const {
-  const std::size_t size = index_of(formats, clip.format);
+std::size_t JobPlan::size_index(const Clip& clip) const {
+  const std::size_t size = format_index(formats, clip.format);
   expect(size < formats.size(), "clip {} is of no planned format", clip.index());
   return size;
 }
@@ -379,9 +381,9 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
   planned.kinds = std::move(list.kinds);
   planned.clip_bytes = bytes_of_clips(job);
   planned.loras = lora_memory(job.model.loras);
-  planned.formats = formats_of(planned.kinds);
+  planned.formats = clip_formats(planned.kinds);
   planned.on_gpu = conditions.on_gpu;
-  if (!conditions.on_gpu && precision_of(job, conditions).products == DType::bfloat16) {
+  if (!conditions.on_gpu && job_precision(job, conditions).products == DType::bfloat16) {
     planned.products = ops::bfloat16_products();
   }
   planned.unlike_processors =
@@ -392,8 +394,8 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
 
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<ClipOutline>& clips) {
-  const Workload workload = workload_of(job, planned, precision_of(job, conditions));
-  const std::vector<BatchOutline> batches = batches_of(clips, job.batch);
+  const Workload workload = job_workload(job, planned, job_precision(job, conditions));
+  const std::vector<BatchOutline> batches = form_batches(clips, job.batch);
   choose_replicas(planned,
                   plans_with_replicas(job, workload, planned, batches,
                                       with_parts_of_nodes(job, workload, conditions)),
@@ -401,11 +403,11 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
 }
 
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
-  return schedule_of(planned.plan, planned, batches);
+  return batch_schedule(planned.plan, planned, batches);
 }
 
-std::vector<std::size_t> order_of(const JobPlan& planned,
-                                  const std::vector<BatchOutline>& batches) {
+std::vector<std::size_t> batch_order(const JobPlan& planned,
+                                     const std::vector<BatchOutline>& batches) {
   if (planned.plan.roles.denoise.size() > 1) {
     return task_schedule(planned, batches).order;
   }
@@ -418,7 +420,7 @@ std::vector<HelperRule> helper_rules(const JobPlan& planned,
                                      const std::vector<BatchOutline>& batches,
                                      const std::vector<std::size_t>& order) {
   const Roles& roles = planned.plan.roles;
-  const TaskCost cost = cost_of(planned.plan, planned, batches);
+  const TaskCost cost = task_cost(planned.plan, planned, batches);
   std::vector<HelperRule> rules;
   for (std::size_t i = roles.first_helper(); i < roles.denoise.size(); ++i) {
     rules.emplace_back(order, roles.denoise.size(), i, cost);
@@ -432,7 +434,7 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {
-      const Workload workload = workload_of(other, planned, precision_of(other, there));
+      const Workload workload = job_workload(other, planned, job_precision(other, there));
       return plan_clips(other.parallel, workload, there).memory.fits();
     } catch (const Error&) {
       return false;
@@ -448,8 +450,8 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
        ++ranks) {
     Job more_ranks_job = job;
     more_ranks_job.speeds = {};
-    Conditions there = conditions_of(more_ranks_job, ranks, machine.threads, {},
-                                     conditions.products, conditions.on_gpu);
+    Conditions there = plan_conditions(more_ranks_job, ranks, machine.threads, {},
+                                       conditions.products, conditions.on_gpu);
     there.packed_for = conditions.packed_for;
     if (!fits(more_ranks_job, there)) continue;
     add(fmt::format("{} ranks", ranks));

@@ -21,8 +21,8 @@ struct Conditions {
 /// Conditions of `ranks` ranks with the memory limits and speeds that the job gives. node_of: node
 /// of each launched rank. Error(unavailable) naming device.memory-limit or device.speeds if their
 /// number does not match the ranks.
-Conditions conditions_of(const Job& job, int ranks, int threads, std::vector<int> node_of,
-                         DType products, bool on_gpu);
+Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
+                           DType products, bool on_gpu);
 
 struct JobPlan {
   std::unique_ptr<const Family> family;
@@ -48,15 +48,15 @@ struct JobPlan {
   /// Bytes of the embeddings of a clip's texts, and of its encoded input.
   std::int64_t embedding_bytes(const ClipOutline& clip, DType dtype) const;
   /// Sampler steps of a clip, those that are saved included.
-  int steps_of(int clip) const {
+  int clip_steps(int clip) const {
     return kinds[clips.at(static_cast<std::size_t>(clip)).kind].sampling.sampler->calls();
   }
 
   /// The index in plan.sizes of clips like this one.
-  std::size_t size_of(const Clip& clip) const;
+  std::size_t size_index(const Clip& clip) const;
   /// In one of the two plans.
   const ClipPlan& clip_plan(const Clip& clip, const Plan& of) const {
-    return of.sizes[size_of(clip)];
+    return of.sizes[size_index(clip)];
   }
 };
 
@@ -65,9 +65,10 @@ TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutlin
 
 /// The order in which the batches are made: the longest first if there are several replicas,
 /// otherwise the given one.
-std::vector<std::size_t> order_of(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+std::vector<std::size_t> batch_order(const JobPlan& planned,
+                                     const std::vector<BatchOutline>& batches);
 
-/// For each of Roles::helpers, when it takes a further batch. order: of order_of().
+/// For each of Roles::helpers, when it takes a further batch. order: of batch_order().
 std::vector<HelperRule> helper_rules(const JobPlan& planned,
                                      const std::vector<BatchOutline>& batches,
                                      const std::vector<std::size_t>& order);

@@ -59,7 +59,7 @@ std::vector<std::string> variables(const std::array<std::string_view, n>& beginn
 }
 
 /// Gathers on the first rank.
-std::vector<RankHost> hosts_of(const comm::Group& world, const RankHost& mine) {
+std::vector<RankHost> gather_hosts(const comm::Group& world, const RankHost& mine) {
   const std::array<std::vector<std::string>, 4> columns{
       world.gather(mine.host, 0), world.gather(mine.processor, 0), world.gather(mine.device, 0),
       world.gather(mine.driver, 0)};
@@ -120,8 +120,8 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   record.status = "unfinished";
   record.trace = job.trace_level > 0;
   Provenance& from = record.provenance;
-  from.hosts = hosts_of(world, {machine.host, processor_name(), name_of(device),
-                                device.is_cuda() ? gpu_driver_version() : ""});
+  from.hosts = gather_hosts(world, {machine.host, processor_name(), name_of(device),
+                                    device.is_cuda() ? gpu_driver_version() : ""});
   for (const RankHost& host : from.hosts) record.hosts.push_back(host.host);
   from.command = as_utf8(job.source.command);
   std::error_code unknown;

@@ -196,7 +196,7 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
   if (!device.is_cuda()) return {};
   const comm::Group host = world.on_this_host();
   const std::int64_t unused = unused_device_memory(device);
-  const std::string mine = bus_of(device);
+  const std::string mine = pci_bus(device);
   // Also a barrier: no rank of the host allocates before all have read the free memory.
   const std::vector<std::string> all = host.all_gather(mine);
   const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));
@@ -207,7 +207,7 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
   return limits;
 }
 
-std::vector<int> nodes_of(const comm::Group& world) {
+std::vector<int> gather_nodes(const comm::Group& world) {
   // A node is identified by the lowest of its ranks.
   const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
   std::vector<int> nodes;

@@ -46,7 +46,7 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
 
 /// The node of each rank of the world (ranks that share memory, by MPI): equal numbers for ranks of
 /// one node. Collective.
-std::vector<int> nodes_of(const comm::Group& world);
+std::vector<int> gather_nodes(const comm::Group& world);
 
 /// The relative speed of each rank of the world; the fastest has 1. Measured with GEMMs of `dtype`
 /// on all ranks at the same time, for about a quarter of a second. Rounded to 1/16, so that similar

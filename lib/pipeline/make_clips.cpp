@@ -14,7 +14,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-std::int64_t clips_of(std::span<const BatchState> batches) {
+std::int64_t count_clips(std::span<const BatchState> batches) {
   std::int64_t clips = 0;
   for (const BatchState& batch : batches) clips += std::ssize(batch.outline);
   return clips;
@@ -105,7 +105,7 @@ std::size_t PhasedJob::in_queue(std::span<const BatchState> batches) const {
 bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
   const std::span<BatchState> before_tail = batches.first(batches.size() - tail);
   std::size_t encoded = 0, made = 0;
-  std::int64_t waiting = clips_of(batches);
+  std::int64_t waiting = count_clips(batches);
   count_waiting(waiting);
   while (made < batches.size() && !stop_all()) {
     if (made == encoded) {
@@ -120,7 +120,7 @@ bool PhasedJob::run(std::span<BatchState> batches, std::size_t tail) {
     const std::size_t end =
         made < before_tail.size() ? std::min(encoded, before_tail.size()) : encoded;
     const std::span<BatchState> round = batches.subspan(made, end - made);
-    waiting -= clips_of(round);
+    waiting -= count_clips(round);
     make(round, waiting);
     made = end;
   }
@@ -140,8 +140,8 @@ void PhasedJob::encode(std::span<BatchState> batches) {
 // wait, which receives them between its own.
 void PhasedJob::encode_inputs(std::span<BatchState> batches) {
   maker_.stages().enter(Stages::input);
-  const std::size_t groups = maker_.plan().roles.decode.size(), max_on_the_way = 2 * groups;
-  std::deque<ClipMaker::PendingInputs> pending;
+  const std::size_t groups = maker_.plan().roles.decode.size(), max_hand_overs = 2 * groups;
+  std::deque<ClipMaker::InputsHandOver> hand_overs;
   std::size_t before = 0;
   for (BatchState& batch : batches) {
     if (!batch.needs_input()) continue;
@@ -149,13 +149,13 @@ void PhasedJob::encode_inputs(std::span<BatchState> batches) {
       stopped_ = true;
       break;
     }
-    pending.push_back(maker_.encode_inputs(batch, before, groups));
+    hand_overs.push_back(maker_.encode_inputs(batch, before, groups));
     before += batch.size();
-    if (pending.size() <= max_on_the_way) continue;
-    pending.front().finish();
-    pending.pop_front();
+    if (hand_overs.size() <= max_hand_overs) continue;
+    hand_overs.front().finish();
+    hand_overs.pop_front();
   }
-  for (ClipMaker::PendingInputs& inputs : pending) inputs.finish();
+  for (ClipMaker::InputsHandOver& hand_over : hand_overs) hand_over.finish();
 }
 
 // Each replica takes one encoded batch after the other and makes its clips by itself. Returns when
@@ -175,7 +175,7 @@ void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
     }
     batches[i].release_encoded();
   }
-  std::int64_t left = clips_of(batches);
+  std::int64_t left = count_clips(batches);
   for (std::size_t turn = 0, before = 0; mine != replica_groups_.end() && !stopped_; ++turn) {
     const std::size_t taken = next_batch(replica, turn);
     // Other replicas have taken those between.
@@ -192,8 +192,8 @@ void PhasedJob::make(std::span<BatchState> batches, std::int64_t later) {
     stopped_ = batch.stopped;
     if (stopped_) break;
     maker_.stages().enter(Stages::decode);
-    const std::size_t decoder = maker_.plan().roles.decoder_of(replica);
-    maker_.decode(batch, decoder, maker_.to_decoder(batch, replica, decoder));
+    const std::size_t decoder = maker_.plan().roles.usual_decoder(replica);
+    maker_.decode(batch, decoder, maker_.hand_over_latents(batch, replica, decoder));
   }
   ++rounds_;
   if (stopped_) return;
@@ -207,12 +207,12 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
   const comm::Group& group = replica_groups_[replica];
   const Queues queues(replica_groups_.size());
   const std::size_t queue = queues.of_group(replica);
-  auto place = static_cast<std::int64_t>(queues.place_by_turns(replica, turn));
+  auto position = static_cast<std::int64_t>(queues.position_by_turns(replica, turn));
   if (replica_groups_.size() > 1 && watchdog_ != nullptr && watchdog_->has_queues()) {
     const int number = rounds_ * world_.size() + static_cast<int>(queue);  // of the queue
-    place = group.rank() == 0 ? watchdog_->take(number, comm::End::front).front : 0;
+    position = group.rank() == 0 ? watchdog_->take(number, comm::End::front).front : 0;
   }
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, place};
+  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, position};
   group.max(votes);
   stopped_ = votes[0] > 0;
   return stopped_ ? std::numeric_limits<std::size_t>::max()
@@ -224,14 +224,14 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                      std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
-  std::vector<BatchOutline> batches = batches_of(clips, job.batch);
-  const std::vector<std::size_t> order = order_of(planned, batches);
+  std::vector<BatchOutline> batches = form_batches(clips, job.batch);
+  const std::vector<std::size_t> order = batch_order(planned, batches);
   const std::vector<HelperRule> rules = helper_rules(planned, batches, order);
   std::vector<BatchState> states;
   states.reserve(batches.size());
   std::int64_t steps = 0;
   for (const std::size_t i : order) {
-    steps += steps_of(batches[i], planned.kinds);
+    steps += batch_steps(batches[i], planned.kinds);
     states.emplace_back(job, planned, std::move(batches[i]));
   }
   batches = {};

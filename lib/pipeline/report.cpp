@@ -106,16 +106,16 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
     padded += rank.padded_products;
   }
   // "64.65 MiB", "64.65 MiB to 65.36 MiB"
-  const auto range_of = [&](std::int64_t RankTotals::*memory) {
+  const auto memory_range = [&](std::int64_t RankTotals::*memory) {
     const auto [min, max] = std::ranges::minmax(ranks, {}, memory);
     const std::string low = format_bytes(static_cast<double>(min.*memory));
     const std::string high = format_bytes(static_cast<double>(max.*memory));
     return low == high ? high : fmt::format("{} to {}", low, high);
   };
-  std::string memory = range_of(&RankTotals::peak_memory_bytes);
+  std::string memory = memory_range(&RankTotals::peak_memory_bytes);
   if (totals.peak_device_memory_bytes > 0) {
-    memory +=
-        fmt::format(" on the host, {} on the GPU", range_of(&RankTotals::peak_device_memory_bytes));
+    memory += fmt::format(" on the host, {} on the GPU",
+                          memory_range(&RankTotals::peak_device_memory_bytes));
   }
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
   // "weights 30 MiB, activations 5 MiB": of the rank whose tensors take most, the largest first.

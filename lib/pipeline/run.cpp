@@ -47,8 +47,8 @@ void on_first_rank(const comm::Group& world, const std::function<void()>& work) 
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, int threads,
                                Device device) {
   Conditions conditions =
-      conditions_of(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
-                    nodes_of(world), ops::compute_dtype(job.dtype), device.is_cuda());
+      plan_conditions(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
+                      gather_nodes(world), ops::compute_dtype(job.dtype), device.is_cuda());
   const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
   if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
     conditions.packed_for = ops::PackedFor::any_processor;
@@ -106,7 +106,7 @@ std::vector<ClipOutline> pending_clips(const Job& job, const JobPlan& planned,
   for (const ClipOutline& clip : pending) {
     if (clip.saved_step == 0) continue;
     log::info("clip {} goes on after step {} of {}{}", clip.index, clip.saved_step,
-              planned.steps_of(clip.index),
+              planned.clip_steps(clip.index),
               saved > 1 ? fmt::format(", and {} more clips after saved steps", saved - 1) : "");
     break;
   }
@@ -205,7 +205,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
     log::info("messages between GPUs use {}", name_of(world.transport()));
   }
   if (device.is_cuda()) {
-    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock_of(device));
+    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(device));
   }
 
   // All checks that can refuse the job come before anything is loaded, written or removed.
@@ -253,7 +253,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   comm::run_collectively(world, [&] {
     if (output) output->prepare();
   });
-  const nlohmann::json described = describe(planned, batches_of(clips, job.batch));
+  const nlohmann::json described = describe(planned, form_batches(clips, job.batch));
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}", program.name, program.described(),
               describe_clips(clips, planned.kinds), job.model.described(), name_of(job.dtype),

@@ -42,7 +42,7 @@ class SplitRank {
   void decode_next();
   void encode_next();
   void count_decoding(comm::End end);
-  std::int64_t clips_of(const Words& latents) const;
+  std::int64_t announced_clips(const Words& latents) const;
 
   void handle(comm::ControlMessage message);
   void handle_arrived();
@@ -73,7 +73,7 @@ class SplitRank {
   bool kept_all_ = false;
   std::optional<Words> reply_;     // on the leader
   std::int64_t not_accepted_ = 0;  // on the leader: batches sent to the decoding ranks
-  std::deque<ClipMaker::ToDecoder> on_the_way_;
+  std::deque<ClipMaker::LatentsHandOver> latents_hand_overs_;
   double began_ = seconds();
   double own_seconds_ = 0, own_predicted_ = 0, own_of_others_ = 0;  // of this helper's batches
 
@@ -81,7 +81,7 @@ class SplitRank {
   std::deque<Words> arrived_;     // on the leader: latents to decode, inputs to encode
   std::size_t replicas_at_work_;  // on the leader
   bool inputs_left_;              // on the leader: the text ranks may send more to encode
-  std::deque<ClipMaker::PendingInputs> inputs_on_the_way_;
+  std::deque<ClipMaker::InputsHandOver> inputs_hand_overs_;
 };
 
 SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
@@ -104,7 +104,7 @@ SplitRank::SplitRank(ClipMaker& maker, std::span<BatchState> batches,
   if (roles_.text.contains(me)) text_.emplace(maker, batches, mailbox_, replica_);
   if (!replica_) return;
   group_ = maker.stages().denoise_batch.group(*replica_);
-  leader_ = leader_of(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
+  leader_ = replica_leader(maker.plan(), *replica_) - roles_.denoise[*replica_].first;
   leads_ = group_.rank() == leader_;
   if (helps()) rule_ = &rules[*replica_ - roles_.first_helper()];
 }
@@ -125,14 +125,14 @@ bool SplitRank::run() {
 }
 
 void SplitRank::handle(comm::ControlMessage message) {
-  switch (kind_of(message)) {
+  switch (message_kind(message)) {
     case MessageKind::request:
       return text_.value().receive(message);
     case MessageKind::reply:
       reply_ = std::move(message.words);
       return;
     case MessageKind::latents:
-      trace::recorder().clips_waiting += clips_of(message.words);
+      trace::recorder().clips_waiting += announced_clips(message.words);
       arrived_.push_back(std::move(message.words));
       return;
     case MessageKind::accepted:
@@ -162,8 +162,8 @@ void SplitRank::make_batches() {
     mailbox_.post(decode_leader_, control_message(MessageKind::finished, {own_number()}));
     while (not_accepted_ > 0) handle(mailbox_.wait());
   }
-  for (ClipMaker::ToDecoder& pending : on_the_way_) pending.finish();
-  on_the_way_.clear();
+  for (ClipMaker::LatentsHandOver& hand_over : latents_hand_overs_) hand_over.finish();
+  latents_hand_overs_.clear();
 }
 
 // After the last batch of a replica. The text ranks need not wait for its requests.
@@ -228,8 +228,8 @@ void SplitRank::forget(const comm::Taken& taken) {
   const bool keeps_all = text_ && !text_->all_served();
   if (kept_all_ && !keeps_all) forgotten_ = {};
   kept_all_ = keeps_all;
-  const auto forget_one = [&](std::int64_t place) {
-    BatchState& batch = batches_[static_cast<std::size_t>(place)];
+  const auto forget_one = [&](std::int64_t index) {
+    BatchState& batch = batches_[static_cast<std::size_t>(index)];
     if (keeps_all) {
       batch.release_conditioning();
     } else {
@@ -256,34 +256,34 @@ void SplitRank::fetch(std::size_t batch) {
   reply_.reset();
   stopped_ = stopped_ || words.at(1) != 0;
   has_all_ = words.at(2) != 0;
-  for (std::size_t place = 3; place < words.size();) {
-    BatchState& next = batches_[static_cast<std::size_t>(words[place])];
-    place = read_failed(words, place + 1, next);
+  for (std::size_t position = 3; position < words.size();) {
+    BatchState& next = batches_[static_cast<std::size_t>(words[position])];
+    position = read_failed(words, position + 1, next);
     maker_.condition(next, *replica_);
   }
 }
 
-void SplitRank::make(std::size_t place) {
-  BatchState& batch = batches_[place];
+void SplitRank::make(std::size_t index) {
+  BatchState& batch = batches_[index];
   const double began = seconds();
   maker_.stages().enter(Stages::denoise);
-  if (batch.needs_text() && !has_all_) fetch(place);
+  if (batch.needs_text() && !has_all_) fetch(index);
   if (stopped_) return;
   maker_.denoise(batch, *replica_, [this] { handle_between_steps(); });
   stopped_ = stopped_ || batch.stopped;
   if (stopped_) return;
-  pass_on(place);
+  pass_on(index);
   batch.release();
   if (!helps()) return;
   own_seconds_ += seconds() - began;
-  own_predicted_ += rule_->own_time(batches_.size() - 1 - place);
-  own_of_others_ += rule_->others_time(place, place + 1);
+  own_predicted_ += rule_->own_time(batches_.size() - 1 - index);
+  own_of_others_ += rule_->others_time(index, index + 1);
 }
 
 // Sends a batch to the decoding ranks; or decodes it if they are busy, which also lets all ranks
 // end at about the same time.
-void SplitRank::pass_on(std::size_t place) {
-  BatchState& batch = batches_[place];
+void SplitRank::pass_on(std::size_t index) {
+  BatchState& batch = batches_[index];
   const auto own = roles_.own_decoder(*replica_);
   bool decodes = decodes_;
   if (!decodes && own && uses_queues()) {
@@ -297,22 +297,22 @@ void SplitRank::pass_on(std::size_t place) {
   }
   if (decodes) {
     maker_.stages().enter(Stages::decode);
-    maker_.decode(batch, *own, maker_.to_decoder(batch, *replica_, *own));
+    maker_.decode(batch, *own, maker_.hand_over_latents(batch, *replica_, *own));
     return;
   }
-  constexpr int max_on_the_way = 2;
+  constexpr int max_hand_overs = 2;
   if (leads_) {
-    while (not_accepted_ == max_on_the_way) handle(mailbox_.wait());
+    while (not_accepted_ == max_hand_overs) handle(mailbox_.wait());
     Words words =
-        control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(place)});
+        control_message(MessageKind::latents, {own_number(), static_cast<std::int64_t>(index)});
     append_failed(words, batch);
     mailbox_.post(decode_leader_, std::move(words));
     ++not_accepted_;
   }
-  on_the_way_.push_back(maker_.to_decoder(batch, *replica_, 0));
-  if (std::ssize(on_the_way_) <= max_on_the_way) return;
-  on_the_way_.front().finish();
-  on_the_way_.pop_front();
+  latents_hand_overs_.push_back(maker_.hand_over_latents(batch, *replica_, 0));
+  if (std::ssize(latents_hand_overs_) <= max_hand_overs) return;
+  latents_hand_overs_.front().finish();
+  latents_hand_overs_.pop_front();
 }
 
 // Between two steps of a replica: the text leader answers requests, and decoding ranks decode what
@@ -377,7 +377,7 @@ void SplitRank::decode_all() {
 }
 
 // How many clips a message of latents announces.
-std::int64_t SplitRank::clips_of(const Words& latents) const {
+std::int64_t SplitRank::announced_clips(const Words& latents) const {
   return std::ssize(batches_[static_cast<std::size_t>(latents.at(2))].outline);
 }
 
@@ -395,23 +395,23 @@ void SplitRank::decode_next() {
   if (group.rank() == 0) {
     words = std::move(arrived_.front());
     arrived_.pop_front();
-    trace::recorder().clips_waiting -= clips_of(words);
+    trace::recorder().clips_waiting -= announced_clips(words);
     words.front() = stop::requested() ? 1 : 0;
     const auto replica = static_cast<std::size_t>(words.at(1));
-    mailbox_.post(leader_of(maker_.plan(), replica), control_message(MessageKind::accepted));
+    mailbox_.post(replica_leader(maker_.plan(), replica), control_message(MessageKind::accepted));
   }
   words = broadcast(group, words, 0);
   const auto replica = static_cast<std::size_t>(words.at(1));
   BatchState& batch = batches_[static_cast<std::size_t>(words.at(2))];
   read_failed(words, 3, batch);
-  ClipMaker::ToDecoder pending = maker_.to_decoder(batch, replica, 0);
+  ClipMaker::LatentsHandOver hand_over = maker_.hand_over_latents(batch, replica, 0);
   if (words.front() != 0) {
     stopped_ = true;
-    pending.finish();
+    hand_over.finish();
     return;
   }
   maker_.stages().enter(Stages::decode);
-  maker_.decode(batch, 0, std::move(pending));
+  maker_.decode(batch, 0, std::move(hand_over));
   batch.release();
   count_decoding(comm::End::back);
 }
@@ -420,7 +420,7 @@ void SplitRank::decode_next() {
 // when they are not at work.
 void SplitRank::encode_next() {
   const comm::Group& group = maker_.stages().decode_clip.group(0);
-  constexpr std::size_t max_on_the_way = 2;
+  constexpr std::size_t max_hand_overs = 2;
   Words words;
   if (group.rank() == 0) {
     words = std::move(arrived_.front());
@@ -431,23 +431,23 @@ void SplitRank::encode_next() {
   const bool stops = words.at(0) != 0;
   if (words.at(1) < 0) {
     inputs_left_ = false;
-    for (ClipMaker::PendingInputs& pending : inputs_on_the_way_) pending.finish();
-    inputs_on_the_way_.clear();
+    for (ClipMaker::InputsHandOver& hand_over : inputs_hand_overs_) hand_over.finish();
+    inputs_hand_overs_.clear();
     maker_.stages().leave_input();
     return;
   }
   if (!stops) {
     maker_.stages().enter(Stages::input);
-    inputs_on_the_way_.push_back(
+    inputs_hand_overs_.push_back(
         maker_.encode_inputs(batches_[static_cast<std::size_t>(words.at(1))], 0, 1));
   }
   if (group.rank() == 0) {
     mailbox_.post(text_leader_,
                   control_message(MessageKind::encoded, {words.at(1), stops ? 1 : 0}));
   }
-  if (inputs_on_the_way_.size() <= max_on_the_way) return;
-  inputs_on_the_way_.front().finish();
-  inputs_on_the_way_.pop_front();
+  if (inputs_hand_overs_.size() <= max_hand_overs) return;
+  inputs_hand_overs_.front().finish();
+  inputs_hand_overs_.pop_front();
 }
 
 }  // namespace

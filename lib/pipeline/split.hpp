@@ -8,7 +8,7 @@
 
 namespace reelmesh::pipeline {
 
-/// Makes batches, in the order of order_of(). A replica takes a batch when it is free, asks the
+/// Makes batches, in the order of batch_order(). A replica takes a batch when it is free, asks the
 /// text ranks for its embeddings, denoises, and goes on with the next batch while its latents are
 /// being sent to the decoding ranks. If the plan says so (Roles::helpers), text ranks also make
 /// batches after encoding the last prompt, and decoding ranks while no latents wait. They need the

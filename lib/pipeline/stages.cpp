@@ -12,18 +12,19 @@
 namespace reelmesh::pipeline {
 namespace {
 
-comm::Group group_of(const comm::Group& world, const RankRange& range) {
+comm::Group range_group(const comm::Group& world, const RankRange& range) {
   return world.range(range.first, range.count);
 }
 
 // A group for each of some ranges without common ranks.
-std::vector<comm::Group> groups_of(const comm::Group& world, const std::vector<RankRange>& ranges) {
+std::vector<comm::Group> range_groups(const comm::Group& world,
+                                      const std::vector<RankRange>& ranges) {
   const auto mine = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
-  const auto place = static_cast<std::size_t>(mine - ranges.begin());
+  const auto index = static_cast<std::size_t>(mine - ranges.begin());
   std::vector<comm::Group> groups(ranges.size());
-  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(place));
-  if (mine != ranges.end()) groups[place] = own;
+  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(index));
+  if (mine != ranges.end()) groups[index] = own;
   return groups;
 }
 
@@ -47,7 +48,7 @@ TextStage::TextStage(const comm::Group& world, const Job& job, const JobPlan& pl
     : job_(job),
       planned_(planned),
       device_(device),
-      group_(group_of(world, planned.plan.roles.text)),
+      group_(range_group(world, planned.plan.roles.text)),
       own_(world.split(world.rank())),
       parts_(planned.plan.device_map.stages()),
       layers_(parts_.size()) {}
@@ -121,11 +122,11 @@ DenoiseStage::DenoiseStage(const comm::Group& world, const Job& job, const JobPl
       planned_(planned),
       plan_(&planned.plan),
       device_(device),
-      groups_(groups_of(world, planned.plan.roles.denoise)) {}
+      groups_(range_groups(world, planned.plan.roles.denoise)) {}
 
 void DenoiseStage::regroup(const comm::Group& world, const Plan& plan) {
   plan_ = &plan;
-  groups_ = groups_of(world, plan.roles.denoise);
+  groups_ = range_groups(world, plan.roles.denoise);
 }
 
 void DenoiseStage::load() {
@@ -206,11 +207,11 @@ DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan
       planned_(planned),
       plan_(&planned.plan),
       device_(device),
-      groups_(groups_of(world, planned.plan.roles.decode)) {}
+      groups_(range_groups(world, planned.plan.roles.decode)) {}
 
 void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
   plan_ = &plan;
-  groups_ = groups_of(world, plan.roles.decode);
+  groups_ = range_groups(world, plan.roles.decode);
 }
 
 void DecodeStage::load() {

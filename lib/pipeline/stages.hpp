@@ -84,7 +84,7 @@ class DecodeStage {
   void load();
   void release() { decoder_.reset(); }
   void regroup(const comm::Group& world, const Plan& plan);  ///< as DenoiseStage::regroup
-  /// decoder: place in Roles::decode.
+  /// decoder: index in Roles::decode.
   const comm::Group& group(std::size_t decoder) const { return groups_[decoder]; }
   const std::vector<comm::Group>& groups() const { return groups_; }
   const ClipPlan& clip_plan(const Clip& clip) const { return planned_.clip_plan(clip, *plan_); }
@@ -112,7 +112,7 @@ class InputStage {
 
   void load();
   void release() { encoder_.reset(); }
-  /// decoder: place in Roles::decode. → this rank's box of the encoded input, float32 [frame,
+  /// decoder: index in Roles::decode. → this rank's box of the encoded input, float32 [frame,
   /// channel, row, column] on the host, as encoded_layout() cuts it.
   Tensor operator()(const Clip& clip, std::size_t decoder) const;
 

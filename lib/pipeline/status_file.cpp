@@ -17,7 +17,7 @@ void add_progress(nlohmann::ordered_json& json, const comm::Activity& rank,
                   const JobPlan& planned) {
   if (rank.step < 0) return;
   json["step"] = rank.step;
-  if (rank.clip >= 0) json["steps"] = planned.steps_of(rank.clip);
+  if (rank.clip >= 0) json["steps"] = planned.clip_steps(rank.clip);
 }
 
 nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planned) {
@@ -38,7 +38,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planne
 // The clips that ranks work on: what they do with it, and which ranks.
 nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
                                const JobPlan& planned) {
-  const auto state_of = [](const comm::Activity& rank) -> std::string {
+  const auto clip_state = [](const comm::Activity& rank) -> std::string {
     if (rank.stage.starts_with("encode")) return "encoding";
     if (rank.stage == "decode") return "decoding";
     if (rank.stage == "write") return "writing";
@@ -47,7 +47,7 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
   std::map<std::pair<int, std::string>, nlohmann::ordered_json> found;
   for (const comm::Activity& rank : activities) {
     if (rank.clip < 0) continue;
-    const std::string state = state_of(rank);
+    const std::string state = clip_state(rank);
     nlohmann::ordered_json& clip = found[{rank.clip, state}];
     clip["clip"] = rank.clip;
     clip["state"] = state;

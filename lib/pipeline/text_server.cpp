@@ -85,12 +85,12 @@ Words TextServer::next_to_encode() {
 }
 
 void TextServer::receive(const comm::ControlMessage& message) {
-  if (kind_of(message) == MessageKind::encoded) {
+  if (message_kind(message) == MessageKind::encoded) {
     receive_inputs(message.words);
     return answer_requests();
   }
   const auto replica = static_cast<std::size_t>(message.words.at(1));
-  if (kind_of(message) == MessageKind::finished) {
+  if (message_kind(message) == MessageKind::finished) {
     served_[replica] = true;
     requested_.erase(replica);
   } else {
@@ -119,16 +119,16 @@ void TextServer::answer_requests() {
 
 void TextServer::answer(std::size_t replica, std::size_t batch) {
   Words words = control_message(MessageKind::reply, {stopped_ ? 1 : 0, helps_ ? 1 : 0});
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   const std::size_t first = helps_ ? 0 : batch, end = helps_ ? batches_.size() : batch + 1;
   for (std::size_t i = first; i < end && !stopped_; ++i) {
     if (helps_ && sent_[i]) continue;
-    places.push_back(i);
+    indices.push_back(i);
     words.push_back(static_cast<std::int64_t>(i));
     append_failed(words, batches_[i]);
   }
-  mailbox_.post(leader_of(maker_.plan(), replica), std::move(words));
-  for (const std::size_t i : places) {
+  mailbox_.post(replica_leader(maker_.plan(), replica), std::move(words));
+  for (const std::size_t i : indices) {
     maker_.condition(batches_[i], replica);
     if (helps_) continue;  // others may ask for it, too
     batches_[i].release();

@@ -100,7 +100,7 @@ TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
     if (unknown.empty()) return;
     const trace::Scope scope("hash", trace::Level::stages, "file");
     for (std::size_t i = 0; i < unknown.size(); ++i) {
-      if (owners[i] == group.rank()) mine.push_back(model.hash_of(model.tensors()[unknown[i]]));
+      if (owners[i] == group.rank()) mine.push_back(model.tensor_hash(model.tensors()[unknown[i]]));
     }
   });
   if (unknown.empty()) return hashes;

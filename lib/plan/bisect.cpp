@@ -77,10 +77,10 @@ class Search {
   std::map<std::array<std::int64_t, 4>, Best> known_;
 };
 
-// Appends the boxes of ranks [first, first + ranks). cut_of(extent, first, ranks) → a Cut in two.
+// Appends the boxes of ranks [first, first + ranks). choose_cut(extent, first, ranks) → a Cut.
 template <class F>
-void divide(const Box& box, int first, int ranks, F&& cut_of, std::vector<Box>& boxes) {
-  const Cut cut = cut_of(Extent{box.extent[0], box.extent[1], box.extent[2]}, first, ranks);
+void divide(const Box& box, int first, int ranks, F&& choose_cut, std::vector<Box>& boxes) {
+  const Cut cut = choose_cut(Extent{box.extent[0], box.extent[1], box.extent[2]}, first, ranks);
   if (cut.at == 0) {
     boxes.push_back(box);
     const Shape none(box.extent.size(), 0);
@@ -91,8 +91,8 @@ void divide(const Box& box, int first, int ranks, F&& cut_of, std::vector<Box>& 
   a.extent[cut.axis] = cut.at;
   b.extent[cut.axis] -= cut.at;
   b.offset[cut.axis] += cut.at;
-  divide(a, first, cut.ranks, cut_of, boxes);
-  divide(b, first + cut.ranks, ranks - cut.ranks, cut_of, boxes);
+  divide(a, first, cut.ranks, choose_cut, boxes);
+  divide(b, first + cut.ranks, ranks - cut.ranks, choose_cut, boxes);
 }
 
 }  // namespace
@@ -101,14 +101,16 @@ Layout bisected(const Shape& grid, int ranks) {
   expect(grid.size() == 3 && ranks > 0, "{} over {} ranks", to_string(grid), ranks);
   Search search;
   std::vector<Box> boxes;
-  const auto cut_of = [&](const Extent& extent, int, int n) { return search.best(extent, n).cut; };
-  divide(whole_box(grid), 0, ranks, cut_of, boxes);
+  const auto choose_cut = [&](const Extent& extent, int, int n) {
+    return search.best(extent, n).cut;
+  };
+  divide(whole_box(grid), 0, ranks, choose_cut, boxes);
   return {grid, std::move(boxes)};
 }
 
 Layout bisected_by_weight(const Shape& grid, const RankWeights& weights) {
   expect(grid.size() == 3 && !weights.empty(), "{} over {} ranks", to_string(grid), weights.size());
-  const auto cut_of = [&](const Extent& extent, int first, int ranks) {
+  const auto choose_cut = [&](const Extent& extent, int first, int ranks) {
     const auto begin = weights.begin() + first, middle = begin + ranks / 2;
     const double a = std::accumulate(begin, middle, 0.0);
     const double b = std::accumulate(middle, begin + ranks, 0.0);
@@ -131,7 +133,7 @@ Layout bisected_by_weight(const Shape& grid, const RankWeights& weights) {
     return best;
   };
   std::vector<Box> boxes;
-  divide(whole_box(grid), 0, static_cast<int>(weights.size()), cut_of, boxes);
+  divide(whole_box(grid), 0, static_cast<int>(weights.size()), choose_cut, boxes);
   return {grid, std::move(boxes)};
 }
 

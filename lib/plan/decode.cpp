@@ -23,7 +23,7 @@ std::vector<int> fastest(int ranks, const RankWeights& weights, int count) {
   return order;
 }
 
-RankWeights weights_of(const std::vector<int>& ranks, const RankWeights& weights) {
+RankWeights selected_weights(const std::vector<int>& ranks, const RankWeights& weights) {
   RankWeights some;
   for (const int rank : ranks) {
     if (!weights.empty()) some.push_back(weights.at(static_cast<std::size_t>(rank)));
@@ -40,7 +40,8 @@ Layout layout_of_groups(std::int64_t groups, std::int64_t rows, std::int64_t col
   for (int by_rows = 1; by_rows <= std::min<std::int64_t>(ranks, rows); ++by_rows) {
     const int by_groups = static_cast<int>(std::min<std::int64_t>(ranks / by_rows, groups));
     const std::vector<int> parts{by_groups, by_rows, 1};
-    const RankWeights used = weights_of(fastest(ranks, weights, by_groups * by_rows), weights);
+    const RankWeights used =
+        selected_weights(fastest(ranks, weights, by_groups * by_rows), weights);
     const double end = makespan(Layout::grid(global, parts, used), used, [&](const Box& box) {
       const std::int64_t halo = by_rows > 1 && !box.empty() ? 1 : 0;
       return static_cast<double>(box.extent[0] * (box.extent[1] + halo));
@@ -51,7 +52,7 @@ Layout layout_of_groups(std::int64_t groups, std::int64_t rows, std::int64_t col
     }
   }
   const std::vector<int> used = fastest(ranks, weights, best[0] * best[1]);
-  const Layout of_used = Layout::grid(global, best, weights_of(used, weights));
+  const Layout of_used = Layout::grid(global, best, selected_weights(used, weights));
   std::vector<Box> boxes(static_cast<std::size_t>(ranks), Box{{0, 0, 0}, {0, 0, 0}});
   for (int r = 0; r < of_used.ranks(); ++r) {
     boxes[static_cast<std::size_t>(used[static_cast<std::size_t>(r)])] = of_used.box(r);
@@ -81,8 +82,8 @@ Layout layout_of_rectangles(std::int64_t rows, std::int64_t columns, int ranks,
   return best;
 }
 
-Layout layout_of(std::int64_t groups, std::int64_t rows, std::int64_t columns, int ranks,
-                 const RankWeights& weights) {
+Layout latent_layout(std::int64_t groups, std::int64_t rows, std::int64_t columns, int ranks,
+                     const RankWeights& weights) {
   return groups == 1 ? layout_of_rectangles(rows, columns, ranks, weights)
                      : layout_of_groups(groups, rows, columns, ranks, weights);
 }
@@ -92,10 +93,10 @@ Layout layout_of(std::int64_t groups, std::int64_t rows, std::int64_t columns, i
 DecodeLayout decode_layout(const DecodeWorkload& w, int ranks, const RankWeights& weights) {
   const std::int64_t rows = w.latents.at(1), columns = w.latents.at(2);
   const std::int64_t groups = (w.latents[0] + w.group_latents - 1) / w.group_latents;
-  const Layout cut = layout_of(groups, rows, columns, ranks, weights);
+  const Layout cut = latent_layout(groups, rows, columns, ranks, weights);
   const Layout frames = cut.scaled(0, w.group_frames).cropped(0, 0, w.frames);
   return {cut.scaled(0, w.group_latents).cropped(0, 0, w.latents[0]), frames,
-          w.single_images ? layout_of(w.frames, rows, columns, ranks, weights) : frames};
+          w.single_images ? latent_layout(w.frames, rows, columns, ranks, weights) : frames};
 }
 
 }  // namespace reelmesh

@@ -153,7 +153,7 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
   const nlohmann::json json = parse_json(text, source);
   require(json.is_object(), Status::data, "{}: expected a JSON object of module -> rank", source);
   // The rank of a module; nullopt if it is on the host.
-  const auto rank_of = [&](const std::string& module) -> std::optional<int> {
+  const auto module_rank = [&](const std::string& module) -> std::optional<int> {
     // The module itself, or the innermost one around it; the whole model is "".
     std::string name = module;
     auto value = json.find(name);
@@ -172,12 +172,12 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
     return static_cast<int>(rank);
   };
   // The embedding is tied: transformers calls it "shared" and "encoder.embed_tokens".
-  const std::optional<int> embedding = rank_of(
+  const std::optional<int> embedding = module_rank(
       json.contains("encoder.embed_tokens") || !json.contains("shared") ? "encoder.embed_tokens"
                                                                         : "shared");
   std::vector<std::optional<int>> found;
   for (std::int64_t i = 0; i < layers; ++i) {
-    found.push_back(rank_of("encoder.block." + std::to_string(i)));
+    found.push_back(module_rank("encoder.block." + std::to_string(i)));
   }
   // What is on the host before any layer that is not is computed by the rank of that layer.
   const auto first = std::ranges::find_if(found, [](const auto& rank) { return rank.has_value(); });
@@ -189,7 +189,7 @@ DeviceMap device_map_from_json(const std::string& text, const std::string& sourc
     map.layer_rank.push_back(rank);
     map.on_host.push_back(!own);
   }
-  map.final_norm_rank = rank_of("encoder.final_layer_norm").value_or(rank);
+  map.final_norm_rank = module_rank("encoder.final_layer_norm").value_or(rank);
   return map;
 }
 

@@ -24,7 +24,7 @@ std::vector<double> kept_parts(const Plan& plan) {
 }
 
 // Of the plan with its queue_bytes, without offloading.
-MemoryPlan memory_of(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
+MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
   const std::int64_t waiting = machine.count_waiting_embeddings ? plan.queue_bytes : 0;
   MemoryPlan memory;
   memory.limits = plan.memory.limits;
@@ -78,20 +78,20 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
   plan.embedding_bytes = plan.queue_bytes =
       std::min(workload.embedding_bytes,
                max_batches * std::ssize(plan.roles.denoise) * workload.largest_embedding_bytes);
-  plan.memory = memory_of(plan, workload, machine);
+  plan.memory = plan_memory(plan, workload, machine);
   if (plan.memory.fits()) return;
   if (machine.count_waiting_embeddings) {
     const std::size_t batches = plan.roles.mode == Mode::split ? 1 : plan.roles.denoise.size();
     plan.queue_bytes = std::min(plan.embedding_bytes, static_cast<std::int64_t>(batches) *
                                                           workload.largest_embedding_bytes);
   }
-  plan.memory = with_offloading(memory_of(plan, workload, machine));
+  plan.memory = with_offloading(plan_memory(plan, workload, machine));
   // Embeddings count as working memory where they are made, which is predicted with a tenth more.
   const std::int64_t more = plan.memory.room() * 10 / 11;
   if (!machine.count_waiting_embeddings || more <= 0) return;
   const MemoryPlan chosen = plan.memory;
   plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
-  plan.memory = memory_of(plan, workload, machine);
+  plan.memory = plan_memory(plan, workload, machine);
   plan.memory.offloads = chosen.offloads;
   plan.memory.unloads_decoder = chosen.unloads_decoder;
 }

@@ -13,19 +13,19 @@ constexpr std::int64_t program_bytes = std::int64_t{56} << 20;
 /// not measured.
 constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
 
-/// One value per rank; empty if unknown. Indexed by place (rank in plan order) or by rank as
-/// launched; Plan::launched maps places to launched ranks.
+/// One value per rank; empty if unknown. Indexed by rank in plan order or as launched;
+/// Plan::launched maps the former to the latter.
 template <class T>
 struct PerRank {
   std::vector<T> values;
-  bool by_place = true;
+  bool by_plan_rank = true;
 
-  /// The values indexed by place. launched[i]: the launched rank at place i.
+  /// The values by rank in plan order. launched: as Plan::launched.
   std::vector<T> in_plan_order(const std::vector<int>& launched) const {
-    if (by_place || values.empty()) return values;
-    std::vector<T> placed;
-    for (const int rank : launched) placed.push_back(values.at(static_cast<std::size_t>(rank)));
-    return placed;
+    if (by_plan_rank || values.empty()) return values;
+    std::vector<T> ordered;
+    for (const int rank : launched) ordered.push_back(values.at(static_cast<std::size_t>(rank)));
+    return ordered;
   }
 };
 

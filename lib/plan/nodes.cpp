@@ -37,7 +37,7 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
   };
   if (!close.empty() && std::all_of(close.begin(), close.end(), within_a_node)) return order;
 
-  // Nodes in the order of their first ranks; free[node]: its launched ranks without a place yet.
+  // Nodes in the order of their first ranks; free[node]: its launched ranks that are still free.
   std::map<int, std::size_t> numbers;
   std::vector<std::deque<int>> free;
   for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
@@ -46,26 +46,26 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
     free[node->second].push_back(static_cast<int>(rank));
   }
   std::ranges::fill(order, -1);
-  const auto place = [&](int at, std::size_t node) {
+  const auto take = [&](int at, std::size_t node) {
     order.at(static_cast<std::size_t>(at)) = free[node].front();
     free[node].pop_front();
   };
   // Best fit: the node with the fewest free ranks that are enough, to keep larger nodes for others.
-  std::set<std::pair<std::size_t, std::size_t>> rooms;  // ranks without a place, node
+  std::set<std::pair<std::size_t, std::size_t>> rooms;  // free ranks, node
   for (std::size_t node = 0; node < free.size(); ++node) rooms.emplace(free[node].size(), node);
   for (const RankRange& range : close) {
     const auto best = rooms.lower_bound({static_cast<std::size_t>(range.count), 0});
     if (best == rooms.end()) continue;
     const std::size_t node = best->second;
     rooms.erase(best);
-    for (int i = 0; i < range.count; ++i) place(range.first + i, node);
+    for (int i = 0; i < range.count; ++i) take(range.first + i, node);
     rooms.emplace(free[node].size(), node);
   }
   std::size_t node = 0;
   for (std::size_t at = 0; at < order.size(); ++at) {
     if (order[at] >= 0) continue;
     while (free[node].empty()) ++node;
-    place(static_cast<int>(at), node);
+    take(static_cast<int>(at), node);
   }
   return order;
 }

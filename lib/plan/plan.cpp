@@ -60,8 +60,8 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   return clip;
 }
 
-// The launched rank at each place, such that ranks that exchange most share a node.
-std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order order) {
+// For each rank the launched rank that takes it, such that ranks that exchange most share a node.
+std::vector<int> launched_order(const Plan& plan, const PlanMachine& machine, Order order) {
   std::vector<int> launched(index(plan.ranks));
   std::iota(launched.begin(), launched.end(), 0);
   if (machine.node_of.empty() || order == Order::rank) return launched;
@@ -71,7 +71,7 @@ std::vector<int> order_of(const Plan& plan, const PlanMachine& machine, Order or
       ranges_to_colocate(plan.roles.denoise, {mesh.branch_ranks(), mesh.ulysses}, machine.node_of));
 }
 
-// Layouts depend on the weights at each place, and the placement of ranks depends on the layouts.
+// Layouts depend on the weights of each rank, and the placement of ranks depends on the layouts.
 // If weights were measured for launched ranks, both are computed in turn, for at most max_rounds.
 // Layouts and weights of the plan always agree, but if the rounds do not converge, ranks that
 // exchange most may be on different nodes.
@@ -88,9 +88,10 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
       plan.sizes.push_back(
           plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
     }
-    std::vector<int> launched = order_of(plan, machine, request.order);
+    std::vector<int> launched = launched_order(plan, machine, request.order);
     const bool converged = launched == plan.launched;
-    const bool independent = machine.rank_weights.by_place || machine.rank_weights.values.empty();
+    const bool independent =
+        machine.rank_weights.by_plan_rank || machine.rank_weights.values.empty();
     if (!converged && (independent || round + 1 < max_rounds)) plan.launched = std::move(launched);
     if (converged || independent) break;
   }

@@ -17,20 +17,20 @@ struct ClipPlan {
   };
   std::vector<DenoiseLayout> denoise;   ///< per replica
   std::vector<DecodeLayout> decode;     ///< per group of Roles::decode
-  std::vector<OfRank> ranks;            ///< by place
+  std::vector<OfRank> ranks;            ///< by rank
   std::string why;                      ///< why the first replica has its mesh; may be empty
   std::vector<StepExchange> exchanges;  ///< of the first replica
   DenoiseWorkload workload;             ///< what the plan was made for
 };
 
-/// Immutable once made. Rank numbers are places: `launched` maps them to the launcher's ranks.
+/// Immutable once made. Ranks are in plan order; `launched` maps them to the launcher's ranks.
 struct Plan {
   int ranks = 1;
   Roles roles;
   DeviceMap device_map;       ///< with ranks of the text group
   RankWeights rank_weights;   ///< empty: equal
-  std::vector<int> launched;  ///< for each place the launcher's rank that takes it
-  std::vector<int> node;      ///< for each place its node
+  std::vector<int> launched;  ///< for each rank the launcher's rank that takes it
+  std::vector<int> node;      ///< for each rank its node
   WeightPlan weights;         ///< of the transformer
   MemoryPlan memory;          ///< maximum over the clip sizes
   /// Bytes of the text embeddings and encoded inputs of all clips, or of the most that can wait.

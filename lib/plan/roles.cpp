@@ -11,7 +11,7 @@ namespace {
 
 int at_least_one(const std::optional<int>& value) { return value.value_or(1); }
 
-std::vector<RankRange> replicas_of(int first, int count, std::int64_t size) {
+std::vector<RankRange> replica_ranges(int first, int count, std::int64_t size) {
   std::vector<RankRange> replicas;
   for (int i = 0; i < count; ++i) {
     replicas.push_back({first + i * static_cast<int>(size), static_cast<int>(size)});
@@ -34,7 +34,7 @@ Roles split(const ParallelRequest& request, int ranks) {
           "expected {}, the ranks of the job",
           text, replicas, size, decode, all, ranks);
   Roles roles{
-      Mode::split, {0, text}, replicas_of(text, replicas, size), {{ranks - decode, decode}}};
+      Mode::split, {0, text}, replica_ranges(text, replicas, size), {{ranks - decode, decode}}};
   if (request.text_denoises) roles.denoise.push_back(roles.text);
   if (request.decode_denoises) roles.denoise.push_back(roles.decode.front());
   roles.helpers = roles.denoise.size() - static_cast<std::size_t>(replicas);
@@ -56,7 +56,7 @@ Roles phased(const ParallelRequest& request, int ranks) {
           "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks need {} ranks, the "
           "job has {}",
           text, replicas, size, decode, needed, ranks);
-  std::vector<RankRange> denoise = replicas_of(0, replicas, size), decoders = denoise;
+  std::vector<RankRange> denoise = replica_ranges(0, replicas, size), decoders = denoise;
   for (RankRange& range : decoders) {
     range.count = replicas == 1 ? decode : std::min(decode, range.count);
   }

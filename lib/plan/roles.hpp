@@ -39,12 +39,12 @@ struct Roles {
   /// split mode; they denoise while their own stage has no work.
   std::size_t helpers = 0;
 
-  std::size_t first_helper() const { return denoise.size() - helpers; }  ///< place in `denoise`
-  /// The place in `decode` of the group that usually decodes the clips of a replica.
-  std::size_t decoder_of(std::size_t replica) const {
+  std::size_t first_helper() const { return denoise.size() - helpers; }  ///< index in `denoise`
+  /// The index in `decode` of the group that usually decodes the clips of a replica.
+  std::size_t usual_decoder(std::size_t replica) const {
     return mode == Mode::phased && decode.size() > 1 ? replica : 0;
   }
-  /// The place in `decode` of the ranks of a replica, if they can decode.
+  /// The index in `decode` of the ranks of a replica, if they can decode.
   std::optional<std::size_t> own_decoder(std::size_t replica) const;
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.

@@ -7,7 +7,7 @@
 
 namespace reelmesh {
 
-std::vector<std::size_t> TaskSchedule::tasks_of(std::size_t group) const {
+std::vector<std::size_t> TaskSchedule::group_tasks(std::size_t group) const {
   std::vector<std::size_t> tasks;
   for (const Turn& turn : turns) {
     if (turn.group == group) tasks.push_back(turn.task);
@@ -63,14 +63,14 @@ HelperRule::HelperRule(const std::vector<std::size_t>& order, std::size_t groups
     for (const std::size_t task : order) costs.push_back(cost(task, group));
     if (group == helper) own_ = costs;
     const auto same = std::ranges::find(costs_, costs);
-    costs_of_.push_back(static_cast<std::size_t>(same - costs_.begin()));
+    cost_index_.push_back(static_cast<std::size_t>(same - costs_.begin()));
     if (same == costs_.end()) costs_.push_back(std::move(costs));
   }
   slower_ = !order.empty() && own_.front() > costs_.front().front();
-  for (std::size_t place = 0; place < order.size(); ++place) {
+  for (std::size_t position = 0; position < order.size(); ++position) {
     double rate = 0;  // tasks like this one that the others make in a unit of time
     for (std::size_t group = 0; group < groups; ++group) {
-      if (group != helper) rate += 1 / costs_[costs_of_[group]][place];
+      if (group != helper) rate += 1 / costs_[cost_index_[group]][position];
     }
     others_.push_back(others_.back() + 1 / rate);
   }
@@ -83,12 +83,12 @@ bool HelperRule::takes(std::size_t front, std::size_t back, std::vector<double> 
   if (own <= others_time(front, tasks() - back)) return true;
   // The others take all that are left, each by the group that completes it first.
   double end = 0;
-  for (std::size_t place = front; place < tasks() - back; ++place) {
+  for (std::size_t position = front; position < tasks() - back; ++position) {
     std::size_t first = helper_;
     double its_end = 0;
     for (std::size_t group = 0; group < busy.size(); ++group) {
       if (group == helper_) continue;
-      const double time = busy[group] + costs_[costs_of_[group]][place];
+      const double time = busy[group] + costs_[cost_index_[group]][position];
       if (first != helper_ && time >= its_end) continue;
       first = group;
       its_end = time;
@@ -106,16 +106,16 @@ bool HelperRule::takes(std::size_t front, std::size_t back, const std::vector<do
 
 bool HelperRule::takes(std::size_t front, std::size_t back, double own_factor,
                        double others_factor) const {
-  const std::size_t groups = costs_of_.size();
+  const std::size_t groups = cost_index_.size();
   std::vector<double> busy(groups, 0);
   if (front >= tasks()) return false;
   // Groups of equal speed are spread over the time of one task.
   std::vector<std::size_t> count(costs_.size(), 0), seen(costs_.size(), 0);
   for (std::size_t group = 0; group < groups; ++group) {
-    if (group != helper_) ++count[costs_of_[group]];
+    if (group != helper_) ++count[cost_index_[group]];
   }
   for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t kind = costs_of_[group];
+    const std::size_t kind = cost_index_[group];
     if (group == helper_) continue;
     busy[group] = costs_[kind][front] * static_cast<double>(++seen[kind]) /
                   static_cast<double>(count[kind] + 1);
@@ -129,7 +129,7 @@ std::vector<std::size_t> Queues::groups_of_task(std::size_t task) const {
   return groups;
 }
 
-std::size_t Queues::place_by_turns(std::size_t group, std::size_t turn) const {
+std::size_t Queues::position_by_turns(std::size_t group, std::size_t turn) const {
   return group / count_ + turn * groups_of_task(group).size();
 }
 

@@ -20,7 +20,7 @@ struct TaskSchedule {
   double idle = 0;                 ///< mean share of that time in which a group has nothing to do
 
   /// The tasks of a group, in their order.
-  std::vector<std::size_t> tasks_of(std::size_t group) const;
+  std::vector<std::size_t> group_tasks(std::size_t group) const;
 };
 
 /// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is
@@ -63,10 +63,10 @@ class HelperRule {
 
   std::size_t helper_;
   bool slower_;
-  std::vector<double> own_;                 ///< by place in the order
-  std::vector<double> others_;              ///< of all tasks before a place
-  std::vector<std::vector<double>> costs_;  ///< by place; groups with equal costs share them
-  std::vector<std::size_t> costs_of_;       ///< for each group its place in costs_
+  std::vector<double> own_;                 ///< by position in the order
+  std::vector<double> others_;              ///< of all tasks before a position
+  std::vector<std::vector<double>> costs_;  ///< by position; groups with equal costs share them
+  std::vector<std::size_t> cost_index_;     ///< for each group its index in costs_
 };
 
 /// Groups that take tasks from common queues. With few queues every group may take nearly every
@@ -82,11 +82,13 @@ class Queues {
   std::size_t count() const { return count_; }
   std::size_t of_group(std::size_t group) const { return group % count_; }
   std::vector<std::size_t> groups_of_task(std::size_t task) const;
-  /// The task with this place in a queue.
-  std::size_t task(std::size_t queue, std::size_t place) const { return queue + place * count_; }
-  /// The place in its queue of a group's next task, if groups take turns instead of taking a task
-  /// when they are free. turn: how many it has taken.
-  std::size_t place_by_turns(std::size_t group, std::size_t turn) const;
+  /// The task with this position in a queue.
+  std::size_t task(std::size_t queue, std::size_t position) const {
+    return queue + position * count_;
+  }
+  /// The position in its queue of a group's next task, if groups take turns instead of taking a
+  /// task when they are free. turn: how many it has taken.
+  std::size_t position_by_turns(std::size_t group, std::size_t turn) const;
 
  private:
   std::size_t groups_, count_;

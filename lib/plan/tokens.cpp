@@ -8,7 +8,7 @@
 namespace reelmesh {
 namespace {
 
-double weight_of(const RankWeights& weights, int rank) {
+double rank_weight(const RankWeights& weights, int rank) {
   return weights.empty() ? 1.0 : weights.at(static_cast<std::size_t>(rank));
 }
 
@@ -20,7 +20,7 @@ struct Evenness {
   }
 };
 
-Evenness evenness_of(const Layout& layout, const RankWeights& weights) {
+Evenness measure_evenness(const Layout& layout, const RankWeights& weights) {
   Evenness found{makespan(layout, weights), numel(layout.global())};
   for (int r = 0; r < layout.ranks(); ++r) {
     found.smallest = std::min(found.smallest, layout.box(r).numel());
@@ -29,7 +29,7 @@ Evenness evenness_of(const Layout& layout, const RankWeights& weights) {
 }
 
 // The same for a grid of equally fast ranks, computed without making the boxes.
-Evenness evenness_of(const Shape& grid, const std::vector<int>& parts) {
+Evenness measure_evenness(const Shape& grid, const std::vector<int>& parts) {
   Evenness found{1, 1};
   for (std::size_t axis = 0; axis < grid.size(); ++axis) {
     found.makespan *= static_cast<double>((grid[axis] + parts[axis] - 1) / parts[axis]);
@@ -52,7 +52,7 @@ double makespan(const Layout& layout, const RankWeights& weights,
                 const std::function<double(const Box&)>& cost) {
   double longest = 0;
   for (int r = 0; r < layout.ranks(); ++r) {
-    longest = std::max(longest, cost(layout.box(r)) / weight_of(weights, r));
+    longest = std::max(longest, cost(layout.box(r)) / rank_weight(weights, r));
   }
   return longest;
 }
@@ -68,8 +68,8 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
   const bool equal_weights =
       std::ranges::adjacent_find(weights, std::not_equal_to<>()) == weights.end();
   const auto of_parts = [&](const std::vector<int>& parts) {
-    return equal_weights ? evenness_of(grid, parts)
-                         : evenness_of(Layout::grid(grid, parts, weights), weights);
+    return equal_weights ? measure_evenness(grid, parts)
+                         : measure_evenness(Layout::grid(grid, parts, weights), weights);
   };
   // Candidates in order of preference: rows only, then grids with few parts in time.
   std::vector<int> best = rows;
@@ -95,7 +95,7 @@ Layout token_layout(Shard shard, const Shape& grid, int ranks, const RankWeights
   if (!equal_weights) others.push_back(bisected_by_weight(grid, weights));
   for (const Layout& other : others) {
     const RankWeights of_ranks = equal_weights ? RankWeights{} : weights;
-    const Evenness candidate = evenness_of(other, of_ranks);
+    const Evenness candidate = measure_evenness(other, of_ranks);
     if (!candidate.better_than(evenness)) continue;
     layout = other;
     evenness = candidate;
@@ -109,7 +109,7 @@ Layout text_layout(std::int64_t tokens, const Layout& video, const RankWeights& 
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
   const auto finish = [&](int rank) {
     const std::int64_t held = video.box(rank).numel() + share[static_cast<std::size_t>(rank)];
-    return Finish{static_cast<double>(held + 1) / weight_of(weights, rank), rank};
+    return Finish{static_cast<double>(held + 1) / rank_weight(weights, rank), rank};
   };
   for (int rank = 0; rank < video.ranks(); ++rank) next.push(finish(rank));
   for (std::int64_t t = 0; t < tokens; ++t) {

@@ -91,7 +91,8 @@ constexpr void for_each_clip_setting(Visit&& visit) {
 
 /// The description of a setting.
 template <class Number>
-constexpr const ClipSetting<Number>& description_of(std::optional<Number> ClipSettings::*value) {
+constexpr const ClipSetting<Number>& setting_description(
+    std::optional<Number> ClipSettings::*value) {
   const ClipSetting<Number>* found = nullptr;
   for_each_clip_setting([&](const auto& setting) {
     if constexpr (std::is_same_v<decltype(setting), const ClipSetting<Number>&>) {

@@ -25,7 +25,7 @@ SamplerKind sampler_kind_of_option(std::string_view name) {
   fail(Status::usage, "sample.scheduler is \"{}\", expected ddim or dpm", name);
 }
 
-std::string_view class_of(SamplerKind kind) {
+std::string_view scheduler_class(SamplerKind kind) {
   return kind == SamplerKind::ddim ? ddim_class : dpm_class;
 }
 

@@ -18,7 +18,7 @@ enum class SamplerKind {
 SamplerKind sampler_kind_of_class(std::string_view name);
 /// "ddim" or "dpm", the sample.scheduler of a job. Throws Error(usage) for anything else.
 SamplerKind sampler_kind_of_option(std::string_view name);
-std::string_view class_of(SamplerKind kind);  ///< the _class_name
+std::string_view scheduler_class(SamplerKind kind);  ///< the _class_name
 
 /// Draws no noise and keeps nothing between steps.
 class DdimSampler final : public Sampler {

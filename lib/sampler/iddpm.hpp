@@ -45,7 +45,7 @@ class Iddpm final : public Sampler {
   const std::vector<std::int64_t>& timesteps() const { return timesteps_; }
 
   /// x: [frame, channel, row, column]. prediction: [frame, 2·channel, row, column]: guided noise,
-  /// then the log variance's place between its bounds (−1…1). Draws noise once per step; in the
+  /// then the log variance's position between its bounds (−1…1). Draws noise once per step; in the
   /// last step it is discarded. Devices give the bits of the host, except where the host's exp is
   /// not correctly rounded. Keeps nothing between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,

@@ -52,8 +52,8 @@ std::vector<std::int64_t> trailing(double count, int steps) {
 }  // namespace
 
 void check(const SchedulerConfig& config) {
-  const auto one_of = [](const char* key, const std::string& value,
-                         std::initializer_list<const char*> known) {
+  const auto require_known = [](const char* key, const std::string& value,
+                                std::initializer_list<const char*> known) {
     std::string names;
     for (const char* name : known) {
       if (value == name) return;
@@ -64,9 +64,9 @@ void check(const SchedulerConfig& config) {
   const auto within = [](const char* key, double value, bool good, const char* expected) {
     require(good, Status::data, "{} is {}, expected {}", key, value, expected);
   };
-  one_of("beta_schedule", config.beta_schedule, {"scaled_linear"});
-  one_of("prediction_type", config.prediction_type, {"v_prediction"});
-  one_of("timestep_spacing", config.timestep_spacing, {"trailing", "leading", "linspace"});
+  require_known("beta_schedule", config.beta_schedule, {"scaled_linear"});
+  require_known("prediction_type", config.prediction_type, {"v_prediction"});
+  require_known("timestep_spacing", config.timestep_spacing, {"trailing", "leading", "linspace"});
   require(!config.has_trained_betas, Status::data, "trained_betas is given, expected null");
   const std::int64_t count = config.num_train_timesteps;
   within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,

@@ -30,7 +30,7 @@ REELMESH_HOST_DEVICE inline float iddpm_mean(const IddpmCoefficients& c, float e
   return c.clean * clean + c.sample * x;
 }
 
-/// between: place between the bounds, −1 (minimum) to 1 (maximum).
+/// between: position between the bounds, −1 (minimum) to 1 (maximum).
 REELMESH_HOST_DEVICE inline float iddpm_log_variance(const IddpmCoefficients& c, float between) {
   const float part = (between + 1.0F) / 2.0F;
   return part * c.max_log_variance + (1.0F - part) * c.min_log_variance;

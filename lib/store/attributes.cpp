@@ -53,7 +53,7 @@ Attribute open_scalar(hid_t object, const char* name) {
 Datatype reference_type() { return Datatype(H5Tcreate(H5T_OPAQUE, sizeof(TextReference))); }
 
 /// The file that has the object; empty if HDF5 does not say.
-std::optional<TextHeap> heap_of(hid_t object) {
+std::optional<TextHeap> open_text_heap(hid_t object) {
   char name[4096];
   const ssize_t length = H5Fget_name(object, name, sizeof name);
   if (length <= 0 || length >= static_cast<ssize_t>(sizeof name)) return std::nullopt;
@@ -127,7 +127,7 @@ std::optional<std::string> read_text(hid_t object, const char* name, std::size_t
   if (!type || H5Tis_variable_str(type.get()) <= 0) return std::nullopt;
   TextReference reference;
   if (H5Aread(attribute.get(), reference_type().get(), reference.data()) < 0) return std::nullopt;
-  std::optional<TextHeap> heap = heap_of(object);
+  std::optional<TextHeap> heap = open_text_heap(object);
   return heap ? heap->read(reference, limit) : std::nullopt;
 }
 
@@ -149,7 +149,7 @@ std::optional<std::vector<std::string>> read_texts(hid_t dataset, std::size_t li
       std::min<hsize_t>(H5Dget_storage_size(dataset), limit) / sizeof(TextReference);
   if (count < 0 || static_cast<hsize_t>(count) > max_count) return std::nullopt;
   std::vector<TextReference> references(static_cast<std::size_t>(count));
-  std::optional<TextHeap> heap = heap_of(dataset);
+  std::optional<TextHeap> heap = open_text_heap(dataset);
   if (!heap || H5Dread(dataset, reference_type().get(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
                        references.data()) < 0) {
     return std::nullopt;

@@ -17,10 +17,10 @@ void Scales::attach(hid_t dataset, const std::vector<Axis>& axes, const Shape& s
     const auto& [scale, extent] = made_.at(name);
     expect(extent == shape[i], "an array has {} along {}, another array has {}", shape[i], name,
            extent);
-    const auto place = static_cast<unsigned>(i);
-    hdf5::check_in(dataset, H5DSattach_scale(dataset, scale.get(), place),
+    const auto dimension = static_cast<unsigned>(i);
+    hdf5::check_in(dataset, H5DSattach_scale(dataset, scale.get(), dimension),
                    "attach a dimension scale");
-    hdf5::check_in(dataset, H5DSset_label(dataset, place, name.c_str()), "label a dimension");
+    hdf5::check_in(dataset, H5DSset_label(dataset, dimension, name.c_str()), "label a dimension");
   }
 }
 

@@ -17,7 +17,7 @@ constexpr hsize_t checksum_bytes = 4;  // Fletcher32, at the end of each chunk
 
 /// The shape of the chunks that this program gives an array: one index of the first axis, or all of
 /// an array of one axis.
-Shape chunk_of(Shape shape) {
+Shape chunk_shape(Shape shape) {
   if (shape.size() > 1) shape[0] = 1;
   return shape;
 }
@@ -173,7 +173,7 @@ File open_if_valid(const std::filesystem::path& path) {
   }
 }
 
-std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type) {
+std::optional<Shape> dataset_shape(hid_t file, const char* name, hid_t type) {
   const Dataset dataset = own_dataset(file, name);
   if (!dataset) return std::nullopt;
   const Datatype stored(H5Dget_type(dataset.get()));
@@ -193,10 +193,10 @@ std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type) {
 
 bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, std::int64_t first,
                 std::int64_t count) {
-  if (shape_of(file, name, type) != shape) return false;
+  if (dataset_shape(file, name, type) != shape) return false;
   const Dataset dataset = own_dataset(file, name);
   const Properties creation(H5Dget_create_plist(dataset.get()));
-  const Shape chunk = chunk_of(shape);
+  const Shape chunk = chunk_shape(shape);
   if (!creation || !is_stored_in(creation.get(), chunk)) return false;
   const std::optional<bool> deflate = is_deflated(creation.get());
   hsize_t free_bytes = 0;  // of the file: those that are not in an earlier chunk

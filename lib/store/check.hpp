@@ -11,7 +11,7 @@ File open_if_valid(const std::filesystem::path& path);
 
 /// The shape of the array `name` of this type, of which nothing else is checked; empty if there is
 /// none in the file itself.
-std::optional<Shape> shape_of(hid_t file, const char* name, hid_t type);
+std::optional<Shape> dataset_shape(hid_t file, const char* name, hid_t type);
 
 /// Whether `name` is an array of this shape and type that is stored as this program stores arrays,
 /// and the file has the chunks of `count` indices of the first axis from `first` on, each of which

@@ -96,7 +96,7 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
     arrays.push_back(make_array(array, moved.back()));
   }
   if (!record.token_ids.empty()) arrays.push_back(make_token_ids(group, record.token_ids));
-  for (Array& array : arrays) array.checksum = checksum_of(group, array.piece);
+  for (Array& array : arrays) array.checksum = piece_checksum(group, array.piece);
 
   const std::filesystem::path path = clip_path(folder, record.index);
   const auto structure = [&](hid_t file) { make_structure(file, record, arrays); };

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The clip whose file has this name; empty if it is not a name that write_clip uses.
-std::optional<int> clip_of(const std::string& name) {
+std::optional<int> clip_number(const std::string& name) {
   int clip = -1;
   std::from_chars(name.data(), name.data() + name.size(), clip);
   if (clip < 0 || clip_path("", clip).filename() != name) return std::nullopt;
@@ -48,7 +48,7 @@ std::size_t set_clips_aside(const fs::path& folder, const std::function<bool(int
   std::error_code error;
   for (fs::directory_iterator it(folder / "clips", error), end; !error && it != end;
        it.increment(error)) {
-    const std::optional<int> clip = clip_of(it->path().filename().string());
+    const std::optional<int> clip = clip_number(it->path().filename().string());
     std::error_code unreadable;
     if (clip && !stay(*clip) && !fs::is_directory(it->symlink_status(unreadable))) {
       files.push_back(it->path());

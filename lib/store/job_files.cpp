@@ -37,7 +37,7 @@ bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_s
 
 }  // namespace
 
-JobFile kind_of(std::string_view subfolder, const std::string& name) {
+JobFile job_file_kind(std::string_view subfolder, const std::string& name) {
   for (const Name& own : names) {
     if (own.subfolder != subfolder) continue;
     if (matches(name, own.name)) return own.kind;
@@ -50,7 +50,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
   std::vector<fs::path> found;
   const auto list = [&](const fs::path& where, std::string_view subfolder) {
     for (const auto& entry : fs::directory_iterator(where)) {
-      const JobFile kind = kind_of(subfolder, entry.path().filename().string());
+      const JobFile kind = job_file_kind(subfolder, entry.path().filename().string());
       const bool wanted = std::ranges::find(kinds, kind) != kinds.end();
       if (wanted && !is_own_folder(entry.path())) found.push_back(entry.path());
     }

@@ -24,7 +24,7 @@ enum class JobFile {
 inline constexpr std::array<std::string_view, 3> job_subfolders{"clips", "restart", "trace"};
 
 /// What a name is in a subfolder of an output folder; "": in the output folder itself.
-JobFile kind_of(std::string_view subfolder, const std::string& name);
+JobFile job_file_kind(std::string_view subfolder, const std::string& name);
 
 /// The files of these kinds that are there. A symbolic link with such a name is listed itself, not
 /// what it leads to; subfolders that are links are not entered. std::filesystem::filesystem_error.

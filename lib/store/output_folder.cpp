@@ -37,7 +37,7 @@ void require_own_subfolders(const fs::path& folder) {
 }
 
 bool is_leftover(std::string_view subfolder, const fs::directory_entry& entry) {
-  const JobFile kind = kind_of(subfolder, entry.path().filename().string());
+  const JobFile kind = job_file_kind(subfolder, entry.path().filename().string());
   return kind == JobFile::temporary || kind == JobFile::lock;
 }
 
@@ -94,7 +94,7 @@ bool OutputFolder::is_written(const fs::path& file) const {
   for (int links = 0; links < max_links; ++links) {
     const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
     const auto is_own = [&](std::string_view subfolder) {
-      return kind_of(subfolder, path.filename().string()) != JobFile::foreign &&
+      return job_file_kind(subfolder, path.filename().string()) != JobFile::foreign &&
              fs::equivalent(parent, folder_ / subfolder, error);
     };
     if (is_own("") || std::ranges::any_of(job_subfolders, is_own)) return true;

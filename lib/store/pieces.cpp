@@ -12,7 +12,7 @@ namespace reelmesh {
 namespace {
 
 // How many indices of the first axis are written at a time: all, or those of about 4 MiB.
-std::int64_t portion_of(const Piece& piece) {
+std::int64_t portion_indices(const Piece& piece) {
   const std::int64_t indices = piece.box.extent[0];
   if (!piece.read || piece.box.empty()) return std::max<std::int64_t>(indices, 1);
   const std::int64_t bytes =
@@ -21,7 +21,7 @@ std::int64_t portion_of(const Piece& piece) {
 }
 
 std::int64_t portions(const Piece& piece) {
-  const std::int64_t portion = portion_of(piece);
+  const std::int64_t portion = portion_indices(piece);
   return (piece.box.extent[0] + portion - 1) / portion;
 }
 
@@ -35,10 +35,10 @@ struct Portion {
 
 Portion portion(const Piece& piece, std::int64_t number) {
   if (!piece.read) return {piece.box, piece.values, {}};
-  const std::int64_t first = std::min(number * portion_of(piece), piece.box.extent[0]);
+  const std::int64_t first = std::min(number * portion_indices(piece), piece.box.extent[0]);
   Box box = piece.box;
   box.offset[0] += first;
-  box.extent[0] = std::min(portion_of(piece), piece.box.extent[0] - first);
+  box.extent[0] = std::min(portion_indices(piece), piece.box.extent[0] - first);
   return {box, nullptr, box.empty() ? std::string() : piece.read(first, box.extent[0])};
 }
 
@@ -113,13 +113,13 @@ std::string combined(std::span<const std::uint64_t> hashes) {
                      hash_of({reinterpret_cast<const char*>(hashes.data()), hashes.size_bytes()}));
 }
 
-std::string checksum_of(const std::vector<std::string_view>& texts) {
+std::string texts_checksum(const std::vector<std::string_view>& texts) {
   std::vector<std::uint64_t> hashes;
   for (const std::string_view text : texts) hashes.push_back(hash_of(text));
   return combined(hashes);
 }
 
-std::string checksum_of(const comm::Group& group, const Piece& piece) {
+std::string piece_checksum(const comm::Group& group, const Piece& piece) {
   std::vector<std::uint64_t> hashes;
   if (!piece.box.empty()) {
     const auto indices = static_cast<std::size_t>(piece.box.extent[0]);

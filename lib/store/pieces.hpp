@@ -24,12 +24,12 @@ struct Piece {
 
 /// A hash of the values of a dataset whose pieces are whole indices of the first axis, in rank
 /// order: of the hashes of each index. The text is on rank 0, empty elsewhere. Collective.
-std::string checksum_of(const comm::Group& group, const Piece& piece);
+std::string piece_checksum(const comm::Group& group, const Piece& piece);
 /// The attribute with a checksum: of a dataset, that of its values; of a file, that of the texts
 /// that are read from it (checksum_of_job), since HDF5 stores texts without checksums.
 inline constexpr const char* checksum_name = "checksum";
 /// A hash of these texts, as text.
-std::string checksum_of(const std::vector<std::string_view>& texts);
+std::string texts_checksum(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 

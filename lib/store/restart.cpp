@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t max_history = 8;  // samplers keep one array
 constexpr std::size_t max_checksum = 64;
 
-const char* meaning_of(const std::string& name) {
+const char* array_meaning(const std::string& name) {
   const auto found = std::ranges::find(restart_arrays, name, &RestartArrayKind::name);
   if (found != restart_arrays.end()) return found->meaning;
   expect(name.starts_with("history"), "an array {} is not described in restart_arrays", name);
@@ -31,7 +31,7 @@ std::string checksum_of_all(const RestartRecord& record,
   texts.insert(texts.end(), {record.inputs, record.generator,
                              fmt::format("{} {}", record.step, record.history)});
   for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
-  return checksum_of({texts.begin(), texts.end()});
+  return texts_checksum({texts.begin(), texts.end()});
 }
 
 bool has_version(hid_t file) {
@@ -57,7 +57,7 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
     const Shape& shape = array.values.layout.global();
     moved.push_back(relayout(array.values, Layout::cut(shape, 0, group.size())));
     pieces.push_back({array.name, H5T_NATIVE_FLOAT, moved.back().box(), moved.back().local.raw()});
-    checksums[array.name] = checksum_of(group, pieces.back());
+    checksums[array.name] = piece_checksum(group, pieces.back());
     bytes += checked_product(numel(shape), 4, array.name) + 1024 * shape[0];
   }
   const auto structure = [&](hid_t file) {
@@ -76,7 +76,7 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
       chunk[0] = 1;
       const hdf5::Dataset dataset = hdf5::create_dataset(file, array.name.c_str(), H5T_NATIVE_FLOAT,
                                                          shape, chunk, hdf5::Compression::none);
-      hdf5::describe(dataset.get(), meaning_of(array.name), "1");
+      hdf5::describe(dataset.get(), array_meaning(array.name), "1");
       hdf5::write_attribute(dataset.get(), checksum_name, checksums.at(array.name));
     }
   };

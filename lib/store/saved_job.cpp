@@ -23,7 +23,7 @@ bool is_inside(hid_t file, const char* name, H5O_type_t type) {
 std::string checksum_of_job(std::string_view options, std::vector<std::string_view> requests,
                             std::string_view working_folder, std::string_view weights_hash) {
   requests.insert(requests.end(), {options, working_folder, weights_hash});
-  return checksum_of(requests);
+  return texts_checksum(requests);
 }
 
 SavedJob read_job(const std::filesystem::path& path) {
@@ -54,10 +54,11 @@ SavedJob read_job(const std::filesystem::path& path) {
   const hdf5::Dataset dataset(H5Dopen2(root, "requests", H5P_DEFAULT));
   const hdf5::Group provenance(H5Gopen2(root, "provenance", H5P_DEFAULT));
   auto requests = dataset ? hdf5::read_texts(dataset.get(), max_bytes) : std::nullopt;
-  const auto text_of = [&](const char* name) {
+  const auto read_text_attribute = [&](const char* name) {
     return provenance ? hdf5::read_text(provenance.get(), name, max_bytes) : std::nullopt;
   };
-  const auto folder = text_of("working_folder"), hash = text_of("weights_hash");
+  const auto folder = read_text_attribute("working_folder"),
+             hash = read_text_attribute("weights_hash");
   require(requests && folder && hash, Status::data,
           "{}: /requests or /provenance cannot be read: the file is damaged", path.string());
   SavedJob job{*options, std::move(*requests), *folder, *hash};

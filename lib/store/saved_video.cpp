@@ -9,7 +9,7 @@
 
 namespace reelmesh {
 
-std::optional<std::filesystem::path> clip_file_of(const std::filesystem::path& name) {
+std::optional<std::filesystem::path> named_clip_file(const std::filesystem::path& name) {
   const std::string text = name.string();
   if (text.ends_with(".h5")) return name;
   const std::size_t colon = text.rfind(".h5:");
@@ -32,7 +32,7 @@ SavedVideo SavedVideo::open(const std::filesystem::path& file, const std::string
   video.file_ = hdf5::open_if_valid(file);
   require(static_cast<bool>(video.file_), Status::data,
           "{}: found a file that HDF5 cannot open, expected a clip of a job", video.name_);
-  const auto shape = hdf5::shape_of(video.file_.get(), "video", H5T_NATIVE_UINT8);
+  const auto shape = hdf5::dataset_shape(video.file_.get(), "video", H5T_NATIVE_UINT8);
   const auto is_video = [](const Shape& found) {
     return found.size() == 4 && found.back() == 3 &&
            std::ranges::all_of(found, [](std::int64_t extent) { return extent > 0; });

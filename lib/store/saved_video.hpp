@@ -11,7 +11,7 @@ namespace reelmesh {
 
 /// The file of the clip that a name stands for: "OUT/clips/000003.h5" itself, or clip 3 of
 /// "OUT/job.h5:3", which is the same. Empty if the name is of neither form.
-std::optional<std::filesystem::path> clip_file_of(const std::filesystem::path& name);
+std::optional<std::filesystem::path> named_clip_file(const std::filesystem::path& name);
 
 /// A clip's file, which is untrusted.
 class SavedVideo {

@@ -66,9 +66,9 @@ TraceWriter::State::State(const comm::Group& world, std::filesystem::path folder
       last_sample_(began_),
       last_file_(began_) {
   peers_.resize(static_cast<std::size_t>(comm::Group::world().size()), -1);
-  int place = 0;
+  int index = 0;
   for (const int peer : comm::ranks_in(world.handle(), MPI_COMM_WORLD)) {
-    peers_[static_cast<std::size_t>(peer)] = place++;
+    peers_[static_cast<std::size_t>(peer)] = index++;
   }
   clock_.start_offset_ns = clock_.end_offset_ns = clock_offset_ns(world);
   clock_.start_ns = clock_.end_ns = trace::now_ns();
@@ -138,7 +138,7 @@ RankPart TraceWriter::State::rank_part() const {
   RankPart part;
   part.clock = clock_;
   part.earliest_ns = earliest_;
-  part.row = row_of(record, world_.rank());
+  part.row = to_rank_row(record, world_.rank());
   part.memory = memory_rows(record, world_.rank());
   return part;
 }
@@ -147,7 +147,7 @@ void TraceWriter::State::append() {
   trace::Recorder& recorder = trace::recorder();
   counters_.sample(trace::now_ns());
   std::vector<SpanRow> spans;
-  for (const trace::Span& span : recorder.spans) spans.push_back(row_of(span, world_.rank()));
+  for (const trace::Span& span : recorder.spans) spans.push_back(to_span_row(span, world_.rank()));
   // Spans were recorded when they ended. Of spans with equal starts, the longer (outer) comes
   // first.
   std::ranges::stable_sort(spans, [](const SpanRow& a, const SpanRow& b) {
@@ -155,7 +155,7 @@ void TraceWriter::State::append() {
   });
   std::vector<MessageRow> messages;
   for (const trace::Message& message : recorder.messages) {
-    messages.push_back(row_of(message, world_.rank(), peers_));
+    messages.push_back(to_message_row(message, world_.rank(), peers_));
     earliest_ = std::min(earliest_, message.start_ns);
   }
   if (!spans.empty()) earliest_ = std::min(earliest_, spans.front().start_ns);

@@ -51,7 +51,7 @@ void make_structure(hid_t file, const Tables& tables, const RowCounts& totals, i
 }
 
 // The earliest row of the rank on the clock of rank 0; without rows, when recording began.
-std::int64_t start_of(const RankPart& part) {
+std::int64_t part_start(const RankPart& part) {
   const bool empty = part.earliest_ns == RankPart().earliest_ns;
   return part.clock.on_first_rank(empty ? part.clock.start_ns : part.earliest_ns);
 }
@@ -106,7 +106,7 @@ void make_trace_file(const std::filesystem::path& folder, int ranks, const std::
   for (int rank = 0; rank < ranks; ++rank) {
     const RankPart part = PartReader(folder, rank).rank_part();
     const RowsOfRank& added = rows.emplace_back(folder, rank, part, tables);
-    origin = std::min(origin, start_of(part));
+    origin = std::min(origin, part_start(part));
     for (std::size_t i = 0; i < totals.size(); ++i) totals[i] += added.counts[i];
   }
   hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
@@ -124,7 +124,7 @@ void write_trace_file(const comm::Group& world, const std::filesystem::path& fol
                       const std::string& level, const RankPart& mine) {
   const Tables tables;
   const int rank = world.rank(), ranks = world.size();
-  const std::int64_t origin = -world.max(-start_of(mine));
+  const std::int64_t origin = -world.max(-part_start(mine));
   std::optional<RowsOfRank> rows;
   comm::run_collectively(world, [&] { rows.emplace(folder, rank, mine, tables); });
   std::int64_t bytes = std::int64_t{1} << 16;  // of what is not rows

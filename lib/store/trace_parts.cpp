@@ -17,7 +17,7 @@ std::filesystem::path rank_path(const std::filesystem::path& folder, int rank) {
 }
 
 std::filesystem::path rows_path(const std::filesystem::path& folder, int rank, PartTable table) {
-  return parts_folder(folder) / fmt::format("{:06}.{}", rank, table_of(table).name);
+  return parts_folder(folder) / fmt::format("{:06}.{}", rank, part_table(table).name);
 }
 
 static_assert(offsetof(SpanRow, duration_ns) == offsetof(SpanRow, start_ns) + 8 &&
@@ -64,7 +64,7 @@ void read_bytes(int file, void* bytes, std::size_t count, off_t at,
 
 std::filesystem::path parts_folder(const std::filesystem::path& folder) { return folder / "trace"; }
 
-Table table_of(PartTable kind) {
+Table part_table(PartTable kind) {
   switch (kind) {
     case PartTable::spans:
       return span_table();

@@ -27,7 +27,7 @@ Table table(const char* name, const char* long_name, std::size_t row_bytes,
 }
 
 // Where tensors are: rows and counters of the first come first.
-constexpr std::array<const char*, 2> places{"host", "device"};
+constexpr std::array<const char*, 2> memory_kinds{"host", "device"};
 
 // Types of members.
 const hid_t i4 = H5T_NATIVE_INT32, i8 = H5T_NATIVE_INT64, f8 = H5T_NATIVE_DOUBLE;
@@ -43,8 +43,8 @@ hdf5::Datatype counter_type() {
     });
     counters.emplace_back(std::move(name), static_cast<int>(counters.size()));
   };
-  for (const char* place : places) {
-    for (const char* purpose : purpose_names) add(fmt::format("{}_{}", place, purpose));
+  for (const char* memory : memory_kinds) {
+    for (const char* purpose : purpose_names) add(fmt::format("{}_{}", memory, purpose));
   }
   add("bytes_sent");
   add("clips_waiting");
@@ -158,7 +158,7 @@ hdf5::Dataset create_table(hid_t file, const Table& table, std::int64_t rows) {
   return dataset;
 }
 
-SpanRow row_of(const trace::Span& span, int rank) {
+SpanRow to_span_row(const trace::Span& span, int rank) {
   SpanRow row{};
   row.rank = rank;
   hdf5::put(row.lane, span.lane);
@@ -174,7 +174,7 @@ SpanRow row_of(const trace::Span& span, int rank) {
   return row;
 }
 
-MessageRow row_of(const trace::Message& message, int rank, const std::vector<int>& peers) {
+MessageRow to_message_row(const trace::Message& message, int rank, const std::vector<int>& peers) {
   MessageRow row{};
   row.rank = rank;
   row.peer = peers.at(static_cast<std::size_t>(message.peer));
@@ -190,7 +190,7 @@ MessageRow row_of(const trace::Message& message, int rank, const std::vector<int
   return row;
 }
 
-RankRow row_of(const RankRecord& record, int rank) {
+RankRow to_rank_row(const RankRecord& record, int rank) {
   RankRow row{};
   row.rank = rank;
   hdf5::put(row.host, record.host);
@@ -211,11 +211,11 @@ RankRow row_of(const RankRecord& record, int rank) {
 std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank) {
   std::array<MemoryRow, 2 * purposes> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::size_t place = i / purposes, purpose = i % purposes;
-    const MemoryByPurpose& memory = place == 0 ? record.host_memory : record.device_memory;
+    const std::size_t kind = i / purposes, purpose = i % purposes;
+    const MemoryByPurpose& memory = kind == 0 ? record.host_memory : record.device_memory;
     MemoryRow& row = rows[i];
     row.rank = rank;
-    hdf5::put(row.place, places[place]);
+    hdf5::put(row.place, memory_kinds[kind]);
     hdf5::put(row.purpose, purpose_names[purpose]);
     row.peak_bytes = memory.peak[purpose];
     row.bytes_at_peak = memory.at_peak[purpose];

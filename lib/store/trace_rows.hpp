@@ -84,11 +84,11 @@ Table memory_table();
 hdf5::Dataset create_table(hid_t file, const Table& table, std::int64_t rows);
 
 /// Times are this rank's.
-SpanRow row_of(const trace::Span& span, int rank);
+SpanRow to_span_row(const trace::Span& span, int rank);
 /// peers: for each rank of MPI_COMM_WORLD its row in /ranks.
-MessageRow row_of(const trace::Message& message, int rank, const std::vector<int>& peers);
+MessageRow to_message_row(const trace::Message& message, int rank, const std::vector<int>& peers);
 /// Without the clock's columns.
-RankRow row_of(const RankRecord& record, int rank);
+RankRow to_rank_row(const RankRecord& record, int rank);
 std::array<MemoryRow, 2 * purposes> memory_rows(const RankRecord& record, int rank);
 
 }  // namespace reelmesh

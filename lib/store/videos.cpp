@@ -17,7 +17,7 @@ hdf5::Group make_group(hid_t parent, const std::string& name) {
       fmt::format("make the group {}", name)));
 }
 
-hdf5::Dataspace space_of(hid_t object, const Shape& shape) {
+hdf5::Dataspace make_dataspace(hid_t object, const Shape& shape) {
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   return hdf5::Dataspace(hdf5::check_in(
       object, H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
@@ -32,8 +32,8 @@ hdf5::Dataset create_video(hid_t group, const Shape& shape, const std::vector<in
   hdf5::check_in(group, H5Pset_obj_track_times(creation.get(), false), doing);
   hdf5::check_in(group, H5Pset_layout(creation.get(), H5D_VIRTUAL),
                  doing);  // also if none is listed
-  const hdf5::Dataspace all = space_of(group, shape);
-  const hdf5::Dataspace one = space_of(group, Shape(shape.begin() + 1, shape.end()));
+  const hdf5::Dataspace all = make_dataspace(group, shape);
+  const hdf5::Dataspace one = make_dataspace(group, Shape(shape.begin() + 1, shape.end()));
   std::vector<hsize_t> start(shape.size(), 0), count(shape.begin(), shape.end());
   count[0] = 1;
   for (const int clip : clips) {

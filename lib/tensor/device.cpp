@@ -55,7 +55,7 @@ std::string name_of(Device device) {
   return "cpu";
 }
 
-std::string bus_of(Device device) {
+std::string pci_bus(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) return cuda::bus(device);
   }
@@ -68,7 +68,7 @@ void synchronize(Device device) {
   }
 }
 
-std::shared_ptr<trace::DeviceClock> clock_of(Device device) {
+std::shared_ptr<trace::DeviceClock> device_clock(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) return cuda::stream_clock(device);
   }

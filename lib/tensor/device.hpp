@@ -55,13 +55,13 @@ std::string name_of(Device device);
 
 /// PCI bus id, which identifies a GPU within its host even if processes number GPUs differently;
 /// empty for the host.
-std::string bus_of(Device device);
+std::string pci_bus(Device device);
 
 /// Waits until all work enqueued on the device's stream is done. Throws errors of earlier kernels.
 /// Does nothing for the host.
 void synchronize(Device device);
 /// The clock of the device's stream, for trace::DeviceSpans; null for the host.
-std::shared_ptr<trace::DeviceClock> clock_of(Device device);
+std::shared_ptr<trace::DeviceClock> device_clock(Device device);
 
 /// Bytes held by this process's tensors and graphs on a device, now and at the peak. 0 for the
 /// host, whose tensors are not counted.

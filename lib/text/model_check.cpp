@@ -80,7 +80,7 @@ class Trie {
   /// Whether no text leads outside of the trie or of the replacements.
   bool is_sound() {
     leaves_.assign(units_.size(), unknown);
-    return !units_.empty() && leaves_below(offset_of(units_[0]), 0) != bad;
+    return !units_.empty() && leaves_below(children_offset(units_[0]), 0) != bad;
   }
 
  private:
@@ -88,7 +88,7 @@ class Trie {
   // The library keeps up to 32 leaves of one path; the depth limits the recursion.
   static constexpr int max_leaves = 32, max_depth = 256;
 
-  static std::uint32_t offset_of(std::uint32_t unit) {
+  static std::uint32_t children_offset(std::uint32_t unit) {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);
   }
 
@@ -102,7 +102,7 @@ class Trie {
       // Subtries may be shared, but a path must not return to itself.
       if (leaves_[at] == unknown) {
         leaves_[at] = in_progress;
-        leaves_[at] = leaves_of(at, depth);
+        leaves_[at] = count_leaves(at, depth);
       }
       if (leaves_[at] < 0) return bad;
       most = std::max(most, leaves_[at]);
@@ -110,8 +110,8 @@ class Trie {
     return most;
   }
 
-  int leaves_of(std::uint32_t at, int depth) {
-    const std::uint32_t unit = units_[at], base = at ^ offset_of(unit);
+  int count_leaves(std::uint32_t at, int depth) {
+    const std::uint32_t unit = units_[at], base = at ^ children_offset(unit);
     const bool has_leaf = (unit & 0x100U) != 0;
     const int below = leaves_below(base, depth + 1);
     if (below == bad) return bad;

@@ -32,7 +32,7 @@ std::string read_model(const std::filesystem::path& path) {
   return file.copy(0, file.size());
 }
 
-std::int32_t sentinels_of(const std::filesystem::path& folder) {
+std::int32_t sentinel_count(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "tokenizer_config.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return usual_sentinels;
@@ -70,7 +70,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
             id < model->GetPieceSize() ? model->IdToPiece(id) : "missing", name);
     tokenizer.specials_.push_back({name, id, false});
   }
-  tokenizer.sentinels_ = sentinels_of(folder);
+  tokenizer.sentinels_ = sentinel_count(folder);
   for (std::int32_t i = 0; i < tokenizer.sentinels_; ++i) {
     tokenizer.specials_.push_back({fmt::format("<extra_id_{}>", i),
                                    model->GetPieceSize() + tokenizer.sentinels_ - 1 - i, true});
@@ -112,7 +112,7 @@ void Tokenizer::append_pieces(std::string_view text, std::vector<std::int32_t>& 
   }
 }
 
-std::vector<std::int32_t> Tokenizer::ids_of(std::string_view text) const {
+std::vector<std::int32_t> Tokenizer::text_ids(std::string_view text) const {
   std::vector<std::int32_t> ids;
   std::size_t begin = 0;  // start of the text after the last special token
   bool eat = false;       // whether to strip spaces after that token
@@ -208,7 +208,7 @@ Encoded Tokenizer::encode(std::string_view text, std::int64_t max_length) const 
     if (ids.empty() || ids.back() != end_of_text) ids.push_back(end_of_text);
   };
   Encoded encoded;
-  encoded.ids = ids_of(text);
+  encoded.ids = text_ids(text);
   if (encoded.ids.size() + 1 > length) {
     std::vector<std::int32_t> whole = encoded.ids;
     close(whole);

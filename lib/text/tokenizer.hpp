@@ -57,7 +57,7 @@ class Tokenizer {
   };
 
   Tokenizer() = default;
-  std::vector<std::int32_t> ids_of(std::string_view text) const;
+  std::vector<std::int32_t> text_ids(std::string_view text) const;
   void append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const;
   const Special* special(std::string_view name) const;  ///< null if there is none
   const Special* special_at(std::string_view text, std::size_t at) const;

@@ -30,7 +30,7 @@ struct Lead {
   std::uint8_t min = 0x80, max = 0xbf;
 };
 
-Lead lead_of(std::uint8_t byte) {
+Lead read_lead(std::uint8_t byte) {
   if (byte >= 0xc2 && byte <= 0xdf) return {byte & 0x1fU, 1};
   if (byte >= 0xe0 && byte <= 0xef) {
     // Excludes overlong encodings and surrogates.
@@ -59,7 +59,7 @@ std::wstring decode_utf8(std::string_view bytes) {
       text += static_cast<wchar_t>(byte);
       continue;
     }
-    Lead lead = lead_of(byte);
+    Lead lead = read_lead(byte);
     bool good = lead.follow > 0;
     for (int i = 0; i < lead.follow && good; ++i) {
       const auto next = at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : std::uint8_t{0};

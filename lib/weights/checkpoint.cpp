@@ -177,7 +177,7 @@ Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dt
   if (changes_ != nullptr && changes_->find(held_as) != nullptr) {
     return load_rows(name, expected, 0, expected.at(0), dtype);
   }
-  return file_of(info).load(held_as, dtype).reshape(expected).on(device_);
+  return tensor_file(info).load(held_as, dtype).reshape(expected).on(device_);
 }
 
 Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
@@ -203,7 +203,7 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
   const std::int64_t row = numel(one);
   const LoraChanges::Terms* terms = changes_ == nullptr ? nullptr : changes_->find(held_as);
   if (terms == nullptr) {
-    file_of(info).read(held_as, begin * row, count, row, dtype, into, stride);
+    tensor_file(info).read(held_as, begin * row, count, row, dtype, into, stride);
     return;
   }
   // At most so many elements of the tensor, and of B, at once, as lora_memory() counts.
@@ -219,7 +219,7 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
     if (!in_place) wide.resize(static_cast<std::size_t>(n * row));
     float* values = in_place ? reinterpret_cast<float*>(target) : wide.data();
     const std::int64_t apart = in_place ? stride : row;
-    file_of(info).read(held_as, (begin + r) * row, n, row, DType::float32, values, apart);
+    tensor_file(info).read(held_as, (begin + r) * row, n, row, DType::float32, values, apart);
     changes_->add(*terms, begin + r, n, values, apart);
     if (in_place) continue;
     for (std::int64_t i = 0; i < n; ++i) {

@@ -91,7 +91,7 @@ class Checkpoint {
   explicit Checkpoint(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   const TensorInfos::value_type* find(const std::string& name) const;
   const TensorInfos::value_type& find(const std::string& name, const Shape& expected) const;
-  const SafetensorsFile& file_of(const TensorInfo& info) const { return files().at(info.file); }
+  const SafetensorsFile& tensor_file(const TensorInfo& info) const { return files().at(info.file); }
 
   std::shared_ptr<const Contents> contents_;
   std::shared_ptr<const LoraChanges> changes_;

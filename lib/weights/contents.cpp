@@ -21,7 +21,7 @@ void add_file(Hash& hash, const fs::path& file) {
 }
 
 // A hash of blocks at equal distances, from the first byte to the last.
-std::string sample_of(const RegularFile& file) {
+std::string sample_hash(const RegularFile& file) {
   constexpr std::int64_t blocks = 16, block_bytes = 4096;
   const std::int64_t bytes = std::min(block_bytes, file.size());
   Hash hash;
@@ -72,13 +72,13 @@ ModelContents::ModelContents(const ModelPaths& paths) {
 void ModelContents::add_tensors(Hash& outline, const std::string& prefix,
                                 const std::map<fs::path, const SafetensorsFile*>& files,
                                 const TensorInfos& tensors) {
-  std::map<fs::path, std::size_t> places;
+  std::map<fs::path, std::size_t> file_indices;
   for (const auto& [path, file] : files) {
-    places.emplace(path, files_.size());
-    files_.push_back({&file->bytes(), sample_of(file->bytes())});
+    file_indices.emplace(path, files_.size());
+    files_.push_back({&file->bytes(), sample_hash(file->bytes())});
   }
   for (const auto& [name, info] : tensors) {
-    tensors_.push_back({prefix + name, &info, places.at(info.file)});
+    tensors_.push_back({prefix + name, &info, file_indices.at(info.file)});
     outline.add(tensors_.back().name);
     outline.add(info.dtype);
     outline.add(std::ssize(info.shape));
@@ -95,7 +95,7 @@ std::string ModelContents::identity() const {
   return hash.hex();
 }
 
-std::string ModelContents::hash_of(const TensorBytes& tensor) const {
+std::string ModelContents::tensor_hash(const TensorBytes& tensor) const {
   constexpr std::int64_t chunk = std::int64_t{256} << 10;
   const RegularFile& file = *files_[tensor.file].bytes;
   std::string buffer(static_cast<std::size_t>(std::min(chunk, tensor.info->bytes)), '\0');

@@ -46,7 +46,7 @@ class ModelContents {
   std::string identity() const;
   /// The hash of all bytes of a tensor. Error(io); Error(data) if its file has changed since it was
   /// opened.
-  std::string hash_of(const TensorBytes& tensor) const;
+  std::string tensor_hash(const TensorBytes& tensor) const;
   /// The hash of the outline and of all tensors. It does not depend on the folder or on how tensors
   /// are distributed over files.
   std::string hash(const TensorHashes& hashes) const;

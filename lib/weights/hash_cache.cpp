@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr const char* format = "XXH3-128 of tensors, 2";
 
-std::string text_of(const FileState::Time& time) {
+std::string time_text(const FileState::Time& time) {
   return fmt::format("{}.{:09}", time.seconds, time.nanoseconds);
 }
 
@@ -27,8 +27,8 @@ json description(const fs::path& path, const ModelContents::File& file) {
   return {{"path", as_utf8(path.string())},
           {"inode", state.inode},
           {"size", state.size},
-          {"modified", text_of(state.modified)},
-          {"changed", text_of(state.changed)},
+          {"modified", time_text(state.modified)},
+          {"changed", time_text(state.changed)},
           {"sample", file.sample}};
 }
 
@@ -40,7 +40,7 @@ bool is_hash(const json& value) {
 }
 
 /// A hash of an entry without its own "check", which tells whether the entry is undamaged.
-std::string check_of(const json& entry) {
+std::string entry_hash(const json& entry) {
   Hash hash;
   hash.add(entry.dump());
   return hash.hex();
@@ -58,7 +58,7 @@ json read_entry(const fs::path& entry, const json& file) {
   const json check = root.value("check", json());
   root.erase("check");
   if (root.value("format", json()) != format || root.value("file", json()) != file ||
-      check != check_of(root)) {
+      check != entry_hash(root)) {
     return {};
   }
   return root.value("tensors", json());
@@ -76,7 +76,7 @@ HashCache HashCache::of_user() {
   return HashCache({});
 }
 
-fs::path HashCache::entry_of(const fs::path& file) const {
+fs::path HashCache::entry_path(const fs::path& file) const {
   Hash hash;
   hash.add(file.string());
   return folder_ / (hash.hex() + ".json");
@@ -89,7 +89,7 @@ TensorHashes HashCache::find(const ModelContents& model) const {
   for (const ModelContents::File& file : model.files()) {
     try {
       const fs::path path = fs::canonical(file.bytes->path());
-      known.push_back(read_entry(entry_of(path), description(path, file)));
+      known.push_back(read_entry(entry_path(path), description(path, file)));
     } catch (const std::exception&) {
       known.emplace_back();
     }
@@ -137,9 +137,9 @@ void HashCache::write_entry(const ModelContents::File& file, nlohmann::json tens
   const fs::path path = fs::canonical(file.bytes->path());
   json entry{{"format", format}, {"file", description(path, file)}};
   entry["tensors"] = std::move(tensors);
-  entry["check"] = check_of(entry);
+  entry["check"] = entry_hash(entry);
   fs::create_directories(folder_);
-  NewFile out(entry_of(path));
+  NewFile out(entry_path(path));
   out.write(entry.dump(1) + "\n");
   out.commit();
 }

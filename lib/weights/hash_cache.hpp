@@ -36,7 +36,7 @@ class HashCache {
   std::string store(const ModelContents& model, const TensorHashes& hashes) const;
 
  private:
-  std::filesystem::path entry_of(const std::filesystem::path& file) const;
+  std::filesystem::path entry_path(const std::filesystem::path& file) const;
   void write_entry(const ModelContents::File& file, nlohmann::json tensors,
                    std::chrono::system_clock::time_point opened) const;
 

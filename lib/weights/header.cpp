@@ -48,7 +48,7 @@ const json& array_value(const json& value, const char* what, const std::string& 
 
 /// The size in bytes that follows from type and shape.
 std::int64_t needed_bytes(const TensorInfo& info, const std::string& where) {
-  std::int64_t bits = bits_of(info.dtype).value();
+  std::int64_t bits = dtype_bits(info.dtype).value();
   for (const std::int64_t extent : info.shape) bits = checked_product(bits, extent, where);
   if (bits % 8 != 0) fail(Status::data, "{}: {} bits, expected whole bytes", where, bits);
   return bits / 8;
@@ -62,7 +62,7 @@ TensorInfo parse_entry(const json& entry, std::int64_t data_begin, std::int64_t 
   TensorInfo info;
   info.file = file;
   const json& dtype = member(entry, "dtype", where);
-  if (!dtype.is_string() || !bits_of(dtype.get_ref<const std::string&>())) {
+  if (!dtype.is_string() || !dtype_bits(dtype.get_ref<const std::string&>())) {
     fail(Status::data, "{}: dtype is {}, expected a type such as \"F32\"", where,
          printable(dtype.dump()));
   }
@@ -101,8 +101,8 @@ void check_metadata(const json& metadata, const std::filesystem::path& file) {
 }
 
 /// Checks that the tensors, sorted by offset, fill the data part without gaps and overlaps.
-void check_places(const TensorInfos& tensors, std::int64_t data_begin, std::int64_t data_bytes,
-                  const std::filesystem::path& file) {
+void check_offsets(const TensorInfos& tensors, std::int64_t data_begin, std::int64_t data_bytes,
+                   const std::filesystem::path& file) {
   std::vector<const TensorInfos::value_type*> order;
   order.reserve(tensors.size());
   for (const auto& tensor : tensors) order.push_back(&tensor);
@@ -126,7 +126,7 @@ void check_places(const TensorInfos& tensors, std::int64_t data_begin, std::int6
 
 }  // namespace
 
-std::optional<int> bits_of(std::string_view dtype) {
+std::optional<int> dtype_bits(std::string_view dtype) {
   for (const auto& [name, bits] : formats) {
     if (name == dtype) return bits;
   }
@@ -140,7 +140,7 @@ std::optional<DType> loadable(std::string_view dtype) {
   return std::nullopt;
 }
 
-std::string_view format_name_of(DType dtype) {
+std::string_view safetensors_dtype(DType dtype) {
   switch (dtype) {
     case DType::float32:
       return "F32";
@@ -179,7 +179,7 @@ TensorInfos parse_header(std::string_view header, std::int64_t data_begin, std::
     const std::string where = fmt::format("{}: tensor '{}'", file.string(), printable(name));
     tensors.emplace(name, parse_entry(entry, data_begin, data_bytes, file, where));
   }
-  check_places(tensors, data_begin, data_bytes, file);
+  check_offsets(tensors, data_begin, data_bytes, file);
   return tensors;
 }
 

@@ -31,12 +31,12 @@ constexpr std::size_t max_tensors = 200'000;  ///< the largest released models h
 constexpr std::size_t max_rank = 16;
 
 /// Bits per element of a type of the format ("F32"); nullopt for unknown names.
-std::optional<int> bits_of(std::string_view dtype);
+std::optional<int> dtype_bits(std::string_view dtype);
 
 /// The DType of "F32", "F16" and "BF16"; nullopt for types that cannot be loaded.
 std::optional<DType> loadable(std::string_view dtype);
 /// The format's name of a DType: "F32".
-std::string_view format_name_of(DType dtype);
+std::string_view safetensors_dtype(DType dtype);
 
 /// Parses and validates a whole header. data_begin, data_bytes: position and size of the data part
 /// of the file. Throws Error(data) naming file and tensor unless every tensor's length agrees with

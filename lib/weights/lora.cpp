@@ -45,12 +45,12 @@ constexpr std::array<Ending, 14> endings{{{".lora_A.weight", "", Kind::down},
                                           {".lora.up.weight", "", Kind::up},
                                           {".alpha", "", Kind::alpha}}};
 
-struct Place {
+struct LoraTensor {
   std::string module;
   Kind kind;
 };
 
-std::optional<Place> place_of(const std::string& name) {
+std::optional<LoraTensor> lora_tensor(const std::string& name) {
   std::string rest = without_lora_prefix(name);
   constexpr std::string_view processor = ".processor.";
   if (const auto at = rest.find(processor); at != std::string::npos) {
@@ -60,12 +60,12 @@ std::optional<Place> place_of(const std::string& name) {
     if (!rest.ends_with(ending.text)) continue;
     rest.resize(rest.size() - ending.text.size());
     if (rest.empty()) return std::nullopt;
-    return Place{rest + std::string(ending.replacement), ending.kind};
+    return LoraTensor{rest + std::string(ending.replacement), ending.kind};
   }
   return std::nullopt;
 }
 
-std::string_view prefix_of(const std::string& name) {
+std::string_view lora_prefix(const std::string& name) {
   for (const std::string_view prefix : prefixes) {
     if (name.starts_with(prefix)) return prefix;
   }
@@ -102,7 +102,7 @@ bool may_be_lora(const fs::path& path) {
 }
 
 std::string without_lora_prefix(const std::string& name) {
-  return name.substr(prefix_of(name).size());
+  return name.substr(lora_prefix(name).size());
 }
 
 class Lora::Reader {
@@ -123,7 +123,7 @@ class Lora::Reader {
 
  private:
   std::string where() const { return lora_.path().string(); }
-  const TensorInfo& info_of(const std::string& name) const {
+  const TensorInfo& tensor_info(const std::string& name) const {
     return lora_.file_.tensors().at(name);
   }
 
@@ -135,22 +135,22 @@ class Lora::Reader {
                 name.find("dora_scale") == std::string::npos,
             Status::data, "{}: tensor '{}' belongs to DoRA, which is not supported", where(),
             printable(name));
-    const std::optional<Place> place = place_of(name);
-    if (!place) {
+    const std::optional<LoraTensor> tensor = lora_tensor(name);
+    if (!tensor) {
       lora_.others_.push_back(name);
       return;
     }
     require(loadable(info.dtype).has_value(), Status::data,
             "{}: tensor '{}' holds {}, expected F32, F16 or BF16", where(), printable(name),
             info.dtype);
-    const std::string_view prefix = prefix_of(name);
+    const std::string_view prefix = lora_prefix(name);
     if (!prefix_) prefix_ = prefix;
     require(*prefix_ == prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",
             where(), printable(name), prefix, *prefix_);
-    LoraModule& module = lora_.modules_[place->module];
+    LoraModule& module = lora_.modules_[tensor->module];
     std::string* known = nullptr;
-    switch (place->kind) {
+    switch (tensor->kind) {
       case Kind::down:
         known = &module.down;
         break;
@@ -161,7 +161,7 @@ class Lora::Reader {
         known = &module.bias;
         break;
       case Kind::alpha:
-        known = &alphas_[place->module];
+        known = &alphas_[tensor->module];
         break;
     }
     require(known->empty(), Status::data, "{}: tensors '{}' and '{}' are the same part of a LoRA",
@@ -178,7 +178,7 @@ class Lora::Reader {
       fail(Status::data, "{}: tensor '{}' without the {} of module '{}'", where(), printable(found),
            module.down.empty() ? "lora_A (down)" : "lora_B (up)", printable(name));
     }
-    const Shape &down = info_of(module.down).shape, &up = info_of(module.up).shape;
+    const Shape &down = tensor_info(module.down).shape, &up = tensor_info(module.up).shape;
     const std::int64_t rank = down.size() < 2 ? 0 : down[0];
     require(rank >= 1 && rank <= max_lora_rank, Status::data,
             "{}: tensor '{}' has shape {}, expected a rank of 1 to {} and more axes", where(),
@@ -187,7 +187,7 @@ class Lora::Reader {
             "{}: tensor '{}' has shape {}, expected [out, {}] as '{}' has rank {}", where(),
             printable(module.up), to_string(up), rank, printable(module.down), rank);
     if (!module.bias.empty()) {
-      const Shape& bias = info_of(module.bias).shape;
+      const Shape& bias = tensor_info(module.bias).shape;
       require(bias == Shape{up[0]}, Status::data, "{}: tensor '{}' has shape {}, expected [{}]",
               where(), printable(module.bias), to_string(bias), up[0]);
     }
@@ -236,8 +236,9 @@ class Lora::Reader {
       }
     } else {
       lora_.source_ = "none given";
-      const auto first = std::ranges::min_element(
-          lora_.modules_, {}, [&](const auto& entry) { return info_of(entry.second.up).begin; });
+      const auto first = std::ranges::min_element(lora_.modules_, {}, [&](const auto& entry) {
+        return tensor_info(entry.second.up).begin;
+      });
       const auto alpha = static_cast<double>(first->second.rank);
       for (auto& [name, module] : lora_.modules_) {
         module.factor = alpha / static_cast<double>(module.rank);
@@ -246,9 +247,9 @@ class Lora::Reader {
   }
 
   double alpha_in(const std::string& tensor) const {
-    require(numel(info_of(tensor).shape) == 1, Status::data,
+    require(numel(tensor_info(tensor).shape) == 1, Status::data,
             "{}: tensor '{}' has shape {}, expected one number", where(), printable(tensor),
-            to_string(info_of(tensor).shape));
+            to_string(tensor_info(tensor).shape));
     const float alpha = lora_.file_.load(tensor, DType::float32).data<float>()[0];
     require(std::abs(alpha) <= max_lora_alpha, Status::data,
             "{}: tensor '{}' is {}, expected a number from {} to {}", where(), printable(tensor),

@@ -127,7 +127,7 @@ const LoraChanges::Terms* LoraChanges::find(const std::string& name) const {
   return found == terms_.end() ? nullptr : &found->second;
 }
 
-LoraChanges::Panels LoraChanges::panels_of(const Term& term) const {
+LoraChanges::Panels LoraChanges::term_panels(const Term& term) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(kept_, &term, &Kept::term);
   if (found != kept_.end()) return found->panels;
@@ -162,7 +162,7 @@ void LoraChanges::add(const Terms& terms, std::int64_t first, std::int64_t rows,
       }
       continue;
     }
-    const Panels panels = panels_of(term);
+    const Panels panels = term_panels(term);
     for (std::int64_t column = 0; column < term.columns; column += width) {
       add_product(factors.data(), panels->data() + column * row, row, term.scale, rows,
                   std::min(width, term.columns - column), values + column, stride);

@@ -46,7 +46,7 @@ class LoraChanges {
   using Panels = std::shared_ptr<const std::vector<float>>;
   void fit(const LoraFile& file, const Lora& lora, const Find& find,
            const std::vector<std::string>& names);
-  Panels panels_of(const Term& term) const;
+  Panels term_panels(const Term& term) const;
 
   std::vector<Lora> loras_;
   std::map<std::string, Terms> terms_;

@@ -18,7 +18,7 @@ using nlohmann::json;
 /// Indices of tensors in the list, in the order of their bytes in the file.
 using Shard = std::vector<std::size_t>;
 
-std::int64_t bytes_of(const TensorToWrite& tensor) {
+std::int64_t tensor_bytes(const TensorToWrite& tensor) {
   return checked_product(numel(tensor.shape), size_of(tensor.dtype), tensor.name);
 }
 
@@ -27,7 +27,7 @@ std::vector<Shard> cut_into_shards(const std::vector<TensorToWrite>& tensors,
   std::vector<Shard> shards(1);
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::int64_t more = bytes_of(tensors[i]);
+    const std::int64_t more = tensor_bytes(tensors[i]);
     if (!shards.back().empty() && more > max_bytes - bytes) {
       shards.emplace_back();
       bytes = 0;
@@ -44,13 +44,13 @@ std::vector<Shard> cut_into_shards(const std::vector<TensorToWrite>& tensors,
   return shards;
 }
 
-std::string header_of(const Shard& shard, const std::vector<TensorToWrite>& tensors) {
+std::string shard_header(const Shard& shard, const std::vector<TensorToWrite>& tensors) {
   json root = json::object();
   root["__metadata__"] = {{"format", "pt"}};  // transformers rejects files without it
   std::int64_t begin = 0;
   for (const std::size_t i : shard) {
-    const std::int64_t end = begin + bytes_of(tensors[i]);
-    root[tensors[i].name] = {{"dtype", format_name_of(tensors[i].dtype)},
+    const std::int64_t end = begin + tensor_bytes(tensors[i]);
+    root[tensors[i].name] = {{"dtype", safetensors_dtype(tensors[i].dtype)},
                              {"shape", tensors[i].shape},
                              {"data_offsets", {begin, end}}};
     begin = end;
@@ -65,7 +65,7 @@ std::string header_of(const Shard& shard, const std::vector<TensorToWrite>& tens
 void write_shard(const fs::path& path, const Shard& shard,
                  const std::vector<TensorToWrite>& tensors, const FillTensor& fill, Flush flush) {
   NewFile file(path, flush);
-  const std::string header = header_of(shard, tensors);
+  const std::string header = shard_header(shard, tensors);
   const std::uint64_t length = header.size();
   file.write(&length, sizeof(length));
   file.write(header);
@@ -114,7 +114,7 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
     write_shard(folder / name, shards[k], tensors, fill, flush);
     for (const std::size_t i : shards[k]) {
       index["weight_map"][tensors[i].name] = name;
-      total += bytes_of(tensors[i]);
+      total += tensor_bytes(tensors[i]);
     }
   }
   index["metadata"]["total_size"] = total;

@@ -31,16 +31,16 @@ class Inspect : public Scratch {
   /// Rewrites the weights of a part after `change` modified its list of tensors.
   template <class Change>
   static void rewrite(ModelPart part, Change&& change, std::int64_t shard = 1 << 30) {
-    const Config config = Config::read(fs::path("model") / folder_of(part) / "config.json");
+    const Config config = Config::read(fs::path("model") / part_folder(part) / "config.json");
     std::vector<TensorToWrite> tensors;
-    for (const auto& [name, shape] : tensors_of(part, config)) {
+    for (const auto& [name, shape] : expected_tensors(part, config)) {
       tensors.push_back({name, DType::float32, shape});
     }
     change(tensors);
-    const fs::path folder = fs::path("model") / folder_of(part);
-    fs::remove(folder / (std::string(stem_of(part)) + ".safetensors"));
+    const fs::path folder = fs::path("model") / part_folder(part);
+    fs::remove(folder / (std::string(weights_stem(part)) + ".safetensors"));
     write_safetensors(
-        folder, stem_of(part), tensors,
+        folder, weights_stem(part), tensors,
         [&](std::size_t i, Tensor& out) {
           if (out.dtype() != DType::int32) fill_random(out, tensors[i].name, 1, {});
         },

@@ -135,14 +135,14 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
                  5'570'676'352 + 393'216 + 525'312}}) {
     const ModelPreset preset = model_preset(e.name);
     EXPECT_EQ(preset.dtype, e.dtype);
-    const PartSize transformer = size_of(preset, ModelPart::transformer, e.dtype);
+    const PartSize transformer = part_size(preset, ModelPart::transformer, e.dtype);
     EXPECT_EQ(transformer.tensors, e.tensors);
     EXPECT_EQ(transformer.parameters, e.parameters) << e.name;
     EXPECT_EQ(transformer.bytes, 2 * e.parameters);
-    const PartSize vae = size_of(preset, ModelPart::vae, e.dtype);
+    const PartSize vae = part_size(preset, ModelPart::vae, e.dtype);
     EXPECT_EQ(vae.tensors, 436);
     EXPECT_EQ(vae.parameters, 215'583'907);
-    const PartSize encoder = size_of(preset, ModelPart::text_encoder, e.dtype);
+    const PartSize encoder = part_size(preset, ModelPart::text_encoder, e.dtype);
     EXPECT_EQ(encoder.tensors, 219);
     EXPECT_EQ(encoder.parameters, 4'762'310'656);
   }
@@ -185,7 +185,7 @@ TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
 
 TEST(Presets, OpenSorasAreThoseOfTheReleases) {
   const auto size = [](const char* name, ModelPart part) {
-    return size_of(model_preset(name), part, DType::float16);
+    return part_size(model_preset(name), part, DType::float16);
   };
   for (const char* name :
        {"opensora-1.0-16x256x256", "opensora-1.0-16x512x512", "opensora-1.0-64x512x512"}) {

@@ -42,7 +42,7 @@ void machine(Bench& bench) {
       const Linear w(bench.random_tensor({n, n}, 0.01F));
       const Tensor x = bench.random_tensor({n, n});
       const double flops = 2.0 * double(n) * double(n) * double(n);
-      const double seconds = bench.seconds_of([&] { w(x); });
+      const double seconds = bench.call_seconds([&] { w(x); });
       bench.set_peak_flops(flops / seconds);
       bench.row(fmt::format("machine/product_{0}x{0}x{0}", n), seconds, flops, 0);
     });
@@ -51,7 +51,7 @@ void machine(Bench& bench) {
     const std::int64_t bytes = bench.tiny() ? 1 << 16 : 1 << 30;
     const Tensor x = bench.random_tensor({bytes / size_of(bench.dtype())});
     Tensor y = x.clone();
-    const double seconds = bench.seconds_of([&] { y.copy_from(x); });
+    const double seconds = bench.call_seconds([&] { y.copy_from(x); });
     bench.set_peak_bandwidth(2.0 * double(bytes) / seconds);
     bench.row(fmt::format("machine/copy_of_{}_MiB", bytes >> 20), seconds, 0, 2.0 * double(bytes));
   });
@@ -64,11 +64,11 @@ struct Clip {
   std::int64_t tokens() const { return text + video(); }
 };
 
-Clip clip_of(const Bench& bench) { return bench.tiny() ? Clip{2, 8, 12, 10, 2} : Clip{}; }
+Clip measured_clip(const Bench& bench) { return bench.tiny() ? Clip{2, 8, 12, 10, 2} : Clip{}; }
 
 // The operations of one transformer layer.
 void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
-  const Clip clip = clip_of(bench);
+  const Clip clip = measured_clip(bench);
   const std::int64_t d = heads * 64, tokens = clip.tokens(), batch = clip.batch;
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out,
                           ops::Activation activation) {
@@ -135,7 +135,7 @@ void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
 
 // The operations of a step before and after the transformer layers.
 void pre_and_post_ops(Bench& bench) {
-  const Clip clip = clip_of(bench);
+  const Clip clip = measured_clip(bench);
   const Shape extents{clip.frames, 16, clip.rows, clip.columns};
   const double latent = double(numel(extents)) * 4,
                tokens = double(numel(extents) * size_of(bench.dtype()));
@@ -180,17 +180,17 @@ void convolution(Bench& bench, std::int64_t kt, const Shape& image, std::int64_t
 
 void group_norm(Bench& bench, const Shape& image, std::int64_t n) {
   const Shape shape{image[0], image[1], image[2], n};
-  const std::string place = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
+  const std::string size_text = fmt::format("_{}x{}x{}x{}", shape[0], shape[1], shape[2], n);
   const double bytes = double(numel(shape) * size_of(bench.dtype()));
-  bench.add("vae/group_sums" + place, 0, bytes,
+  bench.add("vae/group_sums" + size_text, 0, bytes,
             [&] { return [x = bench.random_tensor(shape)] { ops::group_sums(x, 32, 8); }; });
-  bench.add("vae/spatial_norm_silu" + place, 0, 2 * bytes, [&] {
+  bench.add("vae/spatial_norm_silu" + size_text, 0, 2 * bytes, [&] {
     const std::int64_t latents = 2, frames = shape[0];
     const Tensor w = bench.random_tensor({n}, DType::float32);
     const Tensor s = bench.random_tensor({latents, shape[1] / 8, shape[2] / 8, n});
     const Tensor of_groups = bench.random_tensor({32}, DType::float32);
     ops::SpatialNorm norm{{of_groups, of_groups}, w, w, s, s, {}};
-    for (std::int64_t t = 0; t < frames; ++t) norm.frame_of.push_back(t * latents / frames);
+    for (std::int64_t t = 0; t < frames; ++t) norm.latent_frame.push_back(t * latents / frames);
     return [=, x = bench.random_tensor(shape), y = bench.random_tensor(shape)]() mutable {
       ops::spatial_norm_silu(x, norm, y);
     };

@@ -46,7 +46,7 @@ class Bench {
 
   /// Median seconds of a call, over 3 to 10 measurements. Each measurement makes enough calls to
   /// take 20 ms and synchronizes once, at its end.
-  double seconds_of(const std::function<void()>& operation) const {
+  double call_seconds(const std::function<void()>& operation) const {
     const auto run = [&](int calls) {
       cuda::synchronize(device_);
       const std::int64_t start = trace::now_ns();
@@ -78,7 +78,7 @@ class Bench {
         cuda::synchronize(device_);
         return;
       }
-      seconds = seconds_of(operation);
+      seconds = call_seconds(operation);
       row(name, seconds, flops, bytes);
     });
     return seconds;

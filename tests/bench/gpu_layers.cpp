@@ -50,9 +50,9 @@ Times time_call(const Bench& bench, const CogVideoXTransformer& transformer) {
   const Tensor sinusoid = transformer.embed(500);
   const auto call = [&] { transformer(placement, latents, context, sinusoid); };
   Times times;
-  times.called = bench.seconds_of(call);
+  times.called = bench.call_seconds(call);
   const cuda::Graph graph(bench.device(), call);
-  times.replayed = bench.seconds_of([&] { graph.replay(); });
+  times.replayed = bench.call_seconds([&] { graph.replay(); });
   return times;
 }
 
@@ -74,7 +74,7 @@ void bench_layers(Bench& bench, const std::string& model) {
     const auto load = [&] {
       const std::int64_t start = trace::now_ns();
       auto loaded = std::make_unique<const CogVideoXTransformer>(
-          Checkpoint::open(folder.path() / "transformer", stem_of(ModelPart::transformer))
+          Checkpoint::open(folder.path() / "transformer", weights_stem(ModelPart::transformer))
               .on(bench.device()),
           config, bench.dtype());
       cuda::synchronize(bench.device());

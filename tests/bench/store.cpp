@@ -107,8 +107,8 @@ void bench_index(const std::filesystem::path& folder, const Shape& shape, int cl
 int main(int argc, char** argv) {
   const auto bench = [](const std::vector<std::string>& words) {
     const comm::Group world = comm::Group::world();
-    const auto number = [&](std::size_t place, int otherwise) {
-      return words.size() > place ? std::stoi(words[place]) : otherwise;
+    const auto number = [&](std::size_t word, int otherwise) {
+      return words.size() > word ? std::stoi(words[word]) : otherwise;
     };
     const std::filesystem::path folder = words.at(0);
     const Shape shape{number(1, 49), number(2, 480), number(3, 720), 3};

@@ -85,22 +85,22 @@ TEST(Group, TransfersMayBeUnderWayAtOnce) {
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
   EXPECT_EQ(background_work, nullptr);
-  // Too large for MPI's eager protocol: the transfers really are pending.
+  // Too large for MPI's eager protocol: the exchanges really are pending.
   constexpr std::size_t count = 3, numbers = 1 << 20;
   std::vector<std::vector<int>> sent, received(count, std::vector<int>(numbers, -1));
   {
-    std::vector<Transfer> transfers;
+    std::vector<PendingMessages> pending;
     for (std::size_t i = 0; i < count; ++i) {
       sent.emplace_back(numbers, int(i) * 100 + world.rank());
       const Message send{next, of(sent[i])};
       const Message receive{previous, of(received[i])};
-      transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
+      pending.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
     }
     EXPECT_NE(background_work, nullptr);
     background();
-    transfers[1].finish();
+    pending[1].finish();
     EXPECT_EQ(received[1], std::vector<int>(numbers, 100 + previous));
-  }  // destructors finish the other transfers
+  }  // destructors finish the other exchanges
   EXPECT_EQ(background_work, nullptr);
   for (std::size_t i = 0; i < count; ++i) {
     EXPECT_EQ(received[i], std::vector<int>(numbers, int(i) * 100 + previous));

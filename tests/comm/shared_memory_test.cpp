@@ -56,7 +56,7 @@ TEST(IndependentGroup, MessagesOverlapWithThoseOfItsParent) {
   const auto of = [](double value) { return Tensor::of({static_cast<float>(value)}, {1}); };
   const Tensor early = of(0), late = of(0);
   const comm::Message send{next, of(world.rank())}, receive{before, early};
-  comm::Transfer pending = other.begin_exchange({&send, 1}, {&receive, 1});
+  comm::PendingMessages pending = other.begin_exchange({&send, 1}, {&receive, 1});
   const comm::Message second{next, of(100 + world.rank())}, answer{before, late};
   world.exchange({&second, 1}, {&answer, 1});
   pending.finish();

@@ -28,7 +28,7 @@ class Connection : public testing::Test {
     const Socket listener = listen_anywhere();
     ASSERT_TRUE(listener);
     EXPECT_FALSE(accept_one(listener));
-    client = Channel(connect_to("127.0.0.1", port_of(listener), 5), sizeof(Message));
+    client = Channel(connect_to("127.0.0.1", bound_port(listener), 5), sizeof(Message));
     ASSERT_TRUE(client.open());
     pollfd ready{listener.get(), POLLIN, 0};
     ASSERT_EQ(poll(&ready, 1, 5000), 1);
@@ -94,7 +94,7 @@ TEST(Sockets, NobodyListens) {
   std::uint16_t port = 0;
   {
     const Socket listener = listen_anywhere();
-    port = port_of(listener);
+    port = bound_port(listener);
   }
   EXPECT_FALSE(connect_to("127.0.0.1", port, 1));
   EXPECT_FALSE(connect_to("not an address", port, 1));

@@ -22,7 +22,7 @@ class RecordedMessages : public testing::Test {
   void TearDown() override { trace::recorder() = {}; }
 
   // Sends `bytes` to the next rank of the group, `count` times at once.
-  static Transfer begin_ring(const Group& group, std::int64_t bytes, int count) {
+  static PendingMessages begin_ring(const Group& group, std::int64_t bytes, int count) {
     std::vector<Message> sends, receives;
     for (int i = 0; i < count; ++i) {
       sends.push_back({(group.rank() + 1) % group.size(), Tensor::empty({bytes}, DType::uint8)});
@@ -74,7 +74,7 @@ TEST_F(RecordedMessages, EverySendHasOneReceive) {
                                   world.split(world.rank() % 2)};
   std::size_t messages = 0;
   for (const Group& group : groups) {
-    Transfer first = begin_ring(group, 100, 2), second = begin_ring(group, 1 << 20, 1);
+    PendingMessages first = begin_ring(group, 100, 2), second = begin_ring(group, 1 << 20, 1);
     second.finish();
     first.finish();
     messages += 3;
@@ -118,7 +118,7 @@ TEST_F(RecordedMessages, BelowOpsOnlyThoseOfHandOvers) {
   mailbox.post(world.rank(), {1});
   mailbox.wait();
   EXPECT_TRUE(trace::recorder().messages.empty());
-  Transfer pending;
+  PendingMessages pending;
   {
     const trace::HandOverMark mark;
     pending = begin_ring(world, 8, 1);

@@ -92,7 +92,7 @@ void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool /*tf32
 
 std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,
                                             bool tf32, Tensor& y) {
-  const auto seconds = seconds_of(x.device(), {[&] { convolve(x, w, stride, tf32, y); }});
+  const auto seconds = measure_seconds(x.device(), {[&] { convolve(x, w, stride, tf32, y); }});
   return {{"emulated engine", seconds.front(), true}};
 }
 

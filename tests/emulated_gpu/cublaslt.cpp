@@ -67,7 +67,7 @@ constexpr std::chrono::milliseconds time_of_large_product(20);
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint64_t workspace_bytes = 1 << 10;
 
-DType dtype_of(cudaDataType_t type) {
+DType tensor_dtype(cudaDataType_t type) {
   switch (type) {
     case CUDA_R_16F:
       return DType::float16;
@@ -106,7 +106,7 @@ bool on_device(const void* address, const MatrixLayout& m) {
   const auto block = Memory::instance().find(address);
   if (!block || block->free_requested) return false;
   const auto* begin = static_cast<const std::byte*>(address);
-  return extent(m) * size_of(dtype_of(m.type)) <= block->address + block->bytes - begin;
+  return extent(m) * size_of(tensor_dtype(m.type)) <= block->address + block->bytes - begin;
 }
 
 struct Product {
@@ -122,7 +122,7 @@ struct Product {
   // Calls f(i, j, value) for all elements of op(m).
   template <class F>
   static void each(const MatrixLayout& m, const std::byte* from, bool transposed, F&& f) {
-    const DType dtype = dtype_of(m.type);
+    const DType dtype = tensor_dtype(m.type);
     std::vector<float> column(static_cast<std::size_t>(m.rows));
     for (std::int64_t j = 0; j < m.columns; ++j) {
       convert(from + j * m.leading * size_of(dtype), dtype, column.data(), DType::float32, m.rows);
@@ -174,7 +174,7 @@ struct Product {
 
   // sums: [column][row].
   void finish(std::vector<float>& sums) const {
-    const DType dtype = dtype_of(d.type);
+    const DType dtype = tensor_dtype(d.type);
     std::vector<float> bias(static_cast<std::size_t>(d.rows));
     if (operation.has_bias()) {
       convert(operation.bias, dtype, bias.data(), DType::float32, d.rows);
@@ -197,7 +197,7 @@ struct Product {
 };
 
 template <class T>
-std::span<std::byte> bytes_of(T& member) {
+std::span<std::byte> member_bytes(T& member) {
   return std::as_writable_bytes(std::span(&member, 1));
 }
 
@@ -258,10 +258,10 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
-  return set({{CUBLASLT_MATMUL_DESC_TRANSA, bytes_of(operation->a)},
-              {CUBLASLT_MATMUL_DESC_TRANSB, bytes_of(operation->b)},
-              {CUBLASLT_MATMUL_DESC_EPILOGUE, bytes_of(operation->epilogue)},
-              {CUBLASLT_MATMUL_DESC_BIAS_POINTER, bytes_of(operation->bias)}},
+  return set({{CUBLASLT_MATMUL_DESC_TRANSA, member_bytes(operation->a)},
+              {CUBLASLT_MATMUL_DESC_TRANSB, member_bytes(operation->b)},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE, member_bytes(operation->epilogue)},
+              {CUBLASLT_MATMUL_DESC_BIAS_POINTER, member_bytes(operation->bias)}},
              attribute, value, bytes);
 }
 
@@ -291,12 +291,12 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes) {
-  return set({{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes_of(preference->workspace)},
-              {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, bytes_of(preference->schemes)},
-              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes_of(preference->alignment[0])},
-              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes_of(preference->alignment[1])},
-              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes_of(preference->alignment[2])},
-              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes_of(preference->alignment[3])}},
+  return set({{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, member_bytes(preference->workspace)},
+              {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, member_bytes(preference->schemes)},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, member_bytes(preference->alignment[0])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, member_bytes(preference->alignment[1])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, member_bytes(preference->alignment[2])},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, member_bytes(preference->alignment[3])}},
              attribute, value, bytes);
 }
 

@@ -39,8 +39,8 @@ namespace reelmesh::on_host {
 
 Stack::Stack(std::size_t bytes, void (*function)())
     : memory_(std::make_unique_for_overwrite<std::byte[]>(bytes)) {
-  place.lowest = memory_.get();
-  place.bytes = bytes;
+  point.lowest = memory_.get();
+  point.bytes = bytes;
 #ifdef __x86_64__
   // The stack as reelmesh_go leaves it: six registers, its return address (the function), and the
   // return address of the function (null: it never returns).
@@ -49,17 +49,17 @@ Stack::Stack(std::size_t bytes, void (*function)())
   constexpr std::size_t kept = 8 * sizeof(void*);
   std::memset(top - kept, 0, kept);
   std::memcpy(top - 2 * sizeof(void*), &function, sizeof(function));
-  place.pointer = top - kept;
+  point.pointer = top - kept;
 #else
-  getcontext(&place.context);
-  place.context.uc_stack.ss_sp = memory_.get();
-  place.context.uc_stack.ss_size = bytes;
-  place.context.uc_link = nullptr;
-  makecontext(&place.context, function, 0);
+  getcontext(&point.context);
+  point.context.uc_stack.ss_sp = memory_.get();
+  point.context.uc_stack.ss_size = bytes;
+  point.context.uc_link = nullptr;
+  makecontext(&point.context, function, 0);
 #endif
 }
 
-void go(StackPlace& from, StackPlace& to) {
+void go(StackPoint& from, StackPoint& to) {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_start_switch_fiber(&from.kept, to.lowest, to.bytes);
 #endif
@@ -73,7 +73,7 @@ void go(StackPlace& from, StackPlace& to) {
 #endif
 }
 
-void arrived([[maybe_unused]] StackPlace* caller) {
+void arrived([[maybe_unused]] StackPoint* caller) {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(nullptr, caller ? &caller->lowest : nullptr,
                                   caller ? &caller->bytes : nullptr);

@@ -10,7 +10,7 @@
 namespace reelmesh::on_host {
 
 /// A suspended point of execution on a stack.
-struct StackPlace {
+struct StackPoint {
 #ifdef __x86_64__
   void* pointer = nullptr;
 #else
@@ -27,16 +27,16 @@ struct StackPlace {
 class Stack {
  public:
   Stack(std::size_t bytes, void (*function)());
-  StackPlace place;
+  StackPoint point;
 
  private:
   std::unique_ptr<std::byte[]> memory_;
 };
 
 /// Suspends at `from` and resumes `to`. Returns when some fiber resumes `from`.
-void go(StackPlace& from, StackPlace& to);
-/// To be called at the beginning of a stack's function. caller: the place that switched to it, if
+void go(StackPoint& from, StackPoint& to);
+/// To be called at the beginning of a stack's function. caller: the point that switched to it, if
 /// the bounds of its stack are not known yet and are to be filled in; otherwise null.
-void arrived(StackPlace* caller);
+void arrived(StackPoint* caller);
 
 }  // namespace reelmesh::on_host

@@ -138,7 +138,7 @@ std::vector<EngineTiming> time_fused_attention(Device device, const ops::Attenti
   const auto attend = [&] {
     fused_attention({of_queries, 0}, {of_keys, 0}, {of_keys, 1}, 1.0F, out);
   };
-  return {{"emulated engine", seconds_of(device, {attend}).front(), true}};
+  return {{"emulated engine", measure_seconds(device, {attend}).front(), true}};
 }
 
 void prepare_fused_attention(Device /*device*/, const ops::AttentionShape& shape) {

@@ -22,7 +22,7 @@ constexpr std::byte poison{0xff};  // NaN in every type
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
 // Bytes of a block with its guard zones: one before it, and one from its last byte on.
-std::size_t length_of(std::size_t bytes) { return rounded(bytes) + 2 * unit; }
+std::size_t guarded_bytes(std::size_t bytes) { return rounded(bytes) + 2 * unit; }
 
 struct sigaction earlier_action;
 
@@ -81,7 +81,7 @@ std::optional<Memory::Block> Memory::take(int number, std::size_t bytes, bool of
   Device& device = devices_[static_cast<std::size_t>(number)];
   Usage& usage = device.usage;
   if (bytes > settings().memory || usage.used + rounded(bytes) > settings().memory) return {};
-  const std::size_t length = length_of(bytes);
+  const std::size_t length = guarded_bytes(bytes);
   const auto fit = std::find_if(device.free.begin(), device.free.end(),
                                 [&](const auto& hole) { return hole.second >= length; });
   if (fit == device.free.end()) return {};
@@ -104,7 +104,8 @@ void Memory::give_back(const Block& block) {
   blocks_.erase(block.address);
   device.usage.used -= rounded(block.bytes);
   const std::byte* first = base_ + static_cast<std::size_t>(block.device) * span_;
-  add_free(device, static_cast<std::size_t>(block.address - first) - unit, length_of(block.bytes));
+  add_free(device, static_cast<std::size_t>(block.address - first) - unit,
+           guarded_bytes(block.bytes));
 }
 
 void Memory::add_free(Device& device, std::size_t offset, std::size_t length) {
@@ -139,7 +140,7 @@ void Memory::set_free_requested(const Block& block, bool free_requested) {
 }
 
 void Memory::fill(const Block& block) {
-  std::memset(block.address - unit, static_cast<int>(poison), length_of(block.bytes));
+  std::memset(block.address - unit, static_cast<int>(poison), guarded_bytes(block.bytes));
 }
 
 void Memory::clear(const Block& block) {

@@ -15,7 +15,7 @@ constexpr Device gpu{0};
 
 struct TracedOnGpu : test::TracedOperations {
   TracedOnGpu() {
-    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock_of(gpu));
+    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(gpu));
   }
 };
 
@@ -38,7 +38,7 @@ TEST(OperationSpans, DoNotWaitForABusyStream) {
     may_go_on.notify_all();
   }
   ASSERT_EQ(trace::recorder().spans.size(), operations.size() + 2);
-  test::expect_spans_of(operations);
+  test::expect_operation_spans(operations);
 }
 
 TEST(OperationSpans, ReuseTheirEvents) {

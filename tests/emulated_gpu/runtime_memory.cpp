@@ -64,7 +64,7 @@ void require_pinned(const void* address, std::size_t bytes) {
 }
 
 // The kind of copy that follows from the addresses.
-cudaMemcpyKind kind_of(const void* into, const void* from) {
+cudaMemcpyKind copy_kind(const void* into, const void* from) {
   const bool to_device = Memory::instance().is_device(into);
   if (Memory::instance().is_device(from)) {
     return to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost;
@@ -239,7 +239,7 @@ cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cud
   const std::scoped_lock lock(api());
   if (!exists(stream)) return result(cudaErrorInvalidResourceHandle);
   if (bytes == 0) return cudaSuccess;
-  const cudaMemcpyKind real = kind_of(into, from);
+  const cudaMemcpyKind real = copy_kind(into, from);
   if (kind == cudaMemcpyDefault) kind = real;
   if (kind != real || !usable(into, bytes, Memory::instance().is_device(into)) ||
       !usable(from, bytes, Memory::instance().is_device(from))) {

@@ -46,7 +46,7 @@ struct Engine {
   std::vector<Fiber*> ready;  // from first_ready on: released from a barrier or collective
   std::size_t first_ready = 0;
   Fiber* current = nullptr;
-  StackPlace caller;
+  StackPoint caller;
   const std::function<void()>* body = nullptr;
   const char* name = nullptr;
   unsigned threads = 0, begun = 0, ended = 0;
@@ -80,10 +80,10 @@ Fiber* next_ready() {
   return next;
 }
 
-inline void go_to(StackPlace& from, Fiber* fiber) {
+inline void go_to(StackPoint& from, Fiber* fiber) {
   engine->current = fiber;
   threadIdx = {fiber->thread, 0, 0};
-  go(from, fiber->stack.place);
+  go(from, fiber->stack.point);
 }
 
 // Body of a fiber: runs threads of this block as long as any have not started, then those of the
@@ -106,9 +106,9 @@ void live() {
     }
     e.idle.push_back(&self);
     if (e.ended == e.threads) {
-      go(self.stack.place, e.caller);
+      go(self.stack.point, e.caller);
     } else if (Fiber* next = next_ready()) {
-      go_to(self.stack.place, next);
+      go_to(self.stack.point, next);
     } else {
       stuck();
     }
@@ -130,7 +130,7 @@ Fiber* idle_fiber() {
 }
 
 // Waits for the other members. Returns true at once for the last one to arrive, false for others.
-inline bool last_of(Meeting& meeting) {
+inline bool last_to_arrive(Meeting& meeting) {
   Engine& e = *engine;
   if (meeting.waiting.size() + 1 == meeting.members) return true;
   Fiber* self = e.current;
@@ -140,7 +140,7 @@ inline bool last_of(Meeting& meeting) {
     if (e.begun == e.threads) stuck();
     next = idle_fiber();
   }
-  go_to(self->stack.place, next);
+  go_to(self->stack.point, next);
   return false;
 }
 
@@ -211,7 +211,7 @@ void run(const Grid& grid, const std::function<void()>& thread) {
 }
 
 void barrier() {
-  if (last_of(engine->all)) release(engine->all);
+  if (last_to_arrive(engine->all)) release(engine->all);
 }
 
 int lane() { return static_cast<int>(engine->current->thread % lanes); }
@@ -228,7 +228,7 @@ void full_warp_collective(void* brought, Together together) {
 void warp_collective(void* brought, Together together) {
   Meeting& warp = engine->warps[engine->current->thread / lanes];
   warp.brought[lane()] = brought;
-  if (!last_of(warp)) return;
+  if (!last_to_arrive(warp)) return;
   together(warp.brought, static_cast<int>(warp.members));
   release(warp);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using Numbers = std::vector<unsigned>;
 
-TEST(KernelThreads, EachRunsOnceAndKnowsItsPlace) {
+TEST(KernelThreads, EachRunsOnceAndKnowsItsIndices) {
   Numbers times(3 * 70);
   run({"places", 3, 70, 0}, [&] {
     EXPECT_EQ(blockDim.x, 70U);
@@ -40,7 +40,7 @@ TEST(KernelThreads, BarriersKeepThemTogether) {
 
 TEST(KernelThreads, WarpsMeetByThemselves) {
   // The last warp has 6 lanes; warp w synchronizes w + 1 times.
-  Numbers met(70), lanes_of(70);
+  Numbers met(70), lane_counts(70);
   run({"warps", 1, 70, 0}, [&] {
     for (unsigned i = 0; i <= threadIdx.x / 32; ++i) {
       struct Lane {
@@ -52,12 +52,12 @@ TEST(KernelThreads, WarpsMeetByThemselves) {
         }
       });
       ++met[threadIdx.x];
-      lanes_of[threadIdx.x] = mine.count;
+      lane_counts[threadIdx.x] = mine.count;
     }
   });
   for (unsigned i = 0; i < 70; ++i) {
     EXPECT_EQ(met[i], i / 32 + 1);
-    EXPECT_EQ(lanes_of[i], i < 64 ? 32U : 6U);
+    EXPECT_EQ(lane_counts[i], i < 64 ? 32U : 6U);
   }
 }
 

@@ -36,7 +36,7 @@ int new_socket() {
   return socket;
 }
 
-void all_of(int socket, char* data, std::size_t bytes, bool in) {
+void transfer_all(int socket, char* data, std::size_t bytes, bool in) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t n = in ? ::recv(socket, data + done, bytes - done, 0)
                          : ::send(socket, data + done, bytes - done, MSG_NOSIGNAL);
@@ -47,10 +47,10 @@ void all_of(int socket, char* data, std::size_t bytes, bool in) {
 
 }  // namespace
 
-std::string Connections::address_of(int rank) const { return name_ + "-" + std::to_string(rank); }
+std::string Connections::socket_name(int rank) const { return name_ + "-" + std::to_string(rank); }
 
 int Connections::connect_to(int peer) const {
-  const auto [address, length] = abstract(address_of(peer));
+  const auto [address, length] = abstract(socket_name(peer));
   const auto until = std::chrono::steady_clock::now() + patience;
   while (true) {
     const int socket = new_socket();
@@ -67,7 +67,7 @@ Connections::Connections(const std::string& name, int rank, int ranks, const std
       sockets_(static_cast<std::size_t>(ranks), -1),
       hellos_(static_cast<std::size_t>(ranks)) {
   const int listener = new_socket();
-  const auto [address, length] = abstract(address_of(rank));
+  const auto [address, length] = abstract(socket_name(rank));
   if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(listener, ranks) != 0) {
     stop(std::string("NCCL: bind: ") + std::strerror(errno));
@@ -77,8 +77,8 @@ Connections::Connections(const std::string& name, int rank, int ranks, const std
     std::string mine(hello_bytes, '\0'), theirs(hello_bytes, '\0');
     const std::string text = std::to_string(rank) + ' ' + hello;
     std::copy_n(text.begin(), std::min(text.size(), hello_bytes), mine.begin());
-    all_of(socket, mine.data(), hello_bytes, false);
-    all_of(socket, theirs.data(), hello_bytes, true);
+    transfer_all(socket, mine.data(), hello_bytes, false);
+    transfer_all(socket, theirs.data(), hello_bytes, true);
     const auto peer = static_cast<std::size_t>(std::stoi(theirs));
     const char* words = theirs.c_str();
     hellos_.at(peer) = std::strchr(words, ' ') + 1;

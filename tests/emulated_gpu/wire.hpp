@@ -36,7 +36,7 @@ class Connections {
 
  private:
   int connect_to(int peer) const;
-  std::string address_of(int rank) const;
+  std::string socket_name(int rank) const;
 
   std::string name_;
   int rank_;

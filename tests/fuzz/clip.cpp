@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::filesystem::path path = fuzz::make_folder() / "000000.h5";
   static const ClipRecord record = fuzz::corpus_clip();
   static const ClipShapes shapes = fuzz::corpus_clip_shapes();
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { clip_complete(path, record, shapes); });
   fuzz::refusals_allowed([&] {
     const SavedVideo video = SavedVideo::open(path, "prompt.video", 1 << 16, 1 << 20);

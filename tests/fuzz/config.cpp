@@ -28,9 +28,9 @@ ModelPaths paths_with_own_scheduler(const char* model) {
 void read_parts(const Config& config) {
   for (const ModelPart part : model_parts) {
     fuzz::refusals_allowed([&] {
-      class_of(part, config);
-      tensors_of(part, config);
-      needed_tensors_of(part, config);
+      model_class(part, config);
+      expected_tensors(part, config);
+      needed_tensors(part, config);
     });
   }
   fuzz::refusals_allowed([&] {
@@ -77,7 +77,7 @@ void read_schedulers() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view text = fuzz::text_of(data, size);
+  const std::string_view text = fuzz::as_text(data, size);
   fuzz::refusals_allowed([&] { read_parts(Config::parse(text, "config.json")); });
   fuzz::write_file(own_folder() / "scheduler_config.json", text);
   fuzz::refusals_allowed([&] { read_model_index(own_folder() / "scheduler_config.json"); });

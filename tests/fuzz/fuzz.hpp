@@ -28,7 +28,7 @@ void refusals_allowed(Parse&& parse) {
   }
 }
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 

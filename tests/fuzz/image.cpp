@@ -7,7 +7,7 @@ using namespace reelmesh;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path path = fuzz::make_folder() / "image";
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { media::image_size(path, "image"); });
   fuzz::refusals_allowed([&] { media::resize_lanczos(media::read_image(path, "image"), 16, 24); });
   return 0;

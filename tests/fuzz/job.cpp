@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::filesystem::path path = fuzz::make_folder() / "job.h5";
   static const std::array<const char*, 5> words{"run", "--from", path.c_str(), "--output.path",
                                                 "again"};
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { app::parse_run(words.size(), words.data()); });
   return 0;
 }

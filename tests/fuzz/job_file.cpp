@@ -20,7 +20,7 @@ std::filesystem::path own_folder() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::string path = own_folder() / "job.cfg";
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   const std::array arguments{"run", "--config", path.c_str()};
   fuzz::refusals_allowed([&] {
     const Job job = app::parse_run(arguments.size(), arguments.data());

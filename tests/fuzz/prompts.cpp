@@ -8,7 +8,7 @@ using namespace reelmesh;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path folder = fuzz::make_folder();
   for (const char* name : {"prompts.txt", "prompts.jsonl"}) {
-    fuzz::write_file(folder / name, fuzz::text_of(data, size));
+    fuzz::write_file(folder / name, fuzz::as_text(data, size));
     fuzz::refusals_allowed([&] { app::read_prompts(folder / name, "", "prompt.file"); });
   }
   return 0;

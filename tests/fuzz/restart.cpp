@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return expected;
   }();
   static const Shape latents{1, 4, 2, 3}, embeddings{3, 2, 4};
-  fuzz::write_file(restart_path(folder, 0), fuzz::text_of(data, size));
+  fuzz::write_file(restart_path(folder, 0), fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {
     const auto file = RestartFile::open(folder, record, "texts [1 2]", {latents, embeddings, {}});
     if (!file) return;

@@ -6,7 +6,7 @@ using namespace reelmesh;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path path = fuzz::make_folder() / "model.safetensors";
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {
     const SafetensorsFile file = SafetensorsFile::open(path);
     for (const auto& tensor : file.tensors()) {

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       Tokenizer::open(std::filesystem::path(REELMESH_TEST_DATA) / "opensora/v1_0/tokenizer");
   for (const std::int64_t length : {1, 16, 1024}) {
     fuzz::refusals_allowed([&] {
-      Encoded text = tokenizer.encode(fuzz::text_of(data, size), length);
+      Encoded text = tokenizer.encode(fuzz::as_text(data, size), length);
       expect(std::ssize(text.ids) == length, "{} ids, expected {}", text.ids.size(), length);
       tokenizer.accept(std::move(text.ids), length, "token_ids");
     });

@@ -6,7 +6,7 @@ using namespace reelmesh;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path folder = fuzz::make_folder();
-  fuzz::write_file(folder / "spiece.model", fuzz::text_of(data, size));
+  fuzz::write_file(folder / "spiece.model", fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {
     const Tokenizer tokenizer = Tokenizer::open(folder);
     for (const char* text : {"a red circle falls", "ﬁ <extra_id_5> Å\xff</s>", "  \t０"}) {

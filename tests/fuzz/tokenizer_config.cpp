@@ -18,7 +18,7 @@ std::filesystem::path folder_with_model() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path folder = folder_with_model();
-  fuzz::write_file(folder / "tokenizer_config.json", fuzz::text_of(data, size));
+  fuzz::write_file(folder / "tokenizer_config.json", fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { Tokenizer::open(folder).encode("a <extra_id_7> circle", 12); });
   return 0;
 }

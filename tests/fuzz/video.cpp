@@ -7,7 +7,7 @@ using namespace reelmesh;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::filesystem::path path = fuzz::make_folder() / "video";
-  fuzz::write_file(path, fuzz::text_of(data, size));
+  fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {
     const media::VideoFacts facts = media::video_facts(path, "video");
     media::read_video(path, "video", facts.frames, [&](std::int64_t, const Tensor& pixels) {

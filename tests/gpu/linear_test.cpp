@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/cuda/linear.hpp"
 
 namespace reelmesh::test {
@@ -22,10 +22,10 @@ INSTANTIATE_TEST_SUITE_P(Types, LinearOnGpu, all_types, type_name);
 
 TEST_P(LinearOnGpu, MayTakeTf32) {
   const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
-  const Linear layer(w.on(place())), rounding(w.on(place()), {}, {.tf32 = true});
-  const Tensor exact = layer(x.on(place())).on({});
-  const Tensor rounded = rounding(x.on(place())).on({});
-  EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), exact));
+  const Linear layer(w.on(test_device())), rounding(w.on(test_device()), {}, {.tf32 = true});
+  const Tensor exact = layer(x.on(test_device())).on({});
+  const Tensor rounded = rounding(x.on(test_device())).on({});
+  EXPECT_TRUE(same_bits(layer(x.on(test_device())).on({}), exact));
   if (GetParam() != DType::float32) {
     EXPECT_TRUE(same_bits(rounded, exact));
     return;
@@ -36,14 +36,15 @@ TEST_P(LinearOnGpu, MayTakeTf32) {
 
 TEST_P(LinearOnGpu, MayBeChosenByTheNumberOfRows) {
   const Tensor x = random({40, 256}, 1), w = random({96, 256}, 2, 0.05F);
-  const Linear layer(w.on(place())), choosing(w.on(place()), {}, {.reproducible = false});
-  const Tensor fixed = layer(x.on(place())).on({});
-  const Tensor chosen = choosing(x.on(place())).on({});
+  const Linear layer(w.on(test_device())),
+      choosing(w.on(test_device()), {}, {.reproducible = false});
+  const Tensor fixed = layer(x.on(test_device())).on({});
+  const Tensor chosen = choosing(x.on(test_device())).on({});
   EXPECT_LT(relative_error(chosen, fixed), tolerance());
   if (size(0, 1) == 0 && GetParam() == DType::float32) {  // the emulated library splits sums
     EXPECT_FALSE(same_bits(chosen, fixed));
   }
-  EXPECT_TRUE(same_bits(layer(x.on(place())).on({}), fixed));
+  EXPECT_TRUE(same_bits(layer(x.on(test_device())).on({}), fixed));
 }
 
 // On an emulated GPU the fastest algorithm has other bits than the reference.
@@ -136,7 +137,7 @@ TEST_P(LinearOnGpu, WeightsComeInPieces) {
                       static_cast<std::size_t>(64 * size_of(w.dtype())));
         }
       },
-      place(),
+      test_device(),
       {}};
   EXPECT_TRUE(same_bits(back(Linear(rows)(x)), back(Linear(there(w))(x))));
 }

@@ -1,6 +1,6 @@
 // Memory of the GPU beside that of tensors: what libraries, kernels and graphs take. A plan counts
 // on program_bytes_on_gpu for it, with the driver's context.
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/attention.hpp"
 #include "ops/convolution.hpp"
 #include "ops/linear.hpp"
@@ -18,15 +18,15 @@ INSTANTIATE_TEST_SUITE_P(Types, MemoryOnGpu, testing::Values(DType::bfloat16), t
 // tests/gpu/run picks these lines.
 TEST_P(MemoryOnGpu, LibrariesAndGraphsTakeNoMoreThanPlanned) {
   const auto random = [](const Shape& shape) {
-    return repeated_random_tensor(shape, 1, GetParam(), 0.1F, place());
+    return repeated_random_tensor(shape, 1, GetParam(), 0.1F, test_device());
   };
-  const std::int64_t unused = unused_device_memory(place());
-  const std::int64_t present = device_memory(place()).present;
+  const std::int64_t unused = unused_device_memory(test_device());
+  const std::int64_t present = device_memory(test_device()).present;
   std::int64_t beside_tensors = 0;
   const auto print = [&](const char* after) {
-    cuda::synchronize(place());
-    const std::int64_t taken = unused - unused_device_memory(place());
-    const std::int64_t tensors = device_memory(place()).present - present;
+    cuda::synchronize(test_device());
+    const std::int64_t taken = unused - unused_device_memory(test_device());
+    const std::int64_t tensors = device_memory(test_device()).present - present;
     beside_tensors = taken - tensors;
     fmt::print("memory: after {}: {} MiB more in use, {} MiB of them for tensors\n", after,
                taken >> 20, tensors >> 20);
@@ -43,8 +43,8 @@ TEST_P(MemoryOnGpu, LibrariesAndGraphsTakeNoMoreThanPlanned) {
   print("attention");
   {
     const Tensor x = random({size(1 << 10, 1 << 27)});
-    Tensor y = Tensor::empty(x.shape(), GetParam(), place());
-    const cuda::Graph graph(place(), [&] { y.copy_from(ops::silu(ops::silu(x))); });
+    Tensor y = Tensor::empty(x.shape(), GetParam(), test_device());
+    const cuda::Graph graph(test_device(), [&] { y.copy_from(ops::silu(ops::silu(x))); });
     graph.replay();
     print("a graph, which holds two tensors");
   }

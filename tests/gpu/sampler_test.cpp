@@ -1,7 +1,7 @@
 // Complete runs of the samplers on a GPU: their state is on the device, noise comes from the host.
 #include "sampler/cogvideox.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
@@ -46,7 +46,7 @@ TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
                    sampler->step(i, b, x, history, draw);
                  });
     };
-    EXPECT_TRUE(same_bits(sampled(place()), sampled({}))) << static_cast<int>(kind);
+    EXPECT_TRUE(same_bits(sampled(test_device()), sampled({}))) << static_cast<int>(kind);
   }
 }
 
@@ -60,7 +60,7 @@ TEST_P(SamplerOnGpu, OpenSoraFollowsTheHost) {
                  sampler.step(i, b, x, history, draw);
                });
   };
-  EXPECT_LT(relative_error(diffused(place()), diffused({})), 1e-6);
+  EXPECT_LT(relative_error(diffused(test_device()), diffused({})), 1e-6);
   const auto straight = [](Device device) {
     const RectifiedFlow sampler({}, 6, {64, 64, 17});
     std::vector<Tensor> history;
@@ -70,7 +70,7 @@ TEST_P(SamplerOnGpu, OpenSoraFollowsTheHost) {
                  sampler.step(i, b, x, history, draw);
                });
   };
-  EXPECT_TRUE(same_bits(straight(place()), straight({})));
+  EXPECT_TRUE(same_bits(straight(test_device()), straight({})));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "models/common/random_weights.hpp"
 #include "support/temp_folder.hpp"
 #include "weights/writer.hpp"
@@ -40,7 +40,7 @@ TEST_P(T5OnGpu, AgreesWithTheCpuBeyondTheRangeOfFloat16) {
   for (const float last_product : {0.3F, 10000.0F}) {
     const T5Part all{0, 2, true, true};
     const T5Layers here(weights(last_product), config, all, DType::float32);
-    const T5Layers there(weights(last_product).on(place()), config, all, DType::float16);
+    const T5Layers there(weights(last_product).on(test_device()), config, all, DType::float16);
     const Tensor result = there(there.embed(ids));
     EXPECT_EQ(result.dtype(), DType::float16);
     EXPECT_LT(relative_error(back(result), here(here.embed(ids))), 1e-2) << last_product;
@@ -48,7 +48,7 @@ TEST_P(T5OnGpu, AgreesWithTheCpuBeyondTheRangeOfFloat16) {
 }
 
 TEST_P(T5OnGpu, PartsGiveTheBitsOfTheWhole) {
-  const Checkpoint checkpoint = weights(10000).on(place());
+  const Checkpoint checkpoint = weights(10000).on(test_device());
   const T5Layers all(checkpoint, config, {0, 2, true, true}, DType::float16);
   const T5Layers first(checkpoint, config, {0, 1, true, false}, DType::float16);
   const T5Layers second(checkpoint, config, {1, 2, false, true}, DType::float16);
@@ -61,7 +61,7 @@ TEST_P(T5OnGpu, PartsGiveTheBitsOfTheWhole) {
 
 // It belongs to a number of tokens, which most prompts of a job share.
 TEST_P(T5OnGpu, KeepsThePositionBias) {
-  const Checkpoint checkpoint = weights(1).on(place());
+  const Checkpoint checkpoint = weights(1).on(test_device());
   const T5Part part{0, 2, true, true};
   const T5Layers layers(checkpoint, config, part, DType::float16);
   const auto few = std::span(ids).first(3);
@@ -69,9 +69,9 @@ TEST_P(T5OnGpu, KeepsThePositionBias) {
     return back(by(by.embed(tokens)));
   };
   const Tensor of_few = bits(layers, few);
-  const std::int64_t before = device_memory(place()).present;
+  const std::int64_t before = device_memory(test_device()).present;
   const Tensor of_all = bits(layers, ids);
-  EXPECT_EQ(device_memory(place()).present - before, config.num_heads * (5 * 5 - 3 * 3) * 4);
+  EXPECT_EQ(device_memory(test_device()).present - before, config.num_heads * (5 * 5 - 3 * 3) * 4);
   EXPECT_TRUE(same_bits(bits(layers, ids), of_all));
   EXPECT_TRUE(same_bits(bits(layers, few), of_few));
   const T5Layers others(checkpoint, config, part, DType::float16);

@@ -1,4 +1,4 @@
-// Transfers of tensors on GPUs: several at once, in CUDA graphs, and rejected arguments.
+// Exchanges of tensors on GPUs: several at once, in CUDA graphs, and rejected arguments.
 #include <cstdlib>
 
 #include "comm/group.hpp"
@@ -39,40 +39,40 @@ TEST_P(ExchangeOnGpu, SeveralTensorsToOneRank) {
   }
 }
 
-// More transfers than may be pending, some of them of host tensors, finished in another order. What
+// More exchanges than may be pending, some of them of host tensors, finished in another order. What
 // is sent is freed, and its memory reused, right after begin_exchange().
 TEST_P(ExchangeOnGpu, ManyAtOnce) {
   constexpr int count = 50;
   constexpr std::int64_t n = 1000;
-  std::vector<comm::Transfer> transfers;
+  std::vector<comm::PendingMessages> pending;
   std::vector<Tensor> received;
   for (int i = 0; i < count; ++i) {
     const Device where = i % 5 == 3 ? Device{} : device;
     Tensor sent = of(world.rank(), i, n).on(where);
     received.push_back(Tensor::empty({n}, DType::float32, where));
     const Message send{next(), sent}, receive{previous(), received.back()};
-    transfers.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
+    pending.push_back(world.begin_exchange({&send, 1}, {&receive, 1}));
   }
   for (int i = count; i-- > 0;) {
-    if (i % 3 != 0) transfers[std::size_t(i)].finish();
+    if (i % 3 != 0) pending[std::size_t(i)].finish();
   }
   EXPECT_EQ(world.max(std::int64_t{world.rank()}), world.size() - 1);  // works meanwhile
-  transfers.clear();                                                   // finishes the others
+  pending.clear();                                                     // finishes the others
   for (int i = 0; i < count; ++i) {
     EXPECT_TRUE(same_bits(received[std::size_t(i)].on({}), of(previous(), i, n))) << i;
   }
 }
 
-// The device computes while transfers are pending; its results are not affected by them.
+// The device computes while exchanges are pending; its results are not affected by them.
 TEST_P(ExchangeOnGpu, BesideOtherWork) {
   constexpr std::int64_t n = 10'000;
   Tensor x = of(world.rank(), 0, n).on(device), expected = of(world.rank(), 0, n);
   for (int i = 0; i < 5; ++i) {
     const Tensor sent = ops::silu(x), arrived = fresh(n);
     const Message send{next(), sent}, receive{previous(), arrived};
-    comm::Transfer transfer = world.begin_exchange({&send, 1}, {&receive, 1});
+    comm::PendingMessages pending = world.begin_exchange({&send, 1}, {&receive, 1});
     const Tensor beside = ops::silu(sent);
-    transfer.finish();
+    pending.finish();
     const Tensor y = ops::silu(arrived);
     EXPECT_TRUE(same_bits(beside.on({}), ops::silu(ops::silu(x.on({})))));
     x = y;
@@ -93,9 +93,9 @@ TEST_P(ExchangeOnGpu, InAGraph) {
     for (int turn = 0; turn < 3; ++turn) {
       const Tensor sent = ops::silu(x), arrived = fresh(n);
       const Message send{next(), sent}, receive{previous(), arrived};
-      comm::Transfer transfer = world.begin_exchange({&send, 1}, {&receive, 1});
+      comm::PendingMessages pending = world.begin_exchange({&send, 1}, {&receive, 1});
       const Tensor beside = ops::silu(sent);
-      transfer.finish();
+      pending.finish();
       x = ops::silu(arrived);
     }
     out.copy_from(x);

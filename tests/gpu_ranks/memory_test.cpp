@@ -112,7 +112,7 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
         Checkpoint::open(open_sora.folder / "transformer", "diffusion_pytorch_model").on(device), c,
         GetParam());
     const STDiTClip clip{{4, 8, 4}, 64, 32, 8};
-    const std::int64_t clips = 2, places = 4 * 2, text_tokens = 9;
+    const std::int64_t clips = 2, positions = 4 * 2, text_tokens = 9;
     const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
     (void)transformer.encode_context(text);  // libraries allocate their workspaces
     const std::int64_t all = present();
@@ -123,7 +123,7 @@ TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
     const std::vector<STDiTContext> texts(clips, transformer.encode_context(text));
     const std::int64_t held = present() - all;
     const STDiTSizes sizes{
-        clips * STDiT::branches, text_tokens, {4, places}, {4, places}, places, 0, true};
+        clips * STDiT::branches, text_tokens, {4, positions}, {4, positions}, positions, 0, true};
     const std::int64_t said = stdit_working_bytes(c, sizes, precision());
     const std::int64_t found = held + needed([&] { transformer(placement, latents, texts, 500); });
     EXPECT_LE(found, said) << kind;

@@ -36,7 +36,7 @@ class OnOwnDevice : public Test {
 /// Why ranks that share a GPU cannot use NCCL, the same text on all ranks; empty if they can or if
 /// each has a GPU of its own. Collective over the group.
 inline std::string why_no_shared_nccl(const comm::Group& group, Device device) {
-  std::vector<std::string> gpus = group.on_this_host().all_gather(bus_of(device));
+  std::vector<std::string> gpus = group.on_this_host().all_gather(pci_bus(device));
   std::ranges::sort(gpus);
   const bool shared = std::ranges::adjacent_find(gpus) != gpus.end();
   if (group.max(std::int64_t{shared}) == 0) return "";

@@ -19,7 +19,7 @@ class RelayoutOnGpu : public RanksTest {
     EXPECT_TRUE(same_bits(moved.local.on({}), expected))
         << to_string(x.layout) << " to " << to_string(to);
   }
-  Sharded part_of(const Tensor& whole, const Layout& layout) const {
+  Sharded own_part(const Tensor& whole, const Layout& layout) const {
     return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
   }
 };
@@ -35,7 +35,7 @@ TEST_P(RelayoutOnGpu, EveryPairOfLayouts) {
   layouts.push_back(Layout::cut(shape, 1, ranks).grown(1, 1));
   const Tensor whole = random_tensor(shape, 1, DType::bfloat16);
   for (std::size_t from = 0; from < sources; ++from) {
-    const Sharded x = part_of(whole, layouts[from]);
+    const Sharded x = own_part(whole, layouts[from]);
     for (const Layout& to : layouts) expect_same(x, to);
   }
 }
@@ -48,7 +48,7 @@ TEST_P(RelayoutOnGpu, RandomUnevenPartitionsOfAnyType) {
     const DType dtype = std::array{DType::float32, DType::float16}.at(random() % 2);
     const Tensor whole = random_tensor(shape, unsigned(i), dtype);
     const Layout from = random_partition(shape, world.size(), random);
-    expect_same(part_of(whole, from), random_partition(shape, world.size(), random));
+    expect_same(own_part(whole, from), random_partition(shape, world.size(), random));
   }
 }
 
@@ -56,7 +56,7 @@ TEST_P(RelayoutOnGpu, RandomUnevenPartitionsOfAnyType) {
 TEST_P(RelayoutOnGpu, LargeOnes) {
   const Shape shape{37, 1000, 41};
   const Tensor whole = random_tensor(shape, 3);
-  expect_same(part_of(whole, Layout::cut(shape, 0, world.size())),
+  expect_same(own_part(whole, Layout::cut(shape, 0, world.size())),
               Layout::cut(shape, 1, world.size()));
 }
 
@@ -89,7 +89,7 @@ TEST_P(RelayoutOnGpu, PixelsAroundARectangle) {
     const Layout image = pixels.with_axis(0, 2).with_axis(3, 3);
     const Halo halo(world, image);
     const Tensor mine = numbered(image).local;
-    Halo::Running there = halo.begin(mine.on(device)), here = halo.begin(mine);
+    Halo::Pending there = halo.begin(mine.on(device)), here = halo.begin(mine);
     here.finish();
     there.finish();
     ASSERT_EQ(there.image.pieces.size(), here.image.pieces.size());
@@ -110,8 +110,8 @@ TEST_P(RelayoutOnGpu, ConvolutionsOfCutImages) {
     const Layout pixels = random_partition({rows, columns}, world.size(), random);
     const Layout image = pixels.with_axis(0, 1).with_axis(3, channels);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(part_of(whole, image).local.on(device));
-    const Tensor mine = convolve(convolution, running, {}, 1);
+    Halo::Pending pending = halo.begin(own_part(whole, image).local.on(device));
+    const Tensor mine = convolve(convolution, pending, {}, 1);
     const Layout result = pixels.with_axis(0, 1).with_axis(3, 2);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;

@@ -25,7 +25,7 @@ class ImageToVideoOnGpu : public RanksTest {
 INSTANTIATE_TEST_SUITE_P(Transports, ImageToVideoOnGpu, transports, transport_name);
 
 // Embeddings of both branches of the reference's first clip: [token, branch, channel].
-Tensor context_of(const Reference& reference) {
+Tensor text_context(const Reference& reference) {
   const Tensor embeddings = reference.get("text.embeddings");  // [text, token, channel]
   const std::int64_t tokens = embeddings.shape(1), channels = embeddings.shape(2);
   Tensor context = Tensor::empty({tokens, 2, channels}, DType::float32);
@@ -69,7 +69,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
     copy_box(box, whole, whole_box(shape), own, box);
     return own;
   };
-  const Tensor context = context_of(reference).rows(text.offset[0], text.extent[0]);
+  const Tensor context = text_context(reference).rows(text.offset[0], text.extent[0]);
   const std::vector<Conditioning> clips{{context, part(reference.get("transformer.image"))},
                                         {context, part(random_tensor(shape, 5))}};
   const auto prepared = transformer.prepare(task, clips);

@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, WeightStreamOnGpu, transports, transport_na
 
 constexpr std::int64_t layers = 6, channels = 48;
 
-ops::WeightRows rows_of(const Tensor& weight, Device device) {
+ops::WeightRows weight_rows(const Tensor& weight, Device device) {
   const auto read = [weight](std::int64_t first, std::int64_t count, void* into,
                              std::int64_t stride) {
     for (std::int64_t r = 0; r < count; ++r) {
@@ -35,7 +35,7 @@ TEST_P(WeightStreamOnGpu, GoesOnAfterAFailedCapture) {
       std::vector<ops::Linear> streamed, plain;
       for (unsigned i = 0; i < layers; ++i) {
         const Tensor weight = random_tensor({channels, channels}, i);
-        streamed.push_back(stream.add(rows_of(weight, device), {}));
+        streamed.push_back(stream.add(weight_rows(weight, device), {}));
         plain.emplace_back(weight.on(device));
       }
       const bool capturable = world.capturable() && stream.capturable();

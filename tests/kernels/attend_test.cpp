@@ -1,5 +1,5 @@
 // Attention with all keys in one call, for which cuDNN may have a fused kernel.
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/attention.hpp"
 
 namespace reelmesh::test {
@@ -14,13 +14,13 @@ class AttendKernel : public KernelTest {
     if (IsSkipped()) return;
     if (!at_once(1024, 64)) {
       GTEST_SKIP() << "cuDNN has no attention of " << name_of(GetParam()) << " on "
-                   << to_string(place());
+                   << to_string(test_device());
     }
   }
 
   // Whether cuDNN's kernel is used for this number of keys and of channels.
   static bool at_once(std::int64_t keys, std::int64_t channels, const Numerics& numerics = {}) {
-    return ops::uses_fused_attention(place(), GetParam(), keys, channels, numerics);
+    return ops::uses_fused_attention(test_device(), GetParam(), keys, channels, numerics);
   }
   static Tensor random(const Shape& shape, unsigned seed) {
     return random_tensor(shape, seed, GetParam());
@@ -127,7 +127,7 @@ TEST_P(AttendKernel, FewKeysAndOddChannelsGoByOurOwnKernels) {
   EXPECT_FALSE(at_once(511, 64));
   EXPECT_FALSE(at_once(1024, 68));
   EXPECT_FALSE(at_once(1024, 136));
-  EXPECT_FALSE(ops::uses_fused_attention(place(), DType::float32, 1024, 64, {}));
+  EXPECT_FALSE(ops::uses_fused_attention(test_device(), DType::float32, 1024, 64, {}));
   EXPECT_FALSE(ops::uses_fused_attention({}, GetParam(), 1024, 64, {}));  // on the CPU
 }
 

@@ -1,6 +1,6 @@
 #include "ops/attention.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/cuda/ops.hpp"
 
 namespace reelmesh::test {

@@ -1,6 +1,6 @@
 #include "tensor/convert.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::test {
@@ -14,9 +14,9 @@ TEST_P(Convert, RoundsAsTheHostDoes) {
     for (const std::int64_t n : {64, 61}) {
       const Tensor x = random_tensor({n}, 1, GetParam()), expected = x.to(into);
       const Tensor source = there(x);
-      Tensor y = Tensor::zeros({n}, into, place());
-      cuda::convert(place(), source.address_on(place()), GetParam(), y.address_on(place()), into,
-                    n);
+      Tensor y = Tensor::zeros({n}, into, test_device());
+      cuda::convert(test_device(), source.address_on(test_device()), GetParam(),
+                    y.address_on(test_device()), into, n);
       EXPECT_TRUE(same_bits(back(y), expected)) << name_of(into) << n;
     }
   }

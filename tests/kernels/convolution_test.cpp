@@ -1,6 +1,6 @@
 #include "ops/convolution.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -52,7 +52,7 @@ TEST_P(ConvolutionKernel, AgreesWithTheCpu) {
           const ImageBox want{1, 9 * enlarged - 3, 2, 21 * enlarged - 2};
           Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
           ops::Convolution(w, b).run(image, before, enlarged, want, expected, Tiles::all);
-          Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+          Tensor y = Tensor::zeros(expected.shape(), GetParam(), test_device());
           ops::Convolution(test::there(w), test::there(b))
               .run(there(image), there(before), enlarged, want, y, Tiles::all);
           EXPECT_LT(relative_error(back(y), expected), tolerance())
@@ -72,7 +72,7 @@ TEST_P(ConvolutionKernel, TakesKernelStrideAndPadding) {
       const ImageBox want{1, window.results(rows) - 2, 2, window.results(columns) - 2};
       Tensor expected = Tensor::empty({2, want.rows, want.columns, out}, GetParam());
       ops::Convolution(w, b, {}, window).run(image, {}, 1, want, expected, Tiles::all);
-      Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+      Tensor y = Tensor::zeros(expected.shape(), GetParam(), test_device());
       ops::Convolution(test::there(w), test::there(b), {}, window)
           .run(there(image), {}, 1, want, y, Tiles::all);
       EXPECT_LT(relative_error(back(y), expected), tolerance())
@@ -86,7 +86,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
   const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);
   const Tensor x = random({1, rows, columns, in}, 3), earlier = random({2, rows, columns, in}, 4);
   const ops::Convolution convolution(test::there(w), test::there(b));
-  Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), place());
+  Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), test_device());
   convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
                   Tiles::all);
   // Rows [18, 30), with one halo row above and below.
@@ -96,7 +96,7 @@ TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
     part.pieces.push_back(piece(x, box));
     before.pieces.push_back(piece(earlier, box));
   }
-  Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), place());
+  Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), test_device());
   convolution.run(there(part), there(before), 1, own, y, Tiles::inner);
   convolution.run(there(part), there(before), 1, own, y, Tiles::outer);
   EXPECT_TRUE(same_bits(back(y), piece(back(all), own).values));
@@ -107,7 +107,7 @@ TEST_P(ConvolutionKernel, MoreTilesThanABatchHas) {
   const Tensor x = random({1, 70, 130, 8}, 3);  // 5 × 5 tiles, batches of 16
   Tensor expected = Tensor::empty({1, 70, 130, 8}, GetParam());
   ops::Convolution(w, b).run(whole(x), {}, 1, {0, 70, 0, 130}, expected, Tiles::all);
-  Tensor y = Tensor::zeros(expected.shape(), GetParam(), place());
+  Tensor y = Tensor::zeros(expected.shape(), GetParam(), test_device());
   ops::Convolution(test::there(w), test::there(b))
       .run(there(whole(x)), {}, 1, {0, 70, 0, 130}, y, Tiles::all);
   EXPECT_LT(relative_error(back(y), expected), tolerance());

@@ -1,6 +1,6 @@
 #include "ops/group_norm.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/cuda/ops.hpp"
 
 namespace reelmesh::test {
@@ -51,7 +51,7 @@ TEST_P(Norm, ModulatedLayerNorm) {
       const Tensor x = random({4, 3, n}, 1), w = random({n}, 2), b = random({n}, 3);
       const Tensor table = random({rows, 6 * n}, 4);
       Tensor out = Tensor::empty(x.shape(), GetParam());
-      Tensor z = Tensor::zeros(x.shape(), GetParam(), place());
+      Tensor z = Tensor::zeros(x.shape(), GetParam(), test_device());
       gpu::modulated_layer_norm(there(x), there(w), there(b), 1e-5F, {there(table), 3, 4}, z);
       ops::modulated_layer_norm(x, w, b, 1e-5F, {table, 3, 4}, out);
       EXPECT_LT(relative_error(back(z), out), tolerance()) << n;
@@ -86,7 +86,7 @@ TEST_P(Norm, AddGatedAndNorm) {
                    b = there(random({n}, 4)), gates = there(random({rows, 6 * n}, 5)),
                    table = there(random({rows, 6 * n}, 6));
       Tensor x = there(random({tokens, 2, n}, 1)), sum = x.clone();
-      Tensor out = Tensor::empty(x.shape(), GetParam(), place()), normed = out.clone();
+      Tensor out = Tensor::empty(x.shape(), GetParam(), test_device()), normed = out.clone();
       const ops::FirstTokens text{3, 3};
       gpu::add_gated_and_norm(x, y, {gates, 2, text}, w, b, 1e-5F, {table, 0, 1, text}, out);
       gpu::add_gated(sum, y, gates, 2, text);
@@ -137,7 +137,8 @@ TEST_P(Norm, FirstTokensUseOtherChunks) {
       const Tensor w = there(random({n}, 3)), b = there(random({n}, 4));
       const Tensor table = there(random({rows, 6 * n}, 5));
       for (const std::int64_t text : {std::int64_t{0}, std::int64_t{3}, tokens}) {
-        Tensor normed = Tensor::empty(x.shape(), GetParam(), place()), of_each = normed.clone();
+        Tensor normed = Tensor::empty(x.shape(), GetParam(), test_device()),
+               of_each = normed.clone();
         Tensor sum = x.clone(), sum_of_each = x.clone();
         gpu::modulated_layer_norm(x, w, b, 1e-5F, {table, 0, 1, {text, 3}}, normed);
         gpu::add_gated(sum, y, table, 2, {text, 3});
@@ -203,7 +204,7 @@ TEST_P(Norm, GroupStatisticsAreThoseOfTheCpu) {
   const auto expected = ops::group_statistics(ops::group_sums(x, groups, 2), count, 1e-6, {});
   for (const ops::GroupStatistics& statistics :
        {gpu::group_statistics(z, groups, 2, count, 1e-6),
-        ops::group_statistics(gpu::group_sums(z, groups, 2), count, 1e-6, place())}) {
+        ops::group_statistics(gpu::group_sums(z, groups, 2), count, 1e-6, test_device())}) {
     EXPECT_TRUE(same_bits(back(statistics.mean), expected.mean));
     EXPECT_TRUE(same_bits(back(statistics.rstd), expected.rstd));
   }
@@ -236,7 +237,7 @@ TEST_P(Norm, SpatialNormSilu) {
     Tensor z = there(x);
     gpu::spatial_norm_silu(z,
                            {there(norm.statistics), there(norm.weight), there(norm.bias),
-                            there(norm.scale), there(norm.shift), norm.frame_of},
+                            there(norm.scale), there(norm.shift), norm.latent_frame},
                            z);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
   }

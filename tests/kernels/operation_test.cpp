@@ -2,7 +2,7 @@
 #include "ops/operation.hpp"
 
 #include "base/device_spans.hpp"
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "support/operation_spans.hpp"
 
 namespace reelmesh::test {
@@ -29,10 +29,10 @@ class OperationOnGpu : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Types, OperationOnGpu, all_types, type_name);
 
 TEST_P(OperationOnGpu, HasASpanWithItsWorkInItsStage) {
-  const std::vector<KnownOperation> operations = known_operations(place(), GetParam());
+  const std::vector<KnownOperation> operations = known_operations(test_device(), GetParam());
   for (const KnownOperation& operation : operations) operation.run();  // chooses algorithms
   const TracedOperations traced;
-  const auto clock = std::make_shared<CountingClock>(clock_of(place()));
+  const auto clock = std::make_shared<CountingClock>(device_clock(test_device()));
   trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock);
   {
     const trace::Scope stage("denoise_step");
@@ -42,7 +42,7 @@ TEST_P(OperationOnGpu, HasASpanWithItsWorkInItsStage) {
   EXPECT_EQ(clock->waits, 2);
   const std::vector<trace::Span>& spans = trace::recorder().spans;
   ASSERT_EQ(spans.size(), operations.size() + 1);
-  expect_spans_of(operations);
+  expect_operation_spans(operations);
   const trace::Span& stage = spans.back();
   EXPECT_STREQ(stage.name, "denoise_step");
   std::int64_t before = stage.start_ns, flops = 0, bytes = 0;

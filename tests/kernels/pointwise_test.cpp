@@ -1,5 +1,5 @@
 // Pointwise kernels round in the same steps as the CPU, so results must be bitwise equal.
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/cuda/ops.hpp"
 
 namespace reelmesh::test {
@@ -74,7 +74,7 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, n}, 1);
     Tensor out = Tensor::zeros({6, 3, n}, GetParam());
-    Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    Tensor z = Tensor::zeros(out.shape(), GetParam(), test_device());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
@@ -87,7 +87,7 @@ TEST_P(Pointwise, RepeatForBatchRepeatsEachItem) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, 2, n}, 1);
     Tensor out = Tensor::zeros({6, 6, n}, GetParam());
-    Tensor z = Tensor::zeros(out.shape(), GetParam(), place());
+    Tensor z = Tensor::zeros(out.shape(), GetParam(), test_device());
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;

@@ -1,5 +1,5 @@
 #include "sampler/cuda/steps.hpp"
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/rectified_flow.hpp"

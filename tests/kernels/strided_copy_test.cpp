@@ -1,6 +1,6 @@
 #include "tensor/cuda/strided_copy.hpp"
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "layout/relayout.hpp"
 
 namespace reelmesh::test {
@@ -28,7 +28,7 @@ TEST_P(StridedCopyTest, CopiesBoxes) {
     const Box box = intersect(from, to);
     const Tensor source = numbered(from.extent, GetParam());
     Tensor target = Tensor::zeros(to.extent, GetParam());
-    Tensor copied = Tensor::zeros(to.extent, GetParam(), place());
+    Tensor copied = Tensor::zeros(to.extent, GetParam(), test_device());
     copy_box(box, source, from, target, to);
     gpu::copy_strided(strided_copy(box, from, to), there(source), copied);
     EXPECT_TRUE(same_bits(back(copied), target)) << to_string(to.extent);

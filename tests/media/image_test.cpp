@@ -54,13 +54,13 @@ TEST(Resize, RefusesShapesThatAreNoImage) {
 
 TEST(Orientation, IsReadFromExifThenXmp) {
   const std::string_view exif("II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0", 26);
-  EXPECT_EQ(orientation_of(exif, ""), 6);
-  EXPECT_EQ(orientation_of(exif, "tiff:Orientation=\"3\""), 6);
-  EXPECT_EQ(orientation_of("", "tiff:Orientation=\"3\""), 3);
-  EXPECT_EQ(orientation_of("", "tiff:Orientation tiff:Orientation>8<"), 8);
-  EXPECT_EQ(orientation_of("", "tiff:Orientation=\"9\""), 1);
+  EXPECT_EQ(image_orientation(exif, ""), 6);
+  EXPECT_EQ(image_orientation(exif, "tiff:Orientation=\"3\""), 6);
+  EXPECT_EQ(image_orientation("", "tiff:Orientation=\"3\""), 3);
+  EXPECT_EQ(image_orientation("", "tiff:Orientation tiff:Orientation>8<"), 8);
+  EXPECT_EQ(image_orientation("", "tiff:Orientation=\"9\""), 1);
   for (std::size_t bytes = 0; bytes < 22; ++bytes) {
-    EXPECT_EQ(orientation_of(exif.substr(0, bytes), ""), 1) << bytes;
+    EXPECT_EQ(image_orientation(exif.substr(0, bytes), ""), 1) << bytes;
   }
 }
 

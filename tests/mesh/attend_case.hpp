@@ -28,8 +28,8 @@ inline std::string to_string(const AttendCase& c) {
 }
 
 // `parts` parts of qkv [token, batch, 3, head, channel] from `part` on, for the tokens of a rank.
-inline Tensor part_of(const Tensor& qkv, const std::vector<Layout>& segments, int rank,
-                      std::int64_t part, std::int64_t parts) {
+inline Tensor rank_parts(const Tensor& qkv, const std::vector<Layout>& segments, int rank,
+                         std::int64_t part, std::int64_t parts) {
   const std::int64_t batch = qkv.shape(1), heads = qkv.shape(3), n = qkv.shape(4);
   std::int64_t tokens = 0, before = 0, done = 0;
   for (const Layout& segment : segments) tokens += segment.box(rank).numel();
@@ -61,12 +61,12 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
   for (const Layout& segment : c.segments) all += numel(segment.global());
   const Tensor qkv = random_tensor({all, batch, 3, heads, channels}, seed, c.dtype);
   const Attend attend(world, c.segments, c.geometry, c.dtype, device, c.numerics);
-  const Tensor q = part_of(qkv, c.segments, world.rank(), 0, 1);
+  const Tensor q = rank_parts(qkv, c.segments, world.rank(), 0, 1);
   const std::int64_t mine = q.shape(0), before = trace::recorder().bytes_sent;
   const Tensor out =
       attend(
           q.reshape({mine, batch, heads, channels}).on(device),
-          [&] { return part_of(qkv, c.segments, world.rank(), 1, 2).on(device); }, 0.3F)
+          [&] { return rank_parts(qkv, c.segments, world.rank(), 1, 2).on(device); }, 0.3F)
           .on({});
   EXPECT_EQ(trace::recorder().bytes_sent - before,
             attend.mesh().sent_elements(world.rank()) * size_of(c.dtype))
@@ -79,7 +79,7 @@ inline void check_attend(const AttendCase& c, unsigned seed, const comm::Group& 
     std::copy_n(static_cast<const std::byte*>(one.raw()) + i / 3 * bytes, bytes,
                 static_cast<std::byte*>(repeated.raw()) + i * bytes);
   }
-  const Tensor expected = part_of(repeated, c.segments, world.rank(), 0, 1);
+  const Tensor expected = rank_parts(repeated, c.segments, world.rank(), 0, 1);
   EXPECT_TRUE(same_bits(out, expected.reshape(out.shape()))) << to_string(c);
 }
 

@@ -48,7 +48,7 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   return clip;
 }
 
-DenoiseWorkload workload_of(const Clip& clip, const CogVideoXConfig& config, DType dtype) {
+DenoiseWorkload denoise_workload(const Clip& clip, const CogVideoXConfig& config, DType dtype) {
   return cogvideox_workload(config, {}, clip.latents, 0, clip.format.branches, clip.tokens(), 1,
                             {dtype, dtype})
       .denoise;
@@ -76,9 +76,9 @@ DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
 
 // This rank's part of random text embeddings and, for image to video, of random latents of an
 // image, which depend only on the clip's seed.
-std::vector<Conditioning> conditioning_of(const Batch& batch, const comm::Group& group,
-                                          const DenoiseLayout& layout,
-                                          const CogVideoXTransformer& transformer) {
+std::vector<Conditioning> own_conditioning(const Batch& batch, const comm::Group& group,
+                                           const DenoiseLayout& layout,
+                                           const CogVideoXTransformer& transformer) {
   const std::int64_t channels = transformer.config().text_channels;
   std::vector<Conditioning> all;
   for (const Clip& clip : batch) {
@@ -109,7 +109,7 @@ std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& grou
                              const DenoiseLayout& layout) {
   std::vector<Tensor> all;
   for (const DenoiseState& state : denoising.states()) {
-    const Tensor latents = whole(denoising.arrays_of(state).front().values);
+    const Tensor latents = whole(denoising.state_arrays(state).front().values);
     const Layout mine = Layout::on_one_rank(latents.shape(), group.size(), group.size() - 1);
     const Tensor of_last =
         relayout({group.rank() + 1 == group.size()
@@ -127,12 +127,13 @@ std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& grou
 std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& transformer,
                              const comm::Group& group, const DenoiseLayout& layout,
                              const DenoiseWorkload& workload) {
-  const std::vector<Conditioning> conditioning = conditioning_of(batch, group, layout, transformer);
+  const std::vector<Conditioning> conditioning =
+      own_conditioning(batch, group, layout, transformer);
   Denoising denoising(group, layout, batch, conditioning, transformer);
   const std::int64_t before = trace::recorder().bytes_sent;
   while (!denoising.finished()) denoising.step();
   EXPECT_EQ(trace::recorder().bytes_sent - before,
-            steps_of(batch) * step_cost(workload, layout, group.rank()).sent_bytes);
+            batch_steps(batch) * step_cost(workload, layout, group.rank()).sent_bytes);
   return gathered(denoising, group, layout);
 }
 
@@ -153,7 +154,7 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       Dice dice(seed);
       const Clip clip = random_clip(dice, config, seed, dtype);
-      const DenoiseWorkload workload = workload_of(clip, config, dtype);
+      const DenoiseWorkload workload = denoise_workload(clip, config, dtype);
       const DenoiseLayout layout = seed == 0 ? planned_layout(workload, world.size())
                                              : random_layout(dice, workload, world.size());
       Batch batch(std::size_t(dice.roll(1, 3)), clip);
@@ -184,7 +185,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     Dice dice(100 + seed);
     const Clip clip = random_clip(dice, config, seed, DType::bfloat16);
-    const DenoiseWorkload workload = workload_of(clip, config, DType::bfloat16);
+    const DenoiseWorkload workload = denoise_workload(clip, config, DType::bfloat16);
     Batch batch(2, clip);
     *batch[1].record.settings.seed += 7;
     const std::vector<Tensor> expected =
@@ -197,14 +198,14 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
       const DenoiseLayout layout = random_layout(dice, workload, ranks);
       std::vector<SavedState> next(batch.size());
       if (some.member()) {
-        const auto conditioning = conditioning_of(batch, some, layout, transformer);
+        const auto conditioning = own_conditioning(batch, some, layout, transformer);
         Denoising denoising(some, layout, batch, conditioning, transformer, saved);
         EXPECT_EQ(denoising.states().front().step, step);
         denoising.step();
         for (std::size_t i = 0; i < batch.size(); ++i) {
           const DenoiseState& state = denoising.states()[i];
           next[i] = {state.step, state.generator.saved(), std::ssize(state.history), {}};
-          for (const RestartArray& array : denoising.arrays_of(state)) {
+          for (const RestartArray& array : denoising.state_arrays(state)) {
             arrays[i][array.name] = whole(array.values);
           }
         }
@@ -247,11 +248,11 @@ TEST_P(Kinds, InterruptedStepLeavesTheStatesAsTheyWere) {
   const auto world = test::world();
   Dice dice(7);
   const Clip clip = random_clip(dice, reference.transformer, 7, DType::float32);
-  const DenoiseWorkload workload = workload_of(clip, reference.transformer, DType::float32);
+  const DenoiseWorkload workload = denoise_workload(clip, reference.transformer, DType::float32);
   const DenoiseLayout layout = planned_layout(workload, world.size());
   const Batch batch{clip};
   const Tensor expected = denoised(batch, transformer, world, layout, workload).front();
-  const auto conditioning = conditioning_of(batch, world, layout, transformer);
+  const auto conditioning = own_conditioning(batch, world, layout, transformer);
   Denoising denoising(world, layout, batch, conditioning, transformer);
   denoising.step(true);
   if (world.rank() == world.size() - 1) stop::request(stop::time_limit);

@@ -71,7 +71,7 @@ Tensor gathered(const Sharded& x) {
 }
 
 // This rank's part of latents [frame, channel, row, column], distributed as the decoder expects.
-Sharded placed(const Tensor& latents, const DecodeLayout& layout) {
+Sharded sharded(const Tensor& latents, const DecodeLayout& layout) {
   return spread(latents, layout.latents.with_axis(1, latents.shape(1)));
 }
 
@@ -86,7 +86,7 @@ Tensor decoded_alone(const OpenSoraDecoder& decoder, const Tensor& latents,
       .local;
 }
 
-std::vector<float> values_of(const Tensor& x) {
+std::vector<float> float_values(const Tensor& x) {
   return {x.span<float>().begin(), x.span<float>().end()};
 }
 
@@ -115,7 +115,7 @@ TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
   const Tensor latents = swapped(reference.get("vae.latents"));
   const DecodeLayout layout = opensora_decode_layout(reference.config, latents.shape(),
                                                      latents.shape(0), test::world().size());
-  const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
+  const Tensor video = gathered(decoder.video(sharded(latents, layout), layout));
   EXPECT_LT(relative_error(channels_first(video, {0, 1}), reference.get("vae.decoded")), 2e-5);
 }
 
@@ -174,8 +174,8 @@ TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
     ASSERT_EQ(reference.config.latent_frames(frames), latents.shape(0));
     const DecodeLayout layout =
         opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
-    const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
-    const auto indices = values_of(reference.get(name + ".frames"));
+    const Tensor video = gathered(decoder.video(sharded(latents, layout), layout));
+    const auto indices = float_values(reference.get(name + ".frames"));
     EXPECT_LT(relative_error(channels_first(video, indices), reference.get(name + ".decoded")),
               2e-5)
         << frames;
@@ -202,8 +202,8 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::bfloat16);
   const DecodeLayout layout =
       opensora_decode_layout(reference.config, latents.shape(), frames, test::world().size());
-  const Tensor video = gathered(decoder.video(placed(latents, layout), layout));
-  const auto indices = reference.config.temporal ? values_of(reference.get(name + ".frames"))
+  const Tensor video = gathered(decoder.video(sharded(latents, layout), layout));
+  const auto indices = reference.config.temporal ? float_values(reference.get(name + ".frames"))
                                                  : std::vector<float>{0, 1};
   EXPECT_LT(rms_error(channels_first(video, indices), reference.get(name + ".decoded")),
             1.5 * errors.at(GetParam()).at("vae").at("rms").get<double>());
@@ -215,13 +215,13 @@ TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
   const int ranks = test::world().size();
   const std::int64_t frames = reference.config.temporal ? 51 : 16;
   const Tensor latents = swapped(reference.get("clip0.latents"));
-  const auto indices = values_of(reference.get("clip0.video_frames"));
+  const auto indices = float_values(reference.get("clip0.video_frames"));
   const Tensor expected = reference.get("clip0.video");
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
     const DecodeLayout layout =
         opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
-    const Tensor video = gathered(decoder.pixels(placed(latents, layout), layout).pixels);
+    const Tensor video = gathered(decoder.pixels(sharded(latents, layout), layout).pixels);
     ASSERT_EQ(video.shape(), (Shape{frames, expected.shape(1), expected.shape(2), 3}));
     int largest = 0, differ = 0;
     double sum = 0;
@@ -258,7 +258,7 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
           random_tensor({reference.config.latent_frames(frames), 4, 5, 3}, unsigned(frames));
       const DecodeLayout layout =
           opensora_decode_layout(reference.config, latents.shape(), frames, ranks);
-      const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
+      const Tensor spread_out = gathered(decoder.video(sharded(latents, layout), layout));
       const Tensor single_rank = decoded_alone(decoder, latents, reference.config, frames);
       EXPECT_TRUE(same_bits(spread_out, single_rank)) << frames << " frames, " << name_of(dtype);
     }
@@ -279,7 +279,7 @@ TEST_P(AutoencoderKinds, RanksOfAnyWeightsGiveTheBitsOfOne) {
           random_tensor({reference.config.latent_frames(frames), 4, 7, 3}, unsigned(frames));
       const DecodeLayout layout =
           opensora_decode_layout(reference.config, latents.shape(), frames, ranks, weights);
-      const Tensor spread_out = gathered(decoder.video(placed(latents, layout), layout));
+      const Tensor spread_out = gathered(decoder.video(sharded(latents, layout), layout));
       const Tensor single_rank = decoded_alone(decoder, latents, reference.config, frames);
       EXPECT_TRUE(same_bits(spread_out, single_rank))
           << frames << " frames, " << name_of(dtype) << ", " << to_string(layout.images);

@@ -174,19 +174,19 @@ TEST(ImageToVideo, NeedsTheLatentsOfAnImage) {
   task.layout.text = Layout::on_one_rank({3}, self.size(), 0);
   task.layout.latents = Layout::on_one_rank({2, 2, 2}, self.size(), 0);
   const std::int64_t tokens = own_box(task.layout.text, self).extent[0];
-  const auto place = [&](Tensor image) {
+  const auto prepare_with = [&](Tensor image) {
     const Conditioning clip{Tensor::zeros({tokens, 1, c.text_channels}, DType::float32),
                             std::move(image)};
     (void)model.prepare(task, {&clip, 1});
   };
   const Shape box = own_box(task.layout.latents.with_axis(1, 4), self).extent;
-  EXPECT_NO_THROW(place(Tensor::zeros(box, DType::float32)));
+  EXPECT_NO_THROW(prepare_with(Tensor::zeros(box, DType::float32)));
   test::expect_error(
-      Status::internal, [&] { place({}); }, "latents [0] of an image");
+      Status::internal, [&] { prepare_with({}); }, "latents [0] of an image");
   test::expect_error(
       Status::internal,
       [&] {
-        place(Tensor::zeros({2, 3, 2, 2}, DType::float32));
+        prepare_with(Tensor::zeros({2, 3, 2, 2}, DType::float32));
       },
       "latents [2, 3, 2, 2] of an image");
 }

@@ -29,7 +29,7 @@ Tensor prediction(const Reference& reference, const Checkpoint& weights,
       Layout::cut({shape[0], shape[2] / c.patch.rows, shape[3] / c.patch.columns}, 1, world.size());
   const Tensor embedding = reference.get("text.embeddings").rows(1, 1);
   const Layout text = Layout::cut({embedding.shape(1)}, 0, world.size());
-  const CogVideoXPlacement placed(model, world, grid, text, 1, 1);
+  const CogVideoXPlacement clip_placement(model, world, grid, text, 1, 1);
   const Sharded context = spread(embedding.reshape({embedding.shape(1), 1, c.text_channels}),
                                  text.with_axis(1, 1).with_axis(2, c.text_channels));
   const Sharded box =
@@ -38,8 +38,8 @@ Tensor prediction(const Reference& reference, const Checkpoint& weights,
                                {shape[0], shape[2], shape[3]})
                  .with_axis(1, shape[1]));
   const Tensor timesteps = reference.get("transformer.timestep");
-  const auto results =
-      model(placed, {&box.local, 1}, context.local, model.embed(timesteps.data<float>()[0]));
+  const auto results = model(clip_placement, {&box.local, 1}, context.local,
+                             model.embed(timesteps.data<float>()[0]));
   return relayout({results.at(0), box.layout, world},
                   Layout::replicated(box.layout.global(), world.size()))
       .local;

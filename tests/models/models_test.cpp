@@ -30,7 +30,7 @@ class Decoders : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Decoders, ::testing::Values("sincos", "rotary", "v1_5"),
                          [](const auto& kind) { return std::string(kind.param); });
 
-std::vector<std::int32_t> ids_of(const Tensor& tokens, std::int64_t row) {
+std::vector<std::int32_t> token_ids(const Tensor& tokens, std::int64_t row) {
   const Tensor line = tokens.rows(row, 1);
   std::vector<std::int32_t> ids;
   for (const float id : line.span<float>()) ids.push_back(std::int32_t(id));
@@ -40,7 +40,7 @@ std::vector<std::int32_t> ids_of(const Tensor& tokens, std::int64_t row) {
 Tensor encode(const T5Layers& layers, const Tensor& tokens) {
   Tensor all = Tensor::empty({tokens.shape(0), tokens.shape(1), 32}, DType::float32);
   for (std::int64_t i = 0; i < tokens.shape(0); ++i) {
-    const Tensor one = layers(layers.embed(ids_of(tokens, i))).to(DType::float32);
+    const Tensor one = layers(layers.embed(token_ids(tokens, i))).to(DType::float32);
     std::copy_n(one.data<float>(), one.numel(), all.rows(i, 1).data<float>());
   }
   return all;
@@ -66,7 +66,7 @@ TEST_P(Kinds, T5InPartsHasTheSameBits) {
   const T5Layers front(weights, reference.t5, {0, 1, true, false}, DType::float32);
   const T5Layers middle(weights, reference.t5, {1, n, false, false}, DType::float32);
   const T5Layers end(weights, reference.t5, {n, n, false, true}, DType::float32);
-  const auto ids = ids_of(reference.get("text.tokens"), 1);
+  const auto ids = token_ids(reference.get("text.tokens"), 1);
   EXPECT_TRUE(same_bits(end(middle(front(front.embed(ids)))), whole(whole.embed(ids))));
 }
 

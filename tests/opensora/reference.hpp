@@ -57,7 +57,7 @@ inline Tensor frame_first(const Tensor& x) {
 }
 
 /// The frames of x [frame, …] at the indices `frames`.
-inline Tensor frames_of(const Tensor& x, const Tensor& frames) {
+inline Tensor frames_at(const Tensor& x, const Tensor& frames) {
   Shape shape = x.shape();
   shape[0] = frames.numel();
   Tensor out = Tensor::empty(shape, DType::float32);

@@ -10,7 +10,7 @@ namespace reelmesh {
 namespace {
 
 using reelmesh::test::frame_first;
-using reelmesh::test::frames_of;
+using reelmesh::test::frames_at;
 using reelmesh::test::OpenSoraReference;
 using reelmesh::test::relative_error;
 
@@ -44,7 +44,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
     request.settings.fps = 24;
   }
   const pipeline::JobPlan planned = pipeline::plan_job(
-      job, pipeline::conditions_of(job, world.size(), 1, {}, DType::float32, false));
+      job, pipeline::plan_conditions(job, world.size(), 1, {}, DType::float32, false));
   const pipeline::Batch batch{planned.clip(job, planned.clips.front())};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.clip_plan(batch.front(), planned.plan).denoise.front();
@@ -53,7 +53,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
   pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);
   const auto whole = [&] {
-    const Sharded latents = denoising.arrays_of(denoising.states().front()).front().values;
+    const Sharded latents = denoising.state_arrays(denoising.states().front()).front().values;
     return relayout(latents, Layout::replicated(latents.layout.global(), world.size())).local;
   };
   EXPECT_LT(relative_error(whole(), z), 1e-6);
@@ -64,7 +64,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
     EXPECT_NEAR(batch.front().sampling.sampler->timestep(i), timesteps.data<float>()[i], 1e-3);
     denoising.step();
     const Tensor expected = frame_first(reference.get("clip0.latents_after_step", i));
-    EXPECT_LT(relative_error(frames_of(whole(), reference.get("clip0.latents_frames")), expected),
+    EXPECT_LT(relative_error(frames_at(whole(), reference.get("clip0.latents_frames")), expected),
               1e-3)
         << "after step " << i;
   }

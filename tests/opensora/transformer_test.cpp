@@ -13,7 +13,7 @@ namespace reelmesh {
 namespace {
 
 using reelmesh::test::frame_first;
-using reelmesh::test::frames_of;
+using reelmesh::test::frames_at;
 using reelmesh::test::OpenSoraReference;
 using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
@@ -43,7 +43,7 @@ struct Case {
   double timestep = 0;
 };
 
-Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t item) {
+Case make_case(const OpenSoraReference& reference, const Call& call, std::int64_t item) {
   const std::string name = call.name;
   Case c;
   c.latents = frame_first(reference.get(name + ".latents", item));
@@ -56,7 +56,7 @@ Case case_of(const OpenSoraReference& reference, const Call& call, std::int64_t 
 
 // Layout of the latents [frame, channel, row, column]. In all configurations a token is a patch of
 // 2 x 2 latents.
-Layout latents_of(const SpaceTime& layouts, const STDiTClip& clip, std::int64_t channels) {
+Layout latent_layout(const SpaceTime& layouts, const STDiTClip& clip, std::int64_t channels) {
   return latents_of_tokens(layouts.tokens, {1, 2, 2}, clip.latents).with_axis(1, channels);
 }
 
@@ -66,8 +66,8 @@ std::vector<STDiT::Predictions> predictions(const STDiT& model, const comm::Grou
                                             const std::vector<Case>& cases) {
   const STDiTClip& clip = cases.front().clip;
   const STDiTPlacement placement(model, group, layouts, clip, std::ssize(cases));
-  const Layout layout = latents_of(layouts, clip, model.config().in_channels);
-  const Layout out = latents_of(layouts, clip, model.config().out_channels());
+  const Layout layout = latent_layout(layouts, clip, model.config().in_channels);
+  const Layout out = latent_layout(layouts, clip, model.config().out_channels());
   std::vector<Tensor> boxes;
   std::vector<STDiTContext> texts;
   for (const Case& c : cases) {
@@ -98,19 +98,19 @@ std::vector<SpaceTime> all_layouts(const Shape& tokens, std::int64_t heads, int 
   return layouts;
 }
 
-STDiT model_of(const OpenSoraReference& reference, DType dtype) {
+STDiT make_model(const OpenSoraReference& reference, DType dtype) {
   return {Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"),
           reference.transformer, dtype};
 }
 
 TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
   const OpenSoraReference reference(GetParam().kind);
-  const STDiT model = model_of(reference, DType::float32);
+  const STDiT model = make_model(reference, DType::float32);
   const auto world = test::world();
   const std::string name = GetParam().name;
   const std::int64_t items = reference.get(name + ".latents").shape(0);
   for (std::int64_t item = 0; item < items; ++item) {
-    const Case c = case_of(reference, GetParam(), item);
+    const Case c = make_case(reference, GetParam(), item);
     for (const SpaceTime& layouts : all_layouts(c.clip.tokens(reference.transformer.patch),
                                                 reference.transformer.heads, world.size())) {
       const auto mine = predictions(model, world, layouts, c);
@@ -119,7 +119,7 @@ TEST_P(Calls, EqualTheReferenceOnEveryLayout) {
       for (std::size_t branch = 0; branch < 2; ++branch) {
         const Tensor expected = frame_first(reference.get(name + ".output", rows.at(branch)));
         EXPECT_LT(
-            relative_error(frames_of(mine[branch], reference.get(name + ".frames")), expected),
+            relative_error(frames_at(mine[branch], reference.get(name + ".frames")), expected),
             1e-5)
             << "clip " << item << ", branch " << branch << ", " << layouts.split_rows
             << " parts of rows";
@@ -132,8 +132,8 @@ TEST_P(Calls, HaveTheSameBitsOnEveryLayout) {
   const OpenSoraReference reference(GetParam().kind);
   const auto world = test::world(), first = world.range(0, 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const STDiT model = model_of(reference, dtype);
-    const Case c = case_of(reference, GetParam(), 0);
+    const STDiT model = make_model(reference, dtype);
+    const Case c = make_case(reference, GetParam(), 0);
     const Shape tokens = c.clip.tokens(reference.transformer.patch);
     STDiT::Predictions alone;
     if (first.member())
@@ -154,8 +154,8 @@ TEST_P(Calls, GiveEachClipOfABatchItsOwnBits) {
   const OpenSoraReference reference(GetParam().kind);
   const auto world = test::world();
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const STDiT model = model_of(reference, dtype);
-    std::vector<Case> cases(3, case_of(reference, GetParam(), 0));
+    const STDiT model = make_model(reference, dtype);
+    std::vector<Case> cases(3, make_case(reference, GetParam(), 0));
     cases[1].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 1);
     cases[1].text = cases[0].text.rows(0, 2);
     cases[2].latents = reelmesh::test::random_tensor(cases[0].latents.shape(), 2);
@@ -203,7 +203,7 @@ TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
     const auto mine = predictions(model, world, layouts, c);
     for (std::int64_t branch = 0; branch < 2; ++branch) {
       const Tensor expected = output.rows(1 - branch, 1).reshape({8, 1, 32, 32});
-      EXPECT_LT(relative_error(frames_of(mine[std::size_t(branch)], get("frames")),
+      EXPECT_LT(relative_error(frames_at(mine[std::size_t(branch)], get("frames")),
                                frame_first(expected)),
                 1e-5)
           << "branch " << branch << ", " << layouts.split_rows << " parts of rows";
@@ -214,14 +214,14 @@ TEST(STDiT, EqualsTheReferenceOnTheReleasedGrid) {
 TEST(STDiT, InBfloat16IsNearTheReference) {
   for (const char* kind : {"v1_0", "v1_2"}) {
     const OpenSoraReference reference(kind);
-    const STDiT model = model_of(reference, DType::bfloat16);
+    const STDiT model = make_model(reference, DType::bfloat16);
     const auto world = test::world();
-    const Case c = case_of(reference, {kind, "batch", 104, 72}, 0);
+    const Case c = make_case(reference, {kind, "batch", 104, 72}, 0);
     const auto mine = predictions(model, world,
                                   SpaceTime(c.clip.tokens(reference.transformer.patch),
                                             world.size(), 1, model.config().heads),
                                   c);
-    EXPECT_LT(relative_error(frames_of(mine[1], reference.get("batch.frames")),
+    EXPECT_LT(relative_error(frames_at(mine[1], reference.get("batch.frames")),
                              frame_first(reference.get("batch.output", 0))),
               4e-2)
         << kind;
@@ -234,19 +234,19 @@ TEST(STDiT, SendsTwoExchangesAPairAndNoMore) {
   const auto& c = reference.transformer;
   const STDiTClip clip{{16, 14, 10}, 112, 80, 8};
   const SpaceTime layouts(clip.tokens(c.patch), world.size(), 1, c.heads);
-  const STDiT model = model_of(reference, DType::float32);
+  const STDiT model = make_model(reference, DType::float32);
   const STDiTPlacement placement(model, world, layouts, clip);
   const std::int64_t before = trace::recorder().bytes_sent;
   const Tensor latents = Tensor::zeros(
-      own_box(latents_of(layouts, clip, c.in_channels), world).extent, DType::float32);
+      own_box(latent_layout(layouts, clip, c.in_channels), world).extent, DType::float32);
   const STDiTContext text = model.encode_context(reference.text(0));
   (void)model(placement, {&latents, 1}, {&text, 1}, 500);
   // Tokens that another rank has in the other cut, sent once in each direction, for both branches.
   const Box& frames = own_box(layouts.spatial, world);
-  const Box& places = own_box(layouts.temporal, world);
-  const std::int64_t kept = intersect(frames, places).numel();
+  const Box& positions = own_box(layouts.temporal, world);
+  const std::int64_t kept = intersect(frames, positions).numel();
   const std::int64_t a_pair =
-      (frames.numel() - kept + places.numel() - kept) * STDiT::branches * c.hidden;
+      (frames.numel() - kept + positions.numel() - kept) * STDiT::branches * c.hidden;
   EXPECT_EQ(placement.sent_elements(), a_pair);
   EXPECT_EQ(trace::recorder().bytes_sent - before, a_pair * c.layers * std::int64_t(sizeof(float)));
 }

@@ -38,11 +38,11 @@ Tensor product_by(const amx::Kernels& use, const Tensor& a, const Tensor& transp
     for (std::int64_t column = 0; column < columns; column += amx::block) {
       const std::int64_t height = std::min(amx::block, rows - row);
       const std::int64_t width = std::min(amx::block, columns - column);
-      use.product({bytes(left) + 2 * amx::packed_elements(row, inner), amx::tiles_of(height),
-                   bytes(right) + 2 * amx::packed_elements(column, inner), amx::tiles_of(width),
-                   amx::steps_of(inner), c.data<float>(), false},
+      use.product({bytes(left) + 2 * amx::packed_elements(row, inner), amx::tile_count(height),
+                   bytes(right) + 2 * amx::packed_elements(column, inner), amx::tile_count(width),
+                   amx::step_count(inner), c.data<float>(), false},
                   nullptr);
-      use.finish({c.data<float>(), amx::tiles_of(height), height, width, nullptr, nullptr,
+      use.finish({c.data<float>(), amx::tile_count(height), height, width, nullptr, nullptr,
                   Activation::none, out.data<BFloat16>() + row * columns + column, columns});
     }
   }

@@ -105,8 +105,8 @@ TEST(Attention, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
 }
 
 // Tokens [first, first + count) of parts [part, part + parts) of qkv; q, k, v are parts 0, 1, 2.
-Tensor parts_of(const Tensor& qkv, std::int64_t first, std::int64_t count, std::int64_t part,
-                std::int64_t parts) {
+Tensor token_parts(const Tensor& qkv, std::int64_t first, std::int64_t count, std::int64_t part,
+                   std::int64_t parts) {
   const std::int64_t batch = qkv.shape(1), run = qkv.shape(3) * qkv.shape(4);
   Tensor out = Tensor::empty({count, batch, parts, qkv.shape(3), qkv.shape(4)}, qkv.dtype());
   const std::int64_t size = size_of(qkv.dtype());
@@ -129,10 +129,10 @@ TEST(Attention, KeysInSeveralCallsGiveTheSameBits) {
     for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {0, tokens}, {77, 100}, {1299, 1}, {5, 0}}) {
       for (const auto& division : divisions) {
-        Attention part(parts_of(qkv, first, count, 0, 1).reshape({count, 2, 2, 16}), 0.25F);
+        Attention part(token_parts(qkv, first, count, 0, 1).reshape({count, 2, 2, 16}), 0.25F);
         std::int64_t done = 0;
         for (const std::int64_t keys : division) {
-          part.add(parts_of(qkv, done, keys, 1, 2));
+          part.add(token_parts(qkv, done, keys, 1, 2));
           done += keys;
         }
         EXPECT_TRUE(same_bits(part.finish(), whole.rows(first, count)));
@@ -228,10 +228,10 @@ TEST(Attention, SequencesAreEquallyLong) {
 
 TEST(Attention, OnlyTheLastKeysMayBeAnyNumber) {
   const Tensor qkv = random_tensor({100, 1, 3, 1, 16}, 10);
-  Attention part(parts_of(qkv, 0, 5, 0, 1).reshape({5, 1, 1, 16}), 1);
+  Attention part(token_parts(qkv, 0, 5, 0, 1).reshape({5, 1, 1, 16}), 1);
   EXPECT_THROW(part.finish(), Error);
-  part.add(parts_of(qkv, 0, 99, 1, 2));
-  EXPECT_THROW(part.add(parts_of(qkv, 99, 1, 1, 2)), Error);
+  part.add(token_parts(qkv, 0, 99, 1, 2));
+  EXPECT_THROW(part.add(token_parts(qkv, 99, 1, 1, 2)), Error);
 }
 
 TEST(Attention, NoHeadsIsNoWork) {

@@ -48,7 +48,7 @@ Tensor plain_convolution(const Tensor& input, const Tensor& weights, const Tenso
   return out;
 }
 
-Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t count) {
+Tensor image_rows(const Tensor& x, std::int64_t first, std::int64_t count) {
   Tensor y = Tensor::empty({x.shape(0), count, x.shape(2), x.shape(3)}, x.dtype());
   for (std::int64_t t = 0; t < x.shape(0); ++t) {
     const Tensor frame = x.rows(t, 1).reshape({x.shape(1), x.shape(2), x.shape(3)});
@@ -113,8 +113,8 @@ TEST(Convolution, OfStrideTwoHasTheSameBitsHoweverRowsAreCut) {
         // One more row below, none above.
         const RowWindow have{2 * from, std::min(height, 2 * to + 1) - 2 * from, height};
         EXPECT_TRUE(same_bits(
-            convolution(rows_of(x, have.first, have.count), have, {from, to - from, half}),
-            rows_of(whole, from, to - from)));
+            convolution(image_rows(x, have.first, have.count), have, {from, to - from, half}),
+            image_rows(whole, from, to - from)));
       }
     }
   }
@@ -148,8 +148,8 @@ TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {
           const std::int64_t first = std::max<std::int64_t>(0, from - 1);
           const RowWindow have{first, std::min(height, to + 1) - first, height};
           const RowWindow want{from * enlarged, (to - from) * enlarged, height * enlarged};
-          EXPECT_TRUE(same_bits(convolution(rows_of(x, have.first, have.count), have, want),
-                                rows_of(whole, want.first, want.count)));
+          EXPECT_TRUE(same_bits(convolution(image_rows(x, have.first, have.count), have, want),
+                                image_rows(whole, want.first, want.count)));
         }
       }
     }
@@ -163,7 +163,7 @@ TEST(Convolution, InnerTilesNeedOnePieceAndOuterTilesTheRest) {
   const Convolution convolution(random_tensor({4, in, 3, 3, 3}, 3), random_tensor({4}, 2));
   const Tensor whole = convolution(x, {0, height, height}, {0, height, height});
   const auto part = [&](const Tensor& from, const ImageBox& box) {
-    const Tensor rows = rows_of(from, box.row, box.rows);
+    const Tensor rows = image_rows(from, box.row, box.rows);
     const std::int64_t channels = from.shape(3);
     Tensor to = Tensor::empty({2, box.rows, box.columns, channels}, DType::float32);
     for (std::int64_t i = 0; i < 2 * box.rows; ++i) {

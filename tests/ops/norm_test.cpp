@@ -225,7 +225,7 @@ TEST(SpatialNorm, NormalisesScalesShiftsAndActivates) {
   norm.bias = random_tensor({4}, 3);
   norm.scale = random_tensor({2, 2, 3, 4}, 4);
   norm.shift = random_tensor({2, 2, 3, 4}, 5);
-  norm.frame_of = {0, 1, 1};
+  norm.latent_frame = {0, 1, 1};
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   spatial_norm_silu(x, norm, y);
   for (std::int64_t i = 0; i < x.numel(); ++i) {

@@ -12,7 +12,7 @@ TEST(Operation, HasASpanWithItsWork) {
     const TracedOperations traced;
     for (const KnownOperation& operation : operations) operation.run();
     EXPECT_EQ(trace::recorder().spans.size(), operations.size());
-    expect_spans_of(operations);
+    expect_operation_spans(operations);
   }
 }
 

@@ -20,16 +20,16 @@ TEST(RepeatForBatch, GivesEveryItemAsOftenAsThereIsRoom) {
 }
 
 TEST(Average, RoundsToTheType) {
-  const auto average_of = [](std::initializer_list<float> x, std::initializer_list<float> y,
-                             DType dtype) {
+  const auto rounded_average = [](std::initializer_list<float> x, std::initializer_list<float> y,
+                                  DType dtype) {
     Tensor mean = Tensor::empty({std::ssize(x)}, dtype);
     average(Tensor::of<float>(x, mean.shape()).to(dtype),
             Tensor::of<float>(y, mean.shape()).to(dtype), mean);
     return values(mean.to(DType::float32));
   };
-  EXPECT_THAT(average_of({1, 2, -3}, {2, 2, 4}, DType::float32),
+  EXPECT_THAT(rounded_average({1, 2, -3}, {2, 2, 4}, DType::float32),
               testing::ElementsAre(1.5F, 2, 0.5F));
-  EXPECT_THAT(average_of({129}, {130}, DType::bfloat16), testing::ElementsAre(130));
+  EXPECT_THAT(rounded_average({129}, {130}, DType::bfloat16), testing::ElementsAre(130));
 }
 
 TEST(JoinBatches, PutsItemsSideBySide) {

@@ -25,7 +25,7 @@ Clip clip(int index) {
   return clip;
 }
 
-ClipList list_of(const std::vector<Clip>& clips) {
+ClipList clip_list(const std::vector<Clip>& clips) {
   ClipList list;
   for (const Clip& one : clips) {
     list.clips.push_back({.index = one.index(), .kind = list.kinds.add(one)});
@@ -35,7 +35,7 @@ ClipList list_of(const std::vector<Clip>& clips) {
 
 std::vector<std::vector<int>> indices(const std::vector<Clip>& clips, int max_clips) {
   std::vector<std::vector<int>> all;
-  for (const BatchOutline& batch : batches_of(list_of(clips).clips, max_clips)) {
+  for (const BatchOutline& batch : form_batches(clip_list(clips).clips, max_clips)) {
     all.emplace_back();
     for (const ClipOutline& one : batch) all.back().push_back(one.index);
   }
@@ -49,9 +49,9 @@ TEST(Batches, HaveAtMostSoManyClips) {
                                              ElementsAre(3), ElementsAre(4)));
   EXPECT_THAT(indices(clips, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4)));
   EXPECT_THAT(indices(clips, 9), ElementsAre(ElementsAre(0, 1, 2, 3, 4)));
-  const ClipList list = list_of(clips);
-  EXPECT_EQ(steps_of(batches_of(list.clips, 9).front(), list.kinds), 20);
-  EXPECT_TRUE(batches_of({}, 3).empty());
+  const ClipList list = clip_list(clips);
+  EXPECT_EQ(batch_steps(form_batches(list.clips, 9).front(), list.kinds), 20);
+  EXPECT_TRUE(form_batches({}, 3).empty());
 }
 
 TEST(Batches, HaveClipsOfOneKindAndStep) {
@@ -65,15 +65,15 @@ TEST(Batches, HaveClipsOfOneKindAndStep) {
   clips[7].format.branches = 1;
   clips[8].format.input = InputKind::image;
   clips[9].record.settings.strength = 0.5;
-  ClipList list = list_of(clips);
+  ClipList list = clip_list(clips);
   EXPECT_EQ(list.kinds.size(), 10);
-  EXPECT_EQ(batches_of(list.clips, 9).size(), clips.size());
-  list = list_of({clip(0), clip(1), clip(2)});
+  EXPECT_EQ(form_batches(list.clips, 9).size(), clips.size());
+  list = clip_list({clip(0), clip(1), clip(2)});
   list.clips[1].saved_step = 2;
-  const std::vector<BatchOutline> batches = batches_of(list.clips, 9);
+  const std::vector<BatchOutline> batches = form_batches(list.clips, 9);
   ASSERT_EQ(batches.size(), 2U);
   EXPECT_EQ(batches[0].size(), 2U);
-  EXPECT_EQ(steps_of(batches[1], list.kinds), 2);
+  EXPECT_EQ(batch_steps(batches[1], list.kinds), 2);
 }
 
 TEST(Batches, TakeClipsFromBehindOthers) {
@@ -91,8 +91,8 @@ TEST(Batches, OfAMillionClips) {
   ClipList list;
   constexpr int count = 1'000'000;
   for (int i = 0; i < count; ++i) list.clips.push_back({.index = i, .kind = i % 3});
-  EXPECT_EQ(batches_of(list.clips, 1).size(), count);
-  EXPECT_EQ(batches_of(list.clips, 4).size(), 3 * 83334);
+  EXPECT_EQ(form_batches(list.clips, 1).size(), count);
+  EXPECT_EQ(form_batches(list.clips, 4).size(), 3 * 83334);
 }
 
 const ClipDefaults defaults{.size = {480, 720, 49}, .fps = 8, .steps = 50, .guidance = 6};

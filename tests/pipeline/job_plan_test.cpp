@@ -13,7 +13,7 @@
 namespace reelmesh::pipeline {
 namespace {
 
-Job job_of(const std::filesystem::path& root) {
+Job model_job(const std::filesystem::path& root) {
   Job job;
   job.model = {.root = root,
                .transformer = root / "transformer",
@@ -37,10 +37,10 @@ std::int64_t of_all_ranks(const Plan& plan) {
 
 // Without limits of the user, ranks that do not fit their node together keep fewer weights.
 TEST(JobPlan, FitsTheMemoryOfANode) {
-  const Job job = job_of(test::data_folder() / "cogvideox" / "rotary");
+  const Job job = model_job(test::data_folder() / "cogvideox" / "rotary");
   for (const int ranks : {1, 2, 4}) {
-    Conditions conditions = conditions_of(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
-                                          DType::float32, false);
+    Conditions conditions = plan_conditions(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
+                                            DType::float32, false);
     const Plan free = plan_job(job, conditions).plan;
     EXPECT_TRUE(free.memory.limits.empty());
     EXPECT_FALSE(free.memory.unloads_decoder);
@@ -60,12 +60,12 @@ TEST(JobPlan, FitsTheMemoryOfANode) {
 
 // A job may have a million clips.
 TEST(JobPlan, KeepsLittleOfEachClip) {
-  Job job = job_of(test::data_folder() / "cogvideox" / "rotary");
+  Job job = model_job(test::data_folder() / "cogvideox" / "rotary");
   constexpr int count = 20'000;
   job.clips.resize(count, job.clips.front());
   for (ClipRequest& request : job.clips) request.prompt = std::string(60, 'a');
   job.clips.back().settings.guidance = 1;
-  const JobPlan planned = plan_job(job, conditions_of(job, 2, 1, {0, 0}, DType::float32, false));
+  const JobPlan planned = plan_job(job, plan_conditions(job, 2, 1, {0, 0}, DType::float32, false));
   ASSERT_EQ(planned.clips.size(), count);
   EXPECT_EQ(planned.kinds.size(), 2);
   EXPECT_GE(planned.clip_bytes, count * std::int64_t{sizeof(ClipRequest) + 60});

@@ -214,10 +214,10 @@ TEST(Memory, UnlikeLimitsGiveUnlikeShares) {
   Job job;
   job.memory_limits = limits;
   expect_error(
-      Status::unavailable, [&] { conditions_of(job, 3, 1, {}, DType::float32, false); },
+      Status::unavailable, [&] { plan_conditions(job, 3, 1, {}, DType::float32, false); },
       "device.memory-limit: found 4 sizes, expected 1, or 3, one for each rank");
   job.memory_limits = {gib};
-  EXPECT_EQ(conditions_of(job, 3, 1, {}, DType::float32, false).machine.memory_limits.values,
+  EXPECT_EQ(plan_conditions(job, 3, 1, {}, DType::float32, false).machine.memory_limits.values,
             (std::vector<std::int64_t>(3, gib)));
 }
 

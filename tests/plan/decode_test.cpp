@@ -9,7 +9,7 @@ namespace reelmesh {
 namespace {
 
 // Groups of `size` latent frames, each decoded to `size` frames of video; 1: single images.
-DecodeWorkload groups_of(const Shape& frames_rows_columns, std::int64_t size) {
+DecodeWorkload grouped_workload(const Shape& frames_rows_columns, std::int64_t size) {
   DecodeWorkload workload;
   workload.latents = frames_rows_columns;
   workload.frames = frames_rows_columns[0];
@@ -17,15 +17,15 @@ DecodeWorkload groups_of(const Shape& frames_rows_columns, std::int64_t size) {
   return workload;
 }
 
-Layout layout_of(const Shape& latents, std::int64_t size, int ranks,
-                 const RankWeights& weights = {}) {
-  return decode_layout(groups_of(latents, size), ranks, weights).latents;
+Layout latent_layout(const Shape& latents, std::int64_t size, int ranks,
+                     const RankWeights& weights = {}) {
+  return decode_layout(grouped_workload(latents, size), ranks, weights).latents;
 }
 
 // The number of parts that the layout has: {along frames, along rows}. Without empty ones.
 std::pair<int, int> cut(std::int64_t images, std::int64_t rows, int ranks,
                         const RankWeights& weights = {}) {
-  const Layout layout = layout_of({images, rows, 1}, 1, ranks, weights);
+  const Layout layout = latent_layout({images, rows, 1}, 1, ranks, weights);
   int first_frame = 0, used = 0;
   for (int r = 0; r < ranks; ++r) {
     used += layout.box(r).empty() ? 0 : 1;
@@ -46,11 +46,11 @@ TEST(DecodeGroups, FollowTheWeightsOfRanks) {
   EXPECT_EQ(cut(16, 32, 4, {1, 1, 1, 1}), (std::pair{4, 1}));
   EXPECT_EQ(cut(16, 32, 2, {1, 3}), (std::pair{2, 1}));
   EXPECT_EQ(cut(3, 30, 4, {2, 2, 2, 1}), (std::pair{3, 1}));  // the slow fourth rank is left idle
-  const Layout frames = layout_of({16, 7, 5}, 1, 4, {1, 1, 2, 4});
+  const Layout frames = latent_layout({16, 7, 5}, 1, 4, {1, 1, 2, 4});
   EXPECT_EQ(frames.box(0), (Box{{0, 0, 0}, {2, 7, 5}}));
   EXPECT_EQ(frames.box(3), (Box{{8, 0, 0}, {8, 7, 5}}));
   // 26 frames in groups of 17: two groups, none for the slow rank.
-  const Layout idle = layout_of({26, 6, 4}, 17, 3, {1, 50, 50});
+  const Layout idle = latent_layout({26, 6, 4}, 17, 3, {1, 50, 50});
   EXPECT_TRUE(idle.box(0).empty());
   EXPECT_EQ(idle.box(1), (Box{{0, 0, 0}, {17, 6, 4}}));
   EXPECT_EQ(idle.box(2), (Box{{17, 0, 0}, {9, 6, 4}}));
@@ -65,27 +65,27 @@ TEST(DecodeGroups, ArePartitionedForAnyWeights) {
     for (int r = 0; r < ranks; ++r) weights.push_back(std::pow(2.0, double(random() % 8)));
     const Shape shape{std::int64_t(random() % 40 + 1), std::int64_t(random() % 12 + 1), 3};
     const auto size = std::int64_t(random() % 6 + 1);
-    const Layout layout = layout_of(shape, size, ranks, weights);
+    const Layout layout = latent_layout(shape, size, ranks, weights);
     EXPECT_TRUE(layout.is_partition()) << to_string(layout);
-    const Layout equal = layout_of(shape, 2, ranks, RankWeights(weights.size(), 7.0));
-    EXPECT_EQ(equal, layout_of(shape, 2, ranks)) << to_string(equal);
+    const Layout equal = latent_layout(shape, 2, ranks, RankWeights(weights.size(), 7.0));
+    EXPECT_EQ(equal, latent_layout(shape, 2, ranks)) << to_string(equal);
   }
 }
 
 TEST(DecodeGroups, AreWholeAndTheLastMayBeShort) {
   // 26 frames in groups of 17 on 4 ranks: 2 groups, each cut by rows.
-  const Layout layout = layout_of({26, 6, 4}, 17, 4);
+  const Layout layout = latent_layout({26, 6, 4}, 17, 4);
   EXPECT_TRUE(layout.is_partition());
   EXPECT_EQ(layout.box(1), (Box{{0, 3, 0}, {17, 3, 4}}));
   EXPECT_EQ(layout.box(2), (Box{{17, 0, 0}, {9, 3, 4}}));
-  const Layout two = layout_of({26, 6, 4}, 17, 2);
+  const Layout two = latent_layout({26, 6, 4}, 17, 2);
   EXPECT_EQ(two.box(0), (Box{{0, 0, 0}, {17, 6, 4}}));
   EXPECT_EQ(two.box(1), (Box{{17, 0, 0}, {9, 6, 4}}));
 }
 
 TEST(DecodeGroups, ThatASecondAutoencoderDecodesFrameByFrame) {
   // Open-Sora 1.2: 51 frames; each group of 5 latent frames becomes 17 frames.
-  DecodeWorkload workload = groups_of({15, 30, 53}, 5);
+  DecodeWorkload workload = grouped_workload({15, 30, 53}, 5);
   workload.frames = 51;
   workload.group_frames = 17;
   workload.single_images = true;
@@ -103,7 +103,7 @@ TEST(DecodeGroups, ThatASecondAutoencoderDecodesFrameByFrame) {
 // CogVideoX decodes all frames as one group. 480 x 720: 60 x 90 latents.
 Layout rectangles(std::int64_t rows, std::int64_t columns, int ranks,
                   const RankWeights& weights = {}) {
-  return layout_of({13, rows, columns}, 13, ranks, weights);
+  return latent_layout({13, rows, columns}, 13, ranks, weights);
 }
 
 Layout cut_into(std::int64_t rows, std::int64_t columns, int split_rows, int column_parts) {
@@ -134,7 +134,7 @@ TEST(DecodeRectangles, FollowTheWeights) {
 }
 
 TEST(DecodeRectangles, AreTheSameInTheVideo) {
-  DecodeWorkload workload = groups_of({13, 60, 90}, 13);
+  DecodeWorkload workload = grouped_workload({13, 60, 90}, 13);
   workload.frames = workload.group_frames = 49;
   const DecodeLayout layout = decode_layout(workload, 4);
   EXPECT_EQ(layout.latents, Layout::cut({13, 60, 90}, 1, 4));

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 using test::cogvideox_2b;
+using test::one_size_workload;
 using test::stdit_xl;
-using test::workload_of;
 using testing::HasSubstr, testing::Not;
 
 PlanMachine machine_of(int ranks) {
@@ -24,7 +24,7 @@ PlanMachine machine_of(int ranks) {
 
 json described(const DenoiseWorkload& workload, const PlanMachine& machine,
                const ParallelRequest& request = {}) {
-  return describe(make_plan(workload_of(workload), machine, request), 0);
+  return describe(make_plan(one_size_workload(workload), machine, request), 0);
 }
 
 TEST(Describe, NamesWeights) {
@@ -34,10 +34,11 @@ TEST(Describe, NamesWeights) {
   small.latents = {2, 8, 10};
   small.text_tokens = 7;
   PlanMachine machine = machine_of(2);
-  const Plan equal = make_plan(workload_of(small), machine, request);
+  const Plan equal = make_plan(one_size_workload(small), machine, request);
   EXPECT_EQ(plan_text(describe(equal, 0)).find("speeds"), std::string::npos);
   machine.rank_weights.values = {1, 3};
-  const std::string text = plan_text(describe(make_plan(workload_of(small), machine, request), 0));
+  const std::string text =
+      plan_text(describe(make_plan(one_size_workload(small), machine, request), 0));
   EXPECT_NE(text.find("speeds: 1, 3"), std::string::npos) << text;
   EXPECT_NE(text.find("[0:2, 1:4, 0:5]"), std::string::npos) << text;
 }
@@ -50,7 +51,7 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   small.latents = {2, 8, 10};
   small.text_tokens = 7;
   const std::string text =
-      plan_text(describe(make_plan(workload_of(small), machine_of(4), request), 0));
+      plan_text(describe(make_plan(one_size_workload(small), machine_of(4), request), 0));
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
   EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (lowest cost of 2 meshes; "),
@@ -65,7 +66,7 @@ TEST(Describe, NamesRanksThatHelpOtherStages) {
   request.mode = Mode::split;
   request.text_denoises = request.decode_denoises = request.replicas_decode = true;
   const std::string text =
-      plan_text(describe(make_plan(workload_of(cogvideox_2b()), machine_of(4), request), 0));
+      plan_text(describe(make_plan(one_size_workload(cogvideox_2b()), machine_of(4), request), 0));
   EXPECT_NE(text.find("denoise: ranks 1-2\n"
                       "also denoise: rank 0, after encoding all prompts\n"
                       "also denoise: rank 3, while no latents wait for decoding\n"
@@ -76,14 +77,14 @@ TEST(Describe, NamesRanksThatHelpOtherStages) {
 
 TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
   const std::string text =
-      plan_text(describe(make_plan(workload_of(stdit_xl()), machine_of(4), {}), 0));
+      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_of(4), {}), 0));
   for (const char* part :
        {"4 ranks", "denoise: ranks 0-3", "[12:16, 0:16, 0:16]", "[0:16, 192:256]",
         "frames -> positions: 28 times a step, at most 6.75 MiB", "positions -> frames"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   const std::string alone =
-      plan_text(describe(make_plan(workload_of(stdit_xl()), machine_of(1), {}), 0));
+      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_of(1), {}), 0));
   EXPECT_EQ(alone.find("->"), std::string::npos);
 }
 
@@ -121,7 +122,7 @@ TEST(Describe, TheTextIsThatOfTheValueAlone) {
 }
 
 TEST(Describe, TheLayoutOfAClipDoesNotGrowWithTheRanks) {
-  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine_of(512), {});
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine_of(512), {});
   const json layout = describe_layout(plan, 0);
   EXPECT_LT(layout.dump().size(), 8000U);
   EXPECT_FALSE(layout.contains("by_rank"));

@@ -18,9 +18,9 @@ namespace {
 
 using test::cogvideox_2b;
 using test::expect_error;
+using test::one_size_workload;
 using test::stdit_xl;
 using test::t5_xxl;
-using test::workload_of;
 using testing::HasSubstr, testing::Not;
 
 TEST(Roles, AnyRankCountFrom1To64) {
@@ -75,7 +75,7 @@ TEST(Roles, ReplicasDecodeTheirOwnClips) {
   request.mode = Mode::split;
   request.decode = 2;
   EXPECT_EQ(assign_roles(request, 7).decode, (std::vector<RankRange>{{5, 2}}));
-  EXPECT_EQ(assign_roles(request, 7).decoder_of(1), 0U);
+  EXPECT_EQ(assign_roles(request, 7).usual_decoder(1), 0U);
 }
 
 TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
@@ -117,7 +117,7 @@ TEST(Roles, OfOtherStagesAsReplicasOfTheirOwn) {
   EXPECT_EQ(roles.helpers, 2U);
   EXPECT_EQ(roles.of(1), "text+denoise");
   EXPECT_EQ(roles.of(8), "denoise+decode");
-  EXPECT_EQ(roles.decoder_of(1), 0U);
+  EXPECT_EQ(roles.usual_decoder(1), 0U);
   request.replicas_decode = true;
   const Roles all = assign_roles(request, 9);
   EXPECT_EQ(all.decode, (std::vector<RankRange>{{8, 1}, {2, 6}, {0, 2}}));
@@ -300,21 +300,21 @@ TEST(OrderByNode, KeepsCommunicatingRanksOnOneNode) {
 TEST(CloseRanks, AreTheLargestPartsThatANodeHasRoomFor) {
   using Ranges = std::vector<RankRange>;
   const Ranges groups{{0, 8}, {8, 8}};
-  const auto on_nodes_of = [](int ranks) {
+  const auto ranks_per_node = [](int ranks) {
     std::vector<int> node_of;
     for (int r = 0; r < 16; ++r) node_of.push_back(r / ranks);
     return node_of;
   };
-  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(16)), groups);
-  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(8)), groups);
-  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, on_nodes_of(5)),
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, ranks_per_node(16)), groups);
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, ranks_per_node(8)), groups);
+  EXPECT_EQ(ranges_to_colocate(groups, {4, 2}, ranks_per_node(5)),
             (Ranges{{0, 4}, {4, 4}, {8, 4}, {12, 4}}));
-  EXPECT_EQ(ranges_to_colocate({{1, 4}}, {4, 2}, on_nodes_of(3)), (Ranges{{1, 2}, {3, 2}}));
-  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {4, 2}, on_nodes_of(1)), (Ranges{{0, 2}, {2, 2}}));
-  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {}, on_nodes_of(1)), (Ranges{{0, 4}}));
+  EXPECT_EQ(ranges_to_colocate({{1, 4}}, {4, 2}, ranks_per_node(3)), (Ranges{{1, 2}, {3, 2}}));
+  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {4, 2}, ranks_per_node(1)), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(ranges_to_colocate({{0, 4}}, {}, ranks_per_node(1)), (Ranges{{0, 4}}));
 }
 
-TEST(OrderByNode, GivesEveryRankOnePlace) {
+TEST(OrderByNode, GivesEveryRankOneRankOfThePlan) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int nodes = 1; nodes <= 8; ++nodes) {
       std::vector<int> node_of;
@@ -330,7 +330,7 @@ TEST(OrderByNode, GivesEveryRankOnePlace) {
   }
 }
 
-PlanMachine machine_of(int ranks) {
+PlanMachine machine_with(int ranks) {
   PlanMachine machine;
   machine.ranks = ranks;
   return machine;
@@ -339,9 +339,9 @@ PlanMachine machine_of(int ranks) {
 TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
   ParallelRequest request;
   request.replicas = 2;
-  Workload workload = workload_of(cogvideox_2b());
-  workload.sizes.push_back(test::clip_of(stdit_xl()));
-  const Plan plan = make_plan(workload, machine_of(8), request);
+  Workload workload = one_size_workload(cogvideox_2b());
+  workload.sizes.push_back(test::clip_workload(stdit_xl()));
+  const Plan plan = make_plan(workload, machine_with(8), request);
   ASSERT_EQ(plan.sizes.size(), 2U);
   ASSERT_EQ(plan.sizes[0].denoise.size(), 2U);
   EXPECT_EQ(plan.sizes[0].denoise[0].mesh, (Mesh{2, 1, 2}));
@@ -360,7 +360,7 @@ TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
 TEST(Plan, SaysNothingOfStagesThatARankHasNoPartIn) {
   ParallelRequest request;
   request.mode = Mode::split;
-  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine_of(5), request);
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine_with(5), request);
   EXPECT_TRUE(plan.tokens(0, 0).empty());
   EXPECT_TRUE(plan.text_tokens(0, 4).empty());
   EXPECT_TRUE(plan.decoded_latents(0, 3).empty());
@@ -372,9 +372,9 @@ TEST(Plan, SaysNothingOfStagesThatARankHasNoPartIn) {
 TEST(Plan, SharesLayoutsOfReplicasOfEqualWeights) {
   ParallelRequest request;
   request.replicas = 2;
-  PlanMachine machine = machine_of(8);
+  PlanMachine machine = machine_with(8);
   machine.rank_weights.values = {1, 2, 1, 2, 1, 1, 1, 1};
-  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine, request);
   EXPECT_NE(plan.sizes[0].denoise[0].tokens, plan.sizes[0].denoise[1].tokens);
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, Layout::cut({13, 30, 45}, 1, 2));
 }
@@ -382,17 +382,17 @@ TEST(Plan, SharesLayoutsOfReplicasOfEqualWeights) {
 // Ranks are ordered for the mesh that is chosen with the weights: here ring 4, whose ranks need not
 // share a node, instead of Ulysses 4.
 TEST(Plan, PlacesRanksForTheMeshThatTheWeightsGive) {
-  PlanMachine machine = machine_of(8);
+  PlanMachine machine = machine_with(8);
   machine.node_of = {0, 1, 2, 3, 0, 1, 2, 3};  // nodes of two ranks
   machine.rank_weights.values = {1, 2, 1, 2, 1, 2, 1, 2};
-  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, {});
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine, {});
   const Mesh& mesh = plan.sizes[0].denoise[0].mesh;
   EXPECT_EQ(mesh, (Mesh{2, 4, 1}));
   EXPECT_EQ(plan.launched,
             order_by_node(machine.node_of, ranges_to_colocate(plan.roles.denoise,
                                                               {mesh.branch_ranks(), mesh.ulysses},
                                                               machine.node_of)));
-  EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by place";
+  EXPECT_EQ(plan.rank_weights, machine.rank_weights.values) << "given by plan rank";
 }
 
 // Measured weights belong to ranks as launched and are permuted with them.
@@ -400,8 +400,8 @@ TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
   std::mt19937 random(3);
   for (int i = 0; i < 50; ++i) {
     const int ranks = 1 + int(random() % 12);
-    PlanMachine machine = machine_of(ranks);
-    machine.rank_weights.by_place = machine.memory_limits.by_place = false;
+    PlanMachine machine = machine_with(ranks);
+    machine.rank_weights.by_plan_rank = machine.memory_limits.by_plan_rank = false;
     for (int r = 0; r < ranks; ++r) {
       machine.node_of.push_back(int(random() % 3));
       machine.rank_weights.values.push_back(double(1 + random() % 2));
@@ -409,9 +409,9 @@ TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
     }
     ParallelRequest request;
     request.replicas = ranks % 2 == 0 ? 2 : 1;
-    const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
-    for (int place = 0; place < ranks; ++place) {
-      const auto at = std::size_t(place);
+    const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine, request);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto at = std::size_t(rank);
       const auto launched = std::size_t(plan.launched[at]);
       EXPECT_EQ(plan.rank_weights[at], machine.rank_weights.values[launched]);
       EXPECT_EQ(plan.memory.limits[at], machine.memory_limits.values[launched]);
@@ -424,27 +424,27 @@ TEST(Plan, MeasuredWeightsGoWithTheirRanks) {
 }
 
 TEST(Plan, KeepsTheLaunchersOrderWhereAsked) {
-  PlanMachine machine = machine_of(4);
+  PlanMachine machine = machine_with(4);
   machine.node_of = {0, 1, 0, 1};
   ParallelRequest request;
-  EXPECT_EQ(make_plan(workload_of(cogvideox_2b()), machine, request).launched,
+  EXPECT_EQ(make_plan(one_size_workload(cogvideox_2b()), machine, request).launched,
             (std::vector<int>{0, 2, 1, 3}));
   request.order = Order::rank;
-  const Plan plan = make_plan(workload_of(cogvideox_2b()), machine, request);
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine, request);
   EXPECT_EQ(plan.launched, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(plan.node, machine.node_of);
 }
 
 TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   constexpr std::int64_t gib = std::int64_t{1} << 30;
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
     return StageMemory{2 * gib, gib, 0};
   };
   workload.sizes[0].decode.memory = [](const DecodeLayout& layout, int rank) {
     return StageMemory{gib, 12 * gib * layout.latents.box(rank).numel() / (13 * 60 * 90), 0};
   };
-  PlanMachine machine = machine_of(16);
+  PlanMachine machine = machine_with(16);
   machine.memory_limits.values.assign(16, 5 * gib);
   ParallelRequest request;
   request.mode = Mode::split;
@@ -458,10 +458,10 @@ TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
 
 TEST(Plan, CountsEmbeddingsThatWait) {
   constexpr std::int64_t mib = 1 << 20;
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   workload.embedding_bytes = 40 * mib;
   workload.largest_embedding_bytes = 4 * mib;
-  PlanMachine machine = machine_of(4);
+  PlanMachine machine = machine_with(4);
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 40 * mib);
   ParallelRequest split;
   split.mode = Mode::split;
@@ -481,14 +481,14 @@ TEST(Plan, RanksOfOtherStagesHaveLayoutsOfTheirOwn) {
   request.ring = 3;
   request.ulysses = 1;
   request.text_denoises = request.decode_denoises = true;
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
     return StageMemory{5 << 20, 2 << 20, 0};
   };
   workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
     return StageMemory{3 << 20, 1 << 20, 0};
   };
-  const Plan plan = make_plan(workload, machine_of(8), request);
+  const Plan plan = make_plan(workload, machine_with(8), request);
   const std::vector<DenoiseLayout>& layouts = plan.sizes[0].denoise;
   ASSERT_EQ(layouts.size(), 3U);
   EXPECT_EQ(layouts[0].mesh, (Mesh{2, 3, 1}));
@@ -505,14 +505,14 @@ TEST(Plan, RanksOfOtherStagesHaveLayoutsOfTheirOwn) {
 
 TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
   constexpr std::int64_t mib = 1 << 20;
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
     return StageMemory{3 * mib, 1 * mib, 0};
   };
   workload.sizes[0].encode = [](const DecodeLayout& layout, int rank) {
     return StageMemory{2 * mib, layout.latents.box(rank).extent[1] * mib, 0};
   };
-  const Plan phased = make_plan(workload, machine_of(4), {});
+  const Plan phased = make_plan(workload, machine_with(4), {});
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(phased.memory.ranks[std::size_t(rank)].encode.working, 15 * mib) << "of 60 rows";
     EXPECT_FALSE(phased.memory.ranks[std::size_t(rank)].keeps_encoder);
@@ -521,7 +521,7 @@ TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
   request.mode = Mode::split;
   request.decode = 2;
   request.replicas_decode = true;  // their own clips, but no inputs
-  const Plan split = make_plan(workload, machine_of(6), request);
+  const Plan split = make_plan(workload, machine_with(6), request);
   for (int rank = 0; rank < 6; ++rank) {
     const RankMemory& memory = split.memory.ranks[std::size_t(rank)];
     EXPECT_EQ(memory.encode.used(), rank >= 4) << rank;
@@ -531,14 +531,14 @@ TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
 
 TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
   constexpr std::int64_t mib = 1 << 20;
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   workload.text.memory = [](const DeviceMap::Stage&) { return StageMemory{}; };
   workload.embedding_bytes = 4000 * mib;
   workload.largest_embedding_bytes = 4 * mib;
   for (const Mode mode : {Mode::phased, Mode::split}) {
     ParallelRequest request;
     request.mode = mode;
-    PlanMachine machine = machine_of(4);
+    PlanMachine machine = machine_with(4);
     const Plan free = make_plan(workload, machine, request);
     EXPECT_EQ(free.queue_bytes, 4000 * mib);
     EXPECT_THAT(plan_text(describe(free, 0)), Not(HasSubstr("queue: ")));
@@ -561,13 +561,13 @@ TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
 }
 
 TEST(Plan, OfThousandsOfRanksAndManySizes) {
-  Workload workload = workload_of(cogvideox_2b());
+  Workload workload = one_size_workload(cogvideox_2b());
   for (const std::int64_t frames : {5, 21}) {
     workload.sizes.push_back(workload.sizes.front());
     workload.sizes.back().denoise.latents[0] = workload.sizes.back().decode.latents[0] = frames;
     workload.sizes.back().decode.group_latents = frames;
   }
-  PlanMachine machine = machine_of(4096);
+  PlanMachine machine = machine_with(4096);
   for (int r = 0; r < machine.ranks; ++r) machine.node_of.push_back(r / 8);
   ParallelRequest request;
   request.replicas = 16;

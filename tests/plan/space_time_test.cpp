@@ -14,38 +14,39 @@ DenoiseWorkload with_tokens(const Shape& grid) {
   return workload;
 }
 
-SpaceTime layouts_of(Shard shard, const Shape& grid, int ranks, const RankWeights& weights = {}) {
+SpaceTime chosen_layouts(Shard shard, const Shape& grid, int ranks,
+                         const RankWeights& weights = {}) {
   return choose_layout(with_tokens(grid), {}, shard, ranks, weights).layout.space_time.value();
 }
 
 TEST(SpaceTimeLayout, CutsFramesAsLongAsThereAreEnough) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
-    const SpaceTime layouts = layouts_of(Shard::automatic, tokens, ranks);
+    const SpaceTime layouts = chosen_layouts(Shard::automatic, tokens, ranks);
     EXPECT_TRUE(layouts.frames_are_whole()) << ranks;
     EXPECT_EQ(layouts.tokens, Layout::cut(tokens, 0, ranks));
   }
-  EXPECT_EQ(layouts_of(Shard::automatic, {15, 7, 5}, 5).tokens, Layout::cut({15, 7, 5}, 0, 5));
+  EXPECT_EQ(chosen_layouts(Shard::automatic, {15, 7, 5}, 5).tokens, Layout::cut({15, 7, 5}, 0, 5));
 }
 
 TEST(SpaceTimeLayout, CutsRowsWhereRanksOutnumberFrames) {
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 32).tokens, Layout::grid(tokens, {16, 2, 1}));
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 24).split_rows, 3);
-  EXPECT_EQ(layouts_of(Shard::automatic, {1, 16, 16}, 8).split_rows, 8);
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 17).split_rows, 1)
+  EXPECT_EQ(chosen_layouts(Shard::automatic, tokens, 32).tokens, Layout::grid(tokens, {16, 2, 1}));
+  EXPECT_EQ(chosen_layouts(Shard::automatic, tokens, 24).split_rows, 3);
+  EXPECT_EQ(chosen_layouts(Shard::automatic, {1, 16, 16}, 8).split_rows, 8);
+  EXPECT_EQ(chosen_layouts(Shard::automatic, tokens, 17).split_rows, 1)
       << "17 parts of 16 rows are no better than 17 of 16 frames";
 }
 
 TEST(SpaceTimeLayout, DoesAsAsked) {
-  EXPECT_EQ(layouts_of(Shard::height, tokens, 4).split_rows, 4);
-  EXPECT_EQ(layouts_of(Shard::frames, tokens, 32).split_rows, 1);
-  const SpaceTime grid = layouts_of(Shard::grid, tokens, 8);
+  EXPECT_EQ(chosen_layouts(Shard::height, tokens, 4).split_rows, 4);
+  EXPECT_EQ(chosen_layouts(Shard::frames, tokens, 32).split_rows, 1);
+  const SpaceTime grid = chosen_layouts(Shard::grid, tokens, 8);
   EXPECT_GT(grid.split_rows, 1);
   EXPECT_LT(grid.split_rows, 8);
-  EXPECT_EQ(layouts_of(Shard::grid, tokens, 7).split_rows, 1) << "7 has no grid";
+  EXPECT_EQ(chosen_layouts(Shard::grid, tokens, 7).split_rows, 1) << "7 has no grid";
 }
 
 TEST(SpaceTimeLayout, FollowsTheWeights) {
-  EXPECT_EQ(layouts_of(Shard::automatic, tokens, 4, {1, 1, 2, 4}).tokens.box(3),
+  EXPECT_EQ(chosen_layouts(Shard::automatic, tokens, 4, {1, 1, 2, 4}).tokens.box(3),
             (Box{{8, 0, 0}, {8, 16, 16}}));
 }
 
@@ -53,7 +54,7 @@ TEST(SpaceTimeLayout, EveryRankCountFrom1To64IsAPartition) {
   for (const Shape& grid : {tokens, Shape{15, 7, 5}, Shape{64, 32, 32}, Shape{15, 15, 27}}) {
     for (int ranks = 1; ranks <= 64; ++ranks) {
       for (const Shard shard : {Shard::automatic, Shard::height, Shard::frames, Shard::grid}) {
-        const SpaceTime layouts = layouts_of(shard, grid, ranks);
+        const SpaceTime layouts = chosen_layouts(shard, grid, ranks);
         EXPECT_EQ(layouts.tokens.ranks(), ranks);
         EXPECT_TRUE(layouts.tokens.is_partition()) << ranks;
         EXPECT_TRUE(layouts.temporal.is_partition()) << ranks;

@@ -27,8 +27,8 @@ std::vector<double> random_costs(std::mt19937& dice, std::size_t tasks, unsigned
 TEST(TaskSchedule, TakesLongestFirstAndKeepsTheOrderOfEqualTasks) {
   const TaskSchedule schedule = of({1, 5, 1, 3, 3, 1}, 2);
   EXPECT_THAT(schedule.order, ElementsAre(1, 3, 4, 0, 2, 5));
-  EXPECT_THAT(schedule.tasks_of(0), ElementsAre(1, 0, 2));
-  EXPECT_THAT(schedule.tasks_of(1), ElementsAre(3, 4, 5));
+  EXPECT_THAT(schedule.group_tasks(0), ElementsAre(1, 0, 2));
+  EXPECT_THAT(schedule.group_tasks(1), ElementsAre(3, 4, 5));
   EXPECT_EQ(schedule.end, 7);
   EXPECT_EQ(schedule.turns.back().start, 6);
   EXPECT_EQ(schedule.idle, 0);
@@ -38,14 +38,14 @@ TEST(TaskSchedule, OfFewerTasksThanGroupsLeavesGroupsIdle) {
   const TaskSchedule schedule = of({2, 2}, 4);
   EXPECT_EQ(schedule.end, 2);
   EXPECT_EQ(schedule.idle, 0.5);
-  EXPECT_TRUE(schedule.tasks_of(3).empty());
+  EXPECT_TRUE(schedule.group_tasks(3).empty());
   EXPECT_EQ(of({}, 3).end, 0);
 }
 
 TEST(TaskSchedule, GivesFasterGroupsMore) {
   const TaskSchedule schedule =
       longest_first(9, 2, [](std::size_t, std::size_t group) { return group == 0 ? 1.0 : 2.0; });
-  EXPECT_EQ(schedule.tasks_of(0).size(), 6U);
+  EXPECT_EQ(schedule.group_tasks(0).size(), 6U);
   EXPECT_EQ(schedule.end, 6);
 }
 
@@ -120,7 +120,7 @@ TEST(TaskSchedule, EndsWithinTheBoundOfListScheduling) {
     EXPECT_LE(schedule.end, sum / m + longest * (1 - 1 / m) + 1e-9);
     for (std::size_t group = 0; group < groups; ++group) {
       double end = 0;
-      for (const std::size_t task : schedule.tasks_of(group)) end += costs[task];
+      for (const std::size_t task : schedule.group_tasks(group)) end += costs[task];
       EXPECT_LE(end, schedule.end);
     }
   }
@@ -134,7 +134,7 @@ TEST(Queues, GiveEachTaskToOneOfItsGroups) {
     for (std::size_t group = 0; group < groups; ++group) {
       for (std::size_t turn = 0;; ++turn) {
         const std::size_t task =
-            queues.task(queues.of_group(group), queues.place_by_turns(group, turn));
+            queues.task(queues.of_group(group), queues.position_by_turns(group, turn));
         if (task >= taken.size()) break;
         ++taken[task];
         EXPECT_THAT(queues.groups_of_task(task), ::testing::Contains(group));

@@ -43,7 +43,7 @@ inline DenoiseWorkload stdit_xl() {
 }
 
 /// A clip with these denoising sizes, whose memory is counted as 0.
-inline ClipWorkload clip_of(DenoiseWorkload denoise) {
+inline ClipWorkload clip_workload(DenoiseWorkload denoise) {
   ClipWorkload clip{std::move(denoise), {}};
   clip.decode.latents = clip.denoise.latents;
   clip.decode.frames = clip.decode.group_frames = 4 * clip.denoise.latents[0];
@@ -61,8 +61,8 @@ inline TextWorkload t5_xxl() {
           }};
 }
 
-inline Workload workload_of(const DenoiseWorkload& denoise) {
-  return {t5_xxl(), {clip_of(denoise)}, 0, 0};
+inline Workload one_size_workload(const DenoiseWorkload& denoise) {
+  return {t5_xxl(), {clip_workload(denoise)}, 0, 0};
 }
 
 }  // namespace reelmesh::test

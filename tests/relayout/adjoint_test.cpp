@@ -77,15 +77,15 @@ TEST(Adjoint, OfHalo) {
     shape.insert(shape.begin(), 2);
     shape.push_back(3);
     const Tensor x = whole_numbers(shape, values);
-    Halo::Running running = halo.begin(x);
-    running.finish();
+    Halo::Pending pending = halo.begin(x);
+    pending.finish();
     std::vector<Tensor> y;
     double left = 0;
     std::size_t piece = 1;
     for (const Box& box : halo.strips()) {
       y.push_back(whole_numbers(box.extent, values));
       const Tensor empty = Tensor::zeros({0}, DType::float32);
-      left += dot(box.empty() ? empty : running.image.pieces[piece++].values, y.back());
+      left += dot(box.empty() ? empty : pending.image.pieces[piece++].values, y.back());
     }
     Tensor back = Tensor::zeros(shape, DType::float32);
     halo.add_back(y, back);

@@ -13,7 +13,7 @@ using reelmesh::test::random_partition;
 using reelmesh::test::random_tensor;
 using reelmesh::test::same_bits;
 
-Layout image_of(const Layout& pixels, std::int64_t frames, std::int64_t channels) {
+Layout image_layout(const Layout& pixels, std::int64_t frames, std::int64_t channels) {
   return pixels.with_axis(0, frames).with_axis(3, channels);
 }
 
@@ -23,17 +23,17 @@ TEST(Halo, BringsThePixelsAroundEveryRectangle) {
   for (int i = 0; i < 20; ++i) {
     const Layout pixels = random_partition(
         {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
-    const Layout image = image_of(pixels, 2, 3);
+    const Layout image = image_layout(pixels, 2, 3);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(numbered(image).local);
-    running.finish();
+    Halo::Pending pending = halo.begin(numbered(image).local);
+    pending.finish();
     const Sharded around = numbered(image.grown(1, 1).grown(2, 1));
     std::int64_t found = 0;
-    for (const auto& [box, values] : running.image.pieces) {
-      const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
-      Tensor expected = Tensor::empty(place.extent, DType::float32);
-      copy_box(place, around.local, around.box(), expected, place);
-      EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(pixels);
+    for (const auto& [box, values] : pending.image.pieces) {
+      const Box target{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+      Tensor expected = Tensor::empty(target.extent, DType::float32);
+      copy_box(target, around.local, around.box(), expected, target);
+      EXPECT_TRUE(same_bits(values, expected)) << to_string(target) << " of " << to_string(pixels);
       found += values.numel();
     }
     EXPECT_EQ(found, around.box().numel()) << to_string(pixels);
@@ -56,11 +56,11 @@ TEST(Convolve, HasTheBitsOfOneRankHoweverTheImageIsCut) {
     const Tensor whole = random_tensor({2, rows, columns, channels}, unsigned(i), dtype);
     const Layout all = Layout::replicated(whole.shape(), world.size());
     const Layout pixels = random_partition({rows, columns}, world.size(), random);
-    const Layout image = image_of(pixels, 2, channels);
+    const Layout image = image_layout(pixels, 2, channels);
     const Halo halo(world, image);
-    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
-    const Tensor mine = convolve(convolution, running, {}, enlarged);
-    const Layout result = image_of(pixels, 2, 4).scaled(1, enlarged).scaled(2, enlarged);
+    Halo::Pending pending = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, pending, {}, enlarged);
+    const Layout result = image_layout(pixels, 2, 4).scaled(1, enlarged).scaled(2, enlarged);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;
     const ops::RowWindow have{0, rows, rows}, want{0, rows * enlarged, rows * enlarged};
@@ -75,18 +75,18 @@ TEST(Halo, IsAsWideAsTheWindowNeeds) {
     for (int i = 0; i < 8; ++i) {
       const Layout cells = random_partition(
           {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
-      const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, 3);
+      const Layout image = image_layout(cells.scaled(0, 2).scaled(1, 2), 2, 3);
       const Halo halo(world, image, window);
-      Halo::Running running = halo.begin(numbered(image).local);
-      running.finish();
+      Halo::Pending pending = halo.begin(numbered(image).local);
+      pending.finish();
       const Sharded around = numbered(image.grown(1, window.before, window.halo_after())
                                           .grown(2, window.before, window.halo_after()));
       std::int64_t found = 0;
-      for (const auto& [box, values] : running.image.pieces) {
-        const Box place{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
-        Tensor expected = Tensor::empty(place.extent, DType::float32);
-        copy_box(place, around.local, around.box(), expected, place);
-        EXPECT_TRUE(same_bits(values, expected)) << to_string(place) << " of " << to_string(cells);
+      for (const auto& [box, values] : pending.image.pieces) {
+        const Box target{{0, box.row, box.column, 0}, {2, box.rows, box.columns, 3}};
+        Tensor expected = Tensor::empty(target.extent, DType::float32);
+        copy_box(target, around.local, around.box(), expected, target);
+        EXPECT_TRUE(same_bits(values, expected)) << to_string(target) << " of " << to_string(cells);
         found += values.numel();
       }
       EXPECT_EQ(found, around.box().numel()) << to_string(cells);
@@ -107,11 +107,11 @@ TEST(Convolve, OfStrideTwoHasTheBitsOfOneRankHoweverTheImageIsCut) {
     const Tensor whole = random_tensor({2, 2 * rows, 2 * columns, channels}, unsigned(i), dtype);
     const Layout all = Layout::replicated(whole.shape(), world.size());
     const Layout cells = random_partition({rows, columns}, world.size(), random);
-    const Layout image = image_of(cells.scaled(0, 2).scaled(1, 2), 2, channels);
+    const Layout image = image_layout(cells.scaled(0, 2).scaled(1, 2), 2, channels);
     const Halo halo(world, image, window);
-    Halo::Running running = halo.begin(relayout({whole, all, world}, image).local);
-    const Tensor mine = convolve(convolution, running, {});
-    const Layout result = image_of(cells, 2, 4);
+    Halo::Pending pending = halo.begin(relayout({whole, all, world}, image).local);
+    const Tensor mine = convolve(convolution, pending, {});
+    const Layout result = image_layout(cells, 2, 4);
     const Tensor together =
         relayout({mine, result, world}, Layout::replicated(result.global(), world.size())).local;
     EXPECT_TRUE(same_bits(together, convolution(whole, {0, 2 * rows, 2 * rows}, {0, rows, rows})))
@@ -126,7 +126,7 @@ TEST(Sums, OverCutImagesAreThoseOfTheWhole) {
     const std::int64_t cell = i % 3 + 1;
     const Layout cells = random_partition(
         {std::int64_t(random() % 9 + 1), std::int64_t(random() % 9 + 1)}, world.size(), random);
-    const Layout image = image_of(cells.scaled(0, cell).scaled(1, cell), 2, 8);
+    const Layout image = image_layout(cells.scaled(0, cell).scaled(1, cell), 2, 8);
     const Tensor whole = random_tensor(image.global(), unsigned(i));
     const Layout all = Layout::replicated(whole.shape(), world.size());
     auto sums = ops::group_sums(relayout({whole, all, world}, image).local, 4, cell);

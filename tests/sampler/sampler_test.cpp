@@ -172,7 +172,7 @@ TEST(SamplerKind, IsKnownByItsNames) {
   EXPECT_EQ(sampler_kind_of_class("CogVideoXDPMScheduler"), SamplerKind::dpm);
   EXPECT_THROW(sampler_kind_of_class("EulerDiscreteScheduler"), Error);
   EXPECT_THROW(sampler_kind_of_option("euler"), Error);
-  EXPECT_EQ(class_of(SamplerKind::dpm), "CogVideoXDPMScheduler");
+  EXPECT_EQ(scheduler_class(SamplerKind::dpm), "CogVideoXDPMScheduler");
 }
 
 TEST(GuidanceScale, FollowsTheReferenceSequence) {

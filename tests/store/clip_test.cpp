@@ -181,10 +181,10 @@ TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
 
 TEST_F(Clip, IsReadAsAVideoByAnotherJob) {
   write();
-  EXPECT_EQ(clip_file_of(folder.path() / "job.h5:3"), file());
-  EXPECT_EQ(clip_file_of(file()), file());
-  EXPECT_EQ(clip_file_of("out/cat.mp4"), std::nullopt);
-  EXPECT_EQ(clip_file_of("out/job.h5:x"), std::nullopt);
+  EXPECT_EQ(named_clip_file(folder.path() / "job.h5:3"), file());
+  EXPECT_EQ(named_clip_file(file()), file());
+  EXPECT_EQ(named_clip_file("out/cat.mp4"), std::nullopt);
+  EXPECT_EQ(named_clip_file("out/job.h5:x"), std::nullopt);
   const SavedVideo video = SavedVideo::open(file(), "prompt.video", 5, 18 * 26);
   EXPECT_EQ(video.frames(), 5);
   EXPECT_EQ(video.height(), 18);

@@ -44,7 +44,7 @@ class Output : public FolderTest {
         folder.path().string(), parts...);
     EXPECT_EQ(folder.listing(), before);
   }
-  static std::string text_of(const fs::path& path) {
+  static std::string file_text(const fs::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
@@ -178,7 +178,7 @@ TEST_F(Output, LinksAreRemovedAndNotFollowed) {
       fs::create_symlink(folder.path() / "mine", folder.path() / name);
     }
     prepare(folder.path(), Existing::replace);
-    EXPECT_EQ(text_of(folder.path() / "mine"), "x");
+    EXPECT_EQ(file_text(folder.path() / "mine"), "x");
   });
   EXPECT_EQ(folder.listing(), "mine");
 }
@@ -194,7 +194,7 @@ TEST_F(Output, AForeignLockStaysAsItIs) {
     for (const auto& make : foreign) {
       make();
       expect_refused(Existing::replace, "/.lock: found");
-      EXPECT_EQ(text_of(mine), "");
+      EXPECT_EQ(file_text(mine), "");
       fs::remove(lock);
     }
   });

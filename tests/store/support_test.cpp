@@ -54,16 +54,16 @@ Sharded filled(const comm::Group& group, const Layout& layout, DType dtype) {
   const Box& box = layout.box(group.rank());
   const Shape& global = layout.global();
   Sharded x{Tensor::empty(box.extent, dtype), layout, group};
-  Shape place(global.size(), 0);
+  Shape indices(global.size(), 0);
   for (std::int64_t i = 0; i < x.local.numel(); ++i) {
     std::int64_t rest = i;
     for (std::size_t axis = global.size(); axis-- > 0;) {
-      place[axis] = box.offset[axis] + rest % box.extent[axis];
+      indices[axis] = box.offset[axis] + rest % box.extent[axis];
       rest /= box.extent[axis];
     }
     std::int64_t position = 0;
     for (std::size_t axis = 0; axis < global.size(); ++axis) {
-      position = position * global[axis] + place[axis];
+      position = position * global[axis] + indices[axis];
     }
     if (dtype == DType::uint8) {
       x.local.data<std::uint8_t>()[i] = pixel_at(position);

@@ -151,11 +151,11 @@ TEST(TraceParts, SpansWithinOthersStayWithinThem) {
     const std::string rows =
         PartReader(folder.path(), 0).read(PartTable::spans, sizeof(SpanRow), 0, 3, clock, 7);
     std::memcpy(spans.data(), rows.data(), rows.size());
-    const auto end_of = [](const SpanRow& span) { return span.start_ns + span.duration_ns; };
-    EXPECT_EQ(end_of(spans[0]), second + change / 3);
-    EXPECT_EQ(spans[1].start_ns, end_of(spans[0]));
-    EXPECT_EQ(end_of(spans[1]), 3 * second + change);
-    EXPECT_EQ(end_of(spans[2]), end_of(spans[1]));
+    const auto span_end = [](const SpanRow& span) { return span.start_ns + span.duration_ns; };
+    EXPECT_EQ(span_end(spans[0]), second + change / 3);
+    EXPECT_EQ(spans[1].start_ns, span_end(spans[0]));
+    EXPECT_EQ(span_end(spans[1]), 3 * second + change);
+    EXPECT_EQ(span_end(spans[2]), span_end(spans[1]));
   }
 }
 

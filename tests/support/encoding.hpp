@@ -11,10 +11,10 @@ inline Tensor encoder_pixels(std::int64_t frames, std::int64_t rows, std::int64_
   Tensor pixels = Tensor::empty({frames, rows, columns, 3}, DType::uint8);
   std::uint32_t number = 0;
   for (std::uint8_t& pixel : pixels.span<std::uint8_t>()) {
-    const std::uint32_t noise = number * 2654435761U >> 26U, place = number++ / 3;
+    const std::uint32_t noise = number * 2654435761U >> 26U, position = number++ / 3;
     const auto width = std::uint32_t(columns), height = std::uint32_t(rows);
-    pixel = std::uint8_t(place / width % height * 2 + place % width * 3 +
-                         place / width / height * 9 + (number - 1) % 3 * 60 + noise);
+    pixel = std::uint8_t(position / width % height * 2 + position % width * 3 +
+                         position / width / height * 9 + (number - 1) % 3 * 60 + noise);
   }
   return pixels;
 }
@@ -28,16 +28,16 @@ struct Encoded {
 /// rank. noise: float32 [frame, channel, row, column].
 inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, const Layout& cells,
                        const comm::Group& group, double scale, const Tensor& noise) {
-  const auto part_of = [&](const Tensor& whole, const Layout& layout) {
+  const auto own_part = [&](const Tensor& whole, const Layout& layout) {
     return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
   };
-  const auto whole_of = [&](const Tensor& local, const Layout& layout) {
+  const auto assembled = [&](const Tensor& local, const Layout& layout) {
     return relayout({local, layout, group}, Layout::replicated(layout.global(), group.size()))
         .local;
   };
   const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
   const Layout latents = cells.with_axis(0, frames);
-  const Sharded mine = part_of(
+  const Sharded mine = own_part(
       pixels, cells.scaled(0, 8).scaled(1, 8).with_axis(0, pixels.shape(0)).with_axis(3, 3));
   const Layout moments = latents.with_axis(1, 2 * channels);
   const Layout samples = latents.with_axis(1, channels);
@@ -52,9 +52,9 @@ inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, co
     }
   });
   const Tensor sample = encoder.sample(mine, latents, scale, [&](std::span<float> box) {
-    std::ranges::copy(part_of(noise, samples).local.span<float>(), box.begin());
+    std::ranges::copy(own_part(noise, samples).local.span<float>(), box.begin());
   });
-  return {whole_of(local, moments), whole_of(sample, samples)};
+  return {assembled(local, moments), assembled(sample, samples)};
 }
 
 }  // namespace reelmesh::test

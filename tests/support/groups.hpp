@@ -22,9 +22,9 @@ inline std::vector<std::vector<std::size_t>> pack_groups_into_rounds(const std::
   std::vector<std::vector<std::size_t>> rounds;
   std::vector<int> room;  // ranks left in each round
   for (const std::size_t i : order) {
-    const auto place = std::ranges::find_if(room, [&](int left) { return left >= sizes[i]; });
-    const auto round = static_cast<std::size_t>(place - room.begin());
-    if (place == room.end()) {
+    const auto found = std::ranges::find_if(room, [&](int left) { return left >= sizes[i]; });
+    const auto round = static_cast<std::size_t>(found - room.begin());
+    if (found == room.end()) {
       rounds.emplace_back();
       room.push_back(ranks);
     }

@@ -65,7 +65,7 @@ class Agreement : public testing::EmptyTestEventListener {
 };
 
 // Parses "--ranks=1,2,4" and removes it from the arguments; without it: {all}.
-std::vector<int> counts_of(int& argc, char** argv, int all) {
+std::vector<int> rank_counts(int& argc, char** argv, int all) {
   std::vector<int> counts;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -85,7 +85,7 @@ std::vector<int> counts_of(int& argc, char** argv, int all) {
 int main(int argc, char** argv) {
   const reelmesh::comm::Environment mpi;
   const Group launch = Group::world();
-  const std::vector<int> counts = counts_of(argc, argv, launch.size());
+  const std::vector<int> counts = rank_counts(argc, argv, launch.size());
   if (std::ranges::max(counts) > launch.size()) {
     std::cerr << "--ranks names more ranks than the " << launch.size() << " of the launch\n";
     return 64;

@@ -100,7 +100,8 @@ inline std::vector<KnownOperation> known_operations(Device device, DType dtype) 
 }
 
 /// The recorder's spans are those of the operations, in their order, from `first` on.
-inline void expect_spans_of(const std::vector<KnownOperation>& operations, std::size_t first = 0) {
+inline void expect_operation_spans(const std::vector<KnownOperation>& operations,
+                                   std::size_t first = 0) {
   const std::vector<trace::Span>& spans = trace::recorder().spans;
   ASSERT_GE(spans.size(), first + operations.size());
   for (std::size_t i = 0; i < operations.size(); ++i) {

@@ -6,7 +6,7 @@
 namespace reelmesh::gpu {
 
 template <class T>
-float half_of(std::uint32_t pair, int which) {
+float unpacked(std::uint32_t pair, int which) {
   T x;
   x.bits = static_cast<std::uint16_t>(pair >> (16 * which));
   return widen(x);
@@ -26,10 +26,10 @@ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
       const int g = i / 4, t = i % 4;
       for (int j = 0; j < 2; ++j) {
         for (int part = 0; part < 4; ++part) {
-          x[g + part % 2 * 8][2 * t + part / 2 * 8 + j] = half_of<T>(from->a[part], j);
+          x[g + part % 2 * 8][2 * t + part / 2 * 8 + j] = unpacked<T>(from->a[part], j);
         }
         for (int part = 0; part < 2; ++part) {
-          y[2 * t + part * 8 + j][g] = half_of<T>(from->b[part], j);
+          y[2 * t + part * 8 + j][g] = unpacked<T>(from->b[part], j);
         }
       }
     }

@@ -19,7 +19,7 @@ constexpr Format bfloat16{8, 7};
 constexpr Format float16{5, 10};
 
 /// The value of a bit pattern by the definition; exact in double.
-double value_of(std::uint32_t bits, Format format) {
+double decoded(std::uint32_t bits, Format format) {
   const int most = (1 << format.exponent_bits) - 1;
   const int bias = most / 2;
   const double fraction =
@@ -43,7 +43,7 @@ T from_bits(std::uint32_t bits) {
 template <class T>
 void check_widening(Format format) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-    const double expected = value_of(bits, format);
+    const double expected = decoded(bits, format);
     const auto found = static_cast<float>(from_bits<T>(bits));
     if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(found)) << bits;
@@ -62,9 +62,9 @@ template <class T>
 void check_rounding(Format format) {
   const std::uint32_t infinity = ((1U << format.exponent_bits) - 1) << format.fraction_bits;
   for (std::uint32_t low = 0; low < infinity; ++low) {
-    const double a = value_of(low, format);
+    const double a = decoded(low, format);
     const double step =
-        low + 1 < infinity ? value_of(low + 1, format) - a : a - value_of(low - 1, format);
+        low + 1 < infinity ? decoded(low + 1, format) - a : a - decoded(low - 1, format);
     const auto middle = static_cast<float>(a + step / 2);
     ASSERT_EQ(static_cast<double>(middle), a + step / 2) << "the midpoint is exact in float";
     const std::uint32_t even = low % 2 == 0 ? low : low + 1;

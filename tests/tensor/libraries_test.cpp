@@ -12,7 +12,7 @@ namespace {
 TEST(CudaLibraries, AreOfTheVersionThatIsAskedFor) {
   if (!cuda_built) GTEST_SKIP() << "this build has no CUDA backend";
   if constexpr (cuda_built) {
-    const auto version_of = [](auto&& library, const char* symbol) -> std::size_t {
+    const auto major_version = [](auto&& library, const char* symbol) -> std::size_t {
       try {
         return library().template function<std::size_t()>(symbol)() / 10000;
       } catch (const Error& error) {
@@ -21,8 +21,8 @@ TEST(CudaLibraries, AreOfTheVersionThatIsAskedFor) {
         return 0;
       }
     };
-    const std::size_t blas = version_of(cuda::cublas_lt, "cublasLtGetVersion");
-    const std::size_t dnn = version_of(cuda::cudnn, "cudnnGetVersion");
+    const std::size_t blas = major_version(cuda::cublas_lt, "cublasLtGetVersion");
+    const std::size_t dnn = major_version(cuda::cudnn, "cudnnGetVersion");
     if (blas == 0 || dnn == 0) GTEST_SKIP() << "cuBLASLt or cuDNN is not installed";
     EXPECT_GE(blas, 12);
     EXPECT_GE(dnn, 9);

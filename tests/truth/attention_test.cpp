@@ -22,18 +22,21 @@ class AttentionTruth : public TruthTest<std::tuple<DType, std::int64_t>> {
     TruthTest::SetUp();
     if (IsSkipped()) return;
     std::tie(dtype, heads) = GetParam();
-    q = repeated_random_tensor({tokens(), batch, heads, channels}, 1, dtype, 2.0F, place());
-    kv = repeated_random_tensor({tokens(), batch, 2, heads, channels}, 2, dtype, 1.0F, place());
+    q = repeated_random_tensor({tokens(), batch, heads, channels}, 1, dtype, 2.0F, test_device());
+    kv = repeated_random_tensor({tokens(), batch, 2, heads, channels}, 2, dtype, 1.0F,
+                                test_device());
   }
   // Fused attention must be there on every GPU for which cuDNN has it.
   bool has_fused() const {
-    return ops::uses_fused_attention(place(), dtype, tokens(), channels, {});
+    return ops::uses_fused_attention(test_device(), dtype, tokens(), channels, {});
   }
   std::string why_no_fused() const {
     return fmt::format("no fused attention to {} keys of {} channels in {} on {} with CUDA {}",
-                       tokens(), channels, name_of(dtype), name_of(place()), cuda_versions());
+                       tokens(), channels, name_of(dtype), name_of(test_device()), cuda_versions());
   }
-  bool may_lack_fused() const { return size(1, 0) == 1 || cuda::compute_capability(place()) < 80; }
+  bool may_lack_fused() const {
+    return size(1, 0) == 1 || cuda::compute_capability(test_device()) < 80;
+  }
   Tensor attend(const Numerics& numerics) const { return ops::attend(q, kv, scale, 1, numerics); }
   Tensor in_float32() const {
     return ops::attend(q.to(DType::float32), kv.to(DType::float32), scale);
@@ -142,8 +145,8 @@ TEST_P(AttentionTruth, FusedHasTheSameBitsForPartsOfTheQueriesAndHeads) {
         << count << " queries from " << first << " on";
   }
   // Heads [first, first + count) of [row, part, head, channel], with all batch items and tokens.
-  const auto heads_of = [&](const Tensor& x, std::int64_t parts, std::int64_t first,
-                            std::int64_t count) {
+  const auto some_heads = [&](const Tensor& x, std::int64_t parts, std::int64_t first,
+                              std::int64_t count) {
     const std::int64_t rows = n * batch * parts, head = channels * size_of(dtype);
     Shape shape = x.shape();
     shape[shape.size() - 2] = count;
@@ -158,9 +161,9 @@ TEST_P(AttentionTruth, FusedHasTheSameBitsForPartsOfTheQueriesAndHeads) {
   const Tensor queries = back(q), keys_values = back(kv);
   for (const auto& [first, count] :
        {std::pair<std::int64_t, std::int64_t>{0, heads / 2}, {heads - 1, 1}}) {
-    const Tensor some = back(ops::attend(there(heads_of(queries, 1, first, count)),
-                                         there(heads_of(keys_values, 2, first, count)), scale));
-    EXPECT_TRUE(same_bits(some, heads_of(all, 1, first, count)))
+    const Tensor some = back(ops::attend(there(some_heads(queries, 1, first, count)),
+                                         there(some_heads(keys_values, 2, first, count)), scale));
+    EXPECT_TRUE(same_bits(some, some_heads(all, 1, first, count)))
         << count << " heads from " << first << " on";
   }
 }

@@ -34,9 +34,10 @@ class ConvolutionTruth : public TruthTest<Case> {
     if (IsSkipped()) return;
     const auto& [dtype, in, out, kt] = GetParam();
     const float scale = 1.0F / std::sqrt(static_cast<float>(in * kt * 9));
-    w = repeated_random_tensor({out, in, kt, 3, 3}, 1, dtype, scale, place());
-    b = repeated_random_tensor({out}, 2, dtype, 0.1F, place());
-    all = repeated_random_tensor({kt - 1 + frames, rows(), columns(), in}, 3, dtype, 1.0F, place());
+    w = repeated_random_tensor({out, in, kt, 3, 3}, 1, dtype, scale, test_device());
+    b = repeated_random_tensor({out}, 2, dtype, 0.1F, test_device());
+    all = repeated_random_tensor({kt - 1 + frames, rows(), columns(), in}, 3, dtype, 1.0F,
+                                 test_device());
   }
   // All channels of a pixel in float64.
   Tensor exact(std::int64_t frame, std::int64_t row, std::int64_t column) const {

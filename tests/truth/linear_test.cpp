@@ -36,9 +36,9 @@ class LinearTruth : public TruthTest<Product> {
     if (IsSkipped()) return;
     const auto& [dtype, in, out, activation] = GetParam();
     const float scale = 1.0F / std::sqrt(static_cast<float>(in));
-    x = repeated_random_tensor({rows(), in}, 1, dtype, 1.0F, place());
-    w = repeated_random_tensor({out, in}, 2, dtype, scale, place());
-    b = repeated_random_tensor({out}, 3, dtype, 1.0F, place());
+    x = repeated_random_tensor({rows(), in}, 1, dtype, 1.0F, test_device());
+    w = repeated_random_tensor({out, in}, 2, dtype, scale, test_device());
+    b = repeated_random_tensor({out}, 3, dtype, 1.0F, test_device());
   }
   // An output in float64.
   double exact(std::int64_t row, std::int64_t column) const {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/place.hpp"
+#include "kernels/test_device.hpp"
 #include "ops/parallel.hpp"
 
 namespace reelmesh::test {

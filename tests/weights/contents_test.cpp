@@ -53,7 +53,7 @@ ModelContents open(const fs::path& root) {
 
 TensorHashes all_hashes(const ModelContents& model) {
   TensorHashes hashes;
-  for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
+  for (const auto& tensor : model.tensors()) hashes.push_back(model.tensor_hash(tensor));
   return hashes;
 }
 
@@ -132,7 +132,7 @@ TEST(Fingerprint, AFileTruncatedWhileItIsHashedIsAnError) {
       Status::data,
       [&] {
         for (;;) {
-          model.hash_of(large_one);
+          model.tensor_hash(large_one);
           begun = true;
           begun.notify_one();
         }

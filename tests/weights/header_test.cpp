@@ -31,7 +31,7 @@ void refused(std::string_view header, std::int64_t data_bytes, const Parts&... p
       Status::data, [&] { parse(header, data_bytes); }, "w.safetensors", parts...);
 }
 
-TEST(Header, ReadsTensorsAndTheirPlaces) {
+TEST(Header, ReadsTensorsAndTheirOffsets) {
   const TensorInfos tensors = parse(
       R"({"__metadata__":{"format":"pt"},
           "b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},

@@ -151,7 +151,7 @@ class SmallLora : public testing::Test {
     return {};
   }
   // A LoRA with this metadata or with this adapter_config.json, for to_q with rank 2.
-  double factor_of(const std::string& prefix, const std::string& config) {
+  double lora_factor(const std::string& prefix, const std::string& config) {
     const std::string down = prefix + "blocks.0.attn1.to_q.lora_A.weight",
                       up = prefix + "blocks.0.attn1.to_q.lora_B.weight";
     const bool peft = prefix == "base_model.model.";
@@ -247,18 +247,18 @@ TEST_F(SmallLora, TakesFactorsFromConfigs) {
       return fmt::format(R"({{"{0}r":2,"{0}lora_alpha":3{1}}})", k,
                          more.empty() ? "" : fmt::format(R"(,"{}{})", k, more));
     };
-    EXPECT_EQ(factor_of(prefix, config("")), 1.5);
-    EXPECT_EQ(factor_of(prefix, config(R"(use_rslora":true)")), 3 / std::sqrt(2.0));
-    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"attn1.to_q":5})")), 2.5);
-    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"^attn1.to_q":5})")), 1.5)
+    EXPECT_EQ(lora_factor(prefix, config("")), 1.5);
+    EXPECT_EQ(lora_factor(prefix, config(R"(use_rslora":true)")), 3 / std::sqrt(2.0));
+    EXPECT_EQ(lora_factor(prefix, config(R"(alpha_pattern":{"attn1.to_q":5})")), 2.5);
+    EXPECT_EQ(lora_factor(prefix, config(R"(alpha_pattern":{"^attn1.to_q":5})")), 1.5)
         << "not the whole name";
-    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"^blocks\\.0.attn1.to_q":5})")), 2.5);
-    EXPECT_EQ(factor_of(prefix, config(R"(alpha_pattern":{"n1.to_q":5})")), 1.5)
+    EXPECT_EQ(lora_factor(prefix, config(R"(alpha_pattern":{"^blocks\\.0.attn1.to_q":5})")), 2.5);
+    EXPECT_EQ(lora_factor(prefix, config(R"(alpha_pattern":{"n1.to_q":5})")), 1.5)
         << "not from the beginning of a part";
-    EXPECT_EQ(factor_of(prefix, config(R"(init_lora_weights":"gaussian")")), 1.5);
+    EXPECT_EQ(lora_factor(prefix, config(R"(init_lora_weights":"gaussian")")), 1.5);
     const auto refused = [&](const std::string& more, const std::string& text) {
       expect_error(
-          Status::data, [&] { factor_of(prefix, config(more)); }, text);
+          Status::data, [&] { lora_factor(prefix, config(more)); }, text);
     };
     refused(R"(rank_pattern":{"to_q":4})", "has rank 2");
     refused(R"(use_dora":true)", "use_dora");
@@ -352,7 +352,7 @@ std::string hash_with(const std::vector<LoraFile>& loras) {
   paths.complete();
   const ModelContents model(paths);
   TensorHashes hashes;
-  for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
+  for (const auto& tensor : model.tensors()) hashes.push_back(model.tensor_hash(tensor));
   return model.hash(hashes);
 }
 

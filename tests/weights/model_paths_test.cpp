@@ -31,7 +31,7 @@ class Links : public testing::Test {
     fs::remove_all(path);
     fs::create_symlink(target, path);
   }
-  static ModelPaths paths_of(const fs::path& root) {
+  static ModelPaths model_paths(const fs::path& root) {
     ModelPaths paths{.root = root};
     paths.complete();
     return paths;
@@ -48,49 +48,50 @@ class Links : public testing::Test {
 };
 
 TEST_F(Links, MayStayInTheCheckpoint) {
-  accepted(paths_of(model_));
+  accepted(model_paths(model_));
   replace_by_link(model_ / "vae" / "config.json", "../transformer/config.json");
   replace_by_link(model_ / "tokenizer", "text_encoder");
-  accepted(paths_of(model_));
+  accepted(model_paths(model_));
   fs::create_symlink("nowhere", model_ / "vae" / "weights");  // left to the function that opens it
-  accepted(paths_of(model_));
-  accepted(paths_of(folder_ / "no_such_folder"));
+  accepted(model_paths(model_));
+  accepted(model_paths(folder_ / "no_such_folder"));
 }
 
 TEST_F(Links, MayNotLeadOutOfIt) {
   replace_by_link(model_ / "vae" / "config.json", "../../elsewhere/config.json");
-  refused(paths_of(model_), (model_ / "vae" / "config.json").string(),
+  refused(model_paths(model_), (model_ / "vae" / "config.json").string(),
           "is a link to ../../elsewhere/config.json, expected a path within " + model_.string());
   const fs::path before = fs::current_path();
   fs::current_path(model_);
-  refused(paths_of("."), "vae/config.json");
+  refused(model_paths("."), "vae/config.json");
   fs::current_path(before);
-  refused(paths_of(model_ / ""), "vae/config.json");
+  refused(model_paths(model_ / ""), "vae/config.json");
   write_file(model_ / "inner", "{}");
   replace_by_link(model_ / "vae" / "config.json", folder_ / "elsewhere" / "link");
   replace_by_link(folder_ / "elsewhere" / "link", model_ / "inner");
-  accepted(paths_of(model_));  // by a way around, but to a file of the checkpoint
+  accepted(model_paths(model_));  // by a way around, but to a file of the checkpoint
 }
 
 TEST_F(Links, MayNotBeIndexOrPartsThatAreElsewhere) {
   replace_by_link(model_ / "model_index.json", folder_ / "elsewhere" / "config.json");
-  refused(paths_of(model_), "model_index.json: is a link to");
+  refused(model_paths(model_), "model_index.json: is a link to");
   write_file(folder_ / "model_index.json", "{}");
   fs::remove(model_ / "model_index.json");
   replace_by_link(model_ / "transformer", folder_ / "elsewhere");
-  refused(paths_of(model_), (model_ / "transformer").string(), "model.transformer takes a folder");
+  refused(model_paths(model_), (model_ / "transformer").string(),
+          "model.transformer takes a folder");
 }
 
 TEST_F(Links, MayBeTheFolderItself) {
   fs::create_symlink("model", folder_ / "linked");
-  accepted(paths_of(folder_ / "linked"));
+  accepted(model_paths(folder_ / "linked"));
   replace_by_link(model_ / "vae" / "config.json", "../../elsewhere/config.json");
-  refused(paths_of(folder_ / "linked"), "vae/config.json");
+  refused(model_paths(folder_ / "linked"), "vae/config.json");
 }
 
 TEST_F(Links, OfAPartThatTheUserGives) {
   fs::create_symlink("elsewhere", folder_ / "linked");
-  ModelPaths paths = paths_of(model_);
+  ModelPaths paths = model_paths(model_);
   paths.vae = folder_ / "linked";
   accepted(paths);
   fs::create_symlink("../model/inner", folder_ / "elsewhere" / "other.json");
@@ -106,20 +107,20 @@ TEST_F(Links, OfTheHubsCacheLeadToItsBlobs) {
   write_file(hub / "blobs" / "4567", "{}");
   replace_by_link(snapshot / "vae" / "config.json", "../../../blobs/4567");
   replace_by_link(snapshot / "model_index.json", "../../blobs/4567");
-  accepted(paths_of(snapshot));
+  accepted(model_paths(snapshot));
   fs::create_symlink(snapshot, folder_ / "linked");
-  accepted(paths_of(folder_ / "linked"));
-  ModelPaths paths = paths_of(model_);
+  accepted(model_paths(folder_ / "linked"));
+  ModelPaths paths = model_paths(model_);
   paths.vae = snapshot / "vae";
   accepted(paths);
   replace_by_link(hub / "blobs" / "4567", folder_ / "elsewhere" / "config.json");
   refused(paths, "is a link to ../../../blobs/4567");
   replace_by_link(hub / "blobs" / "4567", "../snapshots/0123abc/transformer/config.json");
-  accepted(paths_of(snapshot));
+  accepted(model_paths(snapshot));
   replace_by_link(snapshot / "vae" / "config.json", "../../../../models--other/blobs/4567");
   fs::create_directories(folder_ / "hub" / "models--other" / "blobs");
   write_file(folder_ / "hub" / "models--other" / "blobs" / "4567", "{}");
-  refused(paths_of(snapshot), "models--other");
+  refused(model_paths(snapshot), "models--other");
 }
 
 TEST(ModelPaths, AreDescribedWithTheirLoras) {

@@ -39,7 +39,7 @@ TEST(InputsOnRanks, FilesThatHaveChangedAreRefused) {
     job.clips.resize(1);
     (kind == InputKind::image ? job.image : job.video) = folder / file;
     const InputFacts facts = check_inputs(world(), job).at(folder / file);
-    const ClipInput input{.file = input_of(job, job.clips.front())};
+    const ClipInput input{.file = clip_input_file(job, job.clips.front())};
     const auto pixels = [&] {
       return read_pixels(input, facts, {facts.height, facts.width, 1},
                          {{0, 0, 0, 0}, {1, facts.height, facts.width, 3}});

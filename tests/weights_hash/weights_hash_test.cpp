@@ -19,7 +19,7 @@ using test::world;
 
 const fs::path data = fs::path(REELMESH_TEST_DATA) / "cogvideox";
 
-ModelPaths paths_of(const fs::path& root) {
+ModelPaths model_paths(const fs::path& root) {
   return {root,
           root / "transformer",
           root / "vae",
@@ -30,11 +30,11 @@ ModelPaths paths_of(const fs::path& root) {
 
 // The same, by one rank alone and without a cache.
 std::string expected(const fs::path& root, const std::vector<LoraFile>& loras = {}) {
-  ModelPaths paths = paths_of(root);
+  ModelPaths paths = model_paths(root);
   paths.loras = loras;
   const ModelContents model(paths);
   TensorHashes hashes;
-  for (const auto& tensor : model.tensors()) hashes.push_back(model.hash_of(tensor));
+  for (const auto& tensor : model.tensors()) hashes.push_back(model.tensor_hash(tensor));
   return model.hash(hashes);
 }
 
@@ -51,7 +51,7 @@ class FingerprintOnRanks : public testing::Test {
   ~FingerprintOnRanks() override { world().barrier(); }  // before the folder is removed
 
   std::string hash_of_model() const {
-    return weights_hash(world(), paths_of(folder_ / "model"), cache());
+    return weights_hash(world(), model_paths(folder_ / "model"), cache());
   }
   // Remembers files however young they are.
   HashCache cache() const { return HashCache(folder_ / "cache", std::chrono::hours(-1)); }
@@ -64,8 +64,8 @@ TEST_F(FingerprintOnRanks, IsThatOfOneRank) {
   const std::string alone = expected(folder_ / "model");
   EXPECT_EQ(hash_of_model(), alone);
   EXPECT_EQ(hash_of_model(), alone);  // remembered
-  EXPECT_EQ(weights_hash(world(), paths_of(folder_ / "model"), HashCache({})), alone);
-  EXPECT_NE(weights_hash(world(), paths_of(data / "rotary"), cache()), alone);
+  EXPECT_EQ(weights_hash(world(), model_paths(folder_ / "model"), HashCache({})), alone);
+  EXPECT_NE(weights_hash(world(), model_paths(data / "rotary"), cache()), alone);
 }
 
 TEST(FingerprintOfLoras, DoesNotDependOnThoseOfScaleZero) {
@@ -80,7 +80,7 @@ TEST(FingerprintOfLoras, DoesNotDependOnThoseOfScaleZero) {
 TEST_F(FingerprintOnRanks, IsTakenFromTheCache) {
   const std::string alone = hash_of_model();
   if (world().rank() == 0) {
-    const ModelContents model(paths_of(folder_ / "model"));
+    const ModelContents model(model_paths(folder_ / "model"));
     TensorHashes hashes = cache().find(model);
     hashes.front() = std::string(Hash::digits, '0');
     EXPECT_EQ(cache().store(model, hashes), "");
@@ -120,7 +120,7 @@ TEST_F(FingerprintOnRanks, EachHostHashesItsOwnFiles) {
     fs::copy(data / "sincos", own / "model", fs::copy_options::recursive);
   });
   const HashCache remembered(own / "cache", std::chrono::hours(-1));
-  const auto hash = [&] { return weights_hash(world(), paths_of(own / "model"), remembered); };
+  const auto hash = [&] { return weights_hash(world(), model_paths(own / "model"), remembered); };
   const std::string alone = expected(own / "model");
   EXPECT_EQ(hash(), alone);
   EXPECT_EQ(hash(), alone);  // remembered
@@ -142,7 +142,7 @@ TEST_F(FingerprintOnRanks, EachHostHashesItsOwnFiles) {
         Status::data, [&] { hash(); }, "host1/model/vae/", "tensor 'vae/", "on host ", "differs",
         "(rank 0)");
     prepare([&] {
-      const ModelContents model(paths_of(own / "model"));
+      const ModelContents model(model_paths(own / "model"));
       EXPECT_EQ(model.hash(remembered.find(model)), expected(own / "model"));
     });
   }
@@ -153,14 +153,14 @@ TEST_F(FingerprintOnRanks, ErrorsAreThoseOfAllRanks) {
   const bool is_last = world().rank() == last;
   test::expect_error(
       Status::no_input,
-      [&] { weights_hash(world(), paths_of(folder_ / (is_last ? "none" : "model")), cache()); },
+      [&] { weights_hash(world(), model_paths(folder_ / (is_last ? "none" : "model")), cache()); },
       "none");
   if (world().size() == 1) return;
   test::expect_error(
       Status::data,
       [&] {
         const fs::path other = data / "rotary";
-        weights_hash(world(), paths_of(is_last ? other : folder_ / "model"), cache());
+        weights_hash(world(), model_paths(is_last ? other : folder_ / "model"), cache());
       },
       fmt::format("rank {}", last), "differ");
 }

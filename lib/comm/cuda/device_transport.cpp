@@ -10,7 +10,7 @@ namespace {
 std::string name_of_gpu(const Group& group, Device device) {
   // A host is identified by the first rank of the group that runs on it.
   const std::string host = group.on_this_host().broadcast(std::to_string(group.rank()), 0);
-  return fmt::format("{} of the host of rank {}", bus_of(device), host);
+  return fmt::format("{} of the host of rank {}", pci_bus(device), host);
 }
 
 // Why the ranks cannot use NCCL, the same text on all of them; empty if they can. may_share_gpu:

@@ -17,9 +17,9 @@ struct SharedState {
   PinnedPool pool;
 };
 
-// Messages are posted once the device is done with their tensors. Beginning a transfer does not
+// Messages are posted once the device is done with their tensors. Beginning an exchange does not
 // make the host wait for that; post_pending_messages() does, and Group calls it before the next
-// transfer begins. So at most one transfer is not yet posted.
+// exchange begins. So at most one exchange is not yet posted.
 class PendingMpiExchange;
 PendingMpiExchange* to_post = nullptr;
 void post_begun();
@@ -45,7 +45,7 @@ class PendingMpiExchange final : public PendingExchange {
       requests_.receive(comm_, part.message.peer, part.block->data(), part.tensor().bytes());
     }
     to_post = this;
-    post_begun_transfers = post_begun;
+    post_begun_exchanges = post_begun;
   }
 
   ~PendingMpiExchange() override {

@@ -14,7 +14,7 @@ struct PartFiles {
   const char *folder, *stem;
 };
 
-const PartFiles& facts_of(ModelPart part) {
+const PartFiles& part_files(ModelPart part) {
   static constexpr std::array<PartFiles, 3> facts{{{"transformer", "diffusion_pytorch_model"},
                                                    {"vae", "diffusion_pytorch_model"},
                                                    {"text_encoder", "model"}}};
@@ -56,7 +56,7 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-const Kind& kind_of(ModelPart part, const Config& config) {
+const Kind& model_kind(ModelPart part, const Config& config) {
   std::vector<std::string> names;
   for (const Kind& kind : kinds()) {
     if (kind.part == part) names.emplace_back(kind.class_name);
@@ -71,24 +71,24 @@ const Kind& kind_of(ModelPart part, const Config& config) {
 
 }  // namespace
 
-const char* folder_of(ModelPart part) { return facts_of(part).folder; }
-const char* stem_of(ModelPart part) { return facts_of(part).stem; }
+const char* part_folder(ModelPart part) { return part_files(part).folder; }
+const char* weights_stem(ModelPart part) { return part_files(part).stem; }
 
-std::string class_of(ModelPart part, const Config& config) {
-  return kind_of(part, config).class_name;
+std::string model_class(ModelPart part, const Config& config) {
+  return model_kind(part, config).class_name;
 }
 
-ExpectedShapes tensors_of(ModelPart part, const Config& config) {
-  return kind_of(part, config).all(config);
+ExpectedShapes expected_tensors(ModelPart part, const Config& config) {
+  return model_kind(part, config).all(config);
 }
 
-ExpectedShapes needed_tensors_of(ModelPart part, const Config& config) {
-  return kind_of(part, config).needed(config);
+ExpectedShapes needed_tensors(ModelPart part, const Config& config) {
+  return model_kind(part, config).needed(config);
 }
 
 bool takes_image(const Config& transformer) {
   const bool cogvideox =
-      class_of(ModelPart::transformer, transformer) == "CogVideoXTransformer3DModel";
+      model_class(ModelPart::transformer, transformer) == "CogVideoXTransformer3DModel";
   return cogvideox && CogVideoXConfig::read(transformer).takes_image();
 }
 

@@ -15,22 +15,22 @@ enum class ModelPart { transformer, vae, text_encoder };
 inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
                                         ModelPart::text_encoder};
 
-const char* folder_of(ModelPart part);  ///< e.g. "text_encoder", also its name in model_index.json
-const char* stem_of(ModelPart part);    ///< of its weight files, e.g. "model"
+const char* part_folder(ModelPart part);   ///< e.g. "text_encoder", as in model_index.json
+const char* weights_stem(ModelPart part);  ///< of its weight files, e.g. "model"
 
 /// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws
 /// Error(data) for an unknown class.
-std::string class_of(ModelPart part, const Config& config);
+std::string model_class(ModelPart part, const Config& config);
 
 /// Names and shapes of all tensors that the part's config.json requires. Throws Error(data) as
-/// class_of and the configurations' read().
-ExpectedShapes tensors_of(ModelPart part, const Config& config);
+/// model_class and the configurations' read().
+ExpectedShapes expected_tensors(ModelPart part, const Config& config);
 
 /// Only those that are needed to make clips from text: of the VAE, the decoder's.
-ExpectedShapes needed_tensors_of(ModelPart part, const Config& config);
+ExpectedShapes needed_tensors(ModelPart part, const Config& config);
 
 /// Whether clips of this transformer begin from an image, which the VAE's encoder encodes. Throws
-/// Error(data) as tensors_of.
+/// Error(data) as expected_tensors.
 bool takes_image(const Config& transformer);
 
 }  // namespace reelmesh

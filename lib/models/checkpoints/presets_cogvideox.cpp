@@ -77,7 +77,7 @@ json released_scheduler() {
           {"trained_betas", nullptr}};
 }
 
-json index_of(const json& transformer, const json& vae, const json& scheduler) {
+json make_model_index(const json& transformer, const json& vae, const json& scheduler) {
   const bool from_image = transformer["in_channels"] != transformer["out_channels"];
   return {{"_class_name", from_image ? "CogVideoXImageToVideoPipeline" : "CogVideoXPipeline"},
           {"scheduler", {"diffusers", scheduler["_class_name"]}},
@@ -152,7 +152,7 @@ void shrink(ModelPreset& p, bool dpm, int frames) {
   if (dpm) p.scheduler["_class_name"] = "CogVideoXDPMScheduler";
 }
 
-void index(ModelPreset& p) { p.model_index = index_of(p.transformer, p.vae, p.scheduler); }
+void index(ModelPreset& p) { p.model_index = make_model_index(p.transformer, p.vae, p.scheduler); }
 
 }  // namespace
 

@@ -29,7 +29,7 @@ json image_autoencoder() {
           {"up_block_types", std::vector<std::string>(4, "UpDecoderBlock2D")}};
 }
 
-json index_of(const ModelPreset& p) {
+json make_model_index(const ModelPreset& p) {
   return {
       {"_class_name", "OpenSoraPipeline"},
       {"scheduler", {"opensora", p.scheduler["_class_name"]}},
@@ -52,7 +52,7 @@ void as_1_0(ModelPreset& p, int frames, int side, double space_scale, double tim
   p.vae.update({{"_class_name", "AutoencoderKL"}, {"scaling_factor", 0.18215}});
   p.text_encoder = released_text_encoder();
   p.scheduler = {{"_class_name", "IDDPM"}, {"cfg_scale", 7.0}, {"num_sampling_steps", 100}};
-  p.model_index = index_of(p);
+  p.model_index = make_model_index(p);
 }
 
 void as_1_2(ModelPreset& p) {
@@ -81,7 +81,7 @@ void as_1_2(ModelPreset& p) {
                  {"cfg_scale", 7.0},
                  {"num_sampling_steps", 30},
                  {"use_timestep_transform", true}};
-  p.model_index = index_of(p);
+  p.model_index = make_model_index(p);
 }
 
 // Small enough to make 16 frames of 112 x 80 pixels in seconds on one core. Heads (5), token rows

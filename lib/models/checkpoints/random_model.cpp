@@ -24,7 +24,7 @@ struct Gain {
 
 // Factors in addition to 1/√inputs, tuned by looking at the clips. They set the size of residual
 // updates and modulations, the sharpness of attention and the contrast of pictures.
-std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
+std::vector<Gain> part_gains(ModelPart part, const T5Config& t5) {
   switch (part) {
     case ModelPart::transformer:
       return {{"text_proj", 1.5},
@@ -51,7 +51,7 @@ std::vector<Gain> gains_of(ModelPart part, const T5Config& t5) {
   return {};
 }
 
-Spread spread_of(const std::string& name, const Shape& shape, const std::vector<Gain>& gains) {
+Spread weight_spread(const std::string& name, const Shape& shape, const std::vector<Gain>& gains) {
   // The scale of a spatial norm is around one; otherwise the signal would vanish.
   if (name.ends_with("conv_y.conv.bias")) return {1.0F, 0.1F};
   if (name.ends_with("bias")) return {0.0F, 0.1F};
@@ -76,8 +76,8 @@ Spread spread_of(const std::string& name, const Shape& shape, const std::vector<
 // Tensors that are not random: rotary frequencies (radians per frame, one per pair of channels),
 // and `scale` and `shift`, which Open-Sora 1.2's autoencoder has both in config.json and among its
 // weights. Empty for all other tensors.
-std::vector<float> constants_of(const std::string& name, const Shape& shape,
-                                const nlohmann::json& config) {
+std::vector<float> constant_values(const std::string& name, const Shape& shape,
+                                   const nlohmann::json& config) {
   if (name == "scale" || name == "shift") return config.at(name).get<std::vector<float>>();
   std::vector<float> values;
   if (name != "rope.freqs") return values;
@@ -89,20 +89,20 @@ std::vector<float> constants_of(const std::string& name, const Shape& shape,
 }
 
 Config parsed(const ModelPreset& preset, ModelPart part) {
-  return Config::parse(config_of(preset, part).dump(), preset.name + "/" + folder_of(part));
+  return Config::parse(preset_config(preset, part).dump(), preset.name + "/" + part_folder(part));
 }
 
 }  // namespace
 
-const nlohmann::json& config_of(const ModelPreset& preset, ModelPart part) {
+const nlohmann::json& preset_config(const ModelPreset& preset, ModelPart part) {
   return part == ModelPart::transformer ? preset.transformer
          : part == ModelPart::vae       ? preset.vae
                                         : preset.text_encoder;
 }
 
-PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype) {
+PartSize part_size(const ModelPreset& preset, ModelPart part, DType dtype) {
   PartSize size;
-  for (const auto& [name, shape] : tensors_of(part, parsed(preset, part))) {
+  for (const auto& [name, shape] : expected_tensors(part, parsed(preset, part))) {
     ++size.tensors;
     size.parameters += numel(shape);
   }
@@ -112,25 +112,27 @@ PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype) {
 
 void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, std::uint64_t seed,
                        const std::filesystem::path& model, Flush flush) {
-  const std::filesystem::path folder = model / folder_of(part);
+  const std::filesystem::path folder = model / part_folder(part);
   std::vector<TensorToWrite> tensors;
-  for (const auto& [name, shape] : tensors_of(part, parsed(preset, part))) {
+  for (const auto& [name, shape] : expected_tensors(part, parsed(preset, part))) {
     tensors.push_back({name, dtype, shape});
   }
   const T5Config t5 = T5Config::read(parsed(preset, ModelPart::text_encoder));
-  const std::vector<Gain> gains = gains_of(part, t5);
+  const std::vector<Gain> gains = part_gains(part, t5);
   const FillTensor fill = [&](std::size_t i, Tensor& out) {
     const std::string& name = tensors[i].name;
-    const std::vector<float> constants = constants_of(name, out.shape(), config_of(preset, part));
+    const std::vector<float> constants =
+        constant_values(name, out.shape(), preset_config(preset, part));
     if (!constants.empty()) {
       const Tensor values = Tensor::of<float>(constants, out.shape()).to(out.dtype());
       std::memcpy(out.raw(), values.raw(), static_cast<std::size_t>(values.bytes()));
       return;
     }
-    fill_random(out, folder_of(part) + ("/" + name), seed, spread_of(name, out.shape(), gains));
+    fill_random(out, part_folder(part) + ("/" + name), seed,
+                weight_spread(name, out.shape(), gains));
   };
-  write_safetensors(folder, stem_of(part), tensors, fill, max_shard_bytes, flush);
-  write_json(folder / "config.json", config_of(preset, part), flush);
+  write_safetensors(folder, weights_stem(part), tensors, fill, max_shard_bytes, flush);
+  write_json(folder / "config.json", preset_config(preset, part), flush);
 }
 
 void write_json(const std::filesystem::path& file, const nlohmann::json& value, Flush flush) {

@@ -10,12 +10,12 @@
 namespace reelmesh {
 
 /// config.json of the part.
-const nlohmann::json& config_of(const ModelPreset& preset, ModelPart part);
+const nlohmann::json& preset_config(const ModelPreset& preset, ModelPart part);
 
 struct PartSize {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< bytes: without file headers
 };
-PartSize size_of(const ModelPreset& preset, ModelPart part, DType dtype);
+PartSize part_size(const ModelPreset& preset, ModelPart part, DType dtype);
 
 /// Writes the part's folder in `model`: config.json and weights of `dtype` in shards of at most
 /// 5 GB. The same seed gives the same bytes. Errors as write_safetensors.

@@ -19,8 +19,8 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
 }
 
 void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
-  const ExpectedShapes all = tensors_of(out.part, *out.config);
-  const ExpectedShapes needed = from_image ? all : needed_tensors_of(out.part, *out.config);
+  const ExpectedShapes all = expected_tensors(out.part, *out.config);
+  const ExpectedShapes needed = from_image ? all : needed_tensors(out.part, *out.config);
   Difference whole = checkpoint.compare(all), difference = checkpoint.compare(needed);
   out.expected = all.size();
   out.unneeded = all.size() - needed.size();
@@ -52,8 +52,8 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from
     require(std::filesystem::is_directory(folder, unreadable), Status::no_input,
             "{}: no such folder", folder.string());
     out.config = Config::read(folder / "config.json");
-    out.class_name = class_of(part, *out.config);
-    const Checkpoint checkpoint = Checkpoint::open(folder, stem_of(part));
+    out.class_name = model_class(part, *out.config);
+    const Checkpoint checkpoint = Checkpoint::open(folder, weights_stem(part));
     count(out, checkpoint.tensors());
     compare(out, checkpoint, from_image);
   } catch (const Error& error) {

@@ -19,7 +19,7 @@ struct PartSurvey {
   std::string problem;
 
   std::optional<Config> config;
-  std::string class_name;  ///< class_of() the configuration; empty if that failed
+  std::string class_name;  ///< model_class() the configuration; empty if that failed
 
   std::size_t files = 0;
   std::int64_t tensors = 0, parameters = 0;

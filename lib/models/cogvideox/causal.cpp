@@ -15,8 +15,8 @@ ops::Image last_two_frames(const ops::Image& before, const ops::Image& now) {
     const std::int64_t frames = shape[0];
     shape[0] = 2;
     Tensor two = Tensor::empty(shape, values.dtype(), values.device());
-    const auto keep = [&](std::int64_t place, const Tensor& frame) {
-      two.rows(place, 1).copy_from(frame);
+    const auto keep = [&](std::int64_t index, const Tensor& frame) {
+      two.rows(index, 1).copy_from(frame);
     };
     keep(0, frames > 1              ? values.rows(frames - 2, 1)
             : before.pieces.empty() ? values
@@ -38,10 +38,10 @@ CausalConvolution::CausalConvolution(const Checkpoint& weights, const std::strin
 
 Tensor CausalConvolution::operator()(const ImagePart& image, const Tensor& x,
                                      EarlierFrames& earlier) const {
-  Halo::Running running = image.begin(x);
+  Halo::Pending pending = image.begin(x);
   ops::Image& previous = earlier.frames.at(index_);
-  Tensor out = convolve(convolution_, running, previous);
-  if (!earlier.last_batch) previous = last_two_frames(previous, running.image);
+  Tensor out = convolve(convolution_, pending, previous);
+  if (!earlier.last_batch) previous = last_two_frames(previous, pending.image);
   return out;
 }
 

@@ -107,9 +107,9 @@ void CogVideoXDecoder::apply(const Norm& norm, const State& state, const Tensor&
   const std::int64_t latent_frames = state.latents.shape(0);
   for (std::int64_t t = 0; t < frames; ++t) {
     const bool leads = frames > 1 && frames % 2 == 1;
-    spatial.frame_of.push_back(!leads   ? t * latent_frames / frames
-                               : t == 0 ? 0
-                                        : 1 + (t - 1) * (latent_frames - 1) / (frames - 1));
+    spatial.latent_frame.push_back(!leads   ? t * latent_frames / frames
+                                   : t == 0 ? 0
+                                            : 1 + (t - 1) * (latent_frames - 1) / (frames - 1));
   }
   ops::spatial_norm_silu(x, spatial, out);
 }

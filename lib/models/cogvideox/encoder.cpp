@@ -90,7 +90,7 @@ Tensor CogVideoXEncoder::apply(const Residual& residual, const ImagePart& image,
 namespace {
 
 // uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the reference.
-Tensor values_of(const Tensor& pixels, DType dtype) {
+Tensor scaled_pixels(const Tensor& pixels, DType dtype) {
   Tensor table = Tensor::empty({256}, DType::float32);
   for (int i = 0; i < 256; ++i) {
     table.data<float>()[i] = 2.0F * (static_cast<float>(i) / 255.0F) - 1.0F;
@@ -176,8 +176,8 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
     const trace::Scope scope("encode_batch", trace::Level::layers);
     earlier.last_batch = first + count == frames;
     auto image = images.rbegin();
-    Tensor x =
-        conv_in_(*image, values_of(pixels.local.rows(first, count), dtype_).on(device_), earlier);
+    Tensor x = conv_in_(*image, scaled_pixels(pixels.local.rows(first, count), dtype_).on(device_),
+                        earlier);
     for (const Down& down : downs_) {
       for (const Residual& residual : down.residuals) x = apply(residual, *image, x, earlier);
       if (!down.downsamples) continue;

@@ -21,7 +21,7 @@ std::int64_t cogvideox_working_bytes(const CogVideoXConfig& c, const CogVideoXSi
   if (precision.on_gpu && ops::may_use_fused_attention(precision.tensors, s.all_tokens, head)) {
     // All keys and values of one share of the heads, as received and in global order, and those of
     // the previous share.
-    const std::int64_t shares = Attend::shares_of(s.heads - (s.uses_ulysses ? 1 : 0));
+    const std::int64_t shares = Attend::head_shares(s.heads - (s.uses_ulysses ? 1 : 0));
     parts = std::max(parts, 3 * s.all_tokens * key / shares);
   }
   const std::int64_t converted = precision.converts() ? size_of(precision.products) / size : 0;
@@ -150,8 +150,8 @@ void walk_encoder(const CogVideoXVaeConfig& c, BatchPeak& at) {
 // The highest peak of the batches of a clip. batches: (first frame, number of frames). walk:
 // follows one batch, whose frames have `pixels` pixels at first.
 template <class Walk>
-std::int64_t peak_of(const std::vector<std::pair<std::int64_t, std::int64_t>>& batches,
-                     std::int64_t pixels, const Precision& precision, const Walk& walk) {
+std::int64_t max_peak(const std::vector<std::pair<std::int64_t, std::int64_t>>& batches,
+                      std::int64_t pixels, const Precision& precision, const Walk& walk) {
   std::int64_t peak = 0, kept = 0;
   for (const auto& batch : batches) {
     BatchPeak at(batch.second, pixels, kept, &batch == &batches.back(), precision);
@@ -170,8 +170,8 @@ constexpr std::int64_t pixels_of_latent =
 std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
                                     const Precision& precision) {
   const std::int64_t area = latents.at(1) * latents.at(2);
-  const std::int64_t peak = peak_of(decode_batches(latents.at(0)), area, precision,
-                                    [&](BatchPeak& batch) { walk_decoder(c, batch); });
+  const std::int64_t peak = max_peak(decode_batches(latents.at(0)), area, precision,
+                                     [&](BatchPeak& batch) { walk_decoder(c, batch); });
   const std::int64_t video = decoded_frames(latents[0]) * area * pixels_of_latent * c.out_channels;
   return peak + video + numel(latents) * c.latent_channels * 2 * size_of(DType::float32);
 }
@@ -179,8 +179,8 @@ std::int64_t cogvideox_decode_bytes(const CogVideoXVaeConfig& c, const Shape& la
 std::int64_t cogvideox_encode_bytes(const CogVideoXVaeConfig& c, const Shape& latents,
                                     std::int64_t frames, const Precision& precision) {
   const std::int64_t area = latents.at(1) * latents.at(2) * pixels_of_latent;
-  const std::int64_t peak = peak_of(encode_batches(frames), area, precision,
-                                    [&](BatchPeak& batch) { walk_encoder(c, batch); });
+  const std::int64_t peak = max_peak(encode_batches(frames), area, precision,
+                                     [&](BatchPeak& batch) { walk_encoder(c, batch); });
   return peak + frames * area * c.in_channels +
          numel(latents) * c.latent_channels * size_of(DType::float32);
 }

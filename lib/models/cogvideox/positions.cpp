@@ -33,8 +33,8 @@ std::vector<float> linspace(double start, double end, std::int64_t n) {
 struct Crop {
   double top, left, rows, columns;
 };
-Crop crop_of(std::int64_t grid_rows, std::int64_t grid_columns, std::int64_t base_rows,
-             std::int64_t base_columns) {
+Crop centred_crop(std::int64_t grid_rows, std::int64_t grid_columns, std::int64_t base_rows,
+                  std::int64_t base_columns) {
   const double h = static_cast<double>(grid_rows), w = static_cast<double>(grid_columns);
   const double bh = static_cast<double>(base_rows), bw = static_cast<double>(base_columns);
   Crop crop{};
@@ -129,7 +129,7 @@ RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, 
     for (std::int64_t i = 0; i < grid[1]; ++i) rows.push_back(static_cast<float>(i));
     for (std::int64_t i = 0; i < grid[2]; ++i) columns.push_back(static_cast<float>(i));
   } else {
-    const Crop crop = crop_of(grid[1], grid[2], base_rows, base_columns);
+    const Crop crop = centred_crop(grid[1], grid[2], base_rows, base_columns);
     const auto h = static_cast<double>(grid[1]), w = static_cast<double>(grid[2]);
     rows = linspace(crop.top, (crop.top + crop.rows) * (h - 1) / h, grid[1]);
     columns = linspace(crop.left, (crop.left + crop.columns) * (w - 1) / w, grid[2]);

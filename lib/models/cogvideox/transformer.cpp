@@ -31,7 +31,7 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
         text.global() == Shape{config.max_text_tokens} && grid.global() == config.sample_tokens(),
         "{} text tokens and video tokens {} for learned positions", to_string(text.global()),
         to_string(grid.global()));
-    learned_table_ = transformer.learned_positions_of(own_box(text, group), box);
+    learned_table_ = transformer.own_learned_positions(own_box(text, group), box);
   }
 }
 
@@ -133,21 +133,21 @@ CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(const Block& blo
                              ops::Activation activation = ops::Activation::none) {
     return product(from, activation, placement.all_tokens());
   };
-  const auto heads_of = [&](const ops::Linear& product, std::int64_t parts,
-                            const ops::HeadNorm& norm) {
+  const auto projected_heads = [&](const ops::Linear& product, std::int64_t parts,
+                                   const ops::HeadNorm& norm) {
     Tensor heads = of_tokens(product, input.tokens)
                        .reshape({tokens, batch, parts, config_.heads, config_.head_channels});
     ops::normalise_and_rotate(heads, norm, placement.rotary_.cosines, placement.rotary_.sines,
                               text_tokens(placement));
     return heads;
   };
-  const Tensor q = heads_of(block.query, 1, block.query_norm);
+  const Tensor q = projected_heads(block.query, 1, block.query_norm);
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
   const Tensor attended =
       placement
           .attend_(
               q.reshape({tokens, batch, config_.heads, config_.head_channels}),
-              [&] { return heads_of(block.key_value, 2, block.key_norm); }, scale)
+              [&] { return projected_heads(block.key_value, 2, block.key_norm); }, scale)
           .reshape({tokens, batch, d});
   Tensor change = of_tokens(block.out, attended);
   Tensor table = block.modulation2.with_all_rows(time);
@@ -200,7 +200,7 @@ Tensor CogVideoXTransformer::input_patches(std::span<const Tensor> latents,
       {parts.front().shape(0), std::ssize(latents), config_.patch_features()});
 }
 
-Tensor CogVideoXTransformer::learned_positions_of(const Box& text, const Box& video) const {
+Tensor CogVideoXTransformer::own_learned_positions(const Box& text, const Box& video) const {
   return learned_positions(*learned_positions_, config_, text, video, dtype_);
 }
 

@@ -64,7 +64,7 @@ class CogVideoXTransformer final : public Denoiser {
   /// from; float32 [frame, channel, row, column] on device().
   Tensor patches(const Tensor& latents) const;
   /// Learned positions of tokens of the checkpoint's own size: see learned_positions().
-  Tensor learned_positions_of(const Box& text, const Box& video) const;
+  Tensor own_learned_positions(const Box& text, const Box& video) const;
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
 

@@ -30,30 +30,30 @@ ImagePart ImagePart::enlarged() const {
   return part;
 }
 
-Layout ImagePart::layout_of(const Tensor& x) const {
+Layout ImagePart::image_layout(const Tensor& x) const {
   return pixels_.with_axis(0, x.shape(0)).with_axis(3, x.shape(3));
 }
 
-Halo::Running ImagePart::begin(const Tensor& x, const ops::Window& window) const {
-  const Layout image = layout_of(x);
-  const auto [place, is_new] = halos_->try_emplace(
+Halo::Pending ImagePart::begin(const Tensor& x, const ops::Window& window) const {
+  const Layout image = image_layout(x);
+  const auto [entry, is_new] = halos_->try_emplace(
       {image.global(), window.before, window.halo_after()}, group_, image, window);
-  return place->second.begin(x);
+  return entry->second.begin(x);
 }
 
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,
                            std::int64_t enlarged) const {
-  Halo::Running running = begin(x, convolution.window());
+  Halo::Pending pending = begin(x, convolution.window());
   ops::Image before;  // zeros in place of earlier frames, for convolutions over frames
   if (convolution.frames() > 1) {
-    before = running.image;
+    before = pending.image;
     for (ops::Image::Piece& piece : before.pieces) {
       Shape shape = piece.values.shape();
       shape[0] = convolution.frames() - 1;
       piece.values = Tensor::zeros(shape, x.dtype(), x.device());
     }
   }
-  return reelmesh::convolve(convolution, running, before, enlarged);
+  return reelmesh::convolve(convolution, pending, before, enlarged);
 }
 
 ops::GroupStatistics ImagePart::statistics(const Tensor& x, std::int64_t groups, double eps) const {
@@ -73,7 +73,7 @@ Tensor ImagePart::group_norm(const Tensor& x, const Affine& affine, std::int64_t
 Tensor ImagePart::attend(const Tensor& query, const Tensor& key_value,
                          const Numerics& numerics) const {
   const std::int64_t channels = query.shape(3), pixels = numel(pixels_.global());
-  const Layout cut = layout_of(key_value);
+  const Layout cut = image_layout(key_value);
   // The whole image on each rank that has a part of it.
   const Layout whole = cut.grown(1, cut.global()[1]).grown(2, cut.global()[2]);
   const Tensor all = relayout({key_value, cut, group_}, whole).local;

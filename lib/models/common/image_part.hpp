@@ -24,7 +24,7 @@ class ImagePart {
 
   /// Begins the halo exchange of x [frame, row, column, channel] for convolutions with this window;
   /// reelmesh::convolve takes the result.
-  Halo::Running begin(const Tensor& x, const ops::Window& window = {}) const;
+  Halo::Pending begin(const Tensor& x, const ops::Window& window = {}) const;
 
   /// Convolves x [frame, row, column, channel]; if `enlarged` is 2, x is upsampled first by
   /// repeating pixels. Zero padding beyond the edges and before the first frame.
@@ -46,7 +46,7 @@ class ImagePart {
   using Halos = std::map<std::tuple<Shape, std::int64_t, std::int64_t>, Halo>;
 
   ImagePart(const comm::Group& group, Layout pixels);
-  Layout layout_of(const Tensor& x) const;
+  Layout image_layout(const Tensor& x) const;
 
   comm::Group group_;       ///< the ranks that have parts of the same images
   Layout pixels_;           ///< [row, column] over that group

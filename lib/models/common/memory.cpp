@@ -14,7 +14,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 enum class Kind { plain, vector, linear, convolution };
 
-Kind kind_of(const std::string& name, const Shape& shape) {
+Kind weight_kind(const std::string& name, const Shape& shape) {
   constexpr const char* tables[] = {"shared.weight", "relative_attention_bias.weight"};
   const bool table = std::any_of(std::begin(tables), std::end(tables),
                                  [&](const char* end) { return name.ends_with(end); });
@@ -27,7 +27,7 @@ Kind kind_of(const std::string& name, const Shape& shape) {
 struct Matrix {
   std::int64_t out, in;
 };
-Matrix matrix_of(const Shape& shape) {
+Matrix as_matrix(const Shape& shape) {
   return {shape[0], shape[0] == 0 ? 0 : numel(shape) / shape[0]};
 }
 
@@ -56,7 +56,7 @@ std::int64_t convolution_bytes(const Shape& shape, const Precision& precision) {
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   std::int64_t bytes = 0;
   for (const auto& [name, shape] : tensors) {
-    switch (kind_of(name, shape)) {
+    switch (weight_kind(name, shape)) {
       case Kind::plain:
         bytes += numel(shape) * precision.size();
         break;
@@ -64,7 +64,7 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
         bytes += numel(shape) * size_of(DType::float32);
         break;
       case Kind::linear:
-        bytes += linear_bytes(matrix_of(shape), precision);
+        bytes += linear_bytes(as_matrix(shape), precision);
         break;
       case Kind::convolution:
         bytes += convolution_bytes(shape, precision);
@@ -78,8 +78,8 @@ StreamedBytes streamed_bytes(const ExpectedShapes& tensors, const Precision& pre
   StreamedBytes bytes;
   std::int64_t largest = 0;
   for (const auto& [name, shape] : tensors) {
-    if (kind_of(name, shape) != Kind::linear) continue;
-    const std::int64_t own = linear_bytes(matrix_of(shape), precision);
+    if (weight_kind(name, shape) != Kind::linear) continue;
+    const std::int64_t own = linear_bytes(as_matrix(shape), precision);
     bytes.all += own;
     largest = std::max(largest, own);
   }
@@ -91,7 +91,7 @@ StreamedBytes streamed_bytes(const ExpectedShapes& tensors, const Precision& pre
 std::int64_t loading_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   std::int64_t largest = 0;
   for (const auto& [name, shape] : tensors) {
-    if (kind_of(name, shape) != Kind::convolution) continue;
+    if (weight_kind(name, shape) != Kind::convolution) continue;
     // The weight as read, converted to the type of the products if that differs, and padded.
     largest = std::max(
         largest, numel(shape) * precision.size() +
@@ -106,7 +106,7 @@ std::int64_t thread_bytes(const ExpectedShapes& tensors, const Precision& precis
   constexpr std::int64_t columns = 192, others = std::int64_t{2} << 20;
   std::int64_t widest = 0;
   for (const auto& [name, shape] : tensors) {
-    if (kind_of(name, shape) == Kind::linear) widest = std::max(widest, matrix_of(shape).in);
+    if (weight_kind(name, shape) == Kind::linear) widest = std::max(widest, as_matrix(shape).in);
   }
   const std::int64_t row =
       precision.size() + (precision.converts() ? 2 * size_of(precision.products) : 0);

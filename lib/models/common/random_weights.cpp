@@ -19,7 +19,7 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::uint64_t key_of(std::string_view name, std::uint64_t seed) {
+std::uint64_t tensor_key(std::string_view name, std::uint64_t seed) {
   std::uint64_t key = mix(seed + golden);
   for (const char c : name) key = mix(key + golden + static_cast<unsigned char>(c));
   return key;
@@ -41,7 +41,7 @@ REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::i
 }  // namespace
 
 void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread) {
-  const std::uint64_t key = key_of(name, seed);
+  const std::uint64_t key = tensor_key(name, seed);
   const std::int64_t size = size_of(out.dtype());
   ops::parallel_for((out.numel() + piece - 1) / piece, 1, [&](std::int64_t p) {
     std::array<float, piece> numbers;

@@ -5,7 +5,7 @@
 
 namespace reelmesh {
 
-/// The share of one rank. A position is a token's place in its frame.
+/// The share of one rank. A position is the index of a token in its frame.
 struct STDiTSizes {
   std::int64_t branches = 2;            ///< guidance branches of all clips of the batch
   std::int64_t text_tokens = 1;         ///< per branch

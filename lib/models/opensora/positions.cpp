@@ -25,8 +25,8 @@ struct Positions {
   std::vector<double> rows, columns;
 };
 
-Positions positions_of(const STDiTConfig& config, const Shape& grid, std::int64_t height,
-                       std::int64_t width) {
+Positions axis_positions(const STDiTConfig& config, const Shape& grid, std::int64_t height,
+                         std::int64_t width) {
   Positions positions;
   const auto fill = [&](std::vector<double>& into, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -65,7 +65,7 @@ Tensor number_embedding(double number) {
 Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
                          std::int64_t height, std::int64_t width) {
   const std::int64_t half = config.hidden / 2;
-  const Positions positions = positions_of(config, grid, height, width);
+  const Positions positions = axis_positions(config, grid, height, width);
   const auto write = [&](double position, float* into) {
     if (config.kind == STDiTConfig::Kind::v1) {
       write_position<double>(position, half, into);

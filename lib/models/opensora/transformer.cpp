@@ -43,7 +43,7 @@ STDiTContext STDiT::encode_context(const Tensor& text) const {
       caption1_.with_all_rows(ops::join_batches(texts), ops::Activation::gelu_tanh));
   STDiTContext context;
   const auto add = [&](const Block& block) {
-    context.keys_values.push_back(heads_of(block.text.key_value, both, tokens * branches));
+    context.keys_values.push_back(projected_heads(block.text.key_value, both, tokens * branches));
   };
   for (const Pair& pair : pairs_) {
     add(pair.spatial);
@@ -59,7 +59,8 @@ Tensor STDiT::modulated(const Tensor& x, const Tensor& table, int shift, int sca
 }
 
 // x: [token, branch, channel] → [token, branch, 1 or 2, head, channel].
-Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const {
+Tensor STDiT::projected_heads(const ops::Linear& product, const Tensor& x,
+                              std::int64_t all_rows) const {
   const std::int64_t parts = product.out_features() / config_.hidden;
   return product(x, ops::Activation::none, all_rows)
       .reshape({x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
@@ -70,7 +71,7 @@ Tensor STDiT::heads_of(const ops::Linear& product, const Tensor& x, std::int64_t
 Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
-  Tensor q = heads_of(layer.query, x, all), kv = heads_of(layer.key_value, x, all);
+  Tensor q = projected_heads(layer.query, x, all), kv = projected_heads(layer.key_value, x, all);
   if (config_.kind == STDiTConfig::Kind::v3) {
     ops::normalise_and_rotate(q, layer.query_norm, {}, {});
     ops::normalise_and_rotate(kv, layer.key_norm, {}, {});
@@ -92,8 +93,8 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
   const std::int64_t clips = placement.clips();
   const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
   const std::int64_t all = placement.all_tokens();
-  Tensor q = heads_of(layer.query, x.reshape(sequences), all);
-  Tensor kv = heads_of(layer.key_value, x.reshape(sequences), all);
+  Tensor q = projected_heads(layer.query, x.reshape(sequences), all);
+  Tensor kv = projected_heads(layer.key_value, x.reshape(sequences), all);
   if (config_.kind == STDiTConfig::Kind::v3) {
     const auto rotate = [&](Tensor& heads, const ops::HeadNorm& norm) {
       for (Tensor& clip : split_rows(heads, clips)) {
@@ -115,7 +116,7 @@ void STDiT::attend_to_text(const Block& block, const STDiTPlacement& placement,
                            std::span<const STDiTContext> contexts, std::size_t keys_values,
                            Tensor& x) const {
   const Tensor queries =
-      heads_of(block.text.query, x, placement.all_tokens())
+      projected_heads(block.text.query, x, placement.all_tokens())
           .reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {

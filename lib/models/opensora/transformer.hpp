@@ -87,7 +87,7 @@ class STDiT final : public Denoiser {
   struct Loader;
 
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
-  Tensor heads_of(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const;
+  Tensor projected_heads(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;

@@ -15,8 +15,9 @@ struct Finish {
   std::uint32_t channels, pairs, queries;  // of a sequence; pairs: batch items · heads
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, channels);
-    const std::uint32_t row = place.row / pairs, pair = row / queries * pairs + place.row % pairs;
+    const RowColumn element(at, channels);
+    const std::uint32_t row = element.row / pairs,
+                        pair = row / queries * pairs + element.row % pairs;
     const float divisor = sum[std::int64_t{pair} * queries + row % queries];
     float v[W];
     load<W>(total + at, v);
@@ -98,7 +99,7 @@ class Work final : public ops::Attention::Work {
   Device device() const { return queries_.tensor.device(); }
 
   // Address of the first row of a part of [sequence · row, batch, part, head, channel].
-  const void* first_of(const ops::Rows& rows) const {
+  const void* part_address(const ops::Rows& rows) const {
     const std::int64_t part = rows.tensor.shape(3) * rows.tensor.shape(4);
     return static_cast<const std::byte*>(rows.tensor.address_on(device())) +
            rows.part * part * size_of(rows.tensor.dtype());
@@ -107,9 +108,9 @@ class Work final : public ops::Attention::Work {
   AttentionArguments arguments(const ops::Rows& keys, const ops::Rows& values) {
     const Shape &q = queries_.tensor.shape(), &k = keys.tensor.shape();
     AttentionArguments p{};
-    p.queries = first_of(queries_);
-    p.keys = first_of(keys);
-    p.values = first_of(values);
+    p.queries = part_address(queries_);
+    p.keys = part_address(keys);
+    p.values = part_address(values);
     p.query_batch = q[2] * q[3] * q[4];
     p.query_row = q[1] * p.query_batch;
     p.key_batch = k[2] * k[3] * k[4];

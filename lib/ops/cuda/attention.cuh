@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the attention kernels. They loop over the keys in tiles at fixed global places. The
+// Shared by the attention kernels. They loop over the keys in tiles at fixed global positions. The
 // maximum score, the sum of weights and the weighted sum of values of each query are carried from
 // tile to tile in registers, and from one add() to the next in memory. So a query's bits depend
 // only on the query and on all keys in their order.
@@ -25,10 +25,10 @@ struct AttentionArguments {
 };
 
 /// The queries, sequence, batch item and head that a thread block computes.
-struct AttentionPlace {
+struct AttentionBlock {
   int first, pair, sequence, item, head;
   int row;  ///< sequence · query_count · batch + item; stored to save registers
-  __device__ AttentionPlace(const AttentionArguments& p, int rows) {
+  __device__ AttentionBlock(const AttentionArguments& p, int rows) {
     const int tiles = (p.query_count + rows - 1) / rows;
     first = static_cast<int>(blockIdx.x) % tiles * rows;
     pair = static_cast<int>(blockIdx.x) / tiles;

@@ -39,28 +39,28 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   using S = FloatAttention<D>;
   constexpr int tile = S::tile, rows = S::rows, columns = S::columns, stride = S::row_stride;
   constexpr int held = D / columns;  // channels of a row that a thread holds
-  const AttentionPlace place(p, tile);
+  const AttentionBlock own(p, tile);
   const int x = static_cast<int>(threadIdx.x) % columns,
             y = static_cast<int>(threadIdx.x) / columns;
   auto* query = shared_memory<float>();
   float* other = query + tile * stride;  // keys, then values
   float* weights = other + tile * stride;
-  const std::int64_t first_key = place.start(p, p.key_count, p.key_row, p.key_batch);
+  const std::int64_t first_key = own.start(p, p.key_count, p.key_row, p.key_batch);
   const float* keys = static_cast<const float*>(p.keys) + first_key;
   const float* values = static_cast<const float*>(p.values) + first_key;
   const float* queries = static_cast<const float*>(p.queries) +
-                         place.start(p, p.query_count, p.query_row, p.query_batch);
+                         own.start(p, p.query_count, p.query_row, p.query_batch);
 
-  load_float_rows<D>(queries, p.query_row, place.first, p.query_count, p.channels, query);
+  load_float_rows<D>(queries, p.query_row, own.first, p.query_count, p.channels, query);
   float total[rows][held] = {}, largest[rows], sum[rows];
   for (int i = 0; i < rows; ++i) {
-    const int q = place.first + rows * y + i;
+    const int q = own.first + rows * y + i;
     const bool kept = !p.first && q < p.query_count;
-    largest[i] = kept ? p.largest[place.state(p, q)] : lowest;
-    sum[i] = kept ? p.sum[place.state(p, q)] : 0.0F;
+    largest[i] = kept ? p.largest[own.state(p, q)] : lowest;
+    sum[i] = kept ? p.sum[own.state(p, q)] : 0.0F;
     for (int u = 0; u < held; ++u) {
       const int c = x + u * columns;
-      if (kept && c < p.channels) total[i][u] = p.total[place.total(p, q) + c];
+      if (kept && c < p.channels) total[i][u] = p.total[own.total(p, q) + c];
     }
   }
 
@@ -78,13 +78,13 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
       }
     }
     for (int i = 0; i < rows; ++i) {
-      const int q = place.first + rows * y + i;
+      const int q = own.first + rows * y + i;
       float top = largest[i];
       for (int j = 0; j < 2; ++j) {
         const int k = first + x + j * columns;
         score[i][j] *= p.scale;
         if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
-          score[i][j] += place.bias(p, q)[k];
+          score[i][j] += own.bias(p, q)[k];
         }
         if (k >= p.key_count) score[i][j] = lowest;
         top = fmaxf(top, score[i][j]);
@@ -115,15 +115,15 @@ __global__ void __launch_bounds__(128) attend_float(AttentionArguments p) {
   }
 
   for (int i = 0; i < rows; ++i) {
-    const int q = place.first + rows * y + i;
+    const int q = own.first + rows * y + i;
     if (q >= p.query_count) continue;
     for (int u = 0; u < held; ++u) {
       const int c = x + u * columns;
-      if (c < p.channels) p.total[place.total(p, q) + c] = total[i][u];
+      if (c < p.channels) p.total[own.total(p, q) + c] = total[i][u];
     }
     if (x == 0) {
-      p.largest[place.state(p, q)] = largest[i];
-      p.sum[place.state(p, q)] = sum[i];
+      p.largest[own.state(p, q)] = largest[i];
+      p.sum[own.state(p, q)] = sum[i];
     }
   }
 }

@@ -55,26 +55,26 @@ template <class T, int D, int M>
 __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   using S = HalfAttention<D, M>;
   constexpr int tile = S::tile, stride = S::row_stride;
-  const AttentionPlace place(p, S::rows);
+  const AttentionBlock own(p, S::rows);
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int g = lane / 4, t = lane % 4;
-  const int warp_first = place.first + static_cast<int>(threadIdx.x) / warp_size * S::warp_rows;
+  const int warp_first = own.first + static_cast<int>(threadIdx.x) / warp_size * S::warp_rows;
   auto* key_tile = shared_memory<T>();
   T* value_tile = key_tile + tile * stride;
-  const std::int64_t first_key = place.start(p, p.key_count, p.key_row, p.key_batch);
+  const std::int64_t first_key = own.start(p, p.key_count, p.key_row, p.key_batch);
   const T* keys = static_cast<const T*>(p.keys) + first_key;
   const T* values = static_cast<const T*>(p.values) + first_key;
   const T* queries =
-      static_cast<const T*>(p.queries) + place.start(p, p.query_count, p.query_row, p.query_batch);
+      static_cast<const T*>(p.queries) + own.start(p, p.query_count, p.query_row, p.query_batch);
   // A lane holds two of each 16 queries: index of its query h = 0, 1.
-  const auto query_of = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
+  const auto query_index = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
 
   load_half_rows<T, D>(p, keys, p.key_row, 0, p.key_count, key_tile);
 
   std::uint32_t query[M][D / 16][4];
   for (int m = 0; m < M; ++m) {
     for (int h = 0; h < 2; ++h) {
-      const int q = query_of(m, h);
+      const int q = query_index(m, h);
       const T* row = queries + q * p.query_row;
       for (int k = 0; k < D / 8; ++k) {
         const int c = 8 * k + 2 * t;
@@ -90,15 +90,15 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   float total[M][D / 8][4] = {}, largest[M][2], sum[M][2];
   for (int m = 0; m < M; ++m) {
     for (int h = 0; h < 2; ++h) {
-      const int q = query_of(m, h);
+      const int q = query_index(m, h);
       const bool kept = !p.first && q < p.query_count;
-      largest[m][h] = kept ? p.largest[place.state(p, q)] : lowest;
-      sum[m][h] = kept ? p.sum[place.state(p, q)] : 0.0F;
+      largest[m][h] = kept ? p.largest[own.state(p, q)] : lowest;
+      sum[m][h] = kept ? p.sum[own.state(p, q)] : 0.0F;
       if (!kept) continue;
       for (int n = 0; n < D / 8; ++n) {
         for (int j = 0; j < 2; ++j) {
           const int c = 8 * n + 2 * t + j;
-          if (c < p.channels) total[m][n][2 * h + j] = p.total[place.total(p, q) + c];
+          if (c < p.channels) total[m][n][2 * h + j] = p.total[own.total(p, q) + c];
         }
       }
     }
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
     for (int m = 0; m < M; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int q = query_of(m, h);
+        const int q = query_index(m, h);
         float top = lowest;
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
             float& s = score[m][n][2 * h + j];
             const int k = first + 8 * n + 2 * t + j;
             if (p.bias != nullptr && q < p.query_count && k < p.key_count) {
-              s = fmaf(s, p.scale * log2_e, place.bias(p, q)[k] * log2_e);
+              s = fmaf(s, p.scale * log2_e, own.bias(p, q)[k] * log2_e);
             }
             if (k >= p.key_count) s = lowest;
             top = fmaxf(top, s);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
           a = exp2_approx(fmaf(a, p.log2_unit, -base));
           b = exp2_approx(fmaf(b, p.log2_unit, -base));
           block += a + b;
-          weights[m][n / 2][n % 2 * 2 + h] = pair_of<T>(a, b);
+          weights[m][n / 2][n % 2 * 2 + h] = packed_pair<T>(a, b);
         }
         const float factor = exp2_approx(largest[m][h] - base);
         // Reduced over the lanes in every tile, so the bits do not depend on where an add() ended.
@@ -192,17 +192,17 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
 
   for (int m = 0; m < M; ++m) {
     for (int h = 0; h < 2; ++h) {
-      const int q = query_of(m, h);
+      const int q = query_index(m, h);
       if (q >= p.query_count) continue;
       for (int n = 0; n < D / 8; ++n) {
         for (int j = 0; j < 2; ++j) {
           const int c = 8 * n + 2 * t + j;
-          if (c < p.channels) p.total[place.total(p, q) + c] = total[m][n][2 * h + j];
+          if (c < p.channels) p.total[own.total(p, q) + c] = total[m][n][2 * h + j];
         }
       }
       if (t == 0) {
-        p.largest[place.state(p, q)] = largest[m][h];
-        p.sum[place.state(p, q)] = sum[m][h];
+        p.largest[own.state(p, q)] = largest[m][h];
+        p.sum[own.state(p, q)] = sum[m][h];
       }
     }
   }

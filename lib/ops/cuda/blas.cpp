@@ -50,7 +50,7 @@ void check(cublasStatus_t status, const char* call, Device device) {
        to_string(device), functions().cublasLtGetStatusString(status));
 }
 
-cudaDataType_t type_of(DType dtype) {
+cudaDataType_t cuda_type(DType dtype) {
   switch (dtype) {
     case DType::float32:
       return CUDA_R_32F;
@@ -65,7 +65,7 @@ cudaDataType_t type_of(DType dtype) {
 
 MatrixLayout layout(DType dtype, std::int64_t rows, std::int64_t columns, Device device) {
   cublasLtMatrixLayout_t made = nullptr;
-  check(functions().cublasLtMatrixLayoutCreate(&made, type_of(dtype),
+  check(functions().cublasLtMatrixLayoutCreate(&made, cuda_type(dtype),
                                                static_cast<std::uint64_t>(rows),
                                                static_cast<std::uint64_t>(columns), rows),
         "cublasLtMatrixLayoutCreate", device);

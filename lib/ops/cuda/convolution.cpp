@@ -43,8 +43,8 @@ std::size_t cudnn_version() {
   return cudnnGetVersion();
 }
 
-ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
-                     const ops::Window& window, std::int64_t before, Device device) {
+ImageTiles make_image_tiles(const ops::Image& x, const ops::Image& previous, std::int64_t enlarged,
+                            const ops::Window& window, std::int64_t before, Device device) {
   expect(x.pieces.size() <= ImageTiles::max_pieces, "convolution of {} pieces", x.pieces.size());
   ImageTiles image{};
   image.doublings = static_cast<int>(enlarged - 1);
@@ -64,7 +64,7 @@ ImageTiles pieces_of(const ops::Image& x, const ops::Image& previous, std::int64
   return image;
 }
 
-TileBatch batch_of(std::span<const ops::ConvolutionTile> tiles) {
+TileBatch make_tile_batch(std::span<const ops::ConvolutionTile> tiles) {
   const auto span = [](const ops::PixelSpan& s) {
     return TileBatch::Span{static_cast<int>(s.begin), static_cast<int>(s.end)};
   };
@@ -113,7 +113,7 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
                       const std::vector<ops::ConvolutionTile>& tiles) const {
   const std::int64_t frames = out.shape(0);
   const Device device = out.device();
-  const ImageTiles image = pieces_of(x, previous, enlarged, window_, kt_ - 1, device);
+  const ImageTiles image = make_image_tiles(x, previous, enlarged, window_, kt_ - 1, device);
   Tensor source = Tensor::empty({batch, frames + kt_ - 1, window_.reach(tile_rows),
                                  window_.reach(tile_columns), weight_.shape(4)},
                                 out.dtype(), device);
@@ -121,7 +121,7 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
                                 out.dtype(), device);
   for (std::int64_t first = 0; first < std::ssize(tiles); first += batch) {
     const auto count = static_cast<std::size_t>(std::min(batch, std::ssize(tiles) - first));
-    const TileBatch some = batch_of({&tiles[static_cast<std::size_t>(first)], count});
+    const TileBatch some = make_tile_batch({&tiles[static_cast<std::size_t>(first)], count});
     gather_tiles(image, some, in_, source);
     convolve(source, weight_, window_.stride, tf32_, result);
     scatter_tiles(some, result, bias_, out, want.row, want.column);

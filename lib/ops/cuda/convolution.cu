@@ -17,11 +17,11 @@ struct Gather {
   std::uint32_t in;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place pixel(at, padded_in);
+    const RowColumn pixel(at, padded_in);
     const Split line(pixel.row, columns), plane(line.quotient, rows),
-        frame_of(plane.quotient, frames);
-    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
-    const int item = static_cast<int>(frame_of.quotient);
+        item_frame(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = item_frame.rest;
+    const int item = static_cast<int>(item_frame.quotient);
     float v[W] = {};
     if (item < batch.tiles && pixel.column < in) {
       const TileBatch::Tile& tile = batch.tile[item];
@@ -62,20 +62,20 @@ struct Scatter {
   std::uint32_t out_rows, out_columns;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place pixel(at, channels);
+    const RowColumn pixel(at, channels);
     const Split line(pixel.row, columns), plane(line.quotient, rows),
-        frame_of(plane.quotient, frames);
-    const std::uint32_t c = line.rest, r = plane.rest, t = frame_of.rest;
-    const TileBatch::Tile& tile = batch.tile[frame_of.quotient];
+        item_frame(plane.quotient, frames);
+    const std::uint32_t c = line.rest, r = plane.rest, t = item_frame.rest;
+    const TileBatch::Tile& tile = batch.tile[item_frame.quotient];
     const int row = tile.row + static_cast<int>(r), column = tile.column + static_cast<int>(c);
     if (row < tile.rows.begin || row >= tile.rows.end || column < tile.columns.begin ||
         column >= tile.columns.end) {
       return;
     }
-    const std::int64_t place =
+    const std::int64_t out_pixel =
         (std::int64_t{t} * out_rows + row - first_row) * out_columns + column - first_column;
     const auto sum = [](float v, float b) { return v + b; };
-    each<W>(out + place * channels.divisor() + pixel.column, sum,
+    each<W>(out + out_pixel * channels.divisor() + pixel.column, sum,
             y + std::int64_t{pixel.row} * padded + pixel.column, bias + pixel.column);
   }
 };
@@ -90,10 +90,10 @@ void gather_tiles(const ImageTiles& image, const TileBatch& tiles, std::int64_t 
     const Gather<T> f{image,
                       tiles,
                       into,
-                      divisor_of(x.shape(1)),
-                      divisor_of(x.shape(2)),
-                      divisor_of(x.shape(3)),
-                      divisor_of(x.shape(4)),
+                      make_divisor(x.shape(1)),
+                      make_divisor(x.shape(2)),
+                      make_divisor(x.shape(3)),
+                      make_divisor(x.shape(4)),
                       narrow_index(in)};
     std::vector<const void*> addresses{into};
     for (int i = 0; i < image.pieces; ++i) {
@@ -116,10 +116,10 @@ void scatter_tiles(const TileBatch& tiles, const Tensor& y, const Tensor& bias, 
                        from,
                        b,
                        into,
-                       divisor_of(y.shape(1)),
-                       divisor_of(y.shape(2)),
-                       divisor_of(y.shape(3)),
-                       divisor_of(n),
+                       make_divisor(y.shape(1)),
+                       make_divisor(y.shape(2)),
+                       make_divisor(y.shape(3)),
+                       make_divisor(n),
                        narrow_index(y.shape(4)),
                        static_cast<std::int32_t>(first_row),
                        static_cast<std::int32_t>(first_column),

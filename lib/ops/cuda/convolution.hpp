@@ -11,7 +11,7 @@ void require_right_convolutions(DType dtype);
 /// Whether float32 convolutions may use TF32: as `numerics` says, but not where cuDNN's are wrong.
 bool allows_tf32(const Numerics& numerics, std::int64_t frames);
 
-/// ops::Convolution on a GPU, channels last. Tiles of one shape at fixed places of the image are
+/// ops::Convolution on a GPU, channels last. Tiles of one shape at fixed positions in the image are
 /// gathered with their zero padding, and convolved in batches of a fixed number of tiles. So cuDNN
 /// always sees the same problem and uses one algorithm, and a pixel's bits depend only on the
 /// pixels and frames around it and on the number of frames. The result is rounded by cuDNN, and

@@ -38,8 +38,8 @@ struct Problem {
   Descriptor x, w, y, convolution, operation, graph;
 };
 
-Problem problem_of(const dnn::Target& target, DType dtype, const Shape& x, const Shape& w,
-                   std::int64_t stride, const Shape& y) {
+Problem convolution_problem(const dnn::Target& target, DType dtype, const Shape& x, const Shape& w,
+                            std::int64_t stride, const Shape& y) {
   Problem p;
   p.x = tensor(dtype, uid_x, x);
   p.w = tensor(dtype, uid_w, w);
@@ -71,7 +71,7 @@ Problem problem_of(const dnn::Target& target, DType dtype, const Shape& x, const
       std::vector<float>{0.0F});
   check(finalize(p.operation), "finalize a convolution's operation");
 
-  p.graph = dnn::graph_of(target, p.operation);
+  p.graph = dnn::operation_graph(target, p.operation);
   return p;
 }
 
@@ -105,15 +105,17 @@ struct Plan {
 };
 
 // The accepted engines that can run, in the order of cuDNN's proposals; at most `most`.
-std::vector<Plan> plans_of(const dnn::Target& target, DType dtype, bool tf32, const Shape& x,
-                           const Shape& w, std::int64_t stride, const Shape& y, std::size_t most) {
-  const auto problem = std::make_shared<const Problem>(problem_of(target, dtype, x, w, stride, y));
+std::vector<Plan> convolution_plans(const dnn::Target& target, DType dtype, bool tf32,
+                                    const Shape& x, const Shape& w, std::int64_t stride,
+                                    const Shape& y, std::size_t most) {
+  const auto problem =
+      std::make_shared<const Problem>(convolution_problem(target, dtype, x, w, stride, y));
   std::vector<Plan> plans;
   // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
   // next, because fallback engines do not use tensor cores.
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (Descriptor& config : dnn::configs_of(target, problem->graph, mode)) {
+    for (Descriptor& config : dnn::engine_configs(target, problem->graph, mode)) {
       if (is_rejected(config, dtype, tf32)) continue;
       std::optional<dnn::Plan> plan = dnn::execution_plan(target, config);
       if (!plan || plan->workspace > max_workspace) continue;
@@ -145,17 +147,17 @@ class Convolutions {
   void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     flatten(of_x, of_w, of_y);
-    auto [place, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
+    auto [entry, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
     if (is_new) {
       try {
-        place->second =
-            std::move(plans_of(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, 1).front());
+        entry->second = std::move(
+            convolution_plans(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, 1).front());
       } catch (...) {
-        plans_.erase(place);
+        plans_.erase(entry);
         throw;
       }
     }
-    run(place->second.plan, x, w, y);
+    run(entry->second.plan, x, w, y);
   }
 
   std::vector<EngineTiming> time(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32,
@@ -164,7 +166,7 @@ class Convolutions {
     Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
     flatten(of_x, of_w, of_y);
     const std::vector<Plan> plans =
-        plans_of(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, most);
+        convolution_plans(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, most);
     std::vector<EngineTiming> timings;
     std::vector<std::function<void()>> calls;
     Digest expected;
@@ -175,7 +177,7 @@ class Convolutions {
       if (timings.empty()) expected = found;
       timings.push_back({dnn::engine_text(plan.config), 0, found == expected});
     }
-    const std::vector<double> seconds = seconds_of(device_, calls);
+    const std::vector<double> seconds = measure_seconds(device_, calls);
     for (std::size_t i = 0; i < timings.size(); ++i) timings[i].seconds = seconds[i];
     return timings;
   }
@@ -196,18 +198,18 @@ class Convolutions {
 }  // namespace
 
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
-  cuda::one_of<Convolutions>(x.device()).run(x, w, stride, tf32, y);
+  cuda::device_instance<Convolutions>(x.device()).run(x, w, stride, tf32, y);
 }
 
 std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,
                                             bool tf32, Tensor& y) {
-  return cuda::one_of<Convolutions>(x.device()).time(x, w, stride, tf32, y);
+  return cuda::device_instance<Convolutions>(x.device()).time(x, w, stride, tf32, y);
 }
 
 void check_convolution_plan(const dnn::Target& target, DType dtype, Shape x, Shape w,
                             std::int64_t stride, Shape y) {
   flatten(x, w, y);
-  plans_of(target, dtype, false, x, w, stride, y, 1);
+  convolution_plans(target, dtype, false, x, w, stride, y, 1);
 }
 
 }  // namespace reelmesh::gpu

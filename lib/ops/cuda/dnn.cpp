@@ -9,7 +9,7 @@
 namespace reelmesh::gpu::dnn {
 namespace {
 
-cudnnDataType_t type_of(DType dtype) {
+cudnnDataType_t cudnn_type(DType dtype) {
   switch (dtype) {
     case DType::float32:
       return CUDNN_DATA_FLOAT;
@@ -74,7 +74,7 @@ void set(const Descriptor& descriptor, cudnnBackendAttributeName_t name, const D
 Descriptor tensor(const TensorView& view) {
   Descriptor made = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   set(made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
-      std::vector<cudnnDataType_t>{type_of(view.dtype)});
+      std::vector<cudnnDataType_t>{cudnn_type(view.dtype)});
   set(made, CUDNN_ATTR_TENSOR_DIMENSIONS, view.extents);
   set(made, CUDNN_ATTR_TENSOR_STRIDES, view.strides);
   set(made, CUDNN_ATTR_TENSOR_UNIQUE_ID, {view.uid});
@@ -89,7 +89,7 @@ Descriptor tensor(const TensorView& view) {
   return made;
 }
 
-cudnnHandle_t library(Device device) { return cuda::one_of<Library>(device).handle; }
+cudnnHandle_t library(Device device) { return cuda::device_instance<Library>(device).handle; }
 
 Target::Target(const std::string& description)
     : description_(make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)) {
@@ -108,7 +108,7 @@ void Target::set_description(const Descriptor& of, cudnnBackendAttributeName_t n
   if (description_) set(of, name, description_);
 }
 
-Descriptor graph_of(const Target& target, const Descriptor& operation) {
+Descriptor operation_graph(const Target& target, const Descriptor& operation) {
   Descriptor graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   target.set_handle(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
@@ -116,8 +116,8 @@ Descriptor graph_of(const Target& target, const Descriptor& operation) {
   return graph;
 }
 
-std::vector<Descriptor> configs_of(const Target& target, const Descriptor& graph,
-                                   cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> engine_configs(const Target& target, const Descriptor& graph,
+                                       cudnnBackendHeurMode_t mode) {
   const Descriptor heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE,
@@ -165,7 +165,7 @@ std::int64_t Engine::index() const {
   return get<std::int64_t>(engine_, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-Settings settings_of(const Descriptor& config) {
+Settings engine_settings(const Descriptor& config) {
   constexpr std::int64_t max_count = CUDNN_KNOB_TYPE_COUNTS;
   std::vector<Descriptor> choices;
   std::vector<cudnnBackendDescriptor_t> raw;
@@ -198,7 +198,7 @@ std::string engine_text(std::int64_t engine, const Settings& settings) {
 }
 
 std::string engine_text(const Descriptor& config) {
-  return engine_text(Engine(config).index(), settings_of(config));
+  return engine_text(Engine(config).index(), engine_settings(config));
 }
 
 std::optional<Plan> execution_plan(const Target& target, const Descriptor& config) {

@@ -107,10 +107,10 @@ class Target {
 };
 
 /// A graph of one operation.
-Descriptor graph_of(const Target& target, const Descriptor& operation);
+Descriptor operation_graph(const Target& target, const Descriptor& operation);
 /// Engine configurations that cuDNN proposes for a graph, best first; empty if it has none.
-std::vector<Descriptor> configs_of(const Target& target, const Descriptor& graph,
-                                   cudnnBackendHeurMode_t mode);
+std::vector<Descriptor> engine_configs(const Target& target, const Descriptor& graph,
+                                       cudnnBackendHeurMode_t mode);
 /// The engine of a configuration; valid as long as the configuration lives.
 class Engine {
  public:
@@ -125,7 +125,7 @@ class Engine {
 
 /// The settings of an engine configuration (knobs), by type.
 using Settings = std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>>;
-Settings settings_of(const Descriptor& config);
+Settings engine_settings(const Descriptor& config);
 /// "engine 8, settings 3=1 5=64"
 std::string engine_text(std::int64_t engine, const Settings& settings);
 std::string engine_text(const Descriptor& config);

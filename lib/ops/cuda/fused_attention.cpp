@@ -87,7 +87,7 @@ struct Operation {
   Descriptor operation, graph;
 };
 
-Operation operation_of(const dnn::Target& target, const Problem& p) {
+Operation attention_operation(const dnn::Target& target, const Problem& p) {
   Operation made;
   made.operation = make(sdpa_forward);
   const auto part = [&](cudnnBackendAttributeName_t name, const dnn::TensorView& view) {
@@ -110,7 +110,7 @@ Operation operation_of(const dnn::Target& target, const Problem& p) {
                     .strides = {1, 1, 1, 1},
                     .by_value = true});
   check(finalize(made.operation), "finalize an attention");
-  made.graph = dnn::graph_of(target, made.operation);
+  made.graph = dnn::operation_graph(target, made.operation);
   return made;
 }
 
@@ -125,17 +125,17 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
 
 // The deterministic engines that can run, in the order of cuDNN's proposals; at most `most`. The
 // first is the reference.
-std::vector<Choice> choices_of(const dnn::Target& target, DType dtype, std::int64_t keys,
-                               std::int64_t channels, std::size_t most) {
-  const Operation operation = operation_of(target, nominal(dtype, keys, channels));
+std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, std::int64_t keys,
+                                      std::int64_t channels, std::size_t most) {
+  const Operation operation = attention_operation(target, nominal(dtype, keys, channels));
   std::vector<Choice> choices;
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
-    for (const Descriptor& config : dnn::configs_of(target, operation.graph, mode)) {
+    for (const Descriptor& config : dnn::engine_configs(target, operation.graph, mode)) {
       const dnn::Engine engine(config);
       const auto notes = engine.notes();
       if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
-      Choice choice{engine.index(), dnn::settings_of(config)};
+      Choice choice{engine.index(), dnn::engine_settings(config)};
       if (std::ranges::count(choices, choice) > 0 || !dnn::execution_plan(target, config)) continue;
       choices.push_back(std::move(choice));
       if (choices.size() == most) return choices;
@@ -152,7 +152,7 @@ struct Plan {
 };
 
 Plan attention_plan(const dnn::Target& target, const Problem& problem, const Choice& choice) {
-  Plan made{.operation = operation_of(target, problem)};
+  Plan made{.operation = attention_operation(target, problem)};
   made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
   set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
@@ -186,8 +186,8 @@ Plan attention_plan(const dnn::Target& target, const Problem& problem, const Cho
 // A call of this shape: queries [sequence · row, batch, query_parts, head, channel], keys and
 // values [sequence · row, batch, key_parts, head, channel]. cuDNN has one batch axis. With several
 // sequences it is used for the sequences, and each batch item is a call of its own.
-Problem problem_of(const ops::AttentionShape& shape, std::int64_t query_parts,
-                   std::int64_t key_parts) {
+Problem attention_problem(const ops::AttentionShape& shape, std::int64_t query_parts,
+                          std::int64_t key_parts) {
   const auto& [dtype, sequences, batch, heads, channels, queries, keys] = shape;
   const std::int64_t row = heads * channels;
   const auto strides = [&](std::int64_t rows, std::int64_t parts) {
@@ -229,7 +229,7 @@ class Operands {
               {uid_out, out_.address_on(device_)},
               {uid_scale, &scale}});
   }
-  Digest digest_of(const Problem& problem, const dnn::Plan& plan) {
+  Digest output_digest(const Problem& problem, const dnn::Plan& plan) {
     fill_zero(out_);
     run(problem, plan);
     return digest(out_);
@@ -292,16 +292,17 @@ class Attentions {
   // The reference, then all others.
   std::vector<Measured> measure(const ops::AttentionShape& shape) {
     constexpr std::size_t most = 32;
-    const Problem problem = problem_of(shape, 1, 2);
+    const Problem problem = attention_problem(shape, 1, 2);
     Operands operands(device_, shape);
     std::vector<Measured> measured;
     std::vector<Plan> plans;
     Digest expected;
-    for (Choice& choice : choices_of(target_, shape.dtype, shape.keys, shape.channels, most)) {
+    for (Choice& choice :
+         attention_choices(target_, shape.dtype, shape.keys, shape.channels, most)) {
       std::optional<Plan> plan = if_available(problem, choice);
       if (!plan && measured.empty()) return {};
       if (!plan) continue;
-      const Digest found = operands.digest_of(problem, plan->plan);
+      const Digest found = operands.output_digest(problem, plan->plan);
       if (measured.empty()) expected = found;
       const std::string text = dnn::engine_text(choice.engine, choice.settings);
       measured.push_back({std::move(choice), {text, 0, found == expected}});
@@ -310,7 +311,7 @@ class Attentions {
     std::vector<std::function<void()>> calls;
     for (const Plan& plan : plans) calls.push_back([&] { operands.run(problem, plan.plan); });
     if (calls.empty()) return {};
-    const std::vector<double> seconds = seconds_of(device_, calls);
+    const std::vector<double> seconds = measure_seconds(device_, calls);
     for (std::size_t i = 0; i < measured.size(); ++i) measured[i].timing.seconds = seconds[i];
     return measured;
   }
@@ -318,8 +319,8 @@ class Attentions {
   // The fastest choice for any numbers of queries and heads; with `reproducible` one that has the
   // bits of the reference, also for few queries and heads.
   std::string fastest(DType dtype, std::int64_t keys, std::int64_t channels, bool reproducible) {
-    const auto [place, is_new] = fastest_.try_emplace({dtype, keys, channels, reproducible});
-    if (!is_new) return place->second;
+    const auto [entry, is_new] = fastest_.try_emplace({dtype, keys, channels, reproducible});
+    if (!is_new) return entry->second;
     const ops::AttentionShape whole{
         .dtype = dtype, .heads = 8, .channels = channels, .queries = keys, .keys = keys};
     std::vector<Measured> measured = measure(whole);
@@ -334,16 +335,16 @@ class Attentions {
       log::debug("attention to {} keys of {} channels in {}: {} in {:.3g} ms, {} in {:.3g} ms",
                  keys, channels, name_of(dtype), reference.timing.engine,
                  1e3 * reference.timing.seconds, each.timing.engine, 1e3 * each.timing.seconds);
-      return place->second = each.choice.packed();
+      return entry->second = each.choice.packed();
     }
-    return place->second = reference.choice.packed();
+    return entry->second = reference.choice.packed();
   }
 
   // Uses this choice of fastest() from now on; empty: the reference.
   void use(DType dtype, std::int64_t keys, std::int64_t channels, const std::string& packed) {
     const std::optional<Choice>& before = choice(dtype, keys, channels);
     if (!before) return;
-    const Choice now = packed.empty() ? choices_of(target_, dtype, keys, channels, 1).front()
+    const Choice now = packed.empty() ? attention_choices(target_, dtype, keys, channels, 1).front()
                                       : Choice::unpacked(packed);
     if (now == *before) return;
     choices_.at({dtype, keys, channels}) = now;
@@ -371,10 +372,11 @@ class Attentions {
       ops::AttentionShape shape = whole;
       shape.heads = heads;
       shape.queries = queries;
-      const Problem problem = problem_of(shape, 1, 2);
+      const Problem problem = attention_problem(shape, 1, 2);
       const std::optional<Plan> of_a = if_available(problem, a), of_b = if_available(problem, b);
       if (!of_a || !of_b) return false;
-      if (operands.digest_of(problem, of_a->plan) != operands.digest_of(problem, of_b->plan)) {
+      if (operands.output_digest(problem, of_a->plan) !=
+          operands.output_digest(problem, of_b->plan)) {
         return false;
       }
     }
@@ -382,23 +384,23 @@ class Attentions {
   }
 
   const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
-    const auto [place, is_new] = choices_.try_emplace({dtype, keys, channels});
-    if (!is_new) return place->second;
+    const auto [entry, is_new] = choices_.try_emplace({dtype, keys, channels});
+    if (!is_new) return entry->second;
     std::string why = "it proposes none";
     try {
-      const std::vector<Choice> found = choices_of(target_, dtype, keys, channels, 1);
-      if (!found.empty()) place->second = found.front();
+      const std::vector<Choice> found = attention_choices(target_, dtype, keys, channels, 1);
+      if (!found.empty()) entry->second = found.front();
     } catch (const Error& error) {  // not fatal: other kernels are used
       if (error.status() != Status::unavailable) throw;
       why = error.what();
     }
-    if (!place->second) {
+    if (!entry->second) {
       log::warning(
           "attention to {} keys of {} channels in {} on {} uses this program's kernels, because "
           "cuDNN has none: {}",
           keys, channels, name_of(dtype), to_string(device_), why);
     }
-    return place->second;
+    return entry->second;
   }
 
   Device device_;
@@ -434,19 +436,20 @@ const std::string& why_no_fused_attention() {
 }
 
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
-  return library_has_attention() && cuda::one_of<Attentions>(device).has(dtype, keys, channels);
+  return library_has_attention() &&
+         cuda::device_instance<Attentions>(device).has(dtype, keys, channels);
 }
 
 void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {
   ops::AttentionShape padded = shape;
   padded.queries = std::max(padded.queries, min_queries);
-  cuda::one_of<Attentions>(device).plan(problem_of(padded, 1, 2));
+  cuda::device_instance<Attentions>(device).plan(attention_problem(padded, 1, 2));
 }
 
 std::string fastest_fused_attention(Device device, DType dtype, std::int64_t keys,
                                     std::int64_t channels, bool reproducible) {
   try {
-    return cuda::one_of<Attentions>(device).fastest(dtype, keys, channels, reproducible);
+    return cuda::device_instance<Attentions>(device).fastest(dtype, keys, channels, reproducible);
   } catch (const Error& error) {
     if (error.status() != Status::unavailable) throw;
     log::debug("attention to {} keys is not measured: {}", keys, error.what());
@@ -456,23 +459,24 @@ std::string fastest_fused_attention(Device device, DType dtype, std::int64_t key
 
 void use_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
                          const std::string& choice) {
-  cuda::one_of<Attentions>(device).use(dtype, keys, channels, choice);
+  cuda::device_instance<Attentions>(device).use(dtype, keys, channels, choice);
 }
 
 std::vector<EngineTiming> time_fused_attention(Device device, const ops::AttentionShape& shape) {
   std::vector<EngineTiming> timings;
-  for (const auto& measured : cuda::one_of<Attentions>(device).measure(shape)) {
+  for (const auto& measured : cuda::device_instance<Attentions>(device).measure(shape)) {
     timings.push_back(measured.timing);
   }
   return timings;
 }
 
 void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape) {
-  const std::vector<Choice> found = choices_of(target, shape.dtype, shape.keys, shape.channels, 1);
+  const std::vector<Choice> found =
+      attention_choices(target, shape.dtype, shape.keys, shape.channels, 1);
   require(!found.empty(), Status::unavailable,
           "cuDNN has no attention to {} keys of {} channels in {}", shape.keys, shape.channels,
           name_of(shape.dtype));
-  attention_plan(target, problem_of(shape, 1, 2), found.front());
+  attention_plan(target, attention_problem(shape, 1, 2), found.front());
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
@@ -496,7 +500,7 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
   const std::int64_t row = heads * channels;
   const std::int64_t query_item = queries.tensor.shape(2) * row;
   const std::int64_t key_item = keys.tensor.shape(2) * row;
-  const Problem problem = problem_of(shape, queries.tensor.shape(2), keys.tensor.shape(2));
+  const Problem problem = attention_problem(shape, queries.tensor.shape(2), keys.tensor.shape(2));
   const std::int64_t calls = sequences > 1 ? batch : 1;
   const auto at = [&](const Tensor& tensor, std::int64_t element) {
     return static_cast<const std::byte*>(tensor.address_on(device)) +
@@ -504,11 +508,11 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
   };
   auto* const first = static_cast<std::byte*>(out.address_on(device));
   for (std::int64_t item = 0; item < calls; ++item) {
-    cuda::one_of<Attentions>(device).run(problem,
-                                         at(queries.tensor, item * query_item + queries.part * row),
-                                         at(keys.tensor, item * key_item + keys.part * row),
-                                         at(values.tensor, item * key_item + values.part * row),
-                                         scale, first + item * row * size_of(out.dtype()));
+    cuda::device_instance<Attentions>(device).run(
+        problem, at(queries.tensor, item * query_item + queries.part * row),
+        at(keys.tensor, item * key_item + keys.part * row),
+        at(values.tensor, item * key_item + values.part * row), scale,
+        first + item * row * size_of(out.dtype()));
   }
 }
 

@@ -64,12 +64,12 @@ struct GroupNorm {
   bool with_silu;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
+    const RowColumn element(at, n);
     const auto normed = [this](float v, float f, float o) {
       const float y = v * f + o;
       return with_silu ? ops::silu(y) : y;
     };
-    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column);
+    each<W>(out + at, normed, x + at, factor + element.column, offset + element.column);
   }
 };
 
@@ -83,29 +83,29 @@ struct SpatialNormSilu {
   const float *factor, *offset;
   Divisor n, columns, rows;
   std::uint32_t latent_rows, latent_columns;
-  std::uint16_t frame_of[max_frames];
+  std::uint16_t latent_frame[max_frames];
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
-    const Split line(place.row, columns), plane(line.quotient, rows);
+    const RowColumn element(at, n);
+    const Split line(element.row, columns), plane(line.quotient, rows);
     const std::uint32_t latent_row = rows.quotient(plane.rest * latent_rows),
                         latent_column = columns.quotient(line.rest * latent_columns);
     const std::int64_t latent =
-        ((std::int64_t{frame_of[plane.quotient]} * latent_rows + latent_row) * latent_columns +
+        ((std::int64_t{latent_frame[plane.quotient]} * latent_rows + latent_row) * latent_columns +
          latent_column) *
             n.divisor() +
-        place.column;
+        element.column;
     const auto normed = [](float v, float f, float o, float a, float b) {
       return ops::silu((v * f + o) * a + b);
     };
-    each<W>(out + at, normed, x + at, factor + place.column, offset + place.column, scale + latent,
-            shift + latent);
+    each<W>(out + at, normed, x + at, factor + element.column, offset + element.column,
+            scale + latent, shift + latent);
   }
 };
 
 // Mean and 1/√(variance + eps) of each group, with the CPU's arithmetic.
-__global__ void statistics_of(const ExactSum* sums, std::uint32_t groups, double count, double eps,
-                              float* mean, float* rstd) {
+__global__ void statistics_from_sums(const ExactSum* sums, std::uint32_t groups, double count,
+                                     double eps, float* mean, float* rstd) {
   for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
     const ops::MeanRstd of_group(sums[g], sums[groups + g], count, eps);
     mean[g] = of_group.mean;
@@ -180,7 +180,7 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
   const Tensor sums = sums_on_device(x, groups, cell);
   GroupStatistics result{Tensor::empty({groups}, DType::float32, device),
                          Tensor::empty({groups}, DType::float32, device)};
-  launch({"group_statistics", device, 1, 64}, statistics_of,
+  launch({"group_statistics", device, 1, 64}, statistics_from_sums,
          static_cast<const ExactSum*>(sums.address_on(device)), narrow_index(groups), count, eps,
          address<float>(result.mean, device), address<float>(result.rstd, device));
   return result;
@@ -199,7 +199,7 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
     const T* from = address<T>(x, device);
     T* into = address<T>(out, device);
     for_packs<T>("group_norm", device, x.numel(), n, {from, into, factor},
-                 GroupNorm<T>{from, into, factor, factor + n, divisor_of(n), with_silu});
+                 GroupNorm<T>{from, into, factor, factor + n, make_divisor(n), with_silu});
   });
   return out;
 }
@@ -210,9 +210,9 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   const std::int64_t n = x.shape(3);
   const Tensor factors = factors_on(device, norm.statistics, norm.weight, norm.bias);
   const auto* factor = address<float>(factors, device);
-  expect(static_cast<std::int64_t>(norm.frame_of.size()) >= x.shape(0),
-         "spatial norm of {} frames, but frame_of has {} entries", x.shape(0),
-         norm.frame_of.size());
+  expect(static_cast<std::int64_t>(norm.latent_frame.size()) >= x.shape(0),
+         "spatial norm of {} frames, but latent_frame has {} entries", x.shape(0),
+         norm.latent_frame.size());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     for (std::int64_t first = 0; first < x.shape(0); first += max_frames) {
@@ -225,15 +225,15 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
                            address<T>(norm.shift, device),
                            factor,
                            factor + n,
-                           divisor_of(n),
-                           divisor_of(x.shape(2)),
-                           divisor_of(x.shape(1)),
+                           make_divisor(n),
+                           make_divisor(x.shape(2)),
+                           make_divisor(x.shape(1)),
                            narrow_index(norm.scale.shape(1)),
                            narrow_index(norm.scale.shape(2)),
                            {}};
       for (std::int64_t i = 0; i < frames; ++i) {
-        f.frame_of[i] =
-            static_cast<std::uint16_t>(norm.frame_of[static_cast<std::size_t>(first + i)]);
+        f.latent_frame[i] =
+            static_cast<std::uint16_t>(norm.latent_frame[static_cast<std::size_t>(first + i)]);
       }
       for_packs<T>("spatial_norm_silu", device, part.numel(), n,
                    {f.x, f.out, f.scale, f.shift, factor}, f);

@@ -79,7 +79,7 @@ class Products {
       measured_by.push_back(measured.size() - 1);
       calls.push_back([&, candidate] { product_.run(candidate, operands(call), call.rows()); });
     }
-    const std::vector<double> seconds = seconds_of(device_, calls);
+    const std::vector<double> seconds = measure_seconds(device_, calls);
     for (std::size_t i = 0; i < calls.size(); ++i) {
       measured[measured_by[i]].second.seconds = seconds[i];
     }
@@ -178,7 +178,7 @@ class Library {
   std::map<std::tuple<Problem, bool, std::int64_t>, std::unique_ptr<Products>> products_;
 };
 
-Tensor result_of(const Tensor& x, const Tensor& weight) {
+Tensor empty_result(const Tensor& x, const Tensor& weight) {
   Shape shape = x.shape();
   shape.back() = weight.shape(0);
   return Tensor::empty(std::move(shape), x.dtype(), x.device());
@@ -188,10 +188,10 @@ Tensor result_of(const Tensor& x, const Tensor& weight) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
               const Numerics& numerics, std::int64_t all_rows) {
-  Tensor out = result_of(x, weight);
+  Tensor out = empty_result(x, weight);
   if (out.empty()) return out;
   const Call call{x, weight, bias, out};
-  cuda::one_of<Library>(x.device())
+  cuda::device_instance<Library>(x.device())
       .products(call, activation == ops::Activation::gelu_tanh, numerics, all_rows)
       .run(call);
   return activation == ops::Activation::silu ? silu(out) : out;
@@ -199,11 +199,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Ac
 
 std::vector<ProductTiming> time_products(const Tensor& x, const Tensor& weight,
                                          const Numerics& numerics, std::int64_t all_rows) {
-  Tensor out = result_of(x, weight);
+  Tensor out = empty_result(x, weight);
   const Call call{x, weight, {}, out};
   std::vector<ProductTiming> timings;
-  for (const auto& [algorithm, timing] :
-       cuda::one_of<Library>(x.device()).products(call, false, numerics, all_rows).measure(call)) {
+  for (const auto& [algorithm, timing] : cuda::device_instance<Library>(x.device())
+                                             .products(call, false, numerics, all_rows)
+                                             .measure(call)) {
     timings.push_back(timing);
   }
   return timings;

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "ops/cuda/ops.hpp"
-#include "ops/places.hpp"
+#include "ops/index_math.hpp"
 #include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
@@ -32,7 +32,7 @@ __device__ void block_sums(float (&x)[R], float (&partial)[R][row_warps]) {
 }
 
 // The row of a modulation table [rows, elements] for a row of a tensor [token, batch, channel].
-struct TablePlace {
+struct TableRow {
   std::int64_t elements = 0;
   std::int64_t offset = 0;  ///< added for the first tokens
   std::uint32_t rows = 1, batch = 1, first_tokens = 0;
@@ -42,7 +42,7 @@ struct TablePlace {
   }
 };
 
-TablePlace table_place(const Tensor& table, const Tensor& x, const FirstTokens& first) {
+TableRow make_table_row(const Tensor& table, const Tensor& x, const FirstTokens& first) {
   return {table.shape(1), first.chunks_later * x.shape(2), narrow_index(table.shape(0)),
           narrow_index(x.shape(1)), narrow_index(first.count)};
 }
@@ -55,7 +55,7 @@ struct RowNorm {
   T* out;
   Numbers<T> weight, bias;
   Numbers<T> table;  ///< or none
-  TablePlace place;
+  TableRow table_row;
   std::int64_t scale = 0, shift = 0;
   std::uint32_t n = 0, rows = 0;
   float eps = 0;
@@ -68,7 +68,7 @@ struct GatedSum {
   T* x;
   const T* y;
   Numbers<T> table;
-  TablePlace place;
+  TableRow table_row;
   std::int64_t gate;
 };
 struct NothingAdded {};
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm, Added 
     std::int64_t loaded = -1;  // where the row of the table begins that the gate is from
     for (std::uint32_t r = 0; r < R; ++r) {
       if constexpr (std::is_same_v<Added, GatedSum<T>>) {
-        const std::int64_t begin = added.place.begin(row(r)),
+        const std::int64_t begin = added.table_row.begin(row(r)),
                            at = std::int64_t{row(r)} * norm.n + i;
         if (begin != loaded) {
           added.table.template load<W>(begin + added.gate + i, gate);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(row_threads) norm_rows(RowNorm<T> norm, Added 
       load<W>(kept + r * kept_row + i, v);
       for (int j = 0; j < W; ++j) v[j] = fmaf((v[j] - mean[r]) * rstd[r], weight[j], bias[j]);
       if (!norm.table.none()) {
-        const std::int64_t begin = norm.place.begin(row(r));
+        const std::int64_t begin = norm.table_row.begin(row(r));
         if (begin != loaded) {
           norm.table.template load<W>(begin + norm.scale + i, scale);
           norm.table.template load<W>(begin + norm.shift + i, shift);
@@ -153,14 +153,14 @@ template <class T, class Added = NothingAdded>
 void run_norm(const Tensor& x, RowNorm<T> norm, const Added& added = {}) {
   norm.n = narrow_index(x.shape().back());
   norm.rows = narrow_index(x.numel() / norm.n);
-  bool packed = norm.n % pack_size<T> == 0 && norm.place.elements % pack_size<T> == 0;
+  bool packed = norm.n % pack_size<T> == 0 && norm.table_row.elements % pack_size<T> == 0;
   for (const void* p : {static_cast<const void*>(norm.x), static_cast<const void*>(norm.out),
                         norm.weight.any(), norm.bias.any(), norm.table.any()}) {
     packed = packed && aligned(p);
   }
   if constexpr (std::is_same_v<Added, GatedSum<T>>) {
     packed = packed && aligned(added.y) && aligned(added.table.any()) &&
-             added.place.elements % pack_size<T> == 0;
+             added.table_row.elements % pack_size<T> == 0;
   }
   const auto run = [&](auto width, auto rows) {
     constexpr int W = decltype(width)::value, R = decltype(rows)::value;
@@ -186,16 +186,16 @@ struct AddGated {
   T* x;
   const T* y;
   Numbers<T> table;
-  TablePlace place;
+  TableRow table_row;
   std::int64_t gate;
   std::uint32_t n;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place element(at, n);
+    const RowColumn element(at, n);
     float v[W], w[W], g[W];
     load<W>(x + at, v);
     load<W>(y + at, w);
-    table.template load<W>(place.begin(element.row) + gate + element.column, g);
+    table.template load<W>(table_row.begin(element.row) + gate + element.column, g);
     for (int i = 0; i < W; ++i) v[i] = v[i] + g[i] * w[i];
     store<W>(v, x + at);
   }
@@ -236,15 +236,15 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
     }
   };
   // Lanes without a head or channels only take part in sums.
-  const auto row_of = [&](int i) { return first + i * side_by_side; };
-  const auto address_of = [&](std::uint32_t row) {
+  const auto head_row = [&](int i) { return first + i * side_by_side; };
+  const auto head_address = [&](std::uint32_t row) {
     const std::uint32_t item = row / p.heads;
     return p.x + (std::int64_t{item} * p.parts * p.heads + row - item * p.heads) * p.n + at;
   };
   float v[lane_heads][head_pack] = {};
 #pragma unroll
   for (int i = 0; i < lane_heads; ++i) {
-    if (row_of(i) < p.rows) take(address_of(row_of(i)), v[i]);
+    if (head_row(i) < p.rows) take(head_address(head_row(i)), v[i]);
   }
   float weight[head_pack] = {}, bias[head_pack] = {}, c[head_pack] = {}, s[head_pack] = {};
   take(p.weight + at, weight);
@@ -261,11 +261,11 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
       squares = fmaf(d, d, squares);
     }
     const float rstd = 1.0F / sqrtf(warp_sum(squares, static_cast<int>(p.lanes)) / n + p.eps);
-    if (row_of(i) >= p.rows) continue;
+    if (head_row(i) >= p.rows) continue;
     for (int j = 0; j < head_pack; ++j) {
       v[i][j] = fmaf((v[i][j] - mean) * rstd, weight[j], bias[j]);
     }
-    const std::uint32_t token = row_of(i) / p.heads / p.batch;
+    const std::uint32_t token = head_row(i) / p.heads / p.batch;
     if (p.cosines != nullptr && token >= p.unrotated) {
       if (token != loaded) {
         const std::int64_t begin = std::int64_t{token - p.unrotated} * p.n + at;
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
         ops::rotate_pair(v[i][j], v[i][j + 1], c + j, s + j);
       }
     }
-    T* const into = address_of(row_of(i));
+    T* const into = head_address(head_row(i));
     if (!p.packed) {
       for (std::uint32_t j = 0; j < head_pack; ++j) {
         if (j < count) into[j] = narrow<T>(v[i][j]);
@@ -300,7 +300,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
                     .weight = {weight, x.device()},
                     .bias = {},
                     .table = {},
-                    .place = {},
+                    .table_row = {},
                     .eps = eps,
                     .centred = false});
   });
@@ -317,7 +317,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
                     .weight = {weight, x.device()},
                     .bias = {bias, x.device()},
                     .table = {},
-                    .place = {},
+                    .table_row = {},
                     .eps = eps});
   });
   return out;
@@ -334,7 +334,7 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
                     .weight = {weight, x.device()},
                     .bias = {bias, x.device()},
                     .table = {modulation.table, x.device()},
-                    .place = table_place(modulation.table, x, modulation.first),
+                    .table_row = make_table_row(modulation.table, x, modulation.first),
                     .scale = modulation.scale * n,
                     .shift = modulation.shift * n,
                     .eps = eps});
@@ -352,7 +352,7 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
     // If rows of x are whole packs, so are the rows and chunks of the table.
     for_packs<T>(
         "add_gated", x.device(), x.numel(), n, {into, from, gates.any()},
-        AddGated<T>{into, from, gates, table_place(table, x, first), gate * n, narrow_index(n)});
+        AddGated<T>{into, from, gates, make_table_row(table, x, first), gate * n, narrow_index(n)});
   });
 }
 
@@ -370,14 +370,14 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
                            .weight = {weight, device},
                            .bias = {bias, device},
                            .table = {modulation.table, device},
-                           .place = table_place(modulation.table, x, modulation.first),
+                           .table_row = make_table_row(modulation.table, x, modulation.first),
                            .scale = modulation.scale * n,
                            .shift = modulation.shift * n,
                            .eps = eps},
                 GatedSum<T>{.x = into,
                             .y = address<T>(y, device),
                             .table = {gate.table, device},
-                            .place = table_place(gate.table, x, gate.first),
+                            .table_row = make_table_row(gate.table, x, gate.first),
                             .gate = gate.chunk * n});
   });
 }

@@ -1,6 +1,6 @@
 #include "ops/cuda/ops.hpp"
+#include "ops/index_math.hpp"
 #include "ops/math.hpp"
-#include "ops/places.hpp"
 #include "tensor/cuda/packs.cuh"
 #include "tensor/cuda/strided_copy.hpp"
 
@@ -33,10 +33,10 @@ struct AddTable {
   std::uint32_t n, batch;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
+    const RowColumn element(at, n);
     float v[W], t[W];
     load<W>(x + at, v);
-    table.template load<W>(place.row / batch * std::int64_t{n} + place.column, t);
+    table.template load<W>(element.row / batch * std::int64_t{n} + element.column, t);
     // The table is rounded to x's type first, as on the CPU.
     for (int i = 0; i < W; ++i) v[i] += widen(narrow<T>(t[i]));
     store<W>(v, x + at);
@@ -51,8 +51,8 @@ struct Repeat {
   std::uint32_t n, times;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
-    copy<W>(x + place.row / times * std::int64_t{n} + place.column, out + at);
+    const RowColumn element(at, n);
+    copy<W>(x + element.row / times * std::int64_t{n} + element.column, out + at);
   }
 };
 
@@ -64,8 +64,8 @@ struct Take {
   std::uint32_t n;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, n);
-    copy<W>(table + ids[place.row] * std::int64_t{n} + place.column, out + at);
+    const RowColumn element(at, n);
+    copy<W>(table + ids[element.row] * std::int64_t{n} + element.column, out + at);
   }
 };
 
@@ -77,9 +77,9 @@ struct Patchify {
   std::uint32_t features;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, features);
+    const RowColumn element(at, features);
     float v[W];
-    for (int i = 0; i < W; ++i) v[i] = latents[order.element(place.row, place.column + i)];
+    for (int i = 0; i < W; ++i) v[i] = latents[order.element(element.row, element.column + i)];
     store<W>(v, out + at);
   }
 };
@@ -92,10 +92,10 @@ struct Unpatchify {
   std::uint32_t features, batch, item;
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, features);
+    const RowColumn element(at, features);
     float v[W];
-    load<W>(tokens + (place.row * std::int64_t{batch} + item) * features + place.column, v);
-    for (int i = 0; i < W; ++i) out[order.element(place.row, place.column + i)] = v[i];
+    load<W>(tokens + (element.row * std::int64_t{batch} + item) * features + element.column, v);
+    for (int i = 0; i < W; ++i) out[order.element(element.row, element.column + i)] = v[i];
   }
 };
 
@@ -133,7 +133,7 @@ Tensor mapped(const char* name, const F& f, const Tensor& x, const In&... more) 
   return out;
 }
 
-ops::PatchOrder order_of(const Shape& latents, const Patch& patch) {
+ops::PatchOrder patch_order(const Shape& latents, const Patch& patch) {
   return {latents[1], latents[2], latents[3], patch.frames, patch.rows, patch.columns};
 }
 
@@ -210,19 +210,20 @@ Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   }
   const Device device = table.device();
   Tensor out = Tensor::empty({count, n}, table.dtype(), device);
-  const Tensor places = Tensor::of<std::int32_t>(ids, {count}).on(device);
+  const Tensor ids_on_device = Tensor::of<std::int32_t>(ids, {count}).on(device);
   visit_size(table.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto* from = static_cast<const T*>(table.address_on(device));
     auto* into = static_cast<T*>(out.address_on(device));
-    for_packs<T>("take_rows", device, out.numel(), n, {from, into},
-                 Take<T>{from, address<std::int32_t>(places, device), into, narrow_index(n)});
+    for_packs<T>(
+        "take_rows", device, out.numel(), n, {from, into},
+        Take<T>{from, address<std::int32_t>(ids_on_device, device), into, narrow_index(n)});
   });
   return out;
 }
 
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
-  const ops::PatchOrder order = order_of(latents.shape(), patch);
+  const ops::PatchOrder order = patch_order(latents.shape(), patch);
   const std::int64_t features = order.features();
   const Device device = latents.device();
   Tensor out = Tensor::empty({latents.numel() / features, features}, dtype, device);
@@ -245,7 +246,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
     const T* from = address<T>(tokens, device);
     for_packs<T>(
         "unpatchify", device, out.numel(), features, {from},
-        Unpatchify<T>{order_of(extents, patch), from, address<float>(out, device),
+        Unpatchify<T>{patch_order(extents, patch), from, address<float>(out, device),
                       narrow_index(features), narrow_index(batch), narrow_index(batch_item)});
   });
   return out;

@@ -110,7 +110,7 @@ namespace reelmesh::gpu {
 
 /// Two 16-bit values packed into a register: the first in the lower half.
 template <class T>
-__device__ inline std::uint32_t pair_of(float first, float second) {
+__device__ inline std::uint32_t packed_pair(float first, float second) {
   const T a = narrow<T>(first), b = narrow<T>(second);
   return static_cast<std::uint32_t>(a.bits) | static_cast<std::uint32_t>(b.bits) << 16;
 }

@@ -6,7 +6,8 @@
 
 namespace reelmesh::gpu {
 
-std::vector<double> seconds_of(Device device, const std::vector<std::function<void()>>& calls) {
+std::vector<double> measure_seconds(Device device,
+                                    const std::vector<std::function<void()>>& calls) {
   constexpr double warm_up = 0.05, enough = 1e-3;  // enough: to be measured by the host's clock
   constexpr int rounds = 3, most = 20;
   const auto measure = [&](const std::function<void()>& call, int times) {

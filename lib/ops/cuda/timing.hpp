@@ -12,7 +12,7 @@ namespace reelmesh::gpu {
 /// for 50 ms (on the first call), so that its clocks have risen. Then the calls are measured one
 /// after the other in three rounds, of which each has its fastest: a change of clocks or power
 /// meets all of them alike.
-std::vector<double> seconds_of(Device device, const std::vector<std::function<void()>>& calls);
+std::vector<double> measure_seconds(Device device, const std::vector<std::function<void()>>& calls);
 
 /// A call other than the reference is taken only if it is faster by this factor.
 constexpr double min_gain = 1.03;

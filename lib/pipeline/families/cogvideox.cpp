@@ -81,7 +81,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
       .noise = {.initial = job.dtype, .in_step = job.dtype},
       .first_noise = {}};
   if (clip.strength()) clip.sampling.first_noise = sampling.first_noise;
-  record.scheduler = std::string(class_of(kind));
+  record.scheduler = std::string(scheduler_class(kind));
 
   record.token_ids = encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip).ids;
   if (clip.guidance() > 1) {  // guidance of at most 1 needs no unconditional branch

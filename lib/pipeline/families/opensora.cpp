@@ -13,7 +13,8 @@ bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiT
 
 // The prompt as the text encoder takes it: cleaned, unless the request or the job says otherwise.
 // Open-Sora 1.2 was trained with scores appended to captions; its inference script adds this one.
-std::string caption_of(const OpenSoraFolder& model, const Job& job, const ClipRequest& request) {
+std::string encoder_caption(const OpenSoraFolder& model, const Job& job,
+                            const ClipRequest& request) {
   const std::string& prompt = request.prompt;
   if (!request.clean.value_or(job.clean_prompts) || !request.token_ids.empty()) return prompt;
   const bool scored = prompt.find("aesthetic score:") != std::string::npos;
@@ -92,8 +93,8 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.video = {frames, clip.latents[1] * pixels, clip.latents[2] * pixels};
   clip.format.branches = STDiT::branches;
   clip.record.scheduler = folder_.scheduler_name();
-  Encoded text =
-      encode_prompt(tokenizer, request, caption_of(folder_, job, request), c.max_text_tokens, clip);
+  Encoded text = encode_prompt(tokenizer, request, encoder_caption(folder_, job, request),
+                               c.max_text_tokens, clip);
   text.ids.resize(static_cast<std::size_t>(text.kept));
   clip.record.token_ids = text.ids;
   clip.texts.push_back(std::move(text.ids));

@@ -22,8 +22,8 @@ struct GuideChannels {
   std::int64_t frame;   // elements of a frame
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, count);
-    const std::int64_t first = place.row * frame + place.column;
+    const RowColumn element(at, count);
+    const std::int64_t first = element.row * frame + element.column;
     each<W>(cond + first, guide, uncond + first, cond + first);
   }
 };
@@ -58,8 +58,8 @@ struct IddpmStep {
   std::uint32_t frame;  // elements of a frame; the prediction has twice as many
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, frame);
-    const std::int64_t epsilon = std::int64_t{2} * place.row * frame + place.column;
+    const RowColumn element(at, frame);
+    const std::int64_t epsilon = std::int64_t{2} * element.row * frame + element.column;
     float e[W], between[W] = {}, n[W] = {}, b[W];
     load<W>(prediction + epsilon, e);
     load<W>(x + at, b);
@@ -87,13 +87,13 @@ struct Flow {
   std::int64_t predicted;  // elements of a frame of the prediction
   template <int W>
   __device__ void run(std::int64_t at) const {
-    const Place place(at, frame);
+    const RowColumn element(at, frame);
     const auto next = [this](float v, float before) { return flow_next(stride, v, before); };
-    each<W>(x + at, next, prediction + place.row * predicted + place.column, x + at);
+    each<W>(x + at, next, prediction + element.row * predicted + element.column, x + at);
   }
 };
 
-std::int64_t frame_of(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shape(3); }
+std::int64_t frame_elements(const Tensor& x) { return x.shape(1) * x.shape(2) * x.shape(3); }
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, T
                         address<float>(uncond, device),
                         address<float>(cond, device),
                         narrow_index(count),
-                        frame_of(cond)};
+                        frame_elements(cond)};
   // Packs (vector loads) need every frame to be aligned: if the second frame is, all are.
   for_packs<float>("guide_channels", device, cond.shape(0) * count, count,
                    {f.uncond, f.cond, f.uncond + f.frame, f.cond + f.frame}, f);
@@ -130,7 +130,7 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Te
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                 const Tensor& noise, Tensor& x) {
   const Device device = x.device();
-  const std::int64_t frame = frame_of(x);
+  const std::int64_t frame = frame_elements(x);
   const IddpmStep f{c,
                     last,
                     address<float>(prediction, device),
@@ -142,9 +142,9 @@ void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
 
 void flow_step(float stride, const Tensor& prediction, Tensor& x) {
   const Device device = x.device();
-  const std::int64_t frame = frame_of(x);
+  const std::int64_t frame = frame_elements(x);
   const Flow f{stride, address<float>(prediction, device), address<float>(x, device),
-               narrow_index(frame), frame_of(prediction)};
+               narrow_index(frame), frame_elements(prediction)};
   for_packs<float>("flow_step", device, x.numel(), frame,
                    {f.prediction, f.prediction + f.predicted, f.x}, f);
 }

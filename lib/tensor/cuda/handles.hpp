@@ -40,7 +40,7 @@ cudaStream_t stream(Device device);
 /// The one T of this process for a device, constructed by the first call. Never destroyed, like the
 /// stream that it uses.
 template <class T>
-T& one_of(Device device) {
+T& device_instance(Device device) {
   static auto& mutex = *new std::mutex;
   static auto& all = *new std::map<int, std::unique_ptr<T>>;
   const std::lock_guard lock(mutex);

@@ -59,7 +59,7 @@ HostCopy::HostCopy(Device device, void* into, const void* pinned, std::int64_t b
     : state_(std::make_shared<State>()) {
   state_->device = device;
   state_->event = make_event();
-  const cudaStream_t copies = one_of<CopyStream>(device).stream.get();
+  const cudaStream_t copies = device_instance<CopyStream>(device).stream.get();
   const cudaStream_t compute = stream(device);
   cudaEvent_t event = state_->event.get();
   state_->captured = captures(compute);

@@ -14,15 +14,15 @@ inline std::uint32_t narrow_index(std::int64_t x) {
   return static_cast<std::uint32_t>(x);
 }
 
-inline Divisor divisor_of(std::int64_t x) {
+inline Divisor make_divisor(std::int64_t x) {
   expect(x > 0, "extent {} in a kernel", x);
   return Divisor(narrow_index(x));
 }
 
 /// Row and column of element `at` in rows of n elements. Fewer than 2³² rows.
-struct Place {
+struct RowColumn {
   std::uint32_t row, column;
-  __device__ Place(std::int64_t at, std::uint32_t n) {
+  __device__ RowColumn(std::int64_t at, std::uint32_t n) {
     // 32-bit division is several times as fast, and enough for most tensors.
     if (at <= 0xffffffffLL) {
       row = static_cast<std::uint32_t>(at) / n;
@@ -33,9 +33,9 @@ struct Place {
     }
   }
   /// The same for rows of n.divisor() elements, without a division in most tensors.
-  __device__ Place(std::int64_t at, const Divisor& n) {
+  __device__ RowColumn(std::int64_t at, const Divisor& n) {
     if (at > 0xffffffffLL) {
-      *this = Place(at, n.divisor());
+      *this = RowColumn(at, n.divisor());
       return;
     }
     row = n.quotient(static_cast<std::uint32_t>(at));

@@ -23,7 +23,7 @@ Devices devices();
 std::string why_no_libraries();
 
 std::string name(Device device);            ///< as name_of()
-std::string bus(Device device);             ///< as bus_of()
+std::string bus(Device device);             ///< as pci_bus()
 std::string versions();                     ///< as cuda_versions()
 DeviceMemory memory(Device device);         ///< as device_memory()
 std::int64_t unused_memory(Device device);  ///< as unused_device_memory()

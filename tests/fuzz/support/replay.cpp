@@ -137,7 +137,7 @@ Input read_input(const fs::path& file) {
   return {file.filename().string(), {std::istreambuf_iterator<char>(in), {}}};
 }
 
-std::vector<Input> corpus_of(const Target& target) {
+std::vector<Input> read_corpus(const Target& target) {
   std::vector<Input> corpus;
   for (const auto& entry : fs::directory_iterator(fs::path(REELMESH_FUZZ_CORPUS) / target.name)) {
     corpus.push_back(read_input(entry.path()));
@@ -213,7 +213,7 @@ class Mutator {
 };
 
 void run_corpus(const Target& target, int mutations) {
-  const std::vector<Input> corpus = corpus_of(target);
+  const std::vector<Input> corpus = read_corpus(target);
   for (const Input& input : corpus) run(target, input.name, input.bytes);
   if (!target.is_mutated) mutations = 0;
   Mutator mutator(1);

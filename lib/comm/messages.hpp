@@ -20,7 +20,7 @@ struct Message {
   Tensor tensor;
 };
 
-/// A pending transfer of one transport. Its destructor waits until the memory of the messages is no
+/// A pending exchange of one transport. Its destructor waits until the memory of the messages is no
 /// longer in use; it reports no errors.
 class PendingExchange {
  public:
@@ -34,11 +34,11 @@ class PendingExchange {
 /// Pending messages. Keeps their tensors alive; no other code may access the tensors before
 /// finish(). The messages make progress whenever the calling thread calls background()
 /// (base/background.hpp).
-class Transfer {
+class PendingMessages {
  public:
-  Transfer() = default;
+  PendingMessages() = default;
   /// recorded: rows of the messages for the trace; none if they are not recorded.
-  Transfer(std::unique_ptr<PendingExchange> pending, std::vector<trace::Message> recorded)
+  PendingMessages(std::unique_ptr<PendingExchange> pending, std::vector<trace::Message> recorded)
       : pending_(std::move(pending)), recorded_(std::move(recorded)) {}
   /// Returns when all tensors may be used again: host tensors at once, device tensors by work
   /// enqueued after this call.
@@ -68,14 +68,14 @@ class DeviceTransport {
                                                  std::span<const Message> receives) = 0;
 };
 
-/// Posts the messages of transfers that were begun but not posted yet; set by the transport that
+/// Posts the messages of exchanges that were begun but not posted yet; set by the transport that
 /// defers posting.
-inline void (*post_begun_transfers)() = nullptr;
-/// Calls post_begun_transfers if it is set. Must be called before this rank waits for others in
-/// MPI, because they may wait for these messages, and before it posts messages of a later transfer,
-/// because two ranks match their messages in the order of the transfers.
+inline void (*post_begun_exchanges)() = nullptr;
+/// Calls post_begun_exchanges if it is set. Must be called before this rank waits for others in
+/// MPI, because they may wait for these messages, and before it posts messages of a later exchange,
+/// because two ranks match their messages in the order of the exchanges.
 inline void post_pending_messages() {
-  if (post_begun_transfers != nullptr) post_begun_transfers();
+  if (post_begun_exchanges != nullptr) post_begun_exchanges();
 }
 
 }  // namespace reelmesh::comm

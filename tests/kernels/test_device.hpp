@@ -9,10 +9,10 @@
 namespace reelmesh::test {
 
 /// The device of these tests.
-inline Device place() { return {0}; }
+inline Device test_device() { return {0}; }
 
-/// A copy on place(), which ops may write to; back() copies to the host.
-inline Tensor there(const Tensor& x) { return x.on(place()); }
+/// A copy on test_device(), which ops may write to; back() copies to the host.
+inline Tensor there(const Tensor& x) { return x.on(test_device()); }
 inline Tensor back(const Tensor& x) { return x.on({}); }
 
 /// `real` for a GPU, `small` for an emulated GPU, which would take too long.
