@@ -22,7 +22,7 @@ std::string shown(const VideoSize& size) {
 }
 
 // All ranks of groups that follow one another in some order.
-RankRange covered_ranks(const std::vector<RankRange>& groups) {
+RankRange spanned_ranks(const std::vector<RankRange>& groups) {
   const int first = std::ranges::min(groups, {}, &RankRange::first).first;
   const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
   return {first, last.first + last.count - first};
@@ -80,7 +80,7 @@ json stages(const JobPlan& planned) {
                        const std::vector<RankRange>& groups, const std::string& divided_by,
                        json share, StageMemory RankMemory::*used,
                        std::int64_t (MemoryPlan::*bytes)(int rank) const) {
-    const RankRange ranks = covered_ranks(groups);
+    const RankRange ranks = spanned_ranks(groups);
     std::int64_t largest = 0;
     std::vector<std::int64_t> limits;
     for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
@@ -103,7 +103,7 @@ json stages(const JobPlan& planned) {
   const auto share = [](std::int64_t part, std::int64_t of, const char* what) {
     return json{{"part", part}, {"of", of}, {"what", what}};
   };
-  const auto share_of = [&](const Layout& layout, const char* what) {
+  const auto largest_share = [&](const Layout& layout, const char* what) {
     return share(largest_box(layout), numel(layout.global()), what);
   };
   const std::vector<const char*> axes{"frames", "rows", "columns"};
@@ -122,20 +122,20 @@ json stages(const JobPlan& planned) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
     if (format.input == InputKind::none) continue;
     add(name_of(format.input), shown(format.size), plan.roles.decode,
-        shown_cut(frames.cropped(0, 0, 1), axes), share_of(frames, "pixels"), &RankMemory::encode,
-        &MemoryPlan::encode);
+        shown_cut(frames.cropped(0, 0, 1), axes), largest_share(frames, "pixels"),
+        &RankMemory::encode, &MemoryPlan::encode);
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const DenoiseLayout& layout = plan.sizes[i].denoise.front();
     const bool joint = layout.attention_kind == AttentionKind::joint;
     add("denoise", shown(planned.formats[i].size), plan.roles.denoise,
         joint ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
-        share_of(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
+        largest_share(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
     add("decode", shown(planned.formats[i].size), plan.roles.decode, shown_cut(frames, axes),
-        share_of(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
+        largest_share(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
   }
   return rows;
 }

@@ -22,7 +22,7 @@ std::function<StageMemory(const DenoiseLayout&, int)> denoise_memory(std::int64_
 }
 
 // Clips of `frames` latent frames of 8 x 8 latents, each a token, and as many frames of video.
-ClipWorkload clips_of(std::int64_t frames) {
+ClipWorkload clip_workload(std::int64_t frames) {
   ClipWorkload clip;
   clip.denoise = {.attention = AttentionKind::joint,
                   .latents = {frames, 8, 8},
@@ -46,12 +46,12 @@ Workload workload(const std::vector<std::int64_t>& frames) {
   w.text.memory = [](const DeviceMap::Stage& stage) {
     return StageMemory{.weights = (stage.last - stage.first) * 8 * mib};
   };
-  for (const std::int64_t n : frames) w.sizes.push_back(clips_of(n));
+  for (const std::int64_t n : frames) w.sizes.push_back(clip_workload(n));
   return w;
 }
 
-JobPlan job_of(const std::vector<std::int64_t>& frames, int ranks, const ParallelRequest& request,
-               std::vector<std::int64_t> limits = {}) {
+JobPlan planned_job(const std::vector<std::int64_t>& frames, int ranks,
+                    const ParallelRequest& request, std::vector<std::int64_t> limits = {}) {
   JobPlan job;
   PlanMachine machine;
   machine.ranks = ranks;
@@ -74,7 +74,7 @@ std::string stages(const JobPlan& job) {
 }
 
 TEST(Describe, HasARowForEachStage) {
-  EXPECT_EQ(stages(job_of({3}, 4, {})),
+  EXPECT_EQ(stages(planned_job({3}, 4, {})),
             "stage    ranks  divided by              largest share  largest memory\n"
             "---------------------------------------------------------------------\n"
             "text     0-3    layers on 4 ranks       1 of 4 layers       64.00 MiB\n"
@@ -86,7 +86,7 @@ TEST(Describe, NamesGroupsFormatsAndLimits) {
   ParallelRequest request;
   request.mode = Mode::split;
   request.replicas = 2;
-  EXPECT_EQ(stages(job_of({3, 5}, 6, request, std::vector<std::int64_t>(6, 512 * mib))),
+  EXPECT_EQ(stages(planned_job({3, 5}, 6, request, std::vector<std::int64_t>(6, 512 * mib))),
             "stage    clips    ranks           divided by        largest share  largest memory     "
             "  limit\n"
             "--------------------------------------------------------------------------------------"
@@ -104,12 +104,12 @@ TEST(Describe, NamesGroupsFormatsAndLimits) {
 }
 
 TEST(Describe, ShowsTheFirstFormatsOnly) {
-  EXPECT_THAT(stages(job_of({1, 2, 3, 4, 5, 6}, 2, {})),
+  EXPECT_THAT(stages(planned_job({1, 2, 3, 4, 5, 6}, 2, {})),
               HasSubstr("and 2 more formats of clips\n"));
 }
 
 TEST(Describe, SaysWhereTheJobRuns) {
-  JobPlan job = job_of({3}, 2, {});
+  JobPlan job = planned_job({3}, 2, {});
   EXPECT_THAT(
       plan_text(describe(job, {})),
       StartsWith("2 ranks on 1 host, CPU with 1 thread each; phased: all ranks do each stage "
@@ -122,7 +122,7 @@ TEST(Describe, SaysWhereTheJobRuns) {
 }
 
 TEST(Describe, HasTheTextThatPeopleRead) {
-  const nlohmann::json described = describe(job_of({3, 5}, 4, {}), {});
+  const nlohmann::json described = describe(planned_job({3, 5}, 4, {}), {});
   EXPECT_EQ(described.at("description"), plan_text(described));
   EXPECT_EQ(described.at("stages").size(), 5U);
   EXPECT_EQ(described.at("stages").at(2).at("clips"), "5x64x64");
@@ -131,9 +131,9 @@ TEST(Describe, HasTheTextThatPeopleRead) {
 
 TEST(Describe, DescribesClips) {
   const auto described = [](const JobPlan& job) { return describe_clips(job.clips, job.kinds); };
-  const JobPlan one = job_of({3}, 1, {});
+  const JobPlan one = planned_job({3}, 1, {});
   EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");
-  EXPECT_EQ(described(job_of({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
+  EXPECT_EQ(described(planned_job({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
   from_video.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, 20, 4));

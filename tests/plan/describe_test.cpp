@@ -16,7 +16,7 @@ using test::one_size_workload;
 using test::stdit_xl;
 using testing::HasSubstr, testing::Not;
 
-PlanMachine machine_of(int ranks) {
+PlanMachine machine_with(int ranks) {
   PlanMachine machine;
   machine.ranks = ranks;
   return machine;
@@ -33,7 +33,7 @@ TEST(Describe, NamesWeights) {
   DenoiseWorkload small = cogvideox_2b();
   small.latents = {2, 8, 10};
   small.text_tokens = 7;
-  PlanMachine machine = machine_of(2);
+  PlanMachine machine = machine_with(2);
   const Plan equal = make_plan(one_size_workload(small), machine, request);
   EXPECT_EQ(plan_text(describe(equal, 0)).find("speeds"), std::string::npos);
   machine.rank_weights.values = {1, 3};
@@ -51,7 +51,7 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   small.latents = {2, 8, 10};
   small.text_tokens = 7;
   const std::string text =
-      plan_text(describe(make_plan(one_size_workload(small), machine_of(4), request), 0));
+      plan_text(describe(make_plan(one_size_workload(small), machine_with(4), request), 0));
   EXPECT_NE(text.find("split"), std::string::npos);
   EXPECT_NE(text.find("denoise: ranks 1-2"), std::string::npos) << text;
   EXPECT_NE(text.find("mesh: cfg 1 x ring 1 x ulysses 2 (lowest cost of 2 meshes; "),
@@ -65,8 +65,8 @@ TEST(Describe, NamesRanksThatHelpOtherStages) {
   ParallelRequest request;
   request.mode = Mode::split;
   request.text_denoises = request.decode_denoises = request.replicas_decode = true;
-  const std::string text =
-      plan_text(describe(make_plan(one_size_workload(cogvideox_2b()), machine_of(4), request), 0));
+  const std::string text = plan_text(
+      describe(make_plan(one_size_workload(cogvideox_2b()), machine_with(4), request), 0));
   EXPECT_NE(text.find("denoise: ranks 1-2\n"
                       "also denoise: rank 0, after encoding all prompts\n"
                       "also denoise: rank 3, while no latents wait for decoding\n"
@@ -77,19 +77,19 @@ TEST(Describe, NamesRanksThatHelpOtherStages) {
 
 TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
   const std::string text =
-      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_of(4), {}), 0));
+      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_with(4), {}), 0));
   for (const char* part :
        {"4 ranks", "denoise: ranks 0-3", "[12:16, 0:16, 0:16]", "[0:16, 192:256]",
         "frames -> positions: 28 times a step, at most 6.75 MiB", "positions -> frames"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   const std::string alone =
-      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_of(1), {}), 0));
+      plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_with(1), {}), 0));
   EXPECT_EQ(alone.find("->"), std::string::npos);
 }
 
 TEST(Describe, TheTextIsThatOfTheValueAlone) {
-  const json plan = described(cogvideox_2b(), machine_of(6));
+  const json plan = described(cogvideox_2b(), machine_with(6));
   const std::string text = plan_text(plan, Detail::ranks);
   EXPECT_EQ(plan_text(json::parse(plan.dump()), Detail::ranks), text);
   // Every value that is shown is looked up: the text changes with it.
@@ -122,7 +122,7 @@ TEST(Describe, TheTextIsThatOfTheValueAlone) {
 }
 
 TEST(Describe, TheLayoutOfAClipDoesNotGrowWithTheRanks) {
-  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine_of(512), {});
+  const Plan plan = make_plan(one_size_workload(cogvideox_2b()), machine_with(512), {});
   const json layout = describe_layout(plan, 0);
   EXPECT_LT(layout.dump().size(), 8000U);
   EXPECT_FALSE(layout.contains("by_rank"));
