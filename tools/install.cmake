@@ -1,7 +1,8 @@
 # cmake --install build --prefix P, and cpack -G DEB in the build folder:
 #
 #   P/bin             the program; links to the tools for users
-#   P/share/reelmesh  laid out as the repository: tools, inputs, jobs, pages for users, licences
+#   P/share/reelmesh  laid out as the repository: tools with the header that names spans, inputs,
+#                     jobs, pages for users, licences
 set(share share/reelmesh)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -15,6 +16,7 @@ install(PROGRAMS ${tools} tools/convert_open_sora.py DESTINATION ${share}/tools)
 install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
         FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
         PATTERN __pycache__ EXCLUDE)
+install(FILES lib/base/span_names.hpp DESTINATION ${share}/lib/base)  # read by tools/results
 foreach(tool ${tools})
   cmake_path(GET tool FILENAME name)
   set(link ${CMAKE_BINARY_DIR}/generated/bin/${name})

@@ -35,10 +35,12 @@ except ImportError as error:
              "and accelerate for all that is timed, from pip")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from results.span_names import names  # noqa: E402
+
 # Warm-up and calls of the eager step where the compiled one has been timed before it.
 EAGER = 1, 3
 KERNELS = 8  # of a step, that are named
-sys.path.insert(0, str(ROOT / "tools"))
 
 
 def report(**found):
@@ -210,15 +212,15 @@ def time_steps(clock, request, step, compile_step):
     """Compiled, which matters most, then eagerly. Returns the kind that step() has afterwards."""
     warm = request["warm_steps"], request["steps"]
     if request["compile"] == "no":
-        clock.stage("denoise_step", step, *warm)
+        clock.stage(names.denoise_step, step, *warm)
         return "eager"
     compile_step()
-    clock.stage("denoise_step", step, *warm, kind="compiled")
+    clock.stage(names.denoise_step, step, *warm, kind="compiled")
     if not hasattr(torch.compiler, "set_stance"):
         report(note="no eager step beside the compiled one: needs PyTorch 2.6")
     else:
         with torch.compiler.set_stance("force_eager"):
-            clock.stage("denoise_step", step, EAGER[0], min(EAGER[1], request["steps"]))
+            clock.stage(names.denoise_step, step, EAGER[0], min(EAGER[1], request["steps"]))
     return "compiled"
 
 
@@ -251,7 +253,7 @@ def time_text(clock, request, tokens):
         from transformers import T5EncoderModel
         text = loaded(T5EncoderModel, f"{request['model']}/text_encoder", request)
         ids = torch.arange(tokens, device=request["device"])[None] % 1000
-        clock.stage("encode", lambda: text(ids), request["warm_calls"], 5)
+        clock.stage(names.encode, lambda: text(ids), request["warm_calls"], 5)
         return text(ids)[0].to(getattr(torch, request["dtype"])).repeat(2, 1, 1)
     except Exception as error:  # of any library; a step can do without
         report(note=f"no text encoder: {in_a_line(error)}")
@@ -294,7 +296,7 @@ def main(request):
             except Exception as error:  # as above
                 report(note=f"no decode: {in_a_line(error)}")
             else:
-                clock.stage("decode", decode, request["warm_calls"], request["decodes"])
+                clock.stage(names.decode, decode, request["warm_calls"], request["decodes"])
         if not of_open_sora:
             time_attention(clock, request, config)
         if clock.cuda:  # last: the profiler may slow down what comes after it

@@ -12,16 +12,16 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - start).count();
 }
 
-void Scope::open(const char* name, Level level, const char* lane) {
+void Scope::open(const SpanKind& kind) {
   Recorder& r = recorder();
-  if (r.level >= level || level == Level::stages) {
-    level_ = level;
+  if (r.level >= kind.level || kind.level == Level::stages) {
+    level_ = kind.level;
     span_.emplace();
-    span_->name = name;
-    span_->lane = lane;
+    span_->name = kind.name;
+    span_->lane = kind.lane;
     if (r.device_spans == nullptr) {
       span_->start_ns = now_ns();
-    } else if (level == Level::stages) {
+    } else if (kind.level == Level::stages) {
       span_->start_ns = r.device_spans->settle();
     } else {
       pending_ = r.device_spans->begin();
@@ -30,11 +30,11 @@ void Scope::open(const char* name, Level level, const char* lane) {
     span_->flops = -r.flops;
     span_->memory_bytes = -r.memory_bytes;
   }
-  if (level == Level::stages) {
+  if (kind.level == Level::stages) {
     stage_before_ = r.stage;
-    r.stage = name;
+    r.stage = kind.name;
   }
-  if (profiler_ranges.begin != nullptr) profiler_ranges.begin(name);
+  if (profiler_ranges.begin != nullptr) profiler_ranges.begin(kind.name);
   open_ = true;
 }
 

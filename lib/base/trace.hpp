@@ -1,7 +1,6 @@
 #pragma once
 // Time spans and messages of this rank, kept in memory until lib/store writes them. Only the thread
 // that runs the pipeline records, so no lock is needed.
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,22 +13,20 @@
 
 #include "base/profiler.hpp"
 #include "base/relaxed.hpp"
+#include "base/span_names.hpp"
 #include "base/trace_message.hpp"
 
 namespace reelmesh::trace {
-
-enum class Level { off, stages, layers, ops };
-inline constexpr std::array<std::string_view, 4> level_names{"off", "stages", "layers", "ops"};
 
 /// Nanoseconds of a steady clock since the first call.
 std::int64_t now_ns();
 
 struct Span {
-  const char* name = "";  ///< a string literal
-  const char* lane = "";  ///< a string literal: "compute", "exchange", "file"
-  int clip = -1;          ///< index of the clip in the job, −1: none
-  int step = -1;          ///< sampler step, −1: none
-  int layer = -1;         ///< layer, −1: none
+  const char* name = "";  ///< as of a SpanKind
+  const char* lane = "";
+  int clip = -1;   ///< index of the clip in the job, −1: none
+  int step = -1;   ///< sampler step, −1: none
+  int layer = -1;  ///< layer, −1: none
   std::int64_t start_ns = 0;
   std::int64_t duration_ns = 0;
   std::int64_t bytes = 0;         ///< sent by this rank within the span
@@ -112,9 +109,10 @@ inline Recorder& recorder() {
 /// The constructor throws errors of the GPU; the destructor keeps them for the next constructor.
 class Scope {
  public:
-  explicit Scope(const char* name, Level level = Level::stages, const char* lane = "compute") {
-    if (level == Level::stages || recorder().level >= level || profiler_ranges.begin != nullptr) {
-      open(name, level, lane);
+  explicit Scope(const SpanKind& kind) {
+    if (kind.level == Level::stages || recorder().level >= kind.level ||
+        profiler_ranges.begin != nullptr) {
+      open(kind);
     }
   }
   ~Scope() {
@@ -124,7 +122,7 @@ class Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  void open(const char* name, Level level, const char* lane);
+  void open(const SpanKind& kind);
   void close() noexcept;
 
   bool open_ = false;

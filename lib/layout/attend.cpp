@@ -210,7 +210,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
     queries.all = q;
     return queries;
   }
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   const int me = group_.rank(), first = mesh_.first_of_row(me);
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   queries.all = Tensor::empty({mesh_.row_tokens(me), batch, mesh_.heads(me), channels}, q.dtype(),
@@ -235,7 +235,7 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
 // Sends the keys and values of a part from the ranks that hold them to all ranks that compute
 // attention. Heads are packed once per mesh column; a column that needs all heads needs no packing.
 Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) const {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   const int me = group_.rank();
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   const Range mine = tokens_in_part(me, keys);
@@ -285,7 +285,7 @@ Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) cons
 
 // Waits for a part and returns its keys and values in global order.
 Tensor Attend::receive_part(Rows part, const Part& keys) const {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   part.messages.finish();
   for (const auto& [rank, rows] : part.arrivals) {
     const Range range = tokens_in_part(rank, keys);
@@ -301,7 +301,7 @@ Tensor Attend::receive_part(Rows part, const Part& keys) const {
 // The reverse of send_queries(): each rank receives the results of its own tokens for all heads.
 Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   if (mesh_.ulysses() == 1) return attended;
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   const int me = group_.rank(), first = mesh_.first_of_row(me);
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device());

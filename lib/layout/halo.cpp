@@ -49,7 +49,7 @@ Halo::Halo(const comm::Group& group, const Layout& image, const std::vector<Move
 }
 
 Halo::Pending Halo::begin(const Tensor& x) const {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   Pending pending;
   pending.own = x;
   pending.image = {global_[row_axis], global_[column_axis], {}};
@@ -71,7 +71,7 @@ Halo::Pending Halo::begin(const Tensor& x) const {
 }
 
 void Halo::Pending::finish() {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   exchange.finish();
 }
 
@@ -95,7 +95,7 @@ Tensor convolve(const ops::Convolution& convolution, Halo::Pending& x, const ops
 }
 
 void add_up(const comm::Group& group, std::span<ops::ExactSum> sums) {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   std::vector<std::int64_t> values;
   for (const ops::ExactSum& sum : sums) {
     values.insert(values.end(), {sum.high, sum.middle, sum.low, sum.lost});

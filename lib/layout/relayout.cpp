@@ -147,7 +147,7 @@ std::int64_t Exchange::sent_elements() const {
 }
 
 void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets) const {
-  const trace::Scope scope("exchange", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::exchange);
   begin(sources, targets).finish();
 }
 

@@ -311,7 +311,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   Part& part = parts_[index];
   const auto& [form, weight] = *part.layer;
   if (!part.fetched() && !part.kept.empty()) return part.kept;
-  const trace::Scope scope("weights", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::weights);
   if (part.fetched()) {
     part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();

@@ -61,7 +61,7 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
   const std::int64_t elements_of_queries = elements(queries);
   Work work = score_work(elements_of_queries, keys);
   work.bytes += elements_of_queries * size_of(queries.tensor.dtype()) + bias.bytes();
-  const Operation operation("attention", work);
+  const Operation operation(trace::spans::attention, work);
   if constexpr (cuda_built) {
     const Tensor& q = queries.tensor;
     if (bias.empty() &&
@@ -88,12 +88,12 @@ Attention::~Attention() = default;
 
 void Attention::add(const Tensor& keys_values) {
   const Rows keys = part_rows(keys_values, 0, sequences_);
-  const Operation operation("attention", score_work(elements_, keys));
+  const Operation operation(trace::spans::attention, score_work(elements_, keys));
   work_->add(keys, part_rows(keys_values, 1, sequences_));
 }
 
 Tensor Attention::finish() {
-  const Operation operation("attention", {0, elements_ * size_of(dtype_)});
+  const Operation operation(trace::spans::attention, {0, elements_ * size_of(dtype_)});
   return work_->finish();
 }
 

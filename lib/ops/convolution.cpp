@@ -197,7 +197,7 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
       x, enlarged, window_, want, which, on_gpu ? gpu::Convolution::tile_rows : tile_rows,
       on_gpu ? gpu::Convolution::tile_columns : tile_columns);
   if (tiles.empty()) return;
-  const Operation operation("convolution",
+  const Operation operation(trace::spans::convolution,
                             tile_work(tiles, frames, !previous.pieces.empty(), enlarged));
   dispatch(
       bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, tiles); },

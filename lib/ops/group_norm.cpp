@@ -92,7 +92,8 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
       x.device(),
       [&] {
         // On the CPU, group_sums counts the same.
-        const Operation operation("norm", {norm_flops::group_sums * x.numel(), x.bytes()});
+        const Operation operation(trace::spans::norm,
+                                  {norm_flops::group_sums * x.numel(), x.bytes()});
         return gpu::group_statistics(x, groups, cell, count, eps);
       },
       [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); });
@@ -102,7 +103,7 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
                   const Tensor& bias, bool with_silu) {
   expect(weight.numel() == x.shape(3), "group norm of {} with {} weights", to_string(x.shape()),
          weight.numel());
-  const Operation operation("norm",
+  const Operation operation(trace::spans::norm,
                             {(norm_flops::group + (with_silu ? norm_flops::silu : 0)) * x.numel(),
                              2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(

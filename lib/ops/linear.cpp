@@ -394,7 +394,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
   const auto on_cuda = [&] {
     Tensor y;
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
-      const Operation product("product", product_work(first, count));
+      const Operation product(trace::spans::product, product_work(first, count));
       y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
     });
     return y;
@@ -406,7 +406,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     const Tensor input = as(form_.compute(), x);
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
       if (rows == 0 || count == 0) return;
-      const Operation product("product", product_work(first, count));
+      const Operation product(trace::spans::product, product_work(first, count));
       form_.multiply(input, values, first, count, bias_, activation, y);
     });
     return y;

@@ -306,15 +306,16 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
-  const Operation operation("norm", {norm_flops::rms * x.numel(), 2 * x.bytes() + weight.bytes()});
+  const Operation operation(trace::spans::norm,
+                            {norm_flops::rms * x.numel(), 2 * x.bytes() + weight.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::rms_norm(x, weight, eps); },
       [&] { return cpu::rms_norm(x, weight, eps); });
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
-  const Operation operation(
-      "norm", {norm_flops::layer * x.numel(), 2 * x.bytes() + weight.bytes() + bias.bytes()});
+  const Operation operation(trace::spans::norm, {norm_flops::layer * x.numel(),
+                                                 2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
       [&] { return cpu::layer_norm(x, weight, bias, eps); });
@@ -341,7 +342,7 @@ Work norm_work(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out) {
-  const Operation operation("norm", norm_work(x, weight, bias, modulation));
+  const Operation operation(trace::spans::norm, norm_work(x, weight, bias, modulation));
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
@@ -360,7 +361,7 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
   dispatch(
       x.device(),
       [&] {
-        const Operation operation("norm", norm_work(x, weight, bias, modulation));
+        const Operation operation(trace::spans::norm, norm_work(x, weight, bias, modulation));
         gpu::add_gated_and_norm(x, y, gate, weight, bias, eps, modulation, out);
       },
       [&] {
@@ -378,11 +379,11 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   const std::int64_t of_token = x.numel() / x.shape(0) / x.shape(2);  // elements of part 0
   const std::int64_t rotated = cosines.empty() ? 0 : x.shape(0) - unrotated;
   const Operation operation(
-      "norm", {((norm.bias.empty() ? norm_flops::rms : norm_flops::layer) * x.shape(0) +
-                norm_flops::rotate * rotated) *
-                   of_token,
-               2 * x.bytes() / x.shape(2) + norm.weight.bytes() + norm.bias.bytes() +
-                   cosines.bytes() + sines.bytes()});
+      trace::spans::norm, {((norm.bias.empty() ? norm_flops::rms : norm_flops::layer) * x.shape(0) +
+                            norm_flops::rotate * rotated) *
+                               of_token,
+                           2 * x.bytes() / x.shape(2) + norm.weight.bytes() + norm.bias.bytes() +
+                               cosines.bytes() + sines.bytes()});
   dispatch(
       x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); },
       [&] { cpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); });
@@ -392,7 +393,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   if (x.empty()) return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups));
   expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
          to_string(x.shape()), cell);
-  const Operation operation("norm", {norm_flops::group_sums * x.numel(), x.bytes()});
+  const Operation operation(trace::spans::norm, {norm_flops::group_sums * x.numel(), x.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::group_sums(x, groups, cell); },
       [&] { return cpu::group_sums(x, groups, cell); });
@@ -402,9 +403,10 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
          to_string(out.shape()));
   if (x.empty()) return;
-  const Operation operation("norm", {(2 * norm_flops::group + norm_flops::silu) * x.numel(),
-                                     2 * x.bytes() + norm.scale.bytes() + norm.shift.bytes() +
-                                         norm.weight.bytes() + norm.bias.bytes()});
+  const Operation operation(trace::spans::norm,
+                            {(2 * norm_flops::group + norm_flops::silu) * x.numel(),
+                             2 * x.bytes() + norm.scale.bytes() + norm.shift.bytes() +
+                                 norm.weight.bytes() + norm.bias.bytes()});
   dispatch(
       x.device(), [&] { gpu::spatial_norm_silu(x, norm, out); },
       [&] { cpu::spatial_norm_silu(x, norm, out); });

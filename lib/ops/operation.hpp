@@ -13,8 +13,8 @@ struct Work {
 /// function of each operation for both backends: spans with one name do not nest.
 class Operation {
  public:
-  /// name: "product", "attention", "convolution", "norm".
-  Operation(const char* name, const Work& work) : scope_(name, trace::Level::ops) {
+  /// kind: of Level::ops.
+  Operation(const trace::SpanKind& kind, const Work& work) : scope_(kind) {
     trace::recorder().flops += work.flops;
     trace::recorder().memory_bytes += work.bytes;
   }

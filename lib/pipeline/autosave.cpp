@@ -122,7 +122,7 @@ void Autosave::save(const Denoising& denoising) {
   const std::int64_t step = denoising.states().front().step;
   if (step == saved_step_) return;
   if (!unsaved_) unsaved_.emplace();
-  const trace::Scope scope("save", trace::Level::stages, "file");
+  const trace::Scope scope(trace::spans::save);
   for (std::size_t i = 0; i < batch_.size(); ++i) {
     if (failed_on_[i] >= 0) continue;
     const Clip& clip = batch_[i];

@@ -171,7 +171,7 @@ void ClipMaker::InputsHandOver::finish() {
   for (auto& [i, hand_over] : hand_overs_) {
     const Clip& clip = batch_->clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const trace::Scope scope("handover", trace::Level::stages, "exchange");
+    const trace::Scope scope(trace::spans::handover);
     const Tensor input = hand_over.finish();
     if (maker_->world().rank() != maker_->plan().embeddings_rank()) continue;
     batch_->inputs[i] = input;
@@ -209,7 +209,7 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const trace::Scope scope("handover", trace::Level::stages, "exchange");
+    const trace::Scope scope(trace::spans::handover);
     const PurposeScope purpose(Purpose::queue);
     const Move move = embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
     const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
@@ -311,7 +311,7 @@ void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHand
     Sharded latents{{}, cut.with_axis(1, clip.latent_channels), group};
     Tensor embeddings;
     {
-      const trace::Scope scope("handover", trace::Level::stages, "exchange");
+      const trace::Scope scope(trace::spans::handover);
       latents.local = from_replica.latents[i].finish();
       if (job_.keep_embeddings) embeddings = from_replica.embeddings[i].finish();
     }
@@ -325,7 +325,7 @@ void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHand
 // written (or the start).
 void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& latents,
                       const Sharded& video, const Tensor& embeddings) {
-  const trace::Scope scope("write", trace::Level::stages, "file");
+  const trace::Scope scope(trace::spans::write);
   const stop::UnsavedWork unsaved;
   const comm::Group& group = stages_.decode_clip.group(decoder);
   ClipRecord record = clip.record;

@@ -94,7 +94,7 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
     }
     return all;
   }
-  const trace::Scope scope("guidance", trace::Level::ops, "exchange");
+  const trace::Scope scope(trace::spans::guidance);
   const int partner = (group_.rank() + layout_.mesh.branch_ranks()) % layout_.mesh.ranks();
   std::vector<comm::Message> sends, receives;
   for (const Tensor& mine : own) {
@@ -122,7 +122,7 @@ void Denoising::step(bool interruptible) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
-  const trace::Scope scope("denoise_step");
+  const trace::Scope scope(trace::spans::denoise_step);
   const Sampler& sampler = *batch_.front().sampling.sampler;  // all clips have the same timesteps
   const double timestep = sampler.timestep(i);
   // predict_ may replay a CUDA graph, so latents and timestep must stay at the same addresses.

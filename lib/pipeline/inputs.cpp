@@ -181,7 +181,7 @@ Inputs probe_inputs(const Job& job) {
 Inputs check_inputs(const comm::Group& world, const Job& job) {
   const std::vector<InputFile> files = distinct_files(job);
   if (files.empty()) return {};
-  const trace::Scope scope("check_inputs", trace::Level::stages, "file");
+  const trace::Scope scope(trace::spans::check_inputs);
   const auto ranks = static_cast<std::size_t>(world.size());
   std::string mine;
   comm::run_collectively(world, [&] {

@@ -17,9 +17,11 @@
 namespace reelmesh::pipeline {
 namespace {
 
-constexpr std::array<const char*, 11> stages{
-    "hash",         "check_inputs", "load",   "encode",   "encode_image", "encode_video",
-    "denoise_step", "save",         "decode", "handover", "write"};
+constexpr std::array stages{
+    trace::spans::hash,         trace::spans::check_inputs, trace::spans::load,
+    trace::spans::encode,       trace::spans::encode_image, trace::spans::encode_video,
+    trace::spans::denoise_step, trace::spans::save,         trace::spans::decode,
+    trace::spans::handover,     trace::spans::write};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};
@@ -39,7 +41,7 @@ std::string short_seconds(double seconds) {
 RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   RankTotals mine;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    const auto found = recorder.stages.find(stages[i]);
+    const auto found = recorder.stages.find(stages[i].name);
     if (found == recorder.stages.end()) continue;
     mine.seconds[i] = static_cast<double>(found->second.duration_ns) * 1e-9;
     mine.count[i] = found->second.count;
@@ -94,7 +96,7 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
       max_calls = std::max(max_calls, rank.count[i]);
     }
     if (taking_part == 0) continue;
-    table.row({stages[i], std::to_string(taking_part), format_seconds(min),
+    table.row({stages[i].name, std::to_string(taking_part), format_seconds(min),
                format_seconds(sum / static_cast<double>(taking_part)), format_seconds(max),
                std::to_string(max_calls), short_seconds(max / static_cast<double>(max_calls))});
   }

@@ -293,7 +293,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   if (job.trace_level > 0 && count > 0) {  // otherwise a trace that is there says how it was made
     Peaks peaks;
     if (trace::recorder().level >= trace::Level::ops) {
-      const trace::Scope scope("measure");
+      const trace::Scope scope(trace::spans::measure);
       peaks = measure_peaks(world, job.dtype, device, job.numerics);
     }
     const auto level = trace::level_names.at(static_cast<std::size_t>(job.trace_level));

@@ -34,7 +34,7 @@ template <class Read>
 void load_on(const comm::Group& group, Device device, const Read& read) {
   if (!group.member()) return;
   {
-    const trace::Scope scope("load", trace::Level::stages, "file");
+    const trace::Scope scope(trace::spans::load);
     const PurposeScope purpose(Purpose::weights);
     read();
   }
@@ -97,7 +97,7 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
       }
     }
     if (me != holder) continue;
-    const trace::Scope scope("encode");
+    const trace::Scope scope(trace::spans::encode);
     x = (*layers_[i])(i == 0 ? layers_[i]->embed(ids) : x);
   }
   return x;
@@ -226,7 +226,7 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t dec
                                                const Tensor& latents, Failures& failures) const {
   const comm::Group& group = this->group(decoder);
   if (!group.member()) return std::nullopt;
-  const trace::Scope scope("decode");
+  const trace::Scope scope(trace::spans::decode);
   const DecodeLayout& layout = planned_.clip_plan(clip, *plan_).decode[decoder];
   const DecodedVideo video =
       decoder_->pixels({latents, layout.latents.with_axis(1, clip.latent_channels), group}, layout);
@@ -254,7 +254,8 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
                             .scaled(1, size.width / clip.latents[2])
                             .with_axis(0, input.frames)
                             .with_axis(3, 3);
-  const trace::Scope scope(input.file.kind == InputKind::image ? "encode_image" : "encode_video");
+  const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
+                                                               : trace::spans::encode_video);
   // The clip's generator draws this noise before all others.
   const auto draw = [&](std::span<float> noise) {
     TorchGenerator generator(clip.seed());

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/new_file.hpp"
+#include "base/trace.hpp"
 #include "store/job.hpp"
 
 namespace reelmesh::pipeline {
@@ -39,10 +40,14 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planne
 nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
                                const JobPlan& planned) {
   const auto clip_state = [](const comm::Activity& rank) -> std::string {
-    if (rank.stage.starts_with("encode")) return "encoding";
-    if (rank.stage == "decode") return "decoding";
-    if (rank.stage == "write") return "writing";
-    return rank.step >= 0 || rank.stage == "denoise_step" ? "denoising" : "handed over";
+    namespace spans = trace::spans;
+    if (rank.stage == spans::encode.name || rank.stage == spans::encode_image.name ||
+        rank.stage == spans::encode_video.name) {
+      return "encoding";
+    }
+    if (rank.stage == spans::decode.name) return "decoding";
+    if (rank.stage == spans::write.name) return "writing";
+    return rank.step >= 0 || rank.stage == spans::denoise_step.name ? "denoising" : "handed over";
   };
   std::map<std::pair<int, std::string>, nlohmann::ordered_json> found;
   for (const comm::Activity& rank : activities) {

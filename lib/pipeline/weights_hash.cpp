@@ -98,7 +98,7 @@ TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
   TensorHashes mine;
   comm::run_collectively(world, [&] {
     if (unknown.empty()) return;
-    const trace::Scope scope("hash", trace::Level::stages, "file");
+    const trace::Scope scope(trace::spans::hash);
     for (std::size_t i = 0; i < unknown.size(); ++i) {
       if (owners[i] == group.rank()) mine.push_back(model.tensor_hash(model.tensors()[unknown[i]]));
     }

@@ -63,13 +63,13 @@ class DeviceSpansTest : public testing::Test {
 
 TEST_F(DeviceSpansTest, AreMeasuredByTheDeviceWithoutAWait) {
   {
-    const Scope stage("denoise_step");
+    const Scope stage(spans::denoise_step);
     EXPECT_EQ(clock->waits, 1);
     {
       const Mark layer(&Recorder::layer, 7);
-      const Scope block("transformer_block", Level::layers);
+      const Scope block(spans::transformer_block);
       {
-        const Scope product("product", Level::ops);
+        const Scope product(spans::product);
         recorder().flops += 5;
         recorder().memory_bytes += 6;
         clock->work();
@@ -96,8 +96,8 @@ TEST_F(DeviceSpansTest, AreMeasuredByTheDeviceWithoutAWait) {
 TEST_F(DeviceSpansTest, OfStagesOnlyAreMeasuredByTheHost) {
   recorder().level = Level::stages;
   {
-    const Scope stage("denoise_step");
-    const Scope product("product", Level::ops);
+    const Scope stage(spans::denoise_step);
+    const Scope product(spans::product);
   }
   EXPECT_EQ(names(), std::vector<std::string>{"denoise_step"});
   EXPECT_EQ(clock->waits, 2);
@@ -105,7 +105,7 @@ TEST_F(DeviceSpansTest, OfStagesOnlyAreMeasuredByTheHost) {
 }
 
 TEST_F(DeviceSpansTest, OutsideAStageAreThereAfterSettling) {
-  { const Scope product("product", Level::ops); }
+  { const Scope product(spans::product); }
   EXPECT_EQ(clock->comparisons, 1);  // before the first timestamp
   EXPECT_TRUE(recorder().spans.empty());
   recorder().device_spans->settle();
@@ -115,10 +115,10 @@ TEST_F(DeviceSpansTest, OutsideAStageAreThereAfterSettling) {
 TEST_F(DeviceSpansTest, TakeBoundedMemoryWithinAStage) {
   constexpr int count = 3 * DeviceSpans::max_pending;
   {
-    const Scope stage("encode");
-    const Scope all("t5_layer", Level::layers);  // its start is read before its end is there
+    const Scope stage(spans::encode);
+    const Scope all(spans::t5_layer);  // its start is read before its end is there
     for (int i = 0; i < count; ++i) {
-      const Scope product("product", Level::ops);
+      const Scope product(spans::product);
       clock->work();
       EXPECT_LE(clock->pending.size(), DeviceSpans::max_pending);
     }
@@ -139,19 +139,19 @@ TEST_F(DeviceSpansTest, TakeBoundedMemoryWithinAStage) {
 
 TEST_F(DeviceSpansTest, ErrorOfAnEndIsThrownOnceByTheNextSpan) {
   {
-    const Scope first("product", Level::ops);
+    const Scope first(spans::product);
     clock->fails = "stamp";
   }
   clock->fails = "";
-  EXPECT_THROW(Scope("product", Level::ops), std::runtime_error);
-  { const Scope third("norm", Level::ops); }
+  EXPECT_THROW(Scope(spans::product), std::runtime_error);
+  { const Scope third(spans::norm); }
   recorder().device_spans->settle();
   EXPECT_EQ(names(), std::vector<std::string>{"norm"});
 }
 
 TEST_F(DeviceSpansTest, ErrorAtTheEndOfAStageIsThrownByTheNextSettling) {
   {
-    const Scope stage("decode");
+    const Scope stage(spans::decode);
     clock->fails = "wait";
   }
   EXPECT_EQ(names(), std::vector<std::string>{"decode"});
@@ -163,7 +163,7 @@ TEST_F(DeviceSpansTest, ErrorAtTheEndOfAStageIsThrownByTheNextSettling) {
 TEST_F(DeviceSpansTest, ErrorAtAStartLeavesTheStageAsItWas) {
   recorder().stage = "before";
   clock->fails = "wait";
-  EXPECT_THROW(Scope("decode"), std::runtime_error);
+  EXPECT_THROW(Scope(spans::decode), std::runtime_error);
   EXPECT_STREQ(recorder().stage, "before");
   EXPECT_TRUE(recorder().spans.empty());
 }

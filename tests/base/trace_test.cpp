@@ -17,7 +17,7 @@ TEST_F(Trace, RecordsTimeBytesAndFlopsOfAScope) {
   {
     const Mark clip(&Recorder::clip, 3);
     const Mark step(&Recorder::step, 5);
-    const Scope scope("denoise_step");
+    const Scope scope(spans::denoise_step);
     recorder().bytes_sent += 24;
     recorder().flops += 7;
     recorder().memory_bytes += 9;
@@ -37,11 +37,11 @@ TEST_F(Trace, RecordsTimeBytesAndFlopsOfAScope) {
 
 TEST_F(Trace, SkipsScopesFinerThanTheLevel) {
   {
-    const Scope layer("layer", Level::layers);
-    const Scope stage("encode", Level::stages);
+    const Scope layer(spans::t5_layer);
+    const Scope stage(spans::encode);
   }
   recorder().level = Level::off;
-  { const Scope stage("decode", Level::stages); }
+  { const Scope stage(spans::decode); }
   ASSERT_EQ(recorder().spans.size(), 1U);
   EXPECT_STREQ(recorder().spans[0].name, "encode");
 }
@@ -49,8 +49,8 @@ TEST_F(Trace, SkipsScopesFinerThanTheLevel) {
 TEST_F(Trace, TotalsOfStagesAreCountedAtEveryLevel) {
   for (const Level level : {Level::off, Level::stages, Level::ops}) {
     recorder().level = level;
-    const Scope stage("decode");
-    const Scope layer("decode_batch", Level::layers);
+    const Scope stage(spans::decode);
+    const Scope layer(spans::decode_batch);
   }
   ASSERT_EQ(recorder().stages.size(), 1U);
   const Total& total = recorder().stages.at("decode");
@@ -67,9 +67,9 @@ TEST_F(Trace, SpanEndedIsCalledAfterSpansOfStagesAndLayers) {
   std::vector<std::pair<Level, std::size_t>> calls;  // level, spans recorded so far
   recorder().span_ended = [&](Level level) { calls.emplace_back(level, recorder().spans.size()); };
   {
-    const Scope stage("denoise_step");
-    const Scope layer("transformer_block", Level::layers);
-    const Scope product("product", Level::ops);
+    const Scope stage(spans::denoise_step);
+    const Scope layer(spans::transformer_block);
+    const Scope product(spans::product);
   }
   const std::vector<std::pair<Level, std::size_t>> expected{{Level::layers, 2}, {Level::stages, 3}};
   EXPECT_EQ(calls, expected);

@@ -230,7 +230,7 @@ void spans(const std::string& name, trace::Level level) {
   add("trace", name, DType::float32, {0, count * sizeof(trace::Span)}, [=] {
     return [=] {
       trace::recorder().level = level;
-      for (int i = 0; i < count; ++i) const ops::Operation operation("norm", {1, 1});
+      for (int i = 0; i < count; ++i) const ops::Operation operation(trace::spans::norm, {1, 1});
       trace::recorder().spans.clear();
       trace::recorder().level = trace::Level::stages;
     };

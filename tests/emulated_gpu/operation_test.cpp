@@ -26,11 +26,11 @@ TEST(OperationSpans, DoNotWaitForABusyStream) {
   const TracedOnGpu traced;
   std::atomic<bool> may_go_on = false;
   {
-    const trace::Scope stage("denoise_step");
+    const trace::Scope stage(trace::spans::denoise_step);
     const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
     succeed(cudaLaunchHostFunc(cuda::stream(gpu), wait, &may_go_on));
     {
-      const trace::Scope block("transformer_block", trace::Level::layers);
+      const trace::Scope block(trace::spans::transformer_block);
       for (const test::KnownOperation& operation : operations) operation.run();
     }
     EXPECT_TRUE(trace::recorder().spans.empty());
@@ -47,9 +47,9 @@ TEST(OperationSpans, ReuseTheirEvents) {
     const TracedOnGpu traced;
     std::int64_t after_first = 0;
     for (int i = 0; i < 2; ++i) {
-      const trace::Scope stage("encode");
+      const trace::Scope stage(trace::spans::encode);
       for (std::size_t k = 0; k < trace::DeviceSpans::max_pending; ++k) {
-        const ops::Operation norm("norm", {});
+        const ops::Operation norm(trace::spans::norm, {});
       }
       if (i == 0) after_first = live_events();
     }

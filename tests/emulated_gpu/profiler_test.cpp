@@ -12,9 +12,9 @@ TEST(ProfilerRanges, AreOpenWhileScopesAre) {
   const Tensor on_device = Tensor::zeros({1}, DType::float32, Device{0});  // makes its context
   open_ranges.clear();
   {
-    const trace::Scope step("denoise_step");
+    const trace::Scope step(trace::spans::denoise_step);
     {
-      const trace::Scope product("product", trace::Level::ops);  // at a level that is not traced
+      const trace::Scope product(trace::spans::product);  // at a level that is not traced
       EXPECT_EQ(open_ranges, (std::vector<std::string>{"denoise_step", "product"}));
     }
     EXPECT_EQ(open_ranges, std::vector<std::string>{"denoise_step"});

@@ -143,11 +143,18 @@ class DocumentedTest(Scratch):
         return {name.removeprefix("/"): cells for name, cells in datasets.items()
                 if "/" not in name.removeprefix("/")}
 
+    def check_spans(self, spans, documented):
+        """documented: rows of the table of spans."""
+        for name, lane in set(zip(spans["name"], spans["lane"])):
+            self.assertEqual(f"`{lane.decode()}`", documented[name.decode()]["lane"], name)
+
     def check_file(self, path, tables):
         with h5py.File(path, "r") as file:
             self.check_attributes(path.name, file, tables.of("", "attribute"))
             self.check_group(path.name, file, self.at_root(tables.of("", "dataset")))
             self.check_tables(path.name, file, tables)
+            if "spans" in file:
+                self.check_spans(file["spans"][()], tables.of("/spans", "span"))
 
     def test_clip_index_and_trace(self):
         self.make(self.options)

@@ -11,8 +11,13 @@ by their sizes. Needs h5py; ends with 77 without it.
 import pathlib
 import sys
 
-STAGES = ("load", "encode", "encode_image", "encode_video", "denoise_step", "decode")
-OPERATIONS = ("product", "attention", "norm", "convolution", "exchange", "handover")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from results.span_names import names  # noqa: E402
+
+STAGES = (names.load, names.encode, names.encode_image, names.encode_video, names.denoise_step,
+          names.decode)
+OPERATIONS = (names.product, names.attention, names.norm, names.convolution, names.exchange,
+              names.handover)
 SIZES = 16  # of operations of a stage, those that take longest
 
 
@@ -43,11 +48,11 @@ def within(spans, outer):
 
 def layer(spans):
     """Operations of a transformer layer in the last step."""
-    steps = [span for span in spans if span["name"] == "denoise_step"]
+    steps = [span for span in spans if span["name"] == names.denoise_step]
     if not steps:
         return
     inside = within(spans, steps[-1])
-    blocks = [span for span in inside if span["name"] == "transformer_block"]
+    blocks = [span for span in inside if span["name"] == names.transformer_block]
     layers = [[span for span in within(inside, block) if span["name"] in OPERATIONS]
               for block in blocks]
     if not layers or not layers[0]:
@@ -102,7 +107,7 @@ def by_size(spans, stage):
 def tables(spans):
     yield from stages(spans)
     yield from layer(spans)
-    for stage in ("decode", "encode_image", "encode_video"):
+    for stage in (names.decode, names.encode_image, names.encode_video):
         yield from by_size(spans, stage)
 
 

@@ -35,7 +35,7 @@ TEST_P(OperationOnGpu, HasASpanWithItsWorkInItsStage) {
   const auto clock = std::make_shared<CountingClock>(device_clock(test_device()));
   trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(clock);
   {
-    const trace::Scope stage("denoise_step");
+    const trace::Scope stage(trace::spans::denoise_step);
     for (const KnownOperation& operation : operations) operation.run();
     EXPECT_EQ(clock->waits, 1);  // at the start of the stage
   }

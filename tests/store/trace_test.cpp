@@ -227,11 +227,11 @@ TEST_F(Trace, WithoutSpansHasTheRanksAllTheSame) {
 TEST_F(Trace, RowsLeaveTheMemoryAtTheEndOfAStage) {
   const auto traces = writer();
   {
-    const trace::Scope outer("decode");
+    const trace::Scope outer(trace::spans::decode);
     for (int i = 0; i < 50000; ++i) {
-      const trace::Scope product("product", trace::Level::ops);
+      const trace::Scope product(trace::spans::product);
     }
-    { const trace::Scope inner("load"); }
+    { const trace::Scope inner(trace::spans::load); }
     EXPECT_EQ(trace::recorder().spans.size(), 50001U);
   }
   EXPECT_TRUE(trace::recorder().spans.empty());

@@ -50,7 +50,8 @@ class Install(unittest.TestCase):
                      "inputs/demo_picture.png",
                      "tools/results/sheet.py", "tools/results/report/timeline.js",
                      "tools/results/report/page.css", "tools/results/report/page.html",
-                     "tools/results/report/schema.json", "tools/convert_open_sora.py"):
+                     "tools/results/report/schema.json", "tools/convert_open_sora.py",
+                     "lib/base/span_names.hpp"):
             self.assertIn(f"share/reelmesh/{name}", files)
         # All job files and batch scripts.
         for pattern in ("inputs/*.cfg", "jobs/*.sbatch"):

@@ -10,7 +10,7 @@ int main() {
   const comm::Group world = comm::Group::world();
   log::set_rank(world.rank());
   const comm::Watchdog watchdog(world, {.timeout = 2});
-  const trace::Scope scope("denoise_step");
+  const trace::Scope scope(trace::spans::denoise_step);
   const trace::Mark mark(&trace::Recorder::step, 7);
   const comm::Message message{1 - world.rank(), Tensor::empty({1}, DType::float32)};
   world.exchange({}, {&message, 1});

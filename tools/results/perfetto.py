@@ -10,15 +10,14 @@ import math
 
 import numpy as np
 
-from . import by_rank
+from . import by_rank, span_names
 from .arrows import Arrows, microseconds
 from .counter_events import Counters
 
-STAGES = ("hash", "check_inputs", "measure", "load", "encode", "encode_image", "encode_video",
-          "denoise_step", "decode", "handover", "write", "save")
-LAYERS = ("transformer_block", "t5_layer", "decode_batch", "decode_frame", "encode_batch")
-LEVELS = {"stages": STAGES, "layers": STAGES + LAYERS, "ops": None}  # None: all names
-LANES = ("compute", "exchange", "file", "messages")  # in this order; others follow
+# None: all names, also those of other versions of reelmesh.
+LEVELS = {"stages": span_names.up_to("stages"), "layers": span_names.up_to("layers"), "ops": None}
+LANES = (*span_names.LANES, "messages")  # in this order; others follow
+EXCHANGE = span_names.lanes.exchange
 CHUNK = 20_000  # events per write
 
 
@@ -144,7 +143,7 @@ class Writer:
                  memory) in zip(*columns):
                 category, lane = categories[lane], texts[lane]
                 number, tid = lanes.place(lane, start, start + duration)
-                if lane == "exchange" and number == 0:
+                if lane == EXCHANGE and number == 0:
                     exchanges[0].append(start)
                     exchanges[1].append(start + duration)
                 args = []
@@ -179,7 +178,7 @@ class Writer:
             receive = block["direction"] == 1
             at = np.where(receive, block["start_ns"] + np.maximum(block["duration_ns"] - 1, 0),
                           block["start_ns"])
-            threads = np.where(_inside(at, starts, last_ends), lanes.first("exchange"), 0)
+            threads = np.where(_inside(at, starts, last_ends), lanes.first(EXCHANGE), 0)
             if self._names is not None:
                 block = by_rank.chosen(block, threads > 0)
                 receive, at, threads = (one[threads > 0] for one in (receive, at, threads))

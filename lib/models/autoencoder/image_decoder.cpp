@@ -62,7 +62,7 @@ Tensor ImageDecoder::attend(const ImagePart& image, const Tensor& x) const {
 }
 
 Tensor ImageDecoder::operator()(const ImagePart& part, const Tensor& latents) const {
-  const trace::Scope scope("decode_frame", trace::Level::layers);
+  const trace::Scope scope(trace::spans::decode_frame);
   ImagePart image = part;
   Tensor x = post_quant_.out_features() > 0 ? post_quant_(latents) : latents;
   x = image.convolve(conv_in_, x);

@@ -52,7 +52,7 @@ TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoen
 
 Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
                                    std::int64_t frames) const {
-  const trace::Scope scope("decode_batch", trace::Level::layers);
+  const trace::Scope scope(trace::spans::decode_batch);
   Tensor x = part.convolve(conv_in_, post_quant_(latents));
   for (const ResidualBlock& residual : first_) x = residual(part, x);
   for (const Level& level : levels_) {

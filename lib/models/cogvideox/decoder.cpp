@@ -151,7 +151,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
   State state{*image, {}, EarlierFrames(causal_count_)};
   std::int64_t done = 0;
   for (const auto& [first, count] : decode_batches(latents.local.shape(0))) {
-    const trace::Scope scope("decode_batch", trace::Level::layers);
+    const trace::Scope scope(trace::spans::decode_batch);
     state.image = *image;
     state.earlier.last_batch = first + count == latents.local.shape(0);
     state.latents = channels_last(latents.local.rows(first, count).on({}),

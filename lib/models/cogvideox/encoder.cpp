@@ -173,7 +173,7 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
   EarlierFrames earlier(causal_count_);
   std::int64_t done = 0;
   for (const auto& [first, count] : encode_batches(frames)) {
-    const trace::Scope scope("encode_batch", trace::Level::layers);
+    const trace::Scope scope(trace::spans::encode_batch);
     earlier.last_batch = first + count == frames;
     auto image = images.rbegin();
     Tensor x = conv_in_(*image, scaled_pixels(pixels.local.rows(first, count), dtype_).on(device_),

@@ -280,7 +280,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
-    const trace::Scope scope("transformer_block", trace::Level::layers);
+    const trace::Scope scope(trace::spans::transformer_block);
     if (i == 0) {
       input.table = blocks_[0].modulation1.with_all_rows(time);
       input.tokens = modulated(z, blocks_[0].norm1, eps, input.table, placement);

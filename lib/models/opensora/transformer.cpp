@@ -257,7 +257,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
-    const trace::Scope scope("transformer_block", trace::Level::layers);
+    const trace::Scope scope(trace::spans::transformer_block);
     x = run_pair(i, placement, x, contexts, block_time);
   }
 

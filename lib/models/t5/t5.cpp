@@ -89,7 +89,7 @@ Tensor T5Layers::operator()(Tensor x) const {
     const Layer& layer = layers_[i];
     const trace::Mark mark(&trace::Recorder::layer,
                            static_cast<int>(part_.first) + static_cast<int>(i));
-    const trace::Scope scope("t5_layer", trace::Level::layers);
+    const trace::Scope scope(trace::spans::t5_layer);
     {  // tensors of attention are freed before the feed-forward layers allocate wide ones
       const Tensor qkv = layer.qkv.with_all_rows(normed(x, layer.attention_norm));
       const Tensor attended =

@@ -1,4 +1,4 @@
-"""Colours of names and lanes. Each is readable on a light and on a dark page."""
+"""Colours of spans and lanes by name. Each is readable on a light and on a dark page."""
 
 LANES = {"compute": "#3d7cc9", "exchange": "#e08a1e", "file": "#7d8ca0"}
 NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb0",
@@ -6,7 +6,9 @@ NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb
          "transformer_block": "#5b9ae0", "product": "#1a94ad", "attention": "#c2508e",
          "convolution": "#b0653a", "norm": "#9aa83a", "decode": "#23875e",
          "decode_batch": "#55b08a", "exchange": "#e08a1e", "handover": "#c9562f",
-         "load": "#7d8ca0", "write": "#a3afbe", "hash": "#5d6b7e"}
+         "load": "#7d8ca0", "write": "#a3afbe", "hash": "#5d6b7e", "check_inputs": "#7f6a3a",
+         "measure": "#b84a4a", "save": "#c78f3d", "encode_batch": "#c78f3d",
+         "decode_frame": "#4c9a4c", "guidance": "#7f6a3a", "weights": "#6b7fd1"}
 # Purposes of memory, in the order in which they are stacked.
 PURPOSES = {"weights": "#2f6fc0", "activations": "#23875e", "workspace": "#c2508e",
             "exchange": "#e08a1e", "queue": "#8a63c9"}
@@ -14,5 +16,6 @@ OTHERS = ("#7f6a3a", "#4f9fb3", "#b84a4a", "#6b7fd1", "#8f8f3c", "#a25fb0", "#4c
 
 
 def of_name(name):
-    """The colour of the spans of this name, the same in every report."""
+    """The colour of the spans of this name, the same in every report, also of a name that only
+    other versions of reelmesh have."""
     return NAMES.get(name) or OTHERS[sum(name.encode()) % len(OTHERS)]

@@ -1,6 +1,7 @@
 """The numbers as text for a terminal of 100 columns."""
 import textwrap
 
+from ..span_names import LANES, lanes
 from . import memory
 from .units import (not_complete, number, percent, plural, provenance_in_words, rate, seconds,
                     size)
@@ -8,7 +9,7 @@ from .units import (not_complete, number, percent, plural, provenance_in_words, 
 WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
 FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
-FILL = {"compute": "█", "exchange": "▓", "file": "▒", "waiting": "·"}
+FILL = {lanes.compute: "█", lanes.exchange: "▓", lanes.file: "▒", "waiting": "·"}
 
 
 def of(numbers):
@@ -110,7 +111,7 @@ def _clips(clips):
 
 
 def _ranks(trace):
-    names = ("compute", "exchange", "file", "waiting")
+    names = (*LANES, "waiting")
     rows = []
     for rank in trace["ranks"]:
         shares = [rank["seconds"].get(name, 0) / trace["seconds"] for name in names]
@@ -143,7 +144,7 @@ def _operations(trace):
              rate(one["flops_per_s"], "FLOP/s"), percent(one["flops_share_of_peak"]),
              rate(one["memory_bytes_per_s"], "B/s"), percent(one["memory_bytes_share_of_peak"])]
             for one in trace["names"] if one["innermost"] and (
-                one["flops"] or one["memory_bytes"] or one["lane"] == "exchange")]
+                one["flops"] or one["memory_bytes"] or one["lane"] == lanes.exchange)]
     return _part("Operations", _table(["<name", "calls", "time", "<", "FLOP/s", "of peak", "memory",
                                        "of peak"], rows)) if trace["level"] == "ops" else ""
 

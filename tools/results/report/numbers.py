@@ -5,6 +5,7 @@ import datetime
 import numpy as np
 
 from ..hdf5 import row_as_dict, text
+from ..span_names import LANES
 from . import memory
 
 VERSION = 1
@@ -93,7 +94,7 @@ def _trace(job, trace, sums, extent, peaks):
 
 
 def _rank(i, row, trace, sums, extent):
-    ns = {"compute": 0, "exchange": 0, "file": 0}
+    ns = dict.fromkeys(LANES, 0)
     for kind, (lane, _) in enumerate(sums.kinds.pairs):
         name = trace.lanes.texts[lane]
         ns[name] = ns.get(name, 0) + int(sums.sums["self_ns"][i, kind])

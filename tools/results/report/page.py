@@ -5,6 +5,7 @@ import os
 import pathlib
 import string
 
+from ..span_names import lanes
 from . import clip_cards, colours, timeline, trace_parts
 from .markup import section, table, text
 from .units import not_complete, number, percent, plural, provenance_in_words, seconds
@@ -68,7 +69,7 @@ def _head(numbers):
                 "frames × height × width" + (f', and {len(job["sizes"]) - 1} more sizes'
                                              if len(job["sizes"]) > 1 else ""))]
     if trace and trace["ranks"]:
-        busy = sum(rank["seconds"]["compute"] for rank in trace["ranks"])
+        busy = sum(rank["seconds"][lanes.compute] for rank in trace["ranks"])
         figures.append((percent(busy / (trace["seconds"] * len(trace["ranks"]))),
                         "of the ranks’ time is compute"))
     tiles = "".join(f"<div><dd>{value}</dd><dt>{name}</dt></div>" for value, name in figures)

@@ -11,10 +11,10 @@ import zlib
 import numpy as np
 
 from ..by_rank import chosen, joined
+from ..span_names import LANES
 
 MAX_SPANS = 1_000_000  # in the page one by one
 MAX_BINS = 1 << 21  # of all rows together
-LANES = ("compute", "exchange", "file")  # order in which a rank's lanes are shown
 
 
 class Rows:

@@ -5,10 +5,11 @@ import numpy as np
 
 from ..by_rank import joined
 from ..hdf5 import Damaged
+from ..span_names import names
 from . import blocks, nesting
 
 COLUMNS = ("calls", "ns", "self_ns", "childless", "bytes", "top_bytes", "flops", "memory_bytes")
-STEP = "denoise_step"
+STEP = names.denoise_step
 MAX_SUM = 1 << 62
 
 

@@ -1,6 +1,7 @@
 """The parts of the page that show the trace: timeline, tables, charts."""
 import numpy as np
 
+from ..span_names import LANES, lanes
 from . import charts, colours, memory, timeline
 from .markup import bar, swatch, table, text
 from .numbers import step_seconds
@@ -27,8 +28,7 @@ def _timeline(found, measured, kinds):
     rows = measured.rows
     legend = "".join(f'<li>{_name(kind["name"])}</li>'
                      for kind in sorted(kinds, key=lambda kind: (
-                         timeline.LANES.index(kind["lane"]) if kind["lane"] in timeline.LANES
-                         else 9)))
+                         LANES.index(kind["lane"]) if kind["lane"] in LANES else len(LANES))))
     about = f'{plural(found["spans"], "span")} at trace.level = {text(found["level"] or "?")}'
     if not rows.whole:
         about += (f'. Those shorter than {seconds(rows.shortest_ns / 1e9)} are drawn as '
@@ -69,7 +69,7 @@ def _stages(found):
 
 
 def _ranks(found):
-    names = ("compute", "exchange", "file", "waiting")
+    names = (*LANES, "waiting")
     fill = {**colours.LANES, "waiting": "var(--idle)"}
     lines = []
     for rank in found["ranks"]:
@@ -78,7 +78,7 @@ def _ranks(found):
                                                      for name in names)
         lines.append(f'<div class="line"><span class="who">{rank["rank"]}</span>'
                      + bar([(shares[name], fill[name]) for name in names], label)
-                     + f'<span class="value">{percent(shares["compute"])}</span></div>')
+                     + f'<span class="value">{percent(shares[lanes.compute])}</span></div>')
     legend = "".join(f"<li>{swatch(fill[name])}{name}</li>" for name in names)
     columns = [("rank", "number"), ("host", "text"), ("role", "text"), ("device", "text"),
                *((name, "number") for name in names), ("peak memory", "number")]
@@ -125,8 +125,8 @@ def _operations(found):
                 "norm and exchange is timed, and this part says what share of the machine each "
                 "reaches.</p>")
     done = [one for one in found["names"]
-            if one["innermost"] and one["lane"] in ("compute", "exchange") and (
-                one["flops"] or one["memory_bytes"] or one["lane"] == "exchange")]
+            if one["innermost"] and one["lane"] in (lanes.compute, lanes.exchange) and (
+                one["flops"] or one["memory_bytes"] or one["lane"] == lanes.exchange)]
     columns = [("operation", "text"), ("calls", "number"), ("share of time", "number"),
                ("", "text"), ("FLOP/s", "number"), ("of peak", "number"), ("memory", "number"),
                ("of peak", "number"), ("sent", "number")]

@@ -1,0 +1,205 @@
+#!/usr/bin/python3
+"""The names of spans and lanes stand in lib/base/span_names.hpp; the program, the Python tools and
+lib/store/README.md have the same ones.
+
+Ends with status 77 (skipped) if Debian's packages for it are not installed.
+"""
+import ast
+import json
+import re
+import sys
+import unittest
+
+try:
+    import numpy  # noqa: F401
+except ImportError as missing:
+    print(f"span_names_test: passed over: {missing}")
+    sys.exit(77)
+
+from tool_support import TOOLS
+
+from results import span_names
+from results.report import colours, in_text
+
+SOURCE = TOOLS.parent
+# Literals in C++ that are equal to the name of a span, and mean something else.
+OTHER_MEANINGS = {
+    "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
+    "lib/pipeline/families/opensora.cpp": {"guidance"},  # a setting
+    "lib/pipeline/plan_json.cpp": {"decode", "weights"},  # a role, a purpose of memory
+    "lib/pipeline/summary.cpp": {"decode"},  # a role
+    "lib/plan/memory_plan.cpp": {"decode"},
+    "lib/plan/roles.cpp": {"decode"},
+    "lib/plan/roles.hpp": {"decode"},
+    "lib/tensor/purpose.hpp": {"exchange", "weights"},  # purposes of memory
+}
+NOT_IN_REPORT = ["measure"]  # it precedes the job's work
+
+
+def program():
+    """Path → text of the C++ files of lib/ and app/ without the header."""
+    return {str(path.relative_to(SOURCE)): path.read_text(encoding="utf-8")
+            for folder in ("lib", "app") for path in sorted((SOURCE / folder).rglob("*"))
+            if path.suffix in (".hpp", ".cpp", ".cu", ".cuh") and path != span_names.HEADER}
+
+
+def scripts():
+    """Path → syntax tree of the Python programs that may read a trace."""
+    found = {}
+    for folder in ("tools", "tests/gpu", "tests/bench"):
+        for path in sorted((SOURCE / folder).rglob("*")):
+            if path.suffix not in ("", ".py") or not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".py" or re.match("#!.*python", text):
+                found[str(path.relative_to(SOURCE))] = ast.parse(text)
+    return found
+
+
+def rows_of(section, header):
+    """The rows of a Markdown table: lists of cells."""
+    lines = iter(section.splitlines())
+    for line in lines:
+        if line == header:
+            next(lines)
+            break
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.split("|")[1:-1]])
+    return found
+
+
+def one_of(names):
+    """'a, b or c'"""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+class Header(unittest.TestCase):
+    GOOD = ('inline constexpr std::array<std::string_view, 2> level_names{"off", "stages"};\n'
+            'inline constexpr const char* file = "file";\n'
+            'inline constexpr SpanKind load{"load", Level::stages, lanes::file, "of weights"};\n')
+
+    def test_is_parsed(self):
+        self.assertEqual(span_names.parse(self.GOOD), (
+            ("off", "stages"), ("file",), {"load": ("stages", "file", "of weights")}))
+
+    def test_lines_written_otherwise_are_errors(self):
+        for old, new in (('"load"', '"loads"'), ("Level::stages", "Level::layers"),
+                         ("lanes::file", "lanes::disk"), ("lanes::file", '"file"'),
+                         (', "of weights"', ""), (', "of weights"', ',\n    "of weights"'),
+                         ('= "file"', '= "disk"'), ("level_names", "levels"),
+                         (self.GOOD, self.GOOD + self.GOOD)):
+            with self.subTest(new=new), self.assertRaises(ValueError):
+                span_names.parse(self.GOOD.replace(old, new))
+
+    def test_levels_contain_the_coarser_ones(self):
+        self.assertEqual(span_names.up_to("off"), ())
+        self.assertEqual(span_names.up_to("ops"), tuple(span_names.SPANS))
+        self.assertIn("load", span_names.up_to("stages"))
+        self.assertNotIn("t5_layer", span_names.up_to("stages"))
+        self.assertIn("t5_layer", span_names.up_to("layers"))
+
+    def test_an_unknown_name_is_an_error(self):
+        self.assertEqual(span_names.names.decode, "decode")
+        with self.assertRaises(AttributeError):
+            span_names.names.decodes  # noqa: B018
+
+
+class Program(unittest.TestCase):
+    def test_names_are_not_repeated(self):
+        found = {}
+        for path, text in program().items():
+            names = set(re.findall(r'"(\w+)"', text)) & set(span_names.SPANS)
+            if names:
+                found[path] = names
+        self.assertEqual(found, OTHER_MEANINGS)
+
+    def test_kinds_are_made_in_the_header_only(self):
+        made = [path for path, text in program().items()
+                if re.search(r"SpanKind(\s+\w+)?\s*[({]", text)]
+        self.assertEqual(made, [])
+
+    def test_every_span_and_lane_is_used(self):
+        scopes = re.findall(r"\b(?:Scope|Operation) \w+\(([^;]*);", "\n".join(program().values()))
+        self.assertEqual(set(re.findall(r"\bspans::(\w+)", "\n".join(scopes))),
+                         set(span_names.SPANS))
+        self.assertEqual({span.lane for span in span_names.SPANS.values()}, set(span_names.LANES))
+
+    def test_the_closing_report_has_every_stage(self):
+        text = program()["lib/pipeline/report.cpp"]
+        self.assertEqual(sorted(re.findall(r"\bspans::(\w+)", text) + NOT_IN_REPORT),
+                         sorted(span_names.up_to("stages")))
+
+
+class Pages(unittest.TestCase):
+    def setUp(self):
+        text = (SOURCE / "lib/store/README.md").read_text(encoding="utf-8")
+        self.section = re.search(r"^### /spans\n(.*?)^### ", text, re.M | re.S)[1]
+
+    def test_the_table_of_spans_is_that_of_the_header(self):
+        self.maxDiff = None
+        self.assertEqual(rows_of(self.section, "| span | level | lane | meaning |"),
+                         [[f"`{name}`", f"`{span.level}`", f"`{span.lane}`", span.meaning]
+                          for name, span in span_names.SPANS.items()])
+
+    def test_lanes(self):
+        lane = next(row for row in rows_of(self.section, "| column | type | units | meaning |")
+                    if row[0] == "`lane`")
+        self.assertEqual(lane[-1], one_of([f"`{name}`" for name in span_names.LANES]))
+        self.assertIn(one_of(span_names.LANES), program()["lib/store/trace_rows.cpp"])
+
+
+class Scripts(unittest.TestCase):
+    def test_every_span_and_lane_has_a_colour(self):
+        self.assertEqual(set(colours.NAMES), set(span_names.SPANS))
+        self.assertEqual(list(colours.LANES), list(span_names.LANES))
+
+    def test_every_lane_has_a_character_and_a_number(self):
+        self.assertEqual(list(in_text.FILL), [*span_names.LANES, "waiting"])
+        schema = (TOOLS / "results/report/schema.json").read_text(encoding="utf-8")
+        self.assertIn([*span_names.LANES, "waiting"], required_in(json.loads(schema)))
+
+    def test_names_exist(self):
+        """Also in functions that no test calls."""
+        count = 0
+        for path, tree in scripts().items():
+            imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+                        and (node.module or "").endswith("span_names") for alias in node.names}
+            for node in ast.walk(tree):
+                if (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+                        and node.value.id in imported & {"names", "lanes"}):
+                    self.assertTrue(hasattr(getattr(span_names, node.value.id), node.attr),
+                                    f"{path}:{node.lineno}: {node.value.id}.{node.attr}")
+                    count += 1
+        self.assertGreater(count, 30)
+
+    def test_names_are_not_repeated(self):
+        """Those that are no ordinary words."""
+        names = {name for name in span_names.SPANS if "_" in name} | {"handover"}
+        for path, tree in scripts().items():
+            for node in ast.walk(tree) if not path.endswith("report/colours.py") else ():
+                if isinstance(node, ast.Constant):
+                    value = node.value
+                    text = value.decode("latin1") if isinstance(value, bytes) else value
+                    self.assertNotIn(text, names, f"{path}:{node.lineno}")
+
+    def test_lines_that_a_run_on_a_gpu_shows(self):
+        text = (SOURCE / "tests/gpu/run").read_text(encoding="utf-8")
+        shown = re.search(r"\^\(([\w|]+)\) \+\[0-9\]", text)[1].split("|")
+        self.assertLessEqual(set(shown), set(span_names.up_to("stages")))
+
+
+def required_in(schema):
+    """All lists "required" within a schema."""
+    if isinstance(schema, list):
+        return [found for one in schema for found in required_in(one)]
+    if not isinstance(schema, dict):
+        return []
+    return [value for name, value in schema.items() if name == "required"] + [
+        found for one in schema.values() for found in required_in(one)]
+
+
+if __name__ == "__main__":
+    unittest.main()
