@@ -67,17 +67,23 @@ Field path_field(const char* name, const char* option) {
 template <std::size_t i>
 Field field_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
-  return {setting.name(),
+  constexpr bool is_number = std::is_arithmetic_v<typename std::decay_t<decltype(setting)>::Value>;
+  return {setting.name,
           setting.option,
           true,
-          "a number",
-          &json::is_number,
+          is_number ? "a number" : "a text",
+          is_number ? &json::is_number : &json::is_string,
           [](Clip& clip, Value value, Where where) {
-            clip.settings.*setting.value = parse_setting(setting, value.dump(), where);
+            const std::string text = is_number ? value.dump() : value.get<std::string>();
+            clip.settings.*setting.value = parse_setting(setting, text, where);
           },
           [](const Clip& clip) {
             const auto& value = clip.settings.*setting.value;
-            return value ? json(*value) : json();
+            if constexpr (is_number) {
+              return value ? json(*value) : json();
+            } else {
+              return value ? json(value->text()) : json();
+            }
           },
           [](Clip& clip) { (clip.settings.*setting.value).reset(); }};
 }

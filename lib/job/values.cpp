@@ -116,27 +116,39 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
   return lora;
 }
 
-template <class Number>
-std::string setting_limits(const ClipSetting<Number>& setting) {
-  return limits_in_words(setting.least, setting.most, setting.lower_limit);
+template <class Value>
+std::string setting_limits(const ClipSetting<Value>& setting) {
+  if constexpr (std::is_arithmetic_v<Value>) {
+    const Permitted<Value>& limits = setting.permitted;
+    return limits_in_words(limits.least, limits.most, limits.lower_limit);
+  } else {
+    return Value::expected;
+  }
 }
 
-template <class Number>
-Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
-                     const std::string& option) {
-  return parse_within(text, option, setting.least, setting.most, setting.lower_limit);
+template <class Value>
+Value parse_setting(const ClipSetting<Value>& setting, std::string_view text,
+                    const std::string& option) {
+  if constexpr (std::is_arithmetic_v<Value>) {
+    const Permitted<Value>& limits = setting.permitted;
+    return parse_within(text, option, limits.least, limits.most, limits.lower_limit);
+  } else {
+    const std::optional<Value> value = Value::read(text);
+    if (!value) refuse(text, option, Value::expected);
+    return *value;
+  }
 }
 
-template int parse_setting(const ClipSetting<int>&, std::string_view, const std::string&);
-template std::string setting_limits(const ClipSetting<int>&);
-template std::int64_t parse_setting(const ClipSetting<std::int64_t>&, std::string_view,
-                                    const std::string&);
-template std::string setting_limits(const ClipSetting<std::int64_t>&);
-template std::uint64_t parse_setting(const ClipSetting<std::uint64_t>&, std::string_view,
-                                     const std::string&);
-template std::string setting_limits(const ClipSetting<std::uint64_t>&);
-template double parse_setting(const ClipSetting<double>&, std::string_view, const std::string&);
-template std::string setting_limits(const ClipSetting<double>&);
+#define REELMESH_SETTING_OF(Value)                                                               \
+  template Value parse_setting(const ClipSetting<Value>&, std::string_view, const std::string&); \
+  template std::string setting_limits(const ClipSetting<Value>&);
+REELMESH_SETTING_OF(int)
+REELMESH_SETTING_OF(std::int64_t)
+REELMESH_SETTING_OF(std::uint64_t)
+REELMESH_SETTING_OF(double)
+REELMESH_SETTING_OF(StepCache)
+REELMESH_SETTING_OF(CacheCoefficients)
+#undef REELMESH_SETTING_OF
 
 std::string parse_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);

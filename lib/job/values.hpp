@@ -33,12 +33,12 @@ LoraFile parse_lora(std::string_view text, const std::string& option);
 
 /// The value of a setting of a clip within its limits, on the command line, in job files and in
 /// prompt files.
-template <class Number>
-Number parse_setting(const ClipSetting<Number>& setting, std::string_view text,
-                     const std::string& option);
+template <class Value>
+Value parse_setting(const ClipSetting<Value>& setting, std::string_view text,
+                    const std::string& option);
 /// The permitted values of a setting: "8 to 16384", "above 0, at most 1".
-template <class Number>
-std::string setting_limits(const ClipSetting<Number>& setting);
+template <class Value>
+std::string setting_limits(const ClipSetting<Value>& setting);
 
 /// A path, not empty.
 std::string parse_path(std::string_view text, const std::string& option);

@@ -25,7 +25,8 @@ bool has_image(const Clip& clip) { return clip.format.input == InputKind::image;
 
 RestartShapes restart_shapes(const Clip& clip, std::int64_t channels) {
   return {clip.latent_shape(), embeddings_shape(clip, channels),
-          has_image(clip) ? clip.input_shape() : Shape()};
+          has_image(clip) ? clip.input_shape() : Shape(),
+          clip.format.keeps_residual ? clip.hidden : Shape()};
 }
 
 // What a state depends on besides the attributes of its clip.
@@ -128,7 +129,7 @@ void Autosave::save(const Denoising& denoising) {
     const Clip& clip = batch_[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const DenoiseState& state = denoising.states()[i];
-    std::vector<RestartArray> arrays = denoising.state_arrays(state);
+    std::vector<RestartArray> arrays = denoising.state_arrays(i);
     const Shape shape = embeddings_shape(clip, text_channels_);
     arrays.push_back({"embeddings",
                       {conditioning_[i].text.on({}).to(DType::float32),

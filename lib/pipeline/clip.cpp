@@ -90,7 +90,15 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                      .steps = settings.steps.value_or(defaults.steps),
                      .guidance = settings.guidance.value_or(defaults.guidance),
                      .strength = record.settings.strength,
+                     .cache = settings.cache,
+                     .cache_coefficients = settings.cache_coefficients,
                      .seed = request.settings.seed.value_or(first_seed + offset)};
+  std::optional<StepCache>& cache = record.settings.cache;
+  if (cache && cache->rule == StepCache::Rule::none) cache.reset();
+  if (!cache || cache->rule != StepCache::Rule::teacache) {
+    record.settings.cache_coefficients.reset();
+  }
+  clip.format.keeps_residual = cache.has_value();
   record.model = job.model.root.string();
   record.dtype = std::string(name_of(job.dtype));
   return clip;
@@ -169,6 +177,17 @@ std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int m
 std::int64_t batch_steps(const Batch& batch) {
   const Clip& first = batch.front();
   return std::ssize(batch) * (first.sampling.sampler->calls() - first.saved_step);
+}
+
+std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
+  std::int64_t steps = 0;
+  for (const ClipOutline& clip : batch) {
+    const SamplingRecipe& sampling = kinds[clip.kind].sampling;
+    for (int i = clip.saved_step; i < sampling.sampler->calls(); ++i) {
+      steps += sampling.computes(i) ? 1 : 0;
+    }
+  }
+  return steps;
 }
 
 std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {

@@ -19,6 +19,7 @@ struct ClipFormat {
   VideoSize size;             ///< of the requested video, as in its settings
   std::int64_t branches = 1;  ///< CFG branches
   InputKind input = InputKind::none;
+  bool keeps_residual = false;  ///< for steps that are not computed
   friend bool operator==(const ClipFormat&, const ClipFormat&) = default;
 };
 
@@ -31,6 +32,8 @@ struct Clip {
   Shape latents;                    ///< [frame, row, column] that are denoised
   std::int64_t dropped_frames = 0;  ///< latent frames at the front that only fill a patch
   std::int64_t latent_channels = 4;
+  /// Of the transformer's hidden states of the video: [frame, row, column, branch, channel].
+  Shape hidden;
   Shape video;                     ///< [frame, row, column] of pixels
   std::optional<ClipInput> input;  ///< what it begins from, beside noise
   SamplingRecipe sampling;
@@ -44,6 +47,7 @@ struct Clip {
   double fps() const { return record.settings.fps.value(); }
   std::uint64_t seed() const { return record.settings.seed.value(); }
   const std::optional<double>& strength() const { return record.settings.strength; }
+  const std::optional<StepCache>& cache() const { return record.settings.cache; }
   std::int64_t tokens() const;  ///< of its longest text
   /// [frame, channel, row, column] as they are denoised.
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
@@ -69,7 +73,8 @@ struct ClipDefaults {
 /// it; frames and fps that neither request nor job has are those of the video, if there is one.
 /// `input` is set with its file and frames. Texts, shapes and sampling are left unset. inputs: the
 /// facts of all files of the job. Error(data) if the video has fewer frames than asked for;
-/// Error(usage) for a strength without a video.
+/// Error(usage) for a strength without a video. A cache
+/// that is none is left out, and coefficients without teacache.
 Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                     const ClipDefaults& defaults, const Inputs& inputs = {});
 
@@ -136,5 +141,7 @@ std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int m
 /// The sum of the sampler steps that its clips still need.
 std::int64_t batch_steps(const Batch& batch);
 std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
+/// The same without steps that are not computed (sampler/step_cache.hpp).
+std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 
 }  // namespace reelmesh::pipeline

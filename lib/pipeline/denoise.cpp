@@ -56,18 +56,22 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       batch_(batch),
       model_(model),
       latents_(layout.latents.with_axis(1, batch.front().latent_channels)),
-      predict_(model.device(), group, branch_.capturable() && model.capturable(), [this] {
-        std::vector<Tensor> latents;
-        for (const DenoiseState& state : states_) latents.push_back(state.latents);
-        return prepared_->predict(latents, time_);
-      }) {
+      compute_(model.device(), group, branch_.capturable() && model.capturable(),
+               [this] {
+                 const bool keeps = batch_.front().format.keeps_residual;
+                 return prepared_->predict(latents(), time_,
+                                           keeps ? Blocks::compute_and_keep : Blocks::compute);
+               }),
+      reuse_(model.device(), group, branch_.capturable() && model.capturable(),
+             [this] { return prepared_->predict(latents(), time_, Blocks::reuse); }) {
   const Clip& first = batch.front();
   prepared_ = model.prepare({.group = branch_,
                              .layout = layout,
                              .latents = first.latents,
                              .branches = first.format.branches / layout.mesh.cfg,
                              .size = first.format.size,
-                             .fps = first.fps()},
+                             .fps = first.fps(),
+                             .keeps_residual = first.format.keeps_residual},
                             conditioning);
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
@@ -76,7 +80,29 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                                           video_latents.empty() ? Tensor() : video_latents[clip],
                                           model.device())
                           : restored_state(saved[clip], box, model.device()));
+    if (saved.empty() || !first.format.keeps_residual) continue;
+    const Box hidden = hidden_box(batch[clip], group.rank());
+    const Shape token{numel(hidden.extent) / (hidden.extent[3] * hidden.extent[4]),
+                      hidden.extent[3], hidden.extent[4]};
+    prepared_->set_residual(static_cast<std::int64_t>(clip),
+                            saved[clip].read(residual_name, hidden).reshape(token));
   }
+}
+
+std::vector<Tensor> Denoising::latents() const {
+  std::vector<Tensor> latents;
+  for (const DenoiseState& state : states_) latents.push_back(state.latents);
+  return latents;
+}
+
+// The hidden states of a clip that a rank of the group has: its tokens, of its branches.
+Box Denoising::hidden_box(const Clip& clip, int rank) const {
+  Box box = layout_.tokens.box(layout_.branch_rank(rank));
+  const std::int64_t branches = clip.hidden[3] / layout_.mesh.cfg;
+  const std::int64_t half = rank / layout_.mesh.branch_ranks();
+  box.offset.insert(box.offset.end(), {half * branches, 0});
+  box.extent.insert(box.extent.end(), {branches, clip.hidden[4]});
+  return box;
 }
 
 bool Denoising::finished() const {
@@ -107,32 +133,35 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
   return all;
 }
 
-const std::vector<Tensor>& Denoising::predict(bool interruptible) {
-  if (!interruptible || model_.device().is_cuda()) return predict_();
+const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible) {
+  if (blocks == Blocks::reuse) return reuse_();
+  if (!interruptible || model_.device().is_cuda()) return compute_();
   at_interruption_point = [this] {
     if (group_.max(stop::requested() ? std::int64_t{1} : 0) > 0) throw Interrupted();
   };
   struct End {
     ~End() { at_interruption_point = nullptr; }
   } const end;
-  return predict_();
+  return compute_();
 }
 
 void Denoising::step(bool interruptible) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
-  const trace::Scope scope(trace::spans::denoise_step);
+  const bool computes = batch_.front().sampling.computes(step);
+  const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
   const Sampler& sampler = *batch_.front().sampling.sampler;  // all clips have the same timesteps
   const double timestep = sampler.timestep(i);
-  // predict_ may replay a CUDA graph, so latents and timestep must stay at the same addresses.
+  // A CUDA graph may be replayed, so latents and timestep must stay at the same addresses.
   const Tensor time = model_.embed(timestep);
   if (time_.empty()) {
     time_ = time.clone();
   } else {
     time_.copy_from(time);
   }
-  std::vector<Predictions> predicted = all_branches(predict(interruptible));
+  std::vector<Predictions> predicted =
+      all_branches(predict(computes ? Blocks::compute : Blocks::reuse, interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
     const SamplingRecipe& recipe = batch_[clip].sampling;
@@ -149,7 +178,9 @@ void Denoising::step(bool interruptible) {
   }
 }
 
-std::vector<RestartArray> Denoising::state_arrays(const DenoiseState& state) const {
+std::vector<RestartArray> Denoising::state_arrays(std::size_t index) const {
+  const DenoiseState& state = states_[index];
+  const Clip& clip = batch_[index];
   const Layout layout = over_first_ranks(latents_, group_.size());
   std::vector<RestartArray> arrays;
   DenoiseState::for_each_tensor(state, [&](const std::string& name, const Tensor& tensor) {
@@ -157,6 +188,12 @@ std::vector<RestartArray> Denoising::state_arrays(const DenoiseState& state) con
     const Tensor own = box.empty() ? Tensor::empty(box.extent, DType::float32) : tensor.on({});
     arrays.push_back({name, {own, layout, group_}});
   });
+  if (!clip.format.keeps_residual) return arrays;
+  std::vector<Box> boxes;
+  for (int rank = 0; rank < group_.size(); ++rank) boxes.push_back(hidden_box(clip, rank));
+  const Tensor own = prepared_->residual(static_cast<std::int64_t>(index));
+  const Shape& extent = boxes[static_cast<std::size_t>(group_.rank())].extent;
+  arrays.push_back({residual_name, {own.reshape(extent), {clip.hidden, std::move(boxes)}, group_}});
   return arrays;
 }
 

@@ -32,7 +32,7 @@ struct SavedState {
   std::int64_t step = 0;
   std::string generator;     ///< TorchGenerator::saved()
   std::int64_t history = 0;  ///< number of tensors in DenoiseState::history
-  /// The values of a box of a tensor by its name in for_each_tensor, float32 on the host.
+  /// The values of a box of a tensor by its name in the file, float32 on the host.
   std::function<Tensor(const std::string& name, const Box& box)> read;
 };
 
@@ -67,9 +67,9 @@ class Denoising {
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }
-  /// The tensors of a clip's state, as they are distributed over the group: with cfg 2 over its
-  /// first half.
-  std::vector<RestartArray> state_arrays(const DenoiseState& state) const;
+  /// The tensors of the state of a clip of the batch, as they are distributed over the group: with
+  /// cfg 2 latents over its first half, the residual over both.
+  std::vector<RestartArray> state_arrays(std::size_t clip) const;
 
  private:
   /// Of one clip. With one branch both are the same tensor.
@@ -77,7 +77,9 @@ class Denoising {
     Tensor unconditional, conditional;
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
-  const std::vector<Tensor>& predict(bool interruptible);
+  const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
+  std::vector<Tensor> latents() const;
+  Box hidden_box(const Clip& clip, int rank) const;
 
   comm::Group group_;   ///< the ranks of all branches
   comm::Group branch_;  ///< the ranks that compute the same branches
@@ -88,7 +90,7 @@ class Denoising {
   std::vector<DenoiseState> states_;
   std::unique_ptr<Denoiser::Prepared> prepared_;
   Tensor time_;
-  RepeatedCall predict_;
+  RepeatedCall compute_, reuse_;  ///< with the blocks, and without them
 };
 
 }  // namespace reelmesh::pipeline

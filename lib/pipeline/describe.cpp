@@ -183,6 +183,14 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
        {"formats", planned.formats.size()},
        {"further_formats", planned.formats.size() - std::min(planned.formats.size(), max_formats)},
        {"schedule", schedule(planned, batches)}});
+  if (const auto& computed = clip.sampling.computed) {
+    all["cache"] = {{"rule", clip.cache().value_or(StepCache{}).text()},
+                    {"computed", *computed},
+                    {"description", computed_in_words(*computed)}};
+    if (const auto& coefficients = clip.record.settings.cache_coefficients) {
+      all["cache"]["coefficients"] = coefficients->values();
+    }
+  }
   if (planned.tail) {
     all["last_batches"] = {{"batches", planned.tail_batches},
                            {"plan", describe_layout(*planned.tail, size)}};

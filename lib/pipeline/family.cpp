@@ -134,7 +134,32 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
   Clip clip = requested_clip(job, request, index, defaults(), inputs);
   check_input(clip);
   complete(clip, job, request, tokenizer);
+  if (clip.cache()) set_computed_steps(clip, request);
   return clip;
+}
+
+void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
+  const StepCache& cache = clip.cache().value();
+  std::optional<CacheCoefficients>& coefficients = clip.record.settings.cache_coefficients;
+  const std::string where =
+      request.settings.cache ? request.where + ": cache" : std::string("sample.cache");
+  std::vector<double> distances;
+  if (cache.rule == StepCache::Rule::teacache) {
+    distances = step_distances(clip);
+    require(!distances.empty(), Status::usage,
+            "{}: found {} for clip {}, expected none or every:N: for {} the rule of teacache looks "
+            "at values of the clip",
+            where, cache.text(), clip.index(), paths().root.string());
+    if (!coefficients) coefficients = cache_coefficients();
+    require(
+        coefficients.has_value(), Status::usage,
+        "{}: found {} for clip {}, expected sample.cache-coefficients with it, or every:N: none "
+        "are known for the transformer in {}",
+        where, cache.text(), clip.index(), paths().transformer.string());
+  }
+  clip.sampling.computed = std::make_shared<const std::vector<bool>>(
+      computed_steps(cache, clip.sampling.sampler->calls(),
+                     coefficients.value_or(CacheCoefficients{}), distances));
 }
 
 ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs) const {

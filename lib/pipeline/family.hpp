@@ -96,12 +96,19 @@ class Family {
   virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
+  /// Of teacache, if they are known for this checkpoint.
+  virtual std::optional<CacheCoefficients> cache_coefficients() const { return std::nullopt; }
+  /// For teacache the distances that computed_steps() takes, of a clip whose sampling is set; empty
+  /// if the rule is not defined for this family.
+  virtual std::vector<double> step_distances(const Clip& /*clip*/) const { return {}; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
   /// are set; also how the input is encoded.
   virtual void complete(Clip& clip, const Job& job, const ClipRequest& request,
                         const Tokenizer& tokenizer) const = 0;
 
  private:
+  /// Sets which steps of a clip with a cache are computed. Error(usage) if that is not defined.
+  void set_computed_steps(Clip& clip, const ClipRequest& request) const;
   /// Error(usage) unless the model takes what the clip begins from.
   void check_input(const Clip& clip) const;
 };

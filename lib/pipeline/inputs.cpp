@@ -43,7 +43,7 @@ SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
 
 // 0 if sample.fps may not have this value.
 double usable_rate(double fps) {
-  constexpr const auto& limits = setting_description(&ClipSettings::fps);
+  constexpr const auto& limits = setting_description(&ClipSettings::fps).permitted;
   return fps >= limits.least && fps <= limits.most ? fps : 0;
 }
 

@@ -78,6 +78,19 @@ void add(const LoraMemory& loras, DenoiseWorkload& denoise) {
   };
 }
 
+// What the blocks added is kept for steps that are not computed. hidden: as Clip::hidden, of
+// `together` clips.
+void add_residual(const Shape& hidden, std::int64_t together, const Precision& precision,
+                  DenoiseWorkload& denoise) {
+  const std::int64_t token = hidden.at(3) * hidden.at(4) * together * precision.size();
+  denoise.memory = [token, memory = denoise.memory](const DenoiseLayout& layout, int rank) {
+    StageMemory stage = memory(layout, rank);
+    const std::int64_t tokens = layout.tokens.box(layout.branch_rank(rank)).numel();
+    stage.working += tokens * token / layout.mesh.cfg;
+    return stage;
+  };
+}
+
 // The workload of clips whose inputs take `reading` bytes while they are read.
 ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
   if (!workload.encode) return workload;
@@ -117,7 +130,11 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
   for (std::size_t size = 0; size < formats.size(); ++size) {
     workload.sizes.push_back(with_reading(
         family.workload(*first[size], tokens[size], together, precision), reading[size]));
-    if (!precision.on_gpu) add(planned.loras, workload.sizes.back().denoise);
+    DenoiseWorkload& denoise = workload.sizes.back().denoise;
+    if (!precision.on_gpu) add(planned.loras, denoise);
+    if (formats[size].keeps_residual) {
+      add_residual(first[size]->hidden, together, precision, denoise);
+    }
     if (!job.keep_video) {  // the decoder is not even loaded
       workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
@@ -194,7 +211,7 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
           &batches](std::size_t batch, std::size_t replica) {
     const auto kind = static_cast<std::size_t>(batches[batch].front().kind);
     return costs.at(formats[kind])[replica] *
-           static_cast<double>(batch_steps(batches[batch], kinds));
+           static_cast<double>(computed_batch_steps(batches[batch], kinds));
   };
 }
 

@@ -98,8 +98,9 @@ std::vector<std::string> as_utf8(const std::vector<std::string>& texts) {
 }
 
 /// The request with all settings of the clip, so that it does not depend on options or defaults.
-ClipRequest resolved(ClipRequest request, const Clip& clip) {
+ClipRequest resolved(ClipRequest request, const Job& job, const Clip& clip) {
   request.settings = clip.record.settings;
+  if (job.sample.cache && !clip.cache()) request.settings.cache = StepCache{};
   if (clip.input) {
     const InputFile& file = clip.input->file;
     (file.kind == InputKind::image ? request.image : request.video) = path_text(file.path);
@@ -161,7 +162,7 @@ void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& 
     const ClipRequest& request = job.clips.at(i);
     const Clip clip = requested_clip(job, request, outline.index, defaults, planned.inputs);
     JobClip& record = records.at(i);
-    record.request = request_line(resolved(request, clip));
+    record.request = request_line(resolved(request, job, clip));
     const Shape& video = planned.kinds[outline.kind].video;
     if (!job.keep_video || clips_of_size[video] > max_videos) continue;
     record.prompt = clip.record.prompt;

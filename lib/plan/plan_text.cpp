@@ -285,6 +285,11 @@ std::string plan_text(const json& plan, Detail detail) {
   const auto has = [&](const char* part) { return plan.contains(part); };
   if (has("mode")) text += headline(plan);
   if (has("stages")) text += fmt::format("\n{}", stages(plan));
+  if (has("cache")) {
+    const json& cache = plan["cache"];
+    text += fmt::format("cache {}: {}\n", cache.at("rule").get<std::string>(),
+                        cache.at("description").get<std::string>());
+  }
   if (detail == Detail::summary) {
     if (has("schedule")) text += schedule(plan["schedule"]);
     text += queue(plan);

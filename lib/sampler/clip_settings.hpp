@@ -1,5 +1,5 @@
 #pragma once
-// The numbers that a user may set for a clip, each described once. From this table come the options
+// The values that a user may set for a clip, each described once. From this table come the options
 // of [sample] with their help, the fields of a line of a prompt file and of /requests, the
 // attributes of a clip's file, what is compared before a file counts as that clip, and what must be
 // equal in a batch.
@@ -11,6 +11,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "sampler/step_cache.hpp"
+
 namespace reelmesh {
 
 /// Settings of one clip; or of a job, for its clips without own ones. Where neither has a value, it
@@ -21,6 +23,8 @@ struct ClipSettings {
   std::optional<int> steps;
   std::optional<double> guidance;
   std::optional<double> strength;
+  std::optional<StepCache> cache;
+  std::optional<CacheCoefficients> cache_coefficients;
   std::optional<std::uint64_t> seed;
   friend auto operator<=>(const ClipSettings&, const ClipSettings&) = default;
 };
@@ -31,56 +35,127 @@ enum class ShownAs { shape, attribute };
 enum class InBatch { equal, any };
 enum class Limit { included, excluded };
 
+/// What values are permitted. Of a type with a text form, those that its read() takes.
+template <class Value>
+struct Permitted {};
 template <class Number>
+requires std::is_arithmetic_v<Number>
+struct Permitted<Number> {
+  Number least, most;
+  Limit lower_limit = Limit::included;  ///< whether `least` itself is permitted
+};
+
+template <class V>
 struct ClipSetting {
-  const char* option;  ///< that sets it for all clips: "sample.steps"
-  std::optional<Number> ClipSettings::*value;
+  using Value = V;
+  const char* option;  ///< that sets it for all clips: "sample.cache-coefficients"
+  const char* name;    ///< of the attribute, and of the field of a prompt file
+  std::optional<Value> ClipSettings::*value;
   ShownAs shown_as;
   InBatch in_batch;
-  Number least, most;
-  Limit lower_limit;     ///< whether `least` itself is permitted
+  Permitted<Value> permitted;
   const char* unit;      ///< of the value, in --help
   const char* help;      ///< {limits} stands for the permitted values
   const char* fallback;  ///< default of the option; null: none
-
-  /// Of the attribute, and of the field of a prompt file: "steps".
-  constexpr const char* name() const {
-    const char* dot = option;
-    while (*dot != '.') ++dot;
-    return dot + 1;
-  }
 };
 
 inline constexpr std::tuple clip_settings{
-    ClipSetting<std::int64_t>{"sample.height", &ClipSettings::height, ShownAs::shape,
-                              InBatch::equal, 8, 16384, Limit::included, "PIXELS",
-                              "{limits} [default: the checkpoint's]", nullptr},
-    ClipSetting<std::int64_t>{"sample.width", &ClipSettings::width, ShownAs::shape, InBatch::equal,
-                              8, 16384, Limit::included, "PIXELS",
-                              "{limits} [default: the checkpoint's]", nullptr},
-    ClipSetting<std::int64_t>{"sample.frames", &ClipSettings::frames, ShownAs::shape,
-                              InBatch::equal, 1, 10000, Limit::included, "N",
-                              "frames of a clip, {limits} [default: the checkpoint's]", nullptr},
-    ClipSetting<double>{"sample.fps", &ClipSettings::fps, ShownAs::attribute, InBatch::equal, 0.01,
-                        1000, Limit::included, "N",
-                        "frames per second, {limits} [default: the checkpoint's]", nullptr},
+    ClipSetting<std::int64_t>{"sample.height",
+                              "height",
+                              &ClipSettings::height,
+                              ShownAs::shape,
+                              InBatch::equal,
+                              {8, 16384},
+                              "PIXELS",
+                              "{limits} [default: the checkpoint's]",
+                              nullptr},
+    ClipSetting<std::int64_t>{"sample.width",
+                              "width",
+                              &ClipSettings::width,
+                              ShownAs::shape,
+                              InBatch::equal,
+                              {8, 16384},
+                              "PIXELS",
+                              "{limits} [default: the checkpoint's]",
+                              nullptr},
+    ClipSetting<std::int64_t>{"sample.frames",
+                              "frames",
+                              &ClipSettings::frames,
+                              ShownAs::shape,
+                              InBatch::equal,
+                              {1, 10000},
+                              "N",
+                              "frames of a clip, {limits} [default: the checkpoint's]",
+                              nullptr},
+    ClipSetting<double>{"sample.fps",
+                        "fps",
+                        &ClipSettings::fps,
+                        ShownAs::attribute,
+                        InBatch::equal,
+                        {0.01, 1000},
+                        "N",
+                        "frames per second, {limits} [default: the checkpoint's]",
+                        nullptr},
     // The released schedules have 1000 timesteps; more steps would repeat some.
-    ClipSetting<int>{"sample.steps", &ClipSettings::steps, ShownAs::attribute, InBatch::equal, 1,
-                     1000, Limit::included, "N",
-                     "denoising steps, {limits} [default: the model family's]", nullptr},
-    ClipSetting<double>{"sample.guidance", &ClipSettings::guidance, ShownAs::attribute,
-                        InBatch::equal, 0, 1000, Limit::included, "SCALE",
+    ClipSetting<int>{"sample.steps",
+                     "steps",
+                     &ClipSettings::steps,
+                     ShownAs::attribute,
+                     InBatch::equal,
+                     {1, 1000},
+                     "N",
+                     "denoising steps, {limits} [default: the model family's]",
+                     nullptr},
+    ClipSetting<double>{"sample.guidance",
+                        "guidance",
+                        &ClipSettings::guidance,
+                        ShownAs::attribute,
+                        InBatch::equal,
+                        {0, 1000},
+                        "SCALE",
                         "classifier-free guidance scale, {limits}; up to 1 there is no guidance "
                         "and the negative prompt is not used [default: the model family's]",
                         nullptr},
-    ClipSetting<double>{"sample.strength", &ClipSettings::strength, ShownAs::attribute,
-                        InBatch::equal, 0, 1, Limit::excluded, "SHARE",
+    ClipSetting<double>{"sample.strength",
+                        "strength",
+                        &ClipSettings::strength,
+                        ShownAs::attribute,
+                        InBatch::equal,
+                        {0, 1, Limit::excluded},
+                        "SHARE",
                         "with prompt.video: the share of the steps that is computed, from noise of "
                         "that level on; {limits} [default: 0.8]",
                         nullptr},
-    ClipSetting<std::uint64_t>{"sample.seed", &ClipSettings::seed, ShownAs::attribute, InBatch::any,
-                               0, std::numeric_limits<std::uint64_t>::max(), Limit::included, "N",
-                               "seed of the initial noise; clip i uses seed + i", "42"},
+    ClipSetting<StepCache>{"sample.cache",
+                           "cache",
+                           &ClipSettings::cache,
+                           ShownAs::attribute,
+                           InBatch::equal,
+                           {},
+                           "RULE",
+                           "steps that are not computed: they add again what the blocks of the "
+                           "transformer added in the last computed step. {limits}. teacache: "
+                           "CogVideoX; 0.1 to 0.3 are usual [default: none]",
+                           nullptr},
+    ClipSetting<CacheCoefficients>{"sample.cache-coefficients",
+                                   "cache_coefficients",
+                                   &ClipSettings::cache_coefficients,
+                                   ShownAs::attribute,
+                                   InBatch::equal,
+                                   {},
+                                   "C4,C3,C2,C1,C0",
+                                   "of teacache: {limits} [default: those of the released "
+                                   "checkpoints]",
+                                   nullptr},
+    ClipSetting<std::uint64_t>{"sample.seed",
+                               "seed",
+                               &ClipSettings::seed,
+                               ShownAs::attribute,
+                               InBatch::any,
+                               {0, std::numeric_limits<std::uint64_t>::max()},
+                               "N",
+                               "seed of the initial noise; clip i uses seed + i",
+                               "42"},
 };
 
 /// Calls visit(setting) for each.
@@ -90,12 +165,11 @@ constexpr void for_each_clip_setting(Visit&& visit) {
 }
 
 /// The description of a setting.
-template <class Number>
-constexpr const ClipSetting<Number>& setting_description(
-    std::optional<Number> ClipSettings::*value) {
-  const ClipSetting<Number>* found = nullptr;
+template <class Value>
+constexpr const ClipSetting<Value>& setting_description(std::optional<Value> ClipSettings::*value) {
+  const ClipSetting<Value>* found = nullptr;
   for_each_clip_setting([&](const auto& setting) {
-    if constexpr (std::is_same_v<decltype(setting), const ClipSetting<Number>&>) {
+    if constexpr (std::is_same_v<decltype(setting), const ClipSetting<Value>&>) {
       if (setting.value == value) found = &setting;
     }
   });
@@ -104,8 +178,8 @@ constexpr const ClipSetting<Number>& setting_description(
 
 // A member that has no description changes the size.
 static_assert(std::apply(
-                  []<class... Number>(const ClipSetting<Number>&...) {
-                    return (sizeof(std::optional<Number>) + ...);
+                  []<class... Value>(const ClipSetting<Value>&...) {
+                    return (sizeof(std::optional<Value>) + ...);
                   },
                   clip_settings) == sizeof(ClipSettings),
               "a setting of a clip is not described in clip_settings");

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "sampler/guidance.hpp"
 #include "sampler/noise.hpp"
@@ -15,6 +16,13 @@ struct SamplingRecipe {
   NoiseRule noise;
   /// Video to video: how the latents of the video are mixed with noise before the first step.
   std::optional<NoiseLevel> first_noise;
+  /// For each call of the sampler whether the model's blocks are computed (step_cache.hpp); null:
+  /// in all.
+  std::shared_ptr<const std::vector<bool>> computed;
+
+  bool computes(std::int64_t call) const {
+    return computed == nullptr || (*computed)[static_cast<std::size_t>(call)];
+  }
 };
 
 }  // namespace reelmesh

@@ -121,6 +121,8 @@ template <class Value>
 void write_value(hid_t file, const char* name, const Value& value) {
   if constexpr (std::is_same_v<Value, int>) {
     write_attribute(file, name, std::int64_t{value});
+  } else if constexpr (requires { value.text(); }) {
+    write_attribute(file, name, value.text());
   } else {
     write_attribute(file, name, value);
   }
@@ -137,6 +139,8 @@ bool has_attribute(hid_t file, const char* name, const Value& expected) {
     return has_text(file, name, expected);
   } else if constexpr (std::is_same_v<Value, std::uint64_t>) {
     return read_unsigned(file, name) == expected;
+  } else if constexpr (requires { expected.text(); }) {
+    return has_text(file, name, expected.text());
   } else {
     return is_number(file, name, static_cast<double>(expected));
   }
@@ -151,6 +155,8 @@ template <class Value>
 std::string as_text(const Value& value) {
   if constexpr (std::is_floating_point_v<Value>) {
     return fmt::format("{:a}", value);
+  } else if constexpr (requires { value.text(); }) {
+    return value.text();
   } else {
     return fmt::format("{}", value);
   }

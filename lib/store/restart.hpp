@@ -29,19 +29,23 @@ struct RestartShapes {
   Shape latents;        ///< [frame, channel, row, column]; those of its history have the same
   Shape embeddings;     ///< [token, text, channel]
   Shape image_latents;  ///< [frame, channel, row, column]; empty: none
+  Shape residual;       ///< [frame, row, column, branch, channel] of tokens; empty: none
 };
 
+inline constexpr const char* residual_name = "residual";
 /// The arrays of a restart file, each described once, for writing and reading.
 struct RestartArrayKind {
   const char* name;
   const char* meaning;  ///< the attribute long_name
   Shape RestartShapes::*shape;
 };
-inline constexpr std::array<RestartArrayKind, 3> restart_arrays{{
+inline constexpr std::array<RestartArrayKind, 4> restart_arrays{{
     {"latents", "latents as they are denoised", &RestartShapes::latents},
     {"embeddings", "text embeddings, of the negative prompt first", &RestartShapes::embeddings},
     {"image_latents", "latents of the image that the clip begins from",
      &RestartShapes::image_latents},
+    {residual_name, "what the transformer's blocks added to the tokens in the last computed step",
+     &RestartShapes::residual},
 }};
 static_assert(restart_arrays.size() * sizeof(Shape) == sizeof(RestartShapes),
               "an array of a restart is not described in restart_arrays");
@@ -49,7 +53,7 @@ static_assert(restart_arrays.size() * sizeof(Shape) == sizeof(RestartShapes),
 std::string history_name(std::int64_t i);
 
 /// The version of restart files, as their attribute restart_version. Others are not read.
-constexpr std::int64_t restart_version = 2;
+constexpr std::int64_t restart_version = 3;
 
 /// folder/restart/000007.h5
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip);

@@ -25,7 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Shape latents{1, 4, 2, 3}, embeddings{3, 2, 4};
   fuzz::write_file(restart_path(folder, 0), fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {
-    const auto file = RestartFile::open(folder, record, "texts [1 2]", {latents, embeddings, {}});
+    const auto file =
+        RestartFile::open(folder, record, "texts [1 2]", {latents, embeddings, {}, {}});
     if (!file) return;
     file->read("latents", whole_box(latents));
     for (std::int64_t i = 0; i < file->record().history; ++i) {

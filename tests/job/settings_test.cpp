@@ -16,10 +16,19 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two values of a setting within its limits.
+// Two permitted values of a setting.
 template <class Number>
-std::pair<Number, Number> two_values(const ClipSetting<Number>& setting) {
-  return {setting.most, static_cast<Number>(setting.most / 2)};
+requires std::is_arithmetic_v<Number> std::pair<Number, Number> two_values(
+    const ClipSetting<Number>& setting) {
+  const Number most = setting.permitted.most;
+  return {most, static_cast<Number>(most / 2)};
+}
+std::pair<StepCache, StepCache> two_values(const ClipSetting<StepCache>&) {
+  return {*StepCache::read("teacache:0.1"), *StepCache::read("every:3,from:0.5,to:80")};
+}
+std::pair<CacheCoefficients, CacheCoefficients> two_values(const ClipSetting<CacheCoefficients>&) {
+  return {CacheCoefficients({1, 2, 3, 4, 5}),
+          CacheCoefficients({-1538.80483, 1e-300, 0.1, -0.0523162339, 2})};
 }
 
 pipeline::Clip clip_with(const ClipSettings& settings) {
@@ -38,9 +47,9 @@ TEST(ClipSettings, AreOptionsFieldsAndAttributes) {
       [&](const char* name, const auto&, Compared) { attributes.insert(name); });
   for_each_clip_setting([&](const auto& setting) {
     EXPECT_TRUE(names.contains(setting.option)) << setting.option;
-    EXPECT_THAT(optional_fields(), HasSubstr(setting.name()));
-    EXPECT_EQ(attributes.contains(setting.name()), setting.shown_as == ShownAs::attribute)
-        << setting.name();
+    EXPECT_THAT(optional_fields(), HasSubstr(setting.name));
+    EXPECT_EQ(attributes.contains(setting.name), setting.shown_as == ShownAs::attribute)
+        << setting.name;
   });
 }
 
@@ -71,18 +80,27 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
 TEST(ClipSettings, HaveTheLimitsOfTheirDescription) {
   for_each_clip_setting([&](const auto& setting) {
     const auto line = [&](const std::string& value) {
-      return fmt::format(R"({{"prompt": "cat", "{}": {}}})", setting.name(), value);
+      return fmt::format(R"({{"prompt": "cat", "{}": {}}})", setting.name, value);
     };
-    const auto refused = [&](const std::string& value) {
+    const auto refused = [&](const std::string& value, const std::string& expected) {
       test::expect_error(
           Status::usage, [&] { (void)parse_request(line(value), "", "p.jsonl:3"); },
-          fmt::format("p.jsonl:3: {}: found '{}', expected a ", setting.name(), value));
+          fmt::format("p.jsonl:3: {}: found ", setting.name), expected);
     };
-    EXPECT_EQ(parse_request(line(fmt::format("{}", setting.most)), "", "").settings.*setting.value,
-              setting.most);
-    refused("-1");
-    refused("1e+30");
-    if (setting.lower_limit == Limit::excluded) refused(fmt::format("{}", setting.least));
+    using Value = typename std::decay_t<decltype(setting)>::Value;
+    if constexpr (std::is_arithmetic_v<Value>) {
+      const Permitted<Value>& limits = setting.permitted;
+      EXPECT_EQ(parse_request(line(fmt::format("{}", limits.most)), "", "").settings.*setting.value,
+                limits.most);
+      refused("-1", "'-1', expected a ");
+      refused("1e+30", "'1e+30', expected a ");
+      if (limits.lower_limit == Limit::excluded) {
+        refused(fmt::format("{}", limits.least), "expected a ");
+      }
+    } else {
+      refused("1", "1, expected a text");
+      refused(R"("often")", fmt::format("'often', expected {}", Value::expected));
+    }
   });
 }
 
@@ -94,19 +112,19 @@ TEST(ClipSettings, ThatDifferMakeAnotherClip) {
     const auto [a, b] = two_values(setting);
     one.settings.*setting.value = a;
     other.settings.*setting.value = b;
-    EXPECT_NE(request_line(one), request_line(other)) << setting.name();
+    EXPECT_NE(request_line(one), request_line(other)) << setting.name;
     ClipRecord made, asked;
     made.settings = one.settings;
     asked.settings = other.settings;
     EXPECT_EQ(hdf5::compared_texts(made) != hdf5::compared_texts(asked),
               setting.shown_as == ShownAs::attribute)
-        << setting.name();
+        << setting.name;
     pipeline::ClipKinds kinds;
     kinds.add(clip_with(one.settings));
     kinds.add(clip_with(other.settings));
-    EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name();
+    EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name;
     forget(one, setting.option);
-    EXPECT_EQ(one.settings, ClipSettings()) << setting.name();
+    EXPECT_EQ(one.settings, ClipSettings()) << setting.name;
   });
 }
 
@@ -121,7 +139,8 @@ TEST(Options, AreClassified) {
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
-                   "sample.steps", "sample.guidance", "sample.strength", "sample.seed"}));
+                   "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
+                   "sample.strength", "sample.seed"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint],

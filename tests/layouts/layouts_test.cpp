@@ -298,6 +298,34 @@ TEST_F(Layouts, BatchesWithTheOtherSampler) {
       {{3, " --sample.batch 3", "3 ranks"}, {2, " --sample.batch 3 --parallel.cfg 2", "cfg 2"}});
 }
 
+// Steps that are not computed.
+TEST_F(Layouts, Cache) {
+  const std::string teacache = " --sample.cache teacache:1 --sample.cache-coefficients 0,0,0,1,0";
+  expect_same(cogvideox("sincos", 6) + teacache,
+              {{2, phased + " --parallel.cfg 2", "cfg 2"},
+               {3, phased + frames, "[2:3, 0:7, 0:5]"},
+               {4, phased + mesh(2, 2, 1) + " --sample.batch 2", "cfg 2 x ring 2"},
+               {5, split + " --parallel.decode 2", "decode: ranks 3-4"},
+               {6, phased + " --parallel.replicas 2", "replica 1"},
+               {7, phased + grid + mesh(1, 7, 1), "ring 7"},
+               {8, phased + height + mesh(2, 1, 4), "ulysses 4"}});
+  expect_same(cogvideox("v1_5", 5) + " --numerics.dtype bfloat16 --sample.cache every:2",
+              {{3, phased + frames, "3 ranks"}, {4, split + " --sample.batch 2", "split"}});
+  expect_same(opensora("v1_0", 4) + " --sample.cache every:2",
+              {{3, phased + frames, "3 ranks"}, {4, split, "split"}, {5, phased, "5 ranks"}});
+  expect_same(opensora("v1_2", 4) + " --sample.cache every:3 --numerics.dtype bfloat16",
+              {{2, phased, "2 ranks"}, {4, phased + grid, "4 ranks"}});
+  if (backend() != "cpu") return;
+  expect_same(toy() + " --sample.steps 5 --sample.cache every:2",
+              {{3, phased, "3 ranks"}, {6, phased + mesh(2, 1, 3) + " --sample.batch 2", "cfg 2"}});
+}
+
+// A part of it that is quick on emulated GPUs.
+TEST_F(Layouts, CacheOfOneRow) {
+  expect_same(cogvideox("sincos", 5) + " --sample.cache every:2",
+              {{3, phased + frames, "[2:3, 0:7, 0:5]"}});
+}
+
 TEST_F(Layouts, DemoModel) {
   const std::string prompts =
       write("demo.txt", "a red circle falls over a white field\na blue square turns\n");

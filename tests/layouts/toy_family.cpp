@@ -59,11 +59,12 @@ class ToyDenoiser final : public Denoiser {
       for (const Conditioning& clip : conditioning) {
         texts_.push_back(model.text_(clip.text));
         images_.push_back(clip.image);
+        residuals_.emplace_back();
       }
     }
 
-    std::vector<Tensor> predict(std::span<const Tensor> latents,
-                                const Tensor& time) const override {
+    std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
+                                Blocks blocks) override {
       std::vector<Tensor> all;
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor& text = texts_[clip];
@@ -79,19 +80,38 @@ class ToyDenoiser final : public Denoiser {
           Tensor row = x.rows(token, 1);
           ops::add_table(row, time);
         }
-        const Tensor attended = attend_(
-            model_.query_(x).reshape({tokens, branches_, heads, head_channels}),
-            [&] {
-              return model_.key_value_(x).reshape({tokens, branches_, 2, heads, head_channels});
-            },
-            0.3F);
-        const Tensor features = model_.out_(attended.reshape({tokens, branches_, width}))
-                                    .rows(text.shape(0), video.shape(0));
+        // The attention is the only block.
+        Tensor after = own.clone();
+        if (blocks == Blocks::reuse) {
+          ops::add(after, residuals_[clip]);
+        } else {
+          after = attend_(
+                      model_.query_(x).reshape({tokens, branches_, heads, head_channels}),
+                      [&] {
+                        return model_.key_value_(x).reshape(
+                            {tokens, branches_, 2, heads, head_channels});
+                      },
+                      0.3F)
+                      .reshape({tokens, branches_, width})
+                      .rows(text.shape(0), video.shape(0))
+                      .clone();
+        }
+        if (blocks == Blocks::compute_and_keep) {
+          residuals_[clip] = ops::scaled(own, -1);
+          ops::add(residuals_[clip], after);
+        }
+        const Tensor features = model_.out_(after);
         for (std::int64_t branch = 0; branch < branches_; ++branch) {
           all.push_back(ops::unpatchify(features, branch, patch, latents[clip].shape()));
         }
       }
       return all;
+    }
+    Tensor residual(std::int64_t clip) const override {
+      return residuals_[static_cast<std::size_t>(clip)].to(DType::float32);
+    }
+    void set_residual(std::int64_t clip, const Tensor& values) override {
+      residuals_[static_cast<std::size_t>(clip)] = values.to(model_.dtype_);
     }
 
    private:
@@ -104,7 +124,7 @@ class ToyDenoiser final : public Denoiser {
     const ToyDenoiser& model_;
     std::int64_t branches_;
     Attend attend_;
-    std::vector<Tensor> texts_, images_;
+    std::vector<Tensor> texts_, images_, residuals_;
   };
 
   DType dtype_;
@@ -221,9 +241,12 @@ class Toy final : public pipeline::Family {
     }
     clip.texts.push_back(clip.record.token_ids);
     clip.format.branches = std::ssize(clip.texts);
+    clip.hidden = {size.frames, (clip.latents[1] + 1) / 2, (clip.latents[2] + 1) / 2,
+                   clip.format.branches, width};
     clip.sampling = {
         std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.steps(), clip.format.size),
         {clip.guidance(), false, clip.steps(), channels},
+        {},
         {},
         {}};
     if (!clip.input) return;

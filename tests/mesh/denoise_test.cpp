@@ -108,8 +108,8 @@ Tensor whole(const Sharded& array) {
 std::vector<Tensor> gathered(const Denoising& denoising, const comm::Group& group,
                              const DenoiseLayout& layout) {
   std::vector<Tensor> all;
-  for (const DenoiseState& state : denoising.states()) {
-    const Tensor latents = whole(denoising.state_arrays(state).front().values);
+  for (std::size_t clip = 0; clip < denoising.states().size(); ++clip) {
+    const Tensor latents = whole(denoising.state_arrays(clip).front().values);
     const Layout mine = Layout::on_one_rank(latents.shape(), group.size(), group.size() - 1);
     const Tensor of_last =
         relayout({group.rank() + 1 == group.size()
@@ -205,7 +205,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
         for (std::size_t i = 0; i < batch.size(); ++i) {
           const DenoiseState& state = denoising.states()[i];
           next[i] = {state.step, state.generator.saved(), std::ssize(state.history), {}};
-          for (const RestartArray& array : denoising.state_arrays(state)) {
+          for (const RestartArray& array : denoising.state_arrays(i)) {
             arrays[i][array.name] = whole(array.values);
           }
         }

@@ -53,7 +53,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
   pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);
   const auto whole = [&] {
-    const Sharded latents = denoising.state_arrays(denoising.states().front()).front().values;
+    const Sharded latents = denoising.state_arrays(0).front().values;
     return relayout(latents, Layout::replicated(latents.layout.global(), world.size())).local;
   };
   EXPECT_LT(relative_error(whole(), z), 1e-6);

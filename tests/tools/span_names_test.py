@@ -26,11 +26,12 @@ SOURCE = TOOLS.parent
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/pipeline/families/opensora.cpp": {"guidance"},  # a setting
-    "lib/pipeline/plan_json.cpp": {"decode", "weights"},  # a role, a purpose of memory
-    "lib/pipeline/summary.cpp": {"decode"},  # a role
-    "lib/plan/memory_plan.cpp": {"decode"},
+    "lib/pipeline/describe.cpp": {"decode"},  # roles and memory in the description of a plan
+    "lib/plan/describe.cpp": {"decode", "weights"},
+    "lib/plan/plan_text.cpp": {"decode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
     "lib/plan/roles.hpp": {"decode"},
+    "lib/sampler/clip_settings.hpp": {"guidance"},
     "lib/tensor/purpose.hpp": {"exchange", "weights"},  # purposes of memory
 }
 NOT_IN_REPORT = ["measure"]  # it precedes the job's work

@@ -35,6 +35,8 @@ struct CogVideoXConfig {
   /// 1.5-5b-I2V: channels of the sinusoidal embedding of a constant offset that is added to that of
   /// the timestep; 0: none.
   std::int64_t ofs_channels = 0;
+  /// That offset, as CogVideoXImageToVideoPipeline gives it.
+  static constexpr std::int64_t ofs_value = 2;
 
   /// Channels of the latents that are denoised, and of those of an image beside them; 0: text to
   /// video.

@@ -4,6 +4,7 @@
 
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
+#include "layout/relayout.hpp"
 
 namespace reelmesh {
 
@@ -40,7 +41,8 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   if (c.learned_positions) learned_positions_ = weights;
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
-  // Layers are made in the order in which a step uses them.
+  // Layers that pass through the stream are made in the order in which a step uses them. The small
+  // ones before and after the blocks stay, so that a step without the blocks fetches nothing.
   WeightStream stream(placement);
   capturable_ = stream.capturable();
   const auto linears = [&](const std::vector<std::string>& names, std::int64_t in,
@@ -51,15 +53,15 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     return linears({name}, in, out);
   };
-  time1_ = linear("time_embedding.linear_1", d, t);
-  time2_ = linear("time_embedding.linear_2", t, t);
+  time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
+  time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
   if (c.ofs_channels > 0) {
     // The same in every call, so that only the result is kept.
-    constexpr std::int64_t offset = 2;  // as CogVideoXImageToVideoPipeline gives
     const ops::Linear ofs1 =
         load_linear(weights, "ofs_embedding.linear_1", c.ofs_channels, t, dtype);
     const ops::Linear ofs2 = load_linear(weights, "ofs_embedding.linear_2", t, t, dtype);
-    const Tensor sinusoid = timestep_embedding(offset, c.ofs_channels, c).to(dtype).on(device_);
+    const Tensor sinusoid =
+        timestep_embedding(CogVideoXConfig::ofs_value, c.ofs_channels, c).to(dtype).on(device_);
     ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(sinusoid, ops::Activation::silu));
   }
   text_ = linear("patch_embed.text_proj", c.text_channels, d);
@@ -86,9 +88,10 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     block.down = linear(name + "ff.net.2", 4 * d, d);
   }
   norm_final_ = load_affine(weights, "norm_final", d, dtype);
-  modulation_out_ = linear("norm_out.linear", t, 2 * d);
+  modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
   norm_out_ = load_affine(weights, "norm_out.norm", d, dtype);
-  out_ = linear("proj_out", d, c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns);
+  out_ = load_linear(weights, "proj_out", d,
+                     c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns, dtype);
 }
 
 namespace {
@@ -212,7 +215,8 @@ class PreparedTransformer final : public Denoiser::Prepared {
                       std::span<const Conditioning> conditioning)
       : transformer_(transformer),
         placement_(transformer, task.group, task.layout.tokens, task.layout.text,
-                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring) {
+                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring),
+        branches_(task.branches) {
     const std::int64_t channels = transformer.config().image_channels();
     const Layout latents = task.layout.latents.with_axis(1, channels);
     const Shape& expected = own_box(latents, task.group).extent;
@@ -229,16 +233,42 @@ class PreparedTransformer final : public Denoiser::Prepared {
       images_.push_back(transformer.patches(clip.image.on(transformer.device())));
     }
     context_ = ops::join_batches(texts).on(transformer.device());
+    if (task.keeps_residual) {
+      residual_ = Tensor::zeros({own_box(task.layout.tokens, task.group).numel(),
+                                 placement_.batch(), transformer.config().channels()},
+                                transformer.dtype(), transformer.device());
+    }
   }
 
-  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time) const override {
-    return transformer_(placement_, latents, context_, time, images_);
+  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
+                              Blocks blocks) override {
+    return transformer_(placement_, latents, context_, time, images_, blocks, residual_);
+  }
+
+  Tensor residual(std::int64_t clip) const override {
+    const Box box = clip_items(clip);
+    Tensor values = Tensor::empty(box.extent, residual_.dtype());
+    copy_box(box, residual_.on({}), {Shape(3), residual_.shape()}, values, box);
+    return values.to(DType::float32);
+  }
+  void set_residual(std::int64_t clip, const Tensor& values) override {
+    const Box box = clip_items(clip);
+    Tensor all = residual_.on({}).clone();
+    copy_box(box, values.to(all.dtype()), box, all, {Shape(3), all.shape()});
+    residual_.copy_from(all);
   }
 
  private:
+  // The items of the batch that are of one clip.
+  Box clip_items(std::int64_t clip) const {
+    return {{0, clip * branches_, 0}, {residual_.shape(0), branches_, residual_.shape(2)}};
+  }
+
   const CogVideoXTransformer& transformer_;
   CogVideoXPlacement placement_;
+  std::int64_t branches_;
   Tensor context_;
+  Tensor residual_;             ///< [token, item of the batch, channel], or empty
   std::vector<Tensor> images_;  ///< patches of the image's latents of each clip, or none
 };
 
@@ -252,7 +282,8 @@ std::unique_ptr<Denoiser::Prepared> CogVideoXTransformer::prepare(
 std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
                                                      std::span<const Tensor> latents,
                                                      const Tensor& context, const Tensor& sinusoid,
-                                                     std::span<const Tensor> images) const {
+                                                     std::span<const Tensor> images, Blocks blocks,
+                                                     Tensor residual) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
@@ -263,21 +294,27 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
          latents.size(), config_.image_channels());
 
   const Tensor time = time_embedding(sinusoid);
+  // Without the blocks, the text's tokens are not needed.
+  const std::int64_t texts = blocks == Blocks::reuse ? 0 : context.shape(0);
   const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
-  Tensor z = Tensor::empty({context.shape(0) + tokens, batch, d}, dtype_, device_);
+  Tensor z = Tensor::empty({texts + tokens, batch, d}, dtype_, device_);
   const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
     return product(x, ops::Activation::none, placement.all_video_tokens());
   };
-  z.rows(0, context.shape(0))
-      .copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
-  Tensor video = z.rows(context.shape(0), tokens);
+  // Also on a rank without text tokens: the others may need its share of the weights.
+  if (blocks != Blocks::reuse) {
+    z.rows(0, texts).copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
+  }
+  Tensor video = z.rows(texts, tokens);
   ops::repeat_for_batch(of_video(patch_, input_patches(latents, images)), video);
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
-  if (config_.learned_positions) ops::add_table(z, placement.learned_table_);
-
+  if (config_.learned_positions) {
+    ops::add_table(z, placement.learned_table_.rows(context.shape(0) - texts, texts + tokens));
+  }
+  if (blocks == Blocks::compute_and_keep) residual.copy_from(ops::scaled(video, -1));
   const auto eps = static_cast<float>(config_.norm_eps);
   Modulated input;
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+  for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope(trace::spans::transformer_block);
@@ -289,6 +326,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     input = run_block(blocks_[i], next, placement, z, input, time);
   }
 
+  if (blocks == Blocks::compute_and_keep) ops::add(residual, video);  // after − before
+  if (blocks == Blocks::reuse) ops::add(video, residual);
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);

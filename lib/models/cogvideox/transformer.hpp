@@ -73,10 +73,13 @@ class CogVideoXTransformer final : public Denoiser {
   /// all branches of the first clip, then those of the next. sinusoid: from embed(). images: for
   /// image to video, the patches() of the latents of each clip's image; otherwise none. All on
   /// device(). → one prediction per batch item, float32, shaped as the latents. A clip's bits do
-  /// not depend on the other clips of the batch. Collective over the placement's group.
+  /// not depend on the other clips of the batch. residual: unless the blocks are only computed,
+  /// [video token, batch, channel] of dtype(), written or read; that of the text is not kept, since
+  /// the last layers use the video's tokens only. Collective over the placement's group.
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,
-                                 const Tensor& sinusoid, std::span<const Tensor> images = {}) const;
+                                 const Tensor& sinusoid, std::span<const Tensor> images = {},
+                                 Blocks blocks = Blocks::compute, Tensor residual = {}) const;
   /// The same with embed(timestep).
   std::vector<Tensor> operator()(const CogVideoXPlacement& placement,
                                  std::span<const Tensor> latents, const Tensor& context,

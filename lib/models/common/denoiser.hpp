@@ -24,12 +24,20 @@ struct Conditioning {
 
 /// A batch of clips of one size, denoised by the ranks that compute the same branches of guidance.
 struct DenoiseTask {
-  comm::Group group;          ///< layout.mesh.branch_ranks() ranks
-  DenoiseLayout layout;       ///< of one clip
-  Shape latents;              ///< of one clip: [frame, row, column]
-  std::int64_t branches = 1;  ///< guidance branches of one clip that this group computes
-  VideoSize size;             ///< of the video
-  double fps = 8;             ///< frames per second of the video
+  comm::Group group;            ///< layout.mesh.branch_ranks() ranks
+  DenoiseLayout layout;         ///< of one clip
+  Shape latents;                ///< of one clip: [frame, row, column]
+  std::int64_t branches = 1;    ///< guidance branches of one clip that this group computes
+  VideoSize size;               ///< of the video
+  double fps = 8;               ///< frames per second of the video
+  bool keeps_residual = false;  ///< for steps that are not computed (sampler/step_cache.hpp)
+};
+
+/// What a step does with the blocks of the transformer.
+enum class Blocks {
+  compute,
+  compute_and_keep,  ///< and keep what they add to the video's tokens, the residual
+  reuse              ///< leave them out: add the residual that was kept last
 };
 
 /// A diffusion transformer with its weights, on one device.
@@ -47,8 +55,15 @@ class Denoiser {
     /// Denoiser::embed. All on the model's device. → one prediction per branch (all of the first
     /// clip, then of the next), float32, shaped as the latents or with more channels. A clip's bits
     /// do not depend on the other clips of the batch. Collective over the task's group.
-    virtual std::vector<Tensor> predict(std::span<const Tensor> latents,
-                                        const Tensor& time) const = 0;
+    /// blocks: other than `compute` only with DenoiseTask::keeps_residual.
+    virtual std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
+                                        Blocks blocks) = 0;
+
+    /// The kept residual of a clip, float32 on the host: [token of this rank's box, branch,
+    /// channel].
+    virtual Tensor residual(std::int64_t clip) const = 0;
+    /// Sets it.
+    virtual void set_residual(std::int64_t clip, const Tensor& values) = 0;
   };
 
   virtual ~Denoiser() = default;

@@ -74,6 +74,16 @@ std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precis
   return bytes;
 }
 
+ExpectedShapes tensors_below(const ExpectedShapes& tensors,
+                             std::initializer_list<std::string_view> beginnings) {
+  ExpectedShapes below = tensors;
+  std::erase_if(below, [&](const auto& tensor) {
+    return std::ranges::none_of(
+        beginnings, [&](std::string_view text) { return tensor.first.starts_with(text); });
+  });
+  return below;
+}
+
 StreamedBytes streamed_bytes(const ExpectedShapes& tensors, const Precision& precision) {
   StreamedBytes bytes;
   std::int64_t largest = 0;

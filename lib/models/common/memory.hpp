@@ -29,6 +29,10 @@ struct Precision {
 /// and norms are counted as float32, tables and embeddings as `tensors`.
 std::int64_t weight_bytes(const ExpectedShapes& tensors, const Precision& precision);
 
+/// The tensors whose names begin with one of these texts.
+ExpectedShapes tensors_below(const ExpectedShapes& tensors,
+                             std::initializer_list<std::string_view> beginnings);
+
 /// Of the weights that a WeightStream may keep elsewhere (layout/weight_stream.hpp): those of
 /// linear layers. largest_part: the most that is fetched at a time.
 struct StreamedBytes {

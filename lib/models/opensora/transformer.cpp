@@ -198,20 +198,40 @@ class PreparedSTDiT final : public Denoiser::Prepared {
       texts_.push_back(
           model.encode_context(clip.text.reshape({clip.text.shape(0), clip.text.shape(2)})));
     }
+    if (task.keeps_residual) {
+      residual_ =
+          Tensor::zeros({placement_.clips() * own_box(task.layout.tokens, task.group).numel(),
+                         STDiT::branches, model.config().hidden},
+                        model.dtype(), model.device());
+    }
   }
 
-  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time) const override {
+  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
+                              Blocks blocks) override {
     std::vector<Tensor> all;
-    for (const auto& predictions : model_(placement_, latents, texts_, time)) {
+    for (const auto& predictions : model_(placement_, latents, texts_, time, blocks, residual_)) {
       all.insert(all.end(), predictions.begin(), predictions.end());
     }
     return all;
   }
 
+  Tensor residual(std::int64_t clip) const override {
+    return clip_residual(clip).on({}).to(DType::float32);
+  }
+  void set_residual(std::int64_t clip, const Tensor& values) override {
+    Tensor tokens = clip_residual(clip);
+    tokens.copy_from(values.to(residual_.dtype()));
+  }
+
  private:
+  Tensor clip_residual(std::int64_t clip) const {
+    return split_rows(residual_, placement_.clips())[static_cast<std::size_t>(clip)];
+  }
+
   const STDiT& model_;
   STDiTPlacement placement_;
   std::vector<STDiTContext> texts_;
+  Tensor residual_;  ///< [clip · token, branch, channel], or empty
 };
 
 }  // namespace
@@ -224,7 +244,8 @@ std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
                                                   std::span<const Tensor> latents,
                                                   std::span<const STDiTContext> contexts,
-                                                  const Tensor& sinusoid) const {
+                                                  const Tensor& sinusoid, Blocks blocks,
+                                                  Tensor residual) const {
   const std::int64_t d = config_.hidden, clips = placement.clips();
   const std::int64_t frames = placement.frames(), positions = placement.positions();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
@@ -254,13 +275,16 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     Tensor of_frame = x.rows(frame * positions, positions);
     ops::add_table(of_frame, placement.positions_);
   }
-  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+  if (blocks == Blocks::compute_and_keep) residual.copy_from(ops::scaled(x, -1));
+  for (std::size_t i = 0; blocks != Blocks::reuse && i < pairs_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope(trace::spans::transformer_block);
     x = run_pair(i, placement, x, contexts, block_time);
   }
 
+  if (blocks == Blocks::compute_and_keep) ops::add(residual, x);  // after − before
+  if (blocks == Blocks::reuse) ops::add(x, residual);
   Tensor table = out_table_.clone();
   for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
     Tensor row = table.rows(chunk, 1);

@@ -51,11 +51,13 @@ class STDiT final : public Denoiser {
   /// latents: this rank's box of each of the placement's clips, float32 [frame, channel, row,
   /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → predictions for
   /// this rank's box of each clip. A clip's bits do not depend on the other clips of the batch.
-  /// Collective over the placement's group.
+  /// residual: unless the blocks are only computed, [clip · token, branch, channel] of dtype(),
+  /// written or read. Collective over the placement's group.
   std::vector<Predictions> operator()(const STDiTPlacement& placement,
                                       std::span<const Tensor> latents,
                                       std::span<const STDiTContext> contexts,
-                                      const Tensor& sinusoid) const;
+                                      const Tensor& sinusoid, Blocks blocks = Blocks::compute,
+                                      Tensor residual = {}) const;
   /// The same with embed(timestep).
   std::vector<Predictions> operator()(const STDiTPlacement& placement,
                                       std::span<const Tensor> latents,

@@ -114,14 +114,15 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
   caption2_ = load.linear(texts, "y_embedder.y_proj.fc2", d, d);
   null_caption_ =
       weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
-  time1_ = load.linear("t_embedder.mlp.0", sinusoid, d);
-  time2_ = load.linear("t_embedder.mlp.2", d, d);
+  // What is not in the blocks stays, so that a step without them fetches nothing.
+  time1_ = load_linear(weights, "t_embedder.mlp.0", sinusoid, d, dtype);
+  time2_ = load_linear(weights, "t_embedder.mlp.2", d, d, dtype);
   if (v3) {
-    fps1_ = load.linear("fps_embedder.mlp.0", sinusoid, d);
-    fps2_ = load.linear("fps_embedder.mlp.2", d, d);
+    fps1_ = load_linear(weights, "fps_embedder.mlp.0", sinusoid, d, dtype);
+    fps2_ = load_linear(weights, "fps_embedder.mlp.2", d, d, dtype);
     frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on({});
   }
-  time_block_ = load.linear("t_block.1", d, 6 * d);
+  time_block_ = load_linear(weights, "t_block.1", d, 6 * d, dtype);
   const Shape patch{d, c.in_channels, 1, c.patch.rows, c.patch.columns};
   patch_ = ops::Linear(
       weights.load("x_embedder.proj.weight", patch, dtype).reshape({d, c.patch_features()}),

@@ -91,6 +91,20 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   }
   clip.texts.push_back(record.token_ids);
   clip.format.branches = std::ssize(clip.texts);
+  clip.hidden = {denoised / c.patch.frames, rows / c.patch.rows, columns / c.patch.columns,
+                 clip.format.branches, c.channels()};
+}
+
+std::vector<double> CogVideoX::step_distances(const Clip& clip) const {
+  const Sampler& sampler = *clip.sampling.sampler;
+  std::vector<std::int64_t> timesteps;
+  for (int i = 0; i < sampler.calls(); ++i) {
+    timesteps.push_back(static_cast<std::int64_t>(sampler.timestep(i)));
+  }
+  return distances_.get(timesteps, [&] {
+    return time_embedding_distances(folder_.paths.open_transformer(), folder_.transformer,
+                                    timesteps);
+  });
 }
 
 ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConfig& vae,
@@ -98,22 +112,25 @@ ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConf
                                 std::int64_t branches, std::int64_t text_tokens,
                                 std::int64_t together, const Precision& precision) {
   ClipWorkload workload;
-  workload.denoise = {.attention = AttentionKind::joint,
-                      .latents = latents,
-                      .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
-                      .dropped_frames = dropped_frames,
-                      .latent_channels = c.latent_channels(),
-                      .predicted_channels = c.out_channels,
-                      .text_tokens = text_tokens,
-                      .branches = branches,
-                      .layers = c.layers,
-                      .heads = c.heads,
-                      .head_channels = c.head_channels,
-                      .mlp_channels = 4 * c.channels(),
-                      .mlps = 1,
-                      .element_bytes = precision.size(),
-                      .streamed = streamed_weights(cogvideox_layer_tensors(c), precision),
-                      .memory = {}};
+  workload.denoise = {
+      .attention = AttentionKind::joint,
+      .latents = latents,
+      .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
+      .dropped_frames = dropped_frames,
+      .latent_channels = c.latent_channels(),
+      .predicted_channels = c.out_channels,
+      .text_tokens = text_tokens,
+      .branches = branches,
+      .layers = c.layers,
+      .heads = c.heads,
+      .head_channels = c.head_channels,
+      .mlp_channels = 4 * c.channels(),
+      .mlps = 1,
+      .element_bytes = precision.size(),
+      .streamed = streamed_weights(tensors_below(cogvideox_layer_tensors(c),
+                                                 {"transformer_blocks.", "patch_embed.text_proj."}),
+                                   precision),
+      .memory = {}};
   workload.denoise.memory = [c, precision, together, branches,
                              held = memory_of_weights(cogvideox_layer_tensors(c), precision)](
                                 const DenoiseLayout& layout, int rank) {

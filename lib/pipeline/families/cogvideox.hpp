@@ -1,5 +1,6 @@
 #pragma once
 #include "models/cogvideox/folder.hpp"
+#include "models/cogvideox/step_cache.hpp"
 #include "pipeline/family.hpp"
 
 namespace reelmesh::pipeline {
@@ -32,6 +33,10 @@ class CogVideoX final : public Family {
   bool takes(InputKind kind) const override;
   void set_encoding(Clip& clip, const Job& job) const;
   ClipDefaults defaults() const override;
+  std::optional<CacheCoefficients> cache_coefficients() const override {
+    return known_cache_coefficients(folder_.transformer);
+  }
+  std::vector<double> step_distances(const Clip& clip) const override;
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
 
@@ -40,6 +45,8 @@ class CogVideoX final : public Family {
     NoiseLevel first_noise;  // of clips that begin from a video
   };
   CogVideoXFolder folder_;
+  // By timesteps.
+  mutable Shared<std::vector<std::int64_t>, std::vector<double>> distances_;
   // By sampler, steps, skipped steps and type.
   mutable Shared<std::tuple<SamplerKind, int, int, DType>, Sampling> samplings_;
 };

@@ -92,6 +92,9 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.latent_channels = c.in_channels;
   clip.video = {frames, clip.latents[1] * pixels, clip.latents[2] * pixels};
   clip.format.branches = STDiT::branches;
+  const auto patches = [](std::int64_t n, std::int64_t patch) { return (n + patch - 1) / patch; };
+  clip.hidden = {clip.latents[0], patches(clip.latents[1], c.patch.rows),
+                 patches(clip.latents[2], c.patch.columns), STDiT::branches, c.hidden};
   clip.record.scheduler = folder_.scheduler_name();
   Encoded text = encode_prompt(tokenizer, request, encoder_caption(folder_, job, request),
                                c.max_text_tokens, clip);
@@ -119,7 +122,10 @@ ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& va
                       .mlp_channels = c.mlp_hidden,
                       .mlps = c.kind == STDiTConfig::Kind::v3 ? 2 : 1,
                       .element_bytes = precision.size(),
-                      .streamed = streamed_weights(stdit_tensors(c), precision),
+                      .streamed = streamed_weights(
+                          tensors_below(stdit_tensors(c), {"blocks.", "spatial_blocks.",
+                                                           "temporal_blocks.", "y_embedder."}),
+                          precision),
                       .memory = {}};
   workload.denoise.memory = [c, precision, together, text_tokens,
                              held = memory_of_weights(stdit_tensors(c), precision)](
