@@ -4,27 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 #include "base/units.hpp"
 #include "base/utf8.hpp"
 
 namespace reelmesh {
 namespace {
-
-// `text` as a number; nullopt if any part of it is not a number, or if it is out of range.
-// from_chars ignores the locale and accepts no leading '+' or space, and no minus for unsigned
-// types.
-template <class T>
-std::optional<T> read(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
 
 [[noreturn]] void refuse(std::string_view text, const std::string& option,
                          const std::string& expected) {
@@ -42,7 +30,7 @@ std::string limits_in_words(Number least, Number most, Limit lower) {
 template <class Number>
 Number parse_within(std::string_view text, const std::string& option, Number least, Number most,
                     Limit lower) {
-  const auto value = read<Number>(text);
+  const auto value = read_number<Number>(text);
   const bool too_low = value && (lower == Limit::excluded ? *value <= least : *value < least);
   if (!value || too_low || !(*value <= most)) {  // NaN is not at most anything
     refuse(
@@ -90,7 +78,7 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
 std::optional<int> parse_ranks(std::string_view text, const std::string& option) {
   if (text == "auto") return std::nullopt;
   constexpr std::int64_t max = 65536;
-  const auto value = read<std::int64_t>(text);
+  const auto value = read_number<std::int64_t>(text);
   if (!value || *value < 1 || *value > max) {
     refuse(text, option, fmt::format("auto or a whole number from 1 to {}", max));
   }
@@ -105,7 +93,7 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
   const std::size_t colon = text.rfind(':');
   if (colon != std::string_view::npos) {
     const std::string_view before = text.substr(0, colon), after = text.substr(colon + 1);
-    if (before.ends_with(".safetensors") || read<double>(after)) {
+    if (before.ends_with(".safetensors") || read_number<double>(after)) {
       lora.scale = parse_number(after, option, -max_scale, max_scale);
       path = before;
     }

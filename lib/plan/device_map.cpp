@@ -1,10 +1,10 @@
 #include "plan/device_map.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -103,14 +103,12 @@ DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
 DeviceMap parse_device_map(std::string_view ranges, std::int64_t layers, int ranks) {
   const std::string whole(ranges);
   const auto number = [&](std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    require(!text.empty() && error == std::errc() && end == text.data() + text.size() && value >= 0,
-            Status::usage,
+    const auto value = read_number<std::int64_t>(text);
+    require(value && *value >= 0, Status::usage,
             "{}: found '{}', expected auto, ranges (layers:rank) such as 0-11:0,12-23:1, or a "
             ".json file",
             option, whole);
-    return value;
+    return *value;
   };
   DeviceMap map;
   map.layer_rank.assign(static_cast<std::size_t>(layers), -1);

@@ -3,23 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 
 namespace reelmesh {
 namespace {
 
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  if constexpr (std::is_floating_point_v<Number>) {
-    if (!std::isfinite(value)) return std::nullopt;
-  }
-  return value;
+std::optional<double> finite_number(std::string_view text) {
+  const auto value = read_number<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 std::vector<std::string_view> split(std::string_view text, char at) {
@@ -57,14 +51,14 @@ std::optional<StepCache> StepCache::read(std::string_view text) {
   StepCache cache;
   if (text == "none") return cache;
   if (const auto threshold = named_value(text, "teacache")) {
-    const auto value = number<double>(*threshold);
+    const auto value = finite_number(*threshold);
     if (!value || *value < 0) return std::nullopt;
     cache.rule = Rule::teacache;
     cache.threshold = *value;
     return cache;
   }
   const std::vector<std::string_view> parts = split(text, ',');
-  const auto every = number<int>(named_value(parts[0], "every").value_or(""));
+  const auto every = read_number<int>(named_value(parts[0], "every").value_or(""));
   constexpr int max_every = 1000;
   if (!every || *every < 2 || *every > max_every || (parts.size() != 1 && parts.size() != 3)) {
     return std::nullopt;
@@ -72,8 +66,8 @@ std::optional<StepCache> StepCache::read(std::string_view text) {
   cache.rule = Rule::every;
   cache.every = *every;
   if (parts.size() == 1) return cache;
-  const auto from = number<double>(named_value(parts[1], "from").value_or(""));
-  const auto to = number<double>(named_value(parts[2], "to").value_or(""));
+  const auto from = finite_number(named_value(parts[1], "from").value_or(""));
+  const auto to = finite_number(named_value(parts[2], "to").value_or(""));
   if (!from || !to || *from < 0 || *from >= *to || *to > 100) return std::nullopt;
   cache.from = *from;
   cache.to = *to;
@@ -87,7 +81,7 @@ std::optional<CacheCoefficients> CacheCoefficients::read(std::string_view text) 
   Values values{};
   if (parts.size() != values.size()) return std::nullopt;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto value = number<double>(parts[i]);
+    const auto value = finite_number(parts[i]);
     if (!value) return std::nullopt;
     values[i] = *value;
   }
