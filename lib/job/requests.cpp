@@ -68,7 +68,7 @@ template <std::size_t i>
 Field field_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
   constexpr bool is_number = std::is_arithmetic_v<typename std::decay_t<decltype(setting)>::Value>;
-  return {setting.name,
+  return {setting.name(),
           setting.option,
           true,
           is_number ? "a number" : "a text",

@@ -3,11 +3,12 @@
 // of [sample] with their help, the fields of a line of a prompt file and of /requests, the
 // attributes of a clip's file, what is compared before a file counts as that clip, and what must be
 // equal in a batch.
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <tuple>
 #include <type_traits>
 
@@ -49,7 +50,6 @@ template <class V>
 struct ClipSetting {
   using Value = V;
   const char* option;  ///< that sets it for all clips: "sample.cache-coefficients"
-  const char* name;    ///< of the attribute, and of the field of a prompt file
   std::optional<Value> ClipSettings::*value;
   ShownAs shown_as;
   InBatch in_batch;
@@ -57,11 +57,18 @@ struct ClipSetting {
   const char* unit;      ///< of the value, in --help
   const char* help;      ///< {limits} stands for the permitted values
   const char* fallback;  ///< default of the option; null: none
+
+  /// Of the attribute, and of the field of a prompt file: "cache_coefficients".
+  std::string name() const {
+    std::string name(option);
+    name.erase(0, name.find('.') + 1);
+    std::ranges::replace(name, '-', '_');
+    return name;
+  }
 };
 
 inline constexpr std::tuple clip_settings{
     ClipSetting<std::int64_t>{"sample.height",
-                              "height",
                               &ClipSettings::height,
                               ShownAs::shape,
                               InBatch::equal,
@@ -70,7 +77,6 @@ inline constexpr std::tuple clip_settings{
                               "{limits} [default: the checkpoint's]",
                               nullptr},
     ClipSetting<std::int64_t>{"sample.width",
-                              "width",
                               &ClipSettings::width,
                               ShownAs::shape,
                               InBatch::equal,
@@ -79,7 +85,6 @@ inline constexpr std::tuple clip_settings{
                               "{limits} [default: the checkpoint's]",
                               nullptr},
     ClipSetting<std::int64_t>{"sample.frames",
-                              "frames",
                               &ClipSettings::frames,
                               ShownAs::shape,
                               InBatch::equal,
@@ -88,7 +93,6 @@ inline constexpr std::tuple clip_settings{
                               "frames of a clip, {limits} [default: the checkpoint's]",
                               nullptr},
     ClipSetting<double>{"sample.fps",
-                        "fps",
                         &ClipSettings::fps,
                         ShownAs::attribute,
                         InBatch::equal,
@@ -98,7 +102,6 @@ inline constexpr std::tuple clip_settings{
                         nullptr},
     // The released schedules have 1000 timesteps; more steps would repeat some.
     ClipSetting<int>{"sample.steps",
-                     "steps",
                      &ClipSettings::steps,
                      ShownAs::attribute,
                      InBatch::equal,
@@ -107,7 +110,6 @@ inline constexpr std::tuple clip_settings{
                      "denoising steps, {limits} [default: the model family's]",
                      nullptr},
     ClipSetting<double>{"sample.guidance",
-                        "guidance",
                         &ClipSettings::guidance,
                         ShownAs::attribute,
                         InBatch::equal,
@@ -117,7 +119,6 @@ inline constexpr std::tuple clip_settings{
                         "and the negative prompt is not used [default: the model family's]",
                         nullptr},
     ClipSetting<double>{"sample.strength",
-                        "strength",
                         &ClipSettings::strength,
                         ShownAs::attribute,
                         InBatch::equal,
@@ -127,18 +128,16 @@ inline constexpr std::tuple clip_settings{
                         "that level on; {limits} [default: 0.8]",
                         nullptr},
     ClipSetting<StepCache>{"sample.cache",
-                           "cache",
                            &ClipSettings::cache,
                            ShownAs::attribute,
                            InBatch::equal,
                            {},
                            "RULE",
-                           "steps that are not computed: they add again what the blocks of the "
-                           "transformer added in the last computed step. {limits}. teacache: "
+                           "which steps are computed; the others add again what the transformer's "
+                           "blocks added in the last computed step. {limits}. teacache: "
                            "CogVideoX; 0.1 to 0.3 are usual [default: none]",
                            nullptr},
     ClipSetting<CacheCoefficients>{"sample.cache-coefficients",
-                                   "cache_coefficients",
                                    &ClipSettings::cache_coefficients,
                                    ShownAs::attribute,
                                    InBatch::equal,
@@ -148,7 +147,6 @@ inline constexpr std::tuple clip_settings{
                                    "checkpoints]",
                                    nullptr},
     ClipSetting<std::uint64_t>{"sample.seed",
-                               "seed",
                                &ClipSettings::seed,
                                ShownAs::attribute,
                                InBatch::any,

@@ -36,7 +36,7 @@ struct ClipRecord {
     visit("negative_prompt", negative_prompt, Compared::yes);
     for_each_clip_setting([&](const auto& setting) {
       if (setting.shown_as == ShownAs::attribute) {
-        visit(setting.name, settings.*setting.value, Compared::yes);
+        visit(setting.name().c_str(), settings.*setting.value, Compared::yes);
       }
     });
     visit("model", model, Compared::no);

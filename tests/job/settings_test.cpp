@@ -47,9 +47,9 @@ TEST(ClipSettings, AreOptionsFieldsAndAttributes) {
       [&](const char* name, const auto&, Compared) { attributes.insert(name); });
   for_each_clip_setting([&](const auto& setting) {
     EXPECT_TRUE(names.contains(setting.option)) << setting.option;
-    EXPECT_THAT(optional_fields(), HasSubstr(setting.name));
-    EXPECT_EQ(attributes.contains(setting.name), setting.shown_as == ShownAs::attribute)
-        << setting.name;
+    EXPECT_THAT(optional_fields(), HasSubstr(setting.name()));
+    EXPECT_EQ(attributes.contains(setting.name()), setting.shown_as == ShownAs::attribute)
+        << setting.name();
   });
 }
 
@@ -80,12 +80,12 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
 TEST(ClipSettings, HaveTheLimitsOfTheirDescription) {
   for_each_clip_setting([&](const auto& setting) {
     const auto line = [&](const std::string& value) {
-      return fmt::format(R"({{"prompt": "cat", "{}": {}}})", setting.name, value);
+      return fmt::format(R"({{"prompt": "cat", "{}": {}}})", setting.name(), value);
     };
     const auto refused = [&](const std::string& value, const std::string& expected) {
       test::expect_error(
           Status::usage, [&] { (void)parse_request(line(value), "", "p.jsonl:3"); },
-          fmt::format("p.jsonl:3: {}: found ", setting.name), expected);
+          fmt::format("p.jsonl:3: {}: found ", setting.name()), expected);
     };
     using Value = typename std::decay_t<decltype(setting)>::Value;
     if constexpr (std::is_arithmetic_v<Value>) {
@@ -112,19 +112,19 @@ TEST(ClipSettings, ThatDifferMakeAnotherClip) {
     const auto [a, b] = two_values(setting);
     one.settings.*setting.value = a;
     other.settings.*setting.value = b;
-    EXPECT_NE(request_line(one), request_line(other)) << setting.name;
+    EXPECT_NE(request_line(one), request_line(other)) << setting.name();
     ClipRecord made, asked;
     made.settings = one.settings;
     asked.settings = other.settings;
     EXPECT_EQ(hdf5::compared_texts(made) != hdf5::compared_texts(asked),
               setting.shown_as == ShownAs::attribute)
-        << setting.name;
+        << setting.name();
     pipeline::ClipKinds kinds;
     kinds.add(clip_with(one.settings));
     kinds.add(clip_with(other.settings));
-    EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name;
+    EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name();
     forget(one, setting.option);
-    EXPECT_EQ(one.settings, ClipSettings()) << setting.name;
+    EXPECT_EQ(one.settings, ClipSettings()) << setting.name();
   });
 }
 
