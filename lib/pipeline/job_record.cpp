@@ -9,7 +9,6 @@
 #include "base/system.hpp"
 #include "base/utf8.hpp"
 #include "job/requests.hpp"
-#include "ops/onednn.hpp"
 #include "ops/products.hpp"
 
 namespace reelmesh::pipeline {
@@ -111,8 +110,9 @@ ClipRequest resolved(ClipRequest request, const Job& job, const Clip& clip) {
 
 }  // namespace
 
-JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo& program,
-                     const Machine& machine, Device device, const std::string& weights) {
+JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& planned,
+                     const ProgramInfo& program, const Machine& machine, Device device,
+                     const std::string& weights) {
   JobRecord record;
   record.program = program.name;
   record.version = program.version;
@@ -142,10 +142,7 @@ JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo
   }
   from.model_path = path_text(job.model.root);
   from.weights_hash = weights;
-  if (!device.is_cuda()) {
-    const bool narrow = ops::compute_dtype(job.dtype) == DType::bfloat16;
-    from.products = narrow ? ops::bfloat16_products() : "float32";
-  }
+  if (!device.is_cuda()) from.products = planned.products.empty() ? "float32" : planned.products;
   from.environment = as_utf8(variables(read_variables));
   from.slurm = as_utf8(variables(slurm_variables));
   return record;

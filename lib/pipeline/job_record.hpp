@@ -9,8 +9,9 @@ namespace reelmesh::pipeline {
 
 /// The record of a job that has been planned, unfinished, without `clips`, `plan`, `plan_json` and
 /// times. weights: hash of the checkpoint. Complete on the first rank only. Collective.
-JobRecord job_record(const comm::Group& world, const Job& job, const ProgramInfo& program,
-                     const Machine& machine, Device device, const std::string& weights);
+JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& planned,
+                     const ProgramInfo& program, const Machine& machine, Device device,
+                     const std::string& weights);
 
 /// Sets all but the states of the clips of a job, as write_job needs them. records: of job.clips,
 /// in the same order.

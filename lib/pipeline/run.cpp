@@ -239,9 +239,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   });
   const std::string model = planned.family->weights_hash(world);
   require_same_weights(job, model);
-  const bool narrow = !device.is_cuda() && ops::compute_dtype(job.dtype) == DType::bfloat16;
-  planned.fingerprint = fingerprint(
-      model, job, {device.is_cuda(), narrow ? std::string(ops::bfloat16_products()) : ""});
+  planned.fingerprint = fingerprint(model, job, {device.is_cuda(), planned.products});
   std::vector<ClipOutline> clips = pending_clips(job, planned, world);
   const auto count = static_cast<int>(clips.size());
   if (count > 0 && job.if_exists == IfExists::resume) {
@@ -260,7 +258,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
               plan_text(described, Detail::summary));
   }
 
-  JobRecord record = job_record(world, job, program, machine, device, model);
+  JobRecord record = job_record(world, job, planned, program, machine, device, model);
   record.plan = described.at("description");
   record.start = started;
   if (world.rank() == 0) {  // which writes it
