@@ -5,6 +5,7 @@
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
+#include "models/common/residual.hpp"
 
 namespace reelmesh {
 
@@ -311,7 +312,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   if (config_.learned_positions) {
     ops::add_table(z, placement.learned_table_.rows(context.shape(0) - texts, texts + tokens));
   }
-  if (blocks == Blocks::compute_and_keep) residual.copy_from(ops::scaled(video, -1));
+  before_blocks(blocks, video, residual);
   const auto eps = static_cast<float>(config_.norm_eps);
   Modulated input;
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
@@ -326,8 +327,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     input = run_block(blocks_[i], next, placement, z, input, time);
   }
 
-  if (blocks == Blocks::compute_and_keep) ops::add(residual, video);  // after − before
-  if (blocks == Blocks::reuse) ops::add(video, residual);
+  after_blocks(blocks, video, residual);
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);

@@ -4,6 +4,7 @@
 
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
+#include "models/common/residual.hpp"
 #include "ops/attention.hpp"
 
 namespace reelmesh {
@@ -275,7 +276,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     Tensor of_frame = x.rows(frame * positions, positions);
     ops::add_table(of_frame, placement.positions_);
   }
-  if (blocks == Blocks::compute_and_keep) residual.copy_from(ops::scaled(x, -1));
+  before_blocks(blocks, x, residual);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < pairs_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
@@ -283,8 +284,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     x = run_pair(i, placement, x, contexts, block_time);
   }
 
-  if (blocks == Blocks::compute_and_keep) ops::add(residual, x);  // after − before
-  if (blocks == Blocks::reuse) ops::add(x, residual);
+  after_blocks(blocks, x, residual);
   Tensor table = out_table_.clone();
   for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
     Tensor row = table.rows(chunk, 1);
