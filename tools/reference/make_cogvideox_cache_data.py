@@ -10,14 +10,9 @@ describes both.
 To run it again, with the packages of make_cogvideox_data.py and the checkpoints that it wrote:
     python tools/reference/make_cogvideox_cache_data.py
 """
-import argparse
-import shutil
-from pathlib import Path
 
-import diffusers
 import numpy
 import torch
-import transformers
 from safetensors.torch import save_file
 
 import make_cogvideox_data as from_text
@@ -107,23 +102,12 @@ def run(checkpoints, media, case):
 
 
 def main():
-    root = Path(__file__).resolve().parents[2]
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--checkpoints", type=Path, default=root / "tests/data/cogvideox", help="folder of the kinds")
-    options.add_argument("--out", type=Path, help="folder to write into; default: CHECKPOINTS/cache")
-    options = options.parse_args()
-    out = options.out or options.checkpoints / "cache"
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.set_grad_enabled(False)
-    transformers.logging.set_verbosity_error()
-    diffusers.logging.set_verbosity_error()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    from_text.prepare_libraries()
+    checkpoints, out = from_text.folders_given(__doc__, "cache")
     tensors, all_facts = {}, {}
     for name, case in CASES.items():
-        latents, cached, facts = run(options.checkpoints, options.checkpoints / "media", case)
-        whole, _, _ = run(options.checkpoints, options.checkpoints / "media", case | {"every": 1, "steps": [0, STEPS]})
+        latents, cached, facts = run(checkpoints, checkpoints / "media", case)
+        whole, _, _ = run(checkpoints, checkpoints / "media", case | {"every": 1, "steps": [0, STEPS]})
         change = float((latents - whole).abs().max() / whole.abs().max())
         print(f"{name}: {sum(cached.computed)} of {STEPS} steps computed, distances "
               f"{[round(d, 3) for d in cached.distances]}, change against all steps {change:.3f}")

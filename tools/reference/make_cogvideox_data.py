@@ -390,6 +390,29 @@ def summary(name, result):
               f"std along time {float(levels.std(0).mean()):.1f}, in a frame {float(levels.std((1, 2)).mean()):.1f}")
 
 
+def prepare_libraries():
+    """So that a second run computes the same bytes."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+    diffusers.logging.set_verbosity_error()
+
+
+def folders_given(description, name):
+    """From the command line: folder of the checkpoints, and the empty folder to write into, by default
+    the one of this name in it."""
+    root = Path(__file__).resolve().parents[2]
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--checkpoints", type=Path, default=root / "tests/data/cogvideox", help="folder of the kinds")
+    options.add_argument("--out", type=Path, help=f"folder to write into; default: CHECKPOINTS/{name}")
+    options = options.parse_args()
+    out = options.out or options.checkpoints / name
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    return options.checkpoints, out
+
+
 def main():
     root = Path(__file__).resolve().parents[2]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -397,11 +420,7 @@ def main():
     kinds = KINDS | IMAGE_KINDS
     options.add_argument("--kinds", nargs="+", choices=list(kinds), default=list(kinds), help="default: all")
     options = options.parse_args()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.set_grad_enabled(False)
-    transformers.logging.set_verbosity_error()
-    diffusers.logging.set_verbosity_error()
+    prepare_libraries()
     errors_path = options.out / "bf16_errors.json"
     errors = json.loads(errors_path.read_text()) if errors_path.exists() else {}
     for name in options.kinds:

@@ -13,18 +13,14 @@ To run it again (with ffmpeg):
 Everything is seeded and runs on one thread, so that a second run writes the same bytes. With another
 version of a library or another kind of CPU the last bits may differ.
 """
-import argparse
 import contextlib
-import shutil
 import subprocess
-from pathlib import Path
 from unittest import mock
 
 import diffusers
 import numpy as np
 import PIL.Image
 import torch
-import transformers
 from diffusers.models.autoencoders import vae
 from diffusers.pipelines.cogvideo import pipeline_cogvideox_image2video, pipeline_cogvideox_video2video
 from diffusers.schedulers import scheduling_dpm_cogvideox
@@ -33,7 +29,7 @@ from safetensors.torch import save_file
 
 import cogvideox_kinds
 from cogvideox_kinds import PROMPTS
-from make_cogvideox_data import error, to_bytes, write_json
+from make_cogvideox_data import error, folders_given, prepare_libraries, to_bytes, write_json
 
 KINDS = cogvideox_kinds.KINDS | cogvideox_kinds.IMAGE_KINDS
 
@@ -186,31 +182,20 @@ def summary(name, result):
 
 
 def main():
-    root = Path(__file__).resolve().parents[2]
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--checkpoints", type=Path, default=root / "tests/data/cogvideox", help="folder of the kinds")
-    options.add_argument("--out", type=Path, help="folder to write into; default: CHECKPOINTS/media")
-    options = options.parse_args()
-    out = options.out or options.checkpoints / "media"
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.set_grad_enabled(False)
-    transformers.logging.set_verbosity_error()
-    diffusers.logging.set_verbosity_error()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    prepare_libraries()
+    checkpoints, out = folders_given(__doc__, "media")
     write_media(out)
     tensors, facts = {}, {}
     for name, case in CASES.items():
         kind = KINDS[case["kind"]]
-        result = run(options.checkpoints, out, case, torch.float32)
+        result = run(checkpoints, out, case, torch.float32)
         summary(name, result)
         whole = name == next(n for n, c in CASES.items() if c["kind"] == case["kind"])
         chosen = stored_frames(len(result["video"]), whole)
         tensors[f"{name}.encoded"] = result["encoded"]
         tensors[f"{name}.latents"] = result["latents"]
         tensors[f"{name}.video"] = result["video"][chosen].to(torch.float16)  # exact
-        again = run(options.checkpoints, out, case, torch.bfloat16)
+        again = run(checkpoints, out, case, torch.bfloat16)
         levels = (again["video"].double() - result["video"].double()).abs()
         facts[name] = case | {
             "prompt": PROMPTS[case["prompt"]], "negative_prompt": PROMPTS[case["negative"]],
