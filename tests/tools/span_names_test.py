@@ -31,7 +31,6 @@ OTHER_MEANINGS = {
     "lib/plan/plan_text.cpp": {"decode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
     "lib/plan/roles.hpp": {"decode"},
-    "lib/sampler/clip_settings.hpp": {"guidance"},
     "lib/tensor/purpose.hpp": {"exchange", "weights"},  # purposes of memory
 }
 NOT_IN_REPORT = ["measure"]  # it precedes the job's work
