@@ -27,7 +27,7 @@ Status plan_command(int argc, const char* const* argv) {
       pipeline::plan_job(job, conditions, pipeline::probe_inputs(job));
   pipeline::require_fit(job, planned, conditions);
   const nlohmann::json described =
-      pipeline::describe(planned, pipeline::form_batches(planned.clips, job.batch));
+      pipeline::describe(planned, pipeline::form_batches(planned.clips, planned.kinds, job.batch));
   std::cout << (options.json
                     ? described.dump(2) + "\n"
                     : fmt::format("{}\n{}", pipeline::describe_clips(planned.clips, planned.kinds),

@@ -77,6 +77,16 @@ REELMESH_CLONES void rms_norm_row(float* x, std::int64_t n, const float* weight,
   normalise(x, n, weight, nullptr, eps);
 }
 
+// The sums of |x − before| and of |before|; overwrites both.
+REELMESH_CLONES void change_sums_row(float* x, float* before, std::int64_t n, float* sums) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] = std::abs(x[i] - before[i]);
+    before[i] = std::abs(before[i]);
+  }
+  sums[0] = vector_sum(x, n);
+  sums[1] = vector_sum(before, n);
+}
+
 float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
 }
@@ -111,6 +121,21 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
   for_each_row(x, out,
                [&](std::int64_t, float* row) { rms_norm_row(row, n, w.data<float>(), eps); });
   return out;
+}
+
+Tensor change_sums(const Tensor& x, const Tensor& before) {
+  const std::int64_t n = x.shape().back();
+  Tensor sums = Tensor::empty({x.numel() / n, 2}, DType::float32);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(sums.shape(0), 32, [&](std::int64_t row) {
+      float* values = row_scratch(2 * n);
+      convert(x.data<T>() + row * n, values, n);
+      convert(before.data<T>() + row * n, values + n, n);
+      change_sums_row(values, values + n, n, sums.data<float>() + 2 * row);
+    });
+  });
+  return sums;
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
@@ -319,6 +344,15 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
   return dispatch(
       x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
       [&] { return cpu::layer_norm(x, weight, bias, eps); });
+}
+
+Tensor change_sums(const Tensor& x, const Tensor& before) {
+  expect(x.shape() == before.shape() && x.dtype() == before.dtype(), "the change from {} to {}",
+         to_string(before.shape()), to_string(x.shape()));
+  const Operation operation(trace::spans::norm, {4 * x.numel(), 2 * x.bytes()});
+  return dispatch(
+      x.device(), [&] { return gpu::change_sums(x, before); },
+      [&] { return cpu::change_sums(x, before); });
 }
 
 namespace {

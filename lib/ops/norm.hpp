@@ -1,6 +1,6 @@
 #pragma once
-// Normalisations. Statistics are float32 (group norm: float64) with a fixed order of summation; the
-// result is rounded once.
+// Normalisations, and sums over rows. Statistics are float32 (group norm: float64) with a fixed
+// order of summation; the result is rounded once.
 #include <vector>
 
 #include "ops/exact_sum.hpp"
@@ -15,6 +15,11 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 /// (x − mean)/√(var + eps)·weight + bias along the last axis. x: [..., channel]; weight, bias:
 /// [channel].
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
+
+/// For each row of x and of `before`, tensors of one shape and floating type, the sums over its
+/// elements of |x − before| and of |before| → float32 [row, 2]. Their order depends on the length
+/// of a row alone.
+Tensor change_sums(const Tensor& x, const Tensor& before);
 
 /// The first tokens of a stream, if they use other chunks of a modulation table than the rest
 /// (CogVideoX: text precedes video).

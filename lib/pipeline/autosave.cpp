@@ -26,7 +26,8 @@ bool has_image(const Clip& clip) { return clip.format.input == InputKind::image;
 RestartShapes restart_shapes(const Clip& clip, std::int64_t channels) {
   return {clip.latent_shape(), embeddings_shape(clip, channels),
           has_image(clip) ? clip.input_shape() : Shape(),
-          clip.format.keeps_residual ? clip.hidden : Shape()};
+          clip.format.keeps_residual ? clip.hidden : Shape(),
+          clip.sampling.decides ? clip.latent_shape() : Shape()};
 }
 
 // What a state depends on besides the attributes of its clip.
@@ -74,7 +75,7 @@ RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_cha
 
 SavedState saved_state(const RestartFile& file) {
   const RestartRecord& record = file.record();
-  return {record.step, record.generator, record.history,
+  return {record.step, record.generator, record.history, record.cache_sum,
           [&file](const std::string& name, const Box& box) { return file.read(name, box); }};
 }
 
@@ -142,10 +143,10 @@ void Autosave::save(const Denoising& denoising) {
       arrays.push_back(
           {"image_latents", {conditioning_[i].image.on({}).rows(0, frames), kept, group_}});
     }
-    write_restart(
-        group_, job_.output,
-        {clip.record, inputs_text(clip), step, state.generator.saved(), std::ssize(state.history)},
-        arrays);
+    write_restart(group_, job_.output,
+                  {clip.record, inputs_text(clip), step, state.generator.saved(),
+                   std::ssize(state.history), state.cache_sum},
+                  arrays);
     saved_[i] = true;
   }
   saved_step_ = step;

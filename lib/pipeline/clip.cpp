@@ -159,13 +159,15 @@ int ClipKinds::add(const Clip& clip) {
   return entry->second;
 }
 
-std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int max_clips) {
+std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const ClipKinds& kinds,
+                                       int max_clips) {
   std::vector<BatchOutline> batches;
   // By kind and first step the last batch of such clips: only that one can have room.
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;
   for (const ClipOutline& clip : clips) {
     const auto [found, is_new] = last.try_emplace({clip.kind, clip.saved_step}, batches.size());
-    if (is_new || std::ssize(batches[found->second]) == max_clips) {
+    const int limit = kinds[clip.kind].sampling.decides ? 1 : max_clips;
+    if (is_new || std::ssize(batches[found->second]) == limit) {
       found->second = batches.size();
       batches.emplace_back();
     }

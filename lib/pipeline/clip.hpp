@@ -135,8 +135,10 @@ using Batch = std::vector<Clip>;
 using BatchOutline = std::vector<ClipOutline>;
 
 /// Groups the clips into batches of at most `max_clips`. Each clip joins the first compatible batch
-/// that has room; batches are ordered by their first clips. Linear in the number of clips.
-std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, int max_clips);
+/// that has room; batches are ordered by their first clips. A clip that decides which of its steps
+/// are computed is alone. Linear in the number of clips.
+std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const ClipKinds& kinds,
+                                       int max_clips);
 
 /// The sum of the sampler steps that its clips still need.
 std::int64_t batch_steps(const Batch& batch);

@@ -17,15 +17,18 @@ DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video
   Tensor noise = Tensor::empty(box.extent, DType::float32);
   draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
                      noise.span<float>());
-  if (!clip.sampling.first_noise) return {0, noise.on(device), {}, generator};
+  if (!clip.sampling.first_noise) return {0, noise.on(device), {}, generator, {}};
   Tensor latents = video.clone();
   add_noise(*clip.sampling.first_noise, noise, latents);
-  return {0, latents.reshape(box.extent).on(device), {}, generator};
+  return {0, latents.reshape(box.extent).on(device), {}, generator, {}};
 }
 
-DenoiseState restored_state(const SavedState& saved, const Box& box, Device device) {
-  DenoiseState state{saved.step, {}, {}, TorchGenerator::restored(saved.generator)};
+DenoiseState restored_state(const SavedState& saved, const Clip& clip, const Box& box,
+                            Device device) {
+  DenoiseState state{saved.step,     {}, {}, TorchGenerator::restored(saved.generator), {},
+                     saved.cache_sum};
   state.history.resize(static_cast<std::size_t>(saved.history));
+  if (clip.sampling.decides) state.latents_before.emplace();
   DenoiseState::for_each_tensor(state, [&](const std::string& name, Tensor& tensor) {
     tensor = saved.read(name, box).on(device);
   });
@@ -73,13 +76,18 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                              .fps = first.fps(),
                              .keeps_residual = first.format.keeps_residual},
                             conditioning);
+  if (const auto& computed = first.sampling.computed) {
+    // Processors of different kinds may round a distance to other sides of the threshold.
+    computed_.assign(computed->begin(), computed->end());
+    group.max(computed_);
+  }
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
     states_.push_back(saved.empty()
                           ? initial_state(batch[clip], box,
                                           video_latents.empty() ? Tensor() : video_latents[clip],
                                           model.device())
-                          : restored_state(saved[clip], box, model.device()));
+                          : restored_state(saved[clip], batch[clip], box, model.device()));
     if (saved.empty() || !first.format.keeps_residual) continue;
     const Box hidden = hidden_box(batch[clip], group.rank());
     const Shape token{numel(hidden.extent) / (hidden.extent[3] * hidden.extent[4]),
@@ -145,12 +153,23 @@ const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible)
   return compute_();
 }
 
+// What a step does, with time_ set.
+TeaCacheRule::Decision Denoising::decide(std::int64_t step) const {
+  const SamplingRecipe& recipe = batch_.front().sampling;
+  if (!computed_.empty()) return {computed_[static_cast<std::size_t>(step)] > 0, 0};
+  if (!recipe.decides || step == 0 || step == recipe.sampler->calls() - 1) return {};
+  const DenoiseState& state = states_.front();
+  const trace::Scope scope(trace::spans::measure_change);
+  const Tensor before = model_.embed(recipe.sampler->timestep(static_cast<int>(step) - 1));
+  return recipe.decides->decide(
+      state.cache_sum,
+      prepared_->change({state.latents, time_}, {state.latents_before.value(), before}));
+}
+
 void Denoising::step(bool interruptible) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
-  const bool computes = batch_.front().sampling.computes(step);
-  const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
   const Sampler& sampler = *batch_.front().sampling.sampler;  // all clips have the same timesteps
   const double timestep = sampler.timestep(i);
   // A CUDA graph may be replayed, so latents and timestep must stay at the same addresses.
@@ -160,12 +179,22 @@ void Denoising::step(bool interruptible) {
   } else {
     time_.copy_from(time);
   }
+  const auto [computes, cache_sum] = decide(step);
+  const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
   std::vector<Predictions> predicted =
       all_branches(predict(computes ? Blocks::compute : Blocks::reuse, interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
     const SamplingRecipe& recipe = batch_[clip].sampling;
     DenoiseState& state = states_[clip];
+    if (recipe.decides) {
+      state.cache_sum = cache_sum;
+      if (state.latents_before) {
+        state.latents_before->copy_from(state.latents);
+      } else {
+        state.latents_before = state.latents.clone();
+      }
+    }
     auto& [unconditional, prediction] = predicted[clip];
     if (batch_[clip].format.branches > 1) {
       recipe.guidance.apply(timestep, unconditional, prediction);

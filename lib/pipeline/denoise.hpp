@@ -16,6 +16,9 @@ struct DenoiseState {
   Tensor latents;               ///< this rank's box, float32 [frame, channel, row, column]
   std::vector<Tensor> history;  ///< tensors that a multistep sampler keeps, shaped as the latents
   TorchGenerator generator;     ///< of noise; the same on all ranks
+  // Of clips that decide which of their steps are computed; the same on all ranks:
+  std::optional<Tensor> latents_before;  ///< those of the step before; none before the first step
+  double cache_sum = 0;                  ///< TeaCacheRule::Decision::sum
 
   /// Calls visit(name, tensor) for each tensor of the state; used for both saving and restoring.
   template <class State, class Visit>
@@ -24,6 +27,7 @@ struct DenoiseState {
     for (std::size_t i = 0; i < state.history.size(); ++i) {
       visit(history_name(static_cast<std::int64_t>(i)), state.history[i]);
     }
+    if (state.latents_before) visit(latents_before_name, *state.latents_before);
   }
 };
 
@@ -32,6 +36,7 @@ struct SavedState {
   std::int64_t step = 0;
   std::string generator;     ///< TorchGenerator::saved()
   std::int64_t history = 0;  ///< number of tensors in DenoiseState::history
+  double cache_sum = 0;      ///< of clips that decide which of their steps are computed
   /// The values of a box of a tensor by its name in the file, float32 on the host.
   std::function<Tensor(const std::string& name, const Box& box)> read;
 };
@@ -77,6 +82,7 @@ class Denoising {
     Tensor unconditional, conditional;
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
+  TeaCacheRule::Decision decide(std::int64_t step) const;
   const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
   std::vector<Tensor> latents() const;
   Box hidden_box(const Clip& clip, int rank) const;
@@ -89,6 +95,7 @@ class Denoising {
   Layout latents_;  ///< [frame, channel, row, column] over branch_
   std::vector<DenoiseState> states_;
   std::unique_ptr<Denoiser::Prepared> prepared_;
+  std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided
   Tensor time_;
   RepeatedCall compute_, reuse_;  ///< with the blocks, and without them
 };

@@ -183,10 +183,13 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
        {"formats", planned.formats.size()},
        {"further_formats", planned.formats.size() - std::min(planned.formats.size(), max_formats)},
        {"schedule", schedule(planned, batches)}});
-  if (const auto& computed = clip.sampling.computed) {
-    all["cache"] = {{"rule", clip.cache().value_or(StepCache{}).text()},
-                    {"computed", *computed},
-                    {"description", computed_in_words(*computed)}};
+  if (const auto& cache = clip.cache()) {
+    const auto& computed = clip.sampling.computed;
+    all["cache"] = {{"rule", cache->text()},
+                    {"computed", computed ? json(*computed) : json()},
+                    {"description", computed ? computed_in_words(*computed)
+                                             : "which steps are computed depends on values of "
+                                               "the clip and is decided step by step"}};
     if (const auto& coefficients = clip.record.settings.cache_coefficients) {
       all["cache"]["coefficients"] = coefficients->values();
     }

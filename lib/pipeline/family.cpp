@@ -146,9 +146,8 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
   std::vector<double> distances;
   if (cache.rule == StepCache::Rule::teacache) {
     distances = step_distances(clip);
-    require(!distances.empty(), Status::usage,
-            "{}: found {} for clip {}, expected none or every:N: for {} the rule of teacache looks "
-            "at values of the clip",
+    require(!distances.empty() || distances_depend_on_values(), Status::usage,
+            "{}: found {} for clip {}, expected none or every:N: teacache has no rule for {}",
             where, cache.text(), clip.index(), paths().root.string());
     if (!coefficients) coefficients = cache_coefficients();
     require(
@@ -156,6 +155,10 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
         "{}: found {} for clip {}, expected sample.cache-coefficients with it, or every:N: none "
         "are known for the transformer in {}",
         where, cache.text(), clip.index(), paths().transformer.string());
+  }
+  if (cache.rule == StepCache::Rule::teacache && distances.empty()) {
+    clip.sampling.decides = TeaCacheRule{cache.threshold, *coefficients};
+    return;
   }
   clip.sampling.computed = std::make_shared<const std::vector<bool>>(
       computed_steps(cache, clip.sampling.sampler->calls(),

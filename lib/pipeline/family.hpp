@@ -99,8 +99,10 @@ class Family {
   /// Of teacache, if they are known for this checkpoint.
   virtual std::optional<CacheCoefficients> cache_coefficients() const { return std::nullopt; }
   /// For teacache the distances that computed_steps() takes, of a clip whose sampling is set; empty
-  /// if the rule is not defined for this family.
+  /// unless they are known before the clip is denoised.
   virtual std::vector<double> step_distances(const Clip& /*clip*/) const { return {}; }
+  /// Whether Denoiser::Prepared::change() gives these distances.
+  virtual bool distances_depend_on_values() const { return false; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
   /// are set; also how the input is encoded.
   virtual void complete(Clip& clip, const Job& job, const ClipRequest& request,

@@ -412,7 +412,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<ClipOutline>& clips) {
   const Workload workload = job_workload(job, planned, job_precision(job, conditions));
-  const std::vector<BatchOutline> batches = form_batches(clips, job.batch);
+  const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   choose_replicas(planned,
                   plans_with_replicas(job, workload, planned, batches,
                                       with_parts_of_nodes(job, workload, conditions)),

@@ -224,7 +224,7 @@ std::size_t PhasedJob::next_batch(std::size_t replica, std::size_t turn) {
 MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
                      std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog) {
   if (clips.empty()) return {};
-  std::vector<BatchOutline> batches = form_batches(clips, job.batch);
+  std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   const std::vector<std::size_t> order = batch_order(planned, batches);
   const std::vector<HelperRule> rules = helper_rules(planned, batches, order);
   std::vector<BatchState> states;

@@ -20,8 +20,9 @@ namespace {
 constexpr std::array stages{
     trace::spans::hash,         trace::spans::check_inputs, trace::spans::load,
     trace::spans::encode,       trace::spans::encode_image, trace::spans::encode_video,
-    trace::spans::denoise_step, trace::spans::reuse_step,   trace::spans::save,
-    trace::spans::decode,       trace::spans::handover,     trace::spans::write};
+    trace::spans::denoise_step, trace::spans::reuse_step,   trace::spans::measure_change,
+    trace::spans::save,         trace::spans::decode,       trace::spans::handover,
+    trace::spans::write};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};

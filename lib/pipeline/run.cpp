@@ -251,7 +251,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   comm::run_collectively(world, [&] {
     if (output) output->prepare();
   });
-  const nlohmann::json described = describe(planned, form_batches(clips, job.batch));
+  const nlohmann::json described = describe(planned, form_batches(clips, planned.kinds, job.batch));
   if (count > 0) {
     log::info("{} {}: {}\nmodel {}, {}\n{}", program.name, program.described(),
               describe_clips(clips, planned.kinds), job.model.described(), name_of(job.dtype),

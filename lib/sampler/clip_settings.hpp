@@ -134,8 +134,8 @@ inline constexpr std::tuple clip_settings{
                            {},
                            "RULE",
                            "which steps are computed; the others add again what the transformer's "
-                           "blocks added in the last computed step. {limits}. teacache: "
-                           "CogVideoX; 0.1 to 0.3 are usual [default: none]",
+                           "blocks added in the last computed step. {limits}. Thresholds of "
+                           "0.1 to 0.3 are usual [default: none]",
                            nullptr},
     ClipSetting<CacheCoefficients>{"sample.cache-coefficients",
                                    &ClipSettings::cache_coefficients,

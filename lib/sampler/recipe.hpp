@@ -6,6 +6,7 @@
 #include "sampler/guidance.hpp"
 #include "sampler/noise.hpp"
 #include "sampler/sampler.hpp"
+#include "sampler/step_cache.hpp"
 
 namespace reelmesh {
 
@@ -19,6 +20,10 @@ struct SamplingRecipe {
   /// For each call of the sampler whether the model's blocks are computed (step_cache.hpp); null:
   /// in all.
   std::shared_ptr<const std::vector<bool>> computed;
+
+  /// Decides it while the clip is denoised, from Denoiser::Prepared::change(); then `computed` is
+  /// null.
+  std::optional<TeaCacheRule> decides;
 
   bool computes(std::int64_t call) const {
     return computed == nullptr || (*computed)[static_cast<std::size_t>(call)];

@@ -88,6 +88,12 @@ std::optional<CacheCoefficients> CacheCoefficients::read(std::string_view text) 
   return CacheCoefficients(values);
 }
 
+TeaCacheRule::Decision TeaCacheRule::decide(double sum, double distance) const {
+  sum += coefficients(distance);
+  if (sum < threshold) return {false, sum};
+  return {true, 0};
+}
+
 double CacheCoefficients::operator()(double x) const {
   double sum = 0;
   for (const double value : values()) sum = sum * x + value;
@@ -103,11 +109,11 @@ std::vector<bool> computed_steps(const StepCache& cache, int calls,
   if (cache.rule == StepCache::Rule::teacache) {
     expect(distances.size() == computed.size(), "{} distances of {} steps", distances.size(),
            calls);
-    double sum = 0;
+    const TeaCacheRule rule{cache.threshold, coefficients};
+    TeaCacheRule::Decision decision;
     for (std::size_t i = 1; i < last; ++i) {
-      sum += coefficients(distances[i]);
-      computed[i] = !(sum < cache.threshold);
-      if (computed[i]) sum = 0;
+      decision = rule.decide(decision.sum, distances[i]);
+      computed[i] = decision.computes;
     }
     return computed;
   }

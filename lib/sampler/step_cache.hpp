@@ -1,8 +1,8 @@
 #pragma once
 // Denoising steps that need not be computed: in these the transformer's blocks are left out, and
-// what they added in the last computed step (the residual) is added again. Which steps these are
-// depends on settings, sampler and model alone, never on a clip's values, so every layout computes
-// the same ones.
+// what they added in the last computed step (the residual) is added again. Every layout computes
+// the same steps. For CogVideoX they depend on settings, sampler and model alone; the rule of
+// teacache for Open-Sora looks at the clip's values, and decides while the clip is denoised.
 #include <array>
 #include <compare>
 #include <cstdint>
@@ -65,11 +65,25 @@ class CacheCoefficients {
   std::shared_ptr<const Values> values_;
 };
 
+/// TeaCache's rule: the polynomials of the distances are added up from the last computed step on,
+/// and a step is computed unless the sum is below the threshold.
+/// Source: ali-vilab/TeaCache, TeaCache4CogVideoX1.5/teacache_sample_video.py.
+struct TeaCacheRule {
+  double threshold = 0;
+  CacheCoefficients coefficients;
+
+  /// What a step does. sum: of the steps since the last computed one.
+  struct Decision {
+    bool computes = true;
+    double sum = 0;
+  };
+  /// For a step that is neither the first nor the last. distance: from the step before.
+  Decision decide(double sum, double distance) const;
+};
+
 /// For each of `calls` steps whether it is computed. distances: of rule teacache, for each step the
 /// mean |e − e′| / mean |e′| of its time embedding e and that of the step before, e′; [0] is not
-/// used. As in TeaCache, the polynomials of the distances are added up from the last computed step
-/// on, and a step is computed unless the sum is below the threshold.
-/// Source: ali-vilab/TeaCache, TeaCache4CogVideoX1.5/teacache_sample_video.py.
+/// used.
 std::vector<bool> computed_steps(const StepCache& cache, int calls,
                                  const CacheCoefficients& coefficients = CacheCoefficients(),
                                  std::span<const double> distances = {});

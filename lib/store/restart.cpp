@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 
+#include "base/number.hpp"
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
@@ -24,12 +25,18 @@ const char* array_meaning(const std::string& name) {
   return "what the sampler keeps of earlier steps";
 }
 
+constexpr const char* cache_sum_name = "cache_sum";
+std::string cache_sum_text(const RestartRecord& record) {
+  return fmt::format("{}", record.cache_sum);
+}
+
 // A hash of all that is read back. arrays: the checksum of the values of each, by its name.
 std::string checksum_of_all(const RestartRecord& record,
                             const std::map<std::string, std::string>& arrays) {
   std::vector<std::string> texts = hdf5::compared_texts(record.clip);
   texts.insert(texts.end(), {record.inputs, record.generator,
                              fmt::format("{} {}", record.step, record.history)});
+  if (arrays.contains(latents_before_name)) texts.push_back(cache_sum_text(record));
   for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
   return texts_checksum({texts.begin(), texts.end()});
 }
@@ -70,6 +77,9 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
     hdf5::write_attribute(file, "generator", record.generator);
     hdf5::write_attribute(file, checksum_name, checksum_of_all(record, checksums));
     hdf5::write_attribute(file, "history", record.history);
+    if (checksums.contains(latents_before_name)) {
+      hdf5::write_attribute(file, cache_sum_name, cache_sum_text(record));
+    }
     for (const RestartArray& array : arrays) {
       const Shape& shape = array.values.layout.global();
       Shape chunk = shape;
@@ -108,6 +118,13 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   }
   restart.record_ = {clip, inputs, static_cast<std::int64_t>(*step), *generator,
                      static_cast<std::int64_t>(*history)};
+  if (!shapes.latents_before.empty()) {
+    constexpr std::size_t max_number = 32;
+    const auto text = hdf5::read_text(file, cache_sum_name, max_number);
+    const auto sum = read_number<double>(text.value_or(""));
+    if (!sum) return std::nullopt;
+    restart.record_.cache_sum = *sum;
+  }
   std::map<std::string, Shape> arrays;
   for (const RestartArrayKind& kind : restart_arrays) {
     if (const Shape& shape = shapes.*kind.shape; !shape.empty()) arrays.emplace(kind.name, shape);

@@ -16,6 +16,8 @@ struct RestartRecord {
   std::int64_t step = 0;     ///< number of completed steps
   std::string generator;     ///< TorchGenerator::saved()
   std::int64_t history = 0;  ///< number of arrays history0, history1, …
+  /// Of clips with the array latents_before: the sum of the steps since the last computed one.
+  double cache_sum = 0;
 };
 
 /// One array of a state: float32, a partition or replicated.
@@ -26,26 +28,28 @@ struct RestartArray {
 
 /// Shapes of the arrays of a clip.
 struct RestartShapes {
-  Shape latents;        ///< [frame, channel, row, column]; those of its history have the same
-  Shape embeddings;     ///< [token, text, channel]
-  Shape image_latents;  ///< [frame, channel, row, column]; empty: none
-  Shape residual;       ///< [frame, row, column, branch, channel] of tokens; empty: none
+  Shape latents;         ///< [frame, channel, row, column]; those of its history have the same
+  Shape embeddings;      ///< [token, text, channel]
+  Shape image_latents;   ///< [frame, channel, row, column]; empty: none
+  Shape residual;        ///< [frame, row, column, branch, channel] of tokens; empty: none
+  Shape latents_before;  ///< as latents; empty: none
 };
 
-inline constexpr const char* residual_name = "residual";
+inline constexpr const char *residual_name = "residual", *latents_before_name = "latents_before";
 /// The arrays of a restart file, each described once, for writing and reading.
 struct RestartArrayKind {
   const char* name;
   const char* meaning;  ///< the attribute long_name
   Shape RestartShapes::*shape;
 };
-inline constexpr std::array<RestartArrayKind, 4> restart_arrays{{
+inline constexpr std::array<RestartArrayKind, 5> restart_arrays{{
     {"latents", "latents as they are denoised", &RestartShapes::latents},
     {"embeddings", "text embeddings, of the negative prompt first", &RestartShapes::embeddings},
     {"image_latents", "latents of the image that the clip begins from",
      &RestartShapes::image_latents},
     {residual_name, "what the transformer's blocks added to the tokens in the last computed step",
      &RestartShapes::residual},
+    {latents_before_name, "latents before the last step", &RestartShapes::latents_before},
 }};
 static_assert(restart_arrays.size() * sizeof(Shape) == sizeof(RestartShapes),
               "an array of a restart is not described in restart_arrays");

@@ -32,6 +32,14 @@ TEST_P(Norm, RmsNorm) {
   }
 }
 
+TEST_P(Norm, ChangeSums) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({3, 2, n}, 1), before = random({3, 2, n}, 2);
+    const Tensor sums = back(gpu::change_sums(there(x), there(before)));
+    EXPECT_LT(relative_error(sums, ops::change_sums(x, before)), 1e-6) << n;
+  }
+}
+
 TEST_P(Norm, LayerNormTakesWeightsOfBothTypes) {
   for (const std::int64_t n : widths()) {
     for (const DType type : {GetParam(), DType::float32}) {

@@ -315,6 +315,14 @@ TEST_F(Layouts, Cache) {
               {{3, phased + frames, "3 ranks"}, {4, split, "split"}, {5, phased, "5 ranks"}});
   expect_same(opensora("v1_2", 4) + " --sample.cache every:3 --numerics.dtype bfloat16",
               {{2, phased, "2 ranks"}, {4, phased + grid, "4 ranks"}});
+  // Decided by values of the clip.
+  const std::string decided = " --sample.cache teacache:0.4 --sample.cache-coefficients 0,0,0,1,0";
+  expect_same(opensora("v1_2", 6) + decided, {{2, phased, "2 ranks"},
+                                              {4, phased + grid + " --sample.batch 2", "4 ranks"},
+                                              {5, split, "split"},
+                                              {7, phased + frames, "7 ranks"}});
+  expect_same(opensora("v1_0", 6) + decided + " --numerics.dtype bfloat16",
+              {{3, phased + frames, "3 ranks"}, {8, phased + grid, "8 ranks"}});
   if (backend() != "cpu") return;
   expect_same(toy() + " --sample.steps 5 --sample.cache every:2",
               {{3, phased, "3 ranks"}, {6, phased + mesh(2, 1, 3) + " --sample.batch 2", "cfg 2"}});

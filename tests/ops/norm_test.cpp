@@ -28,6 +28,27 @@ TEST(RmsNorm, DividesByTheRootMeanSquare) {
   }
 }
 
+TEST(ChangeSums, AddUpEachRow) {
+  for (const DType type : {DType::float32, DType::bfloat16}) {
+    const Tensor x = random_tensor({5, 2, 37}, 1).to(type),
+                 before = random_tensor({5, 2, 37}, 2).to(type);
+    const Tensor sums = change_sums(x, before);
+    ASSERT_EQ(sums.shape(), (Shape{10, 2}));
+    const Tensor a = x.to(DType::float32), b = before.to(DType::float32);
+    for (std::int64_t row = 0; row < 10; ++row) {
+      double changes = 0, values = 0;
+      for (std::int64_t i = row * 37; i < (row + 1) * 37; ++i) {
+        changes += std::abs(double(a.data<float>()[i]) - double(b.data<float>()[i]));
+        values += std::abs(double(b.data<float>()[i]));
+      }
+      EXPECT_NEAR(sums.data<float>()[2 * row], changes, 1e-5 * changes);
+      EXPECT_NEAR(sums.data<float>()[2 * row + 1], values, 1e-5 * values);
+    }
+    // A row's bits do not depend on the other rows.
+    EXPECT_TRUE(same_bits(change_sums(x.rows(3, 2), before.rows(3, 2)), sums.rows(6, 4)));
+  }
+}
+
 TEST(ModulatedLayerNorm, ScalesAndShiftsEachBatchItemByItsOwnRow) {
   const Tensor x = random_tensor({4, 2, 24}, 1), w = random_tensor({24}, 2),
                b = random_tensor({24}, 3);

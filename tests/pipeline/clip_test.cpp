@@ -35,7 +35,8 @@ ClipList clip_list(const std::vector<Clip>& clips) {
 
 std::vector<std::vector<int>> indices(const std::vector<Clip>& clips, int max_clips) {
   std::vector<std::vector<int>> all;
-  for (const BatchOutline& batch : form_batches(clip_list(clips).clips, max_clips)) {
+  const ClipList list = clip_list(clips);
+  for (const BatchOutline& batch : form_batches(list.clips, list.kinds, max_clips)) {
     all.emplace_back();
     for (const ClipOutline& one : batch) all.back().push_back(one.index);
   }
@@ -50,8 +51,8 @@ TEST(Batches, HaveAtMostSoManyClips) {
   EXPECT_THAT(indices(clips, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4)));
   EXPECT_THAT(indices(clips, 9), ElementsAre(ElementsAre(0, 1, 2, 3, 4)));
   const ClipList list = clip_list(clips);
-  EXPECT_EQ(batch_steps(form_batches(list.clips, 9).front(), list.kinds), 20);
-  EXPECT_TRUE(form_batches({}, 3).empty());
+  EXPECT_EQ(batch_steps(form_batches(list.clips, list.kinds, 9).front(), list.kinds), 20);
+  EXPECT_TRUE(form_batches({}, list.kinds, 3).empty());
 }
 
 TEST(Batches, HaveClipsOfOneKindAndStep) {
@@ -67,13 +68,24 @@ TEST(Batches, HaveClipsOfOneKindAndStep) {
   clips[9].record.settings.strength = 0.5;
   ClipList list = clip_list(clips);
   EXPECT_EQ(list.kinds.size(), 10);
-  EXPECT_EQ(form_batches(list.clips, 9).size(), clips.size());
+  EXPECT_EQ(form_batches(list.clips, list.kinds, 9).size(), clips.size());
   list = clip_list({clip(0), clip(1), clip(2)});
   list.clips[1].saved_step = 2;
-  const std::vector<BatchOutline> batches = form_batches(list.clips, 9);
+  const std::vector<BatchOutline> batches = form_batches(list.clips, list.kinds, 9);
   ASSERT_EQ(batches.size(), 2U);
   EXPECT_EQ(batches[0].size(), 2U);
   EXPECT_EQ(batch_steps(batches[1], list.kinds), 2);
+}
+
+TEST(Batches, OfClipsThatDecideTheirStepsHaveOneClip) {
+  std::vector<Clip> clips;
+  for (int i = 0; i < 4; ++i) {
+    clips.push_back(clip(i));
+    if (i % 2 == 0) continue;
+    clips.back().record.settings.guidance = 3;
+    clips.back().sampling.decides.emplace();
+  }
+  EXPECT_THAT(indices(clips, 3), ElementsAre(ElementsAre(0, 2), ElementsAre(1), ElementsAre(3)));
 }
 
 TEST(Batches, TakeClipsFromBehindOthers) {
@@ -90,9 +102,14 @@ TEST(Batches, TakeClipsFromBehindOthers) {
 TEST(Batches, OfAMillionClips) {
   ClipList list;
   constexpr int count = 1'000'000;
+  for (const int steps : {4, 5, 6}) {
+    Clip kind = clip(0);
+    kind.record.settings.steps = steps;
+    list.kinds.add(kind);
+  }
   for (int i = 0; i < count; ++i) list.clips.push_back({.index = i, .kind = i % 3});
-  EXPECT_EQ(form_batches(list.clips, 1).size(), count);
-  EXPECT_EQ(form_batches(list.clips, 4).size(), 3 * 83334);
+  EXPECT_EQ(form_batches(list.clips, list.kinds, 1).size(), count);
+  EXPECT_EQ(form_batches(list.clips, list.kinds, 4).size(), 3 * 83334);
 }
 
 const ClipDefaults defaults{.size = {480, 720, 49}, .fps = 8, .steps = 50, .guidance = 6};

@@ -111,6 +111,35 @@ TEST_F(Restart, RefusesAnotherClip) {
   EXPECT_FALSE(open(clip(), inputs, {5, 4, 7, 6}));
 }
 
+// Clips that decide which of their steps are computed.
+TEST_F(Restart, KeepsWhatDecidesOfTheNextStep) {
+  const Layout rows = Layout::cut(latents, 2, world.size());
+  const Sharded values = filled(world, rows, DType::float32);
+  const double sum = 0.1 + 0.2;  // has no short decimal form
+  write_restart(world, folder.path(), {clip(), inputs, 7, "state of a generator", 0, sum},
+                {{"latents", values},
+                 {latents_before_name, values},
+                 {"embeddings",
+                  filled(world, Layout::replicated(embeddings, world.size()), DType::float32)}});
+  const RestartShapes shapes{
+      .latents = latents, .embeddings = embeddings, .latents_before = latents};
+  const auto open = [&] { return RestartFile::open(folder.path(), clip(), inputs, shapes); };
+  EXPECT_EQ(open().value().record().cache_sum, sum);
+  world.barrier();
+  if (world.rank() == 0) {
+    for (const char* text : {"0.31", "nan?", ""}) {
+      {
+        const hdf5::File changed(
+            H5Fopen(restart_path(folder.path(), 2).c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+        EXPECT_EQ(H5Adelete(changed.get(), "cache_sum"), 0);
+        hdf5::write_attribute(changed.get(), "cache_sum", text);
+      }
+      EXPECT_FALSE(open()) << text;
+    }
+  }
+  world.barrier();
+}
+
 // Every value has a checksum, and so has the metadata: a changed byte anywhere in the file either
 // leaves the content as it was or makes the file unusable.
 TEST_F(Restart, RefusesDamage) {

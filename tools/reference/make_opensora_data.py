@@ -318,18 +318,26 @@ def summary(name, tensors, runs=None, decoded=None):
         print(f"  {key} {list(tensors[key].shape)}")
 
 
-def main():
+def given_options(description):
     root = Path(__file__).resolve().parents[2]
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--v1-0", type=Path, required=True, help="checkout of Open-Sora v1.0.0")
     options.add_argument("--v1-2", type=Path, required=True, help="checkout of Open-Sora v1.2.0")
     options.add_argument("--out", type=Path, default=root / "tests/data/opensora", help="folder to write into")
-    options = options.parse_args()
+    return options.parse_args()
+
+
+def prepare_libraries():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     diffusers.logging.set_verbosity_error()
+
+
+def main():
+    options = given_options(__doc__)
+    prepare_libraries()
     errors = {}
     for name, release, make, reference in [("v1_0", options.v1_0, make_v1_0, reference_v1_0),
                                            ("v1_0_wide", options.v1_0, make_wide, reference_wide),

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.hpp"
 #include "layout/clip_layout.hpp"
 #include "layout/sharded.hpp"
 #include "sampler/video_size.hpp"
@@ -40,6 +41,11 @@ enum class Blocks {
   reuse              ///< leave them out: add the residual that was kept last
 };
 
+/// What a step of one clip begins with, as Denoiser::Prepared::predict() takes it.
+struct StepInput {
+  Tensor latents, time;
+};
+
 /// A diffusion transformer with its weights, on one device.
 class Denoiser {
  public:
@@ -58,6 +64,14 @@ class Denoiser {
     /// blocks: other than `compute` only with DenoiseTask::keeps_residual.
     virtual std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
                                         Blocks blocks) = 0;
+
+    /// mean |e − e′| / mean |e′| over all tokens and channels, in the order of the tokens' global
+    /// indices: e is what the first block's attention gets of these latents, which are those of a
+    /// task of one clip, and e′ what it got of those of the step before. Only for models whose rule
+    /// of teacache needs it (sampler/step_cache.hpp). Collective; the same on all ranks.
+    virtual double change(const StepInput& /*now*/, const StepInput& /*before*/) const {
+      fail(Status::internal, "a model without a rule of teacache that looks at values");
+    }
 
     /// The kept residual of a clip, float32 on the host: [token of this rank's box, branch,
     /// channel].

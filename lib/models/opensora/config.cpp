@@ -122,4 +122,12 @@ ExpectedShapes stdit_tensors(const STDiTConfig& c) {
   return s.shapes;
 }
 
+std::optional<CacheCoefficients> known_cache_coefficients(const STDiTConfig& c) {
+  if (c.kind != STDiTConfig::Kind::v3 || c.heads != 16 || c.hidden != 1152 || c.layers != 28) {
+    return std::nullopt;
+  }
+  return CacheCoefficients(
+      {2.17546007e+02, -1.18329252e+02, 2.68662585e+01, -4.59364272e-02, 4.84426240e-02});
+}
+
 }  // namespace reelmesh

@@ -1,7 +1,10 @@
 #pragma once
 // The configuration of Open-Sora's transformers: transformer/config.json with the constructor
 // arguments of STDiT (release 1.0) or STDiT3 (release 1.2).
+#include <optional>
+
 #include "ops/pointwise.hpp"
+#include "sampler/step_cache.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
 
@@ -34,6 +37,10 @@ struct STDiTConfig {
   /// Reads transformer/config.json. Throws Error(data) for unsupported configurations.
   static STDiTConfig read(const Config& config);
 };
+
+/// The coefficients of TeaCache that are known for a checkpoint's geometry: those of 1.2.
+/// Source: ali-vilab/TeaCache at 7c10efc, eval/teacache/experiments/opensora.py.
+std::optional<CacheCoefficients> known_cache_coefficients(const STDiTConfig& config);
 
 /// Names and shapes of transformer/ as in Open-Sora's state dict, without v1's position tables
 /// (pos_embed, pos_embed_temporal), which are computed for the size of a clip.

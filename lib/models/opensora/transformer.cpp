@@ -13,6 +13,15 @@ namespace {
 // Rows of a block's modulation table.
 enum Chunk { attention_shift, attention_scale, attention_gate, mlp_shift, mlp_scale, mlp_gate };
 
+// The shape [frame, channel, row, column] of latents, enlarged to whole patches.
+Shape whole_patches(const Shape& latents, const ops::Patch& patch) {
+  const auto enlarged = [](std::int64_t n, std::int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+  };
+  return {latents.at(0), latents.at(1), enlarged(latents.at(2), patch.rows),
+          enlarged(latents.at(3), patch.columns)};
+}
+
 // x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`.
 Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   if (x.shape(2) == rows && x.shape(3) == columns) return x;
@@ -216,6 +225,10 @@ class PreparedSTDiT final : public Denoiser::Prepared {
     return all;
   }
 
+  double change(const StepInput& now, const StepInput& before) const override {
+    return model_.change(placement_, now, before);
+  }
+
   Tensor residual(std::int64_t clip) const override {
     return clip_residual(clip).on({}).to(DType::float32);
   }
@@ -242,48 +255,84 @@ std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
   return std::make_unique<PreparedSTDiT>(*this, task, conditioning);
 }
 
-std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
-                                                  std::span<const Tensor> latents,
-                                                  std::span<const STDiTContext> contexts,
-                                                  const Tensor& sinusoid, Blocks blocks,
-                                                  Tensor residual) const {
-  const std::int64_t d = config_.hidden, clips = placement.clips();
-  const std::int64_t frames = placement.frames(), positions = placement.positions();
-  expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
-         "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
+// The embedding of timestep and, in v3, frame rate.
+Tensor STDiT::time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const {
   Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
     ops::add(time, fps2_.with_all_rows(
                        fps1_.with_all_rows(placement.fps_.to(dtype_), ops::Activation::silu)));
   }
-  const Tensor block_time = time_block_.with_all_rows(ops::silu(time));
+  return time;
+}
 
-  const auto even = [](std::int64_t n, std::int64_t patch) {
-    return (n + patch - 1) / patch * patch;
-  };
-  const Shape& box = latents.front().shape();
-  const Shape filled{box.at(0), box.at(1), even(box.at(2), config_.patch.rows),
-                     even(box.at(3), config_.patch.columns)};
-  Tensor x = Tensor::empty({clips * frames * positions, branches, d}, dtype_, device_);
-  std::vector<Tensor> tokens = split_rows(x, clips);
+// What all blocks add to their modulation tables.
+Tensor STDiT::block_time(const Tensor& time) const {
+  return time_block_.with_all_rows(ops::silu(time));
+}
+
+// The tokens of each clip with their spatial positions → [clip · token, copy, channel], frames cut.
+Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tensor> latents,
+                           std::int64_t copies) const {
+  const std::int64_t frames = placement.clips() * placement.frames();
+  const std::int64_t positions = placement.positions();
+  const Shape filled = whole_patches(latents.front().shape(), config_.patch);
+  Tensor x = Tensor::empty({frames * positions, copies, config_.hidden}, dtype_, device_);
+  std::vector<Tensor> tokens = split_rows(x, placement.clips());
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
     const Tensor all = resized(latents[clip], filled[2], filled[3]);
     ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_), ops::Activation::none,
                                  placement.all_tokens()),
                           tokens[clip]);
   }
-  for (std::int64_t frame = 0; frame < clips * frames; ++frame) {
+  for (std::int64_t frame = 0; frame < frames; ++frame) {
     Tensor of_frame = x.rows(frame * positions, positions);
     ops::add_table(of_frame, placement.positions_);
   }
+  return x;
+}
+
+// What the first block's attention gets, [token, 1, channel]: both branches begin with the same.
+Tensor STDiT::first_input(const STDiTPlacement& placement, const StepInput& step) const {
+  const Tensor time = block_time(time_embedding(placement, step.time));
+  const Tensor table = sum(pairs_.front().spatial.table.reshape({1, 6 * config_.hidden}), time);
+  return modulated(embed_tokens(placement, {&step.latents, 1}, 1), table, attention_shift,
+                   attention_scale);
+}
+
+double STDiT::change(const STDiTPlacement& placement, const StepInput& now,
+                     const StepInput& before) const {
+  const Layout layout = placement.layouts_.tokens.with_axis(3, 2);
+  const Tensor sums =
+      ops::change_sums(first_input(placement, now), first_input(placement, before)).on({});
+  const Layout whole = Layout::replicated(layout.global(), layout.ranks());
+  const comm::Group& group = placement.group();
+  const Sharded all = relayout({sums.reshape(own_box(layout, group).extent), layout, group}, whole);
+  double changes = 0, values = 0;
+  const auto tokens = all.local.span<float>();
+  for (std::size_t i = 0; i < tokens.size(); i += 2) {
+    changes += static_cast<double>(tokens[i]);
+    values += static_cast<double>(tokens[i + 1]);
+  }
+  return changes / values;
+}
+
+std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
+                                                  std::span<const Tensor> latents,
+                                                  std::span<const STDiTContext> contexts,
+                                                  const Tensor& sinusoid, Blocks blocks,
+                                                  Tensor residual) const {
+  const std::int64_t d = config_.hidden, clips = placement.clips();
+  expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
+         "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
+  const Tensor time = time_embedding(placement, sinusoid), of_blocks = block_time(time);
+  Tensor x = embed_tokens(placement, latents, branches);
   before_blocks(blocks, x, residual);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < pairs_.size(); ++i) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope(trace::spans::transformer_block);
-    x = run_pair(i, placement, x, contexts, block_time);
+    x = run_pair(i, placement, x, contexts, of_blocks);
   }
-
   after_blocks(blocks, x, residual);
   Tensor table = out_table_.clone();
   for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
@@ -292,6 +341,8 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   }
   const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1), ops::Activation::none,
                                placement.all_tokens());
+  const Shape& box = latents.front().shape();
+  const Shape filled = whole_patches(box, config_.patch);
   const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};
   std::vector<Predictions> predictions;
   for (const Tensor& clip : split_rows(features, clips)) {

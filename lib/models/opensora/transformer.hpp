@@ -66,6 +66,10 @@ class STDiT final : public Denoiser {
     return (*this)(placement, latents, contexts, embed(timestep));
   }
 
+  /// As Denoiser::Prepared::change. Collective over the placement's group.
+  double change(const STDiTPlacement& placement, const StepInput& now,
+                const StepInput& before) const;
+
   std::int64_t bytes() const;  ///< of linear layers and tables
 
  private:
@@ -88,6 +92,11 @@ class STDiT final : public Denoiser {
 
   struct Loader;
 
+  Tensor time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const;
+  Tensor block_time(const Tensor& time) const;
+  Tensor embed_tokens(const STDiTPlacement& placement, std::span<const Tensor> latents,
+                      std::int64_t copies) const;
+  Tensor first_input(const STDiTPlacement& placement, const StepInput& step) const;
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
   Tensor projected_heads(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,

@@ -180,6 +180,28 @@ void run_norm(const Tensor& x, RowNorm<T> norm, const Added& added = {}) {
   expect(done, "norm of rows of {} numbers", norm.n);
 }
 
+// Rows of n numbers, a block each.
+template <class T>
+struct ChangeSums {
+  const T *x, *before;
+  float* sums;
+  std::uint32_t n;
+};
+
+template <class T>
+__global__ void __launch_bounds__(row_threads) sum_changes(ChangeSums<T> p) {
+  __shared__ float partial[2][row_warps];
+  const std::int64_t row = std::int64_t{blockIdx.x} * p.n;
+  float sums[2] = {};
+  for (std::uint32_t i = threadIdx.x; i < p.n; i += row_threads) {
+    const float before = widen(p.before[row + i]);
+    sums[0] += fabsf(widen(p.x[row + i]) - before);
+    sums[1] += fabsf(before);
+  }
+  block_sums<2>(sums, partial);
+  if (threadIdx.x < 2) p.sums[std::int64_t{blockIdx.x} * 2 + threadIdx.x] = sums[threadIdx.x];
+}
+
 // x += gate·y; the gate of a row is that of its batch item.
 template <class T>
 struct AddGated {
@@ -305,6 +327,19 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
                     .centred = false});
   });
   return out;
+}
+
+Tensor change_sums(const Tensor& x, const Tensor& before) {
+  const std::int64_t n = x.shape().back();
+  Tensor sums = Tensor::empty({x.numel() / n, 2}, DType::float32, x.device());
+  if (x.empty()) return sums;
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch({"change_sums", x.device(), sums.shape(0), row_threads}, sum_changes<T>,
+           ChangeSums<T>{address<T>(x, x.device()), address<T>(before, x.device()),
+                         address<float>(sums, x.device()), narrow_index(n)});
+  });
+  return sums;
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {

@@ -38,6 +38,7 @@ void flag_non_finite(const Tensor& x, Tensor& flag);
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
+Tensor change_sums(const Tensor& x, const Tensor& before);
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out);
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate, const FirstTokens& first);

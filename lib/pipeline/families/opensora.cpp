@@ -41,6 +41,10 @@ void OpenSora::check_options(const Job& job) const {
   only_one("parallel.ring", job.parallel.ring);
 }
 
+std::optional<CacheCoefficients> OpenSora::cache_coefficients() const {
+  return known_cache_coefficients(folder_.transformer);
+}
+
 ClipDefaults OpenSora::defaults() const {
   return {.size = folder_.default_size(),
           .fps = folder_.default_fps(),

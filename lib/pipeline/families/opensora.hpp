@@ -30,6 +30,8 @@ class OpenSora final : public Family {
  private:
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;
+  bool distances_depend_on_values() const override { return true; }
+  std::optional<CacheCoefficients> cache_coefficients() const override;
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
   SamplingRecipe sampling(const Clip& clip, const Job& job) const;
