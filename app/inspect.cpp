@@ -6,12 +6,12 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
+#include "job/family.hpp"
 #include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
 #include "models/cogvideox/config.hpp"
 #include "models/opensora/config.hpp"
 #include "options.hpp"
-#include "pipeline/family.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
 
@@ -204,10 +204,10 @@ std::string accepted_inputs(const PartSurvey& transformer, const PartSurvey& vae
 
 // Opens the model as `run` does, which checks that its parts match, and prints the default clip.
 void print_whole(const ModelPaths& paths, const std::string& inputs) {
-  const auto family = pipeline::Family::open(paths);
+  const auto family = Family::open(paths);
   family->check_weights(false);
   family->open_tokenizer();
-  const pipeline::ClipDefaults clip = family->defaults();
+  const ClipDefaults clip = family->defaults();
   std::cout << "\nclip, unless the job says otherwise\n";
   line("made from " + inputs);
   line(fmt::format(
@@ -277,7 +277,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
   }
   std::cout << model.string() << ": " << printable(index.class_name) << '\n';
   line("parts: " + parts);
-  attempt(verdict, [&] { pipeline::Family::find(file); });
+  attempt(verdict, [&] { Family::find(file); });
 }
 
 }  // namespace

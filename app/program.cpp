@@ -104,14 +104,14 @@ std::vector<std::pair<const char*, std::string>> libraries() {
 
 }  // namespace
 
-pipeline::ProgramInfo program_info() {
-  pipeline::ProgramInfo info{.name = "reelmesh",
-                             .version = REELMESH_VERSION,
-                             .revision = REELMESH_REVISION,
-                             .changed = REELMESH_CHANGED,
-                             .compiler = REELMESH_COMPILER,
-                             .compiler_flags = REELMESH_FLAGS,
-                             .build_type = REELMESH_BUILD_TYPE};
+ProgramInfo program_info() {
+  ProgramInfo info{.name = "reelmesh",
+                   .version = REELMESH_VERSION,
+                   .revision = REELMESH_REVISION,
+                   .changed = REELMESH_CHANGED,
+                   .compiler = REELMESH_COMPILER,
+                   .compiler_flags = REELMESH_FLAGS,
+                   .build_type = REELMESH_BUILD_TYPE};
   for (const auto& [name, version] : libraries()) {
     const bool is_named = std::string_view(name) == "MPI";  // "Open MPI 4.1.4"
     info.libraries.push_back(is_named ? version : fmt::format("{} {}", name, version));
@@ -128,7 +128,7 @@ std::string version_text() {
   if (cuda_built) row("CUDA", cuda_versions());
   if (why_no_cuda().empty()) row("attention on GPUs", ops::attention_on_gpus());
   for (const auto& [name, version] : libraries()) row(name, version);
-  const pipeline::ProgramInfo info = program_info();
+  const ProgramInfo info = program_info();
   row("compiler", info.compiler);
   return fmt::format("reelmesh {}\n{}", info.described(), table.str());
 }

@@ -6,7 +6,7 @@
 namespace reelmesh::app {
 
 /// Name, version and git revision, for the results.
-pipeline::ProgramInfo program_info();
+ProgramInfo program_info();
 
 /// The text of `reelmesh --version`: version, revision, backends, libraries.
 std::string version_text();

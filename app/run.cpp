@@ -15,8 +15,8 @@
 #include "comm/watchdog.hpp"
 #include "commands.hpp"
 #include "failure.hpp"
+#include "job/host_memory.hpp"
 #include "options.hpp"
-#include "pipeline/host_memory.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -68,7 +68,7 @@ Status run_command(int argc, const char* const* argv) {
     if (const auto seconds = time_limit(options)) stop::limit_time(*seconds);
   });
   job.source.command = command_line();
-  pipeline::require_memory_to_start();
+  require_memory_to_start();
   std::unique_ptr<comm::Watchdog> watchdog;  // watches MPI_Finalize, too
   std::optional<stop::UnsavedWork> complete;
   const Status status = run_on_all(job, watchdog, complete);

@@ -3,9 +3,9 @@
 #include <exception>
 #include <functional>
 
+#include "job/clip.hpp"
 #include "layout/repeated_call.hpp"
 #include "models/common/denoiser.hpp"
-#include "pipeline/clip.hpp"
 #include "store/restart.hpp"
 
 namespace reelmesh::pipeline {

@@ -1,7 +1,7 @@
 #pragma once
 // How a clip's arrays move from the ranks and layout of one stage to those of the next.
+#include "job/clip.hpp"
 #include "layout/relayout.hpp"
-#include "pipeline/clip.hpp"
 #include "plan/plan.hpp"
 
 namespace reelmesh::pipeline {

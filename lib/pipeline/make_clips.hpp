@@ -1,7 +1,7 @@
 #pragma once
 #include "comm/watchdog.hpp"
+#include "job/job_plan.hpp"
 #include "pipeline/failures.hpp"
-#include "pipeline/job_plan.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -14,17 +14,17 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "job/describe.hpp"
+#include "job/host_memory.hpp"
+#include "job/job_plan.hpp"
+#include "job/job_record.hpp"
+#include "job/machine.hpp"
 #include "job/options.hpp"
 #include "ops/convolution.hpp"
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
 #include "pipeline/autosave.hpp"
-#include "pipeline/describe.hpp"
-#include "pipeline/host_memory.hpp"
-#include "pipeline/job_plan.hpp"
-#include "pipeline/job_record.hpp"
-#include "pipeline/machine.hpp"
 #include "pipeline/make_clips.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/status_file.hpp"
@@ -181,10 +181,6 @@ Existing existing(IfExists choice) {
 }
 
 }  // namespace
-
-std::string ProgramInfo::described() const {
-  return fmt::format("{} ({}{})", version, revision, changed ? ", changed" : "");
-}
 
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
            comm::Watchdog* watchdog) {

@@ -1,23 +1,9 @@
 #pragma once
-#include <string>
-#include <vector>
-
 #include "base/error.hpp"
 #include "comm/watchdog.hpp"
-#include "job/job.hpp"
+#include "job/job_record.hpp"
 
 namespace reelmesh::pipeline {
-
-/// The program, as recorded in the results.
-struct ProgramInfo {
-  std::string name, version, revision;
-  bool changed = false;  ///< the source had changes that were not committed
-  std::string compiler, compiler_flags, build_type;
-  std::vector<std::string> libraries;  ///< "Open MPI 4.1.4": those that are loaded
-
-  /// "0.1.0 (1234abcd)", "0.1.0 (1234abcd, changed)"
-  std::string described() const;
-};
 
 /// Makes the clips of a job on the ranks of a group. All ranks make the same call and return the
 /// same status: ok; data if some clips have failed; or stopped if stop::requested() on any rank

@@ -5,9 +5,9 @@
 #include <functional>
 #include <optional>
 
+#include "job/job_plan.hpp"
 #include "pipeline/denoise.hpp"
 #include "pipeline/failures.hpp"
-#include "pipeline/job_plan.hpp"
 
 namespace reelmesh::pipeline {
 

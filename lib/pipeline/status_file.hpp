@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "comm/watchdog.hpp"
-#include "pipeline/job_plan.hpp"
+#include "job/job_plan.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -13,7 +13,7 @@ nlohmann::json describe(const MemoryPlan& memory);
 /// on single ranks, so its size does not grow with their number.
 nlohmann::json describe_layout(const Plan& plan, std::size_t size);
 /// All of a plan, with clips of one size: both values above, and for each rank what it does.
-/// pipeline::describe() adds what is known of the job's clips.
+/// describe() adds what is known of the job's clips.
 nlohmann::json describe(const Plan& plan, std::size_t size);
 
 /// How much of a plan is printed.

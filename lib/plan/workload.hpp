@@ -1,6 +1,6 @@
 #pragma once
 // What a plan knows of a model: the sizes that determine layouts and costs, and functions that
-// predict the memory of a rank. Made by the model's family (pipeline/family.hpp).
+// predict the memory of a rank. Made by the model's family (job/family.hpp).
 #include <functional>
 #include <vector>
 

@@ -1,6 +1,6 @@
 #pragma once
 // A hash of all that a model's results depend on. Hashing the tensors is divided over the ranks
-// (lib/pipeline/weights_hash.cpp), and earlier results are remembered (hash_cache.hpp).
+// (lib/job/weights_hash.cpp), and earlier results are remembered (hash_cache.hpp).
 #include <chrono>
 #include <string>
 #include <vector>

@@ -13,9 +13,9 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "bench/bench_main.hpp"
+#include "job/families/cogvideox.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "pipeline/denoise.hpp"
-#include "pipeline/families/cogvideox.hpp"
 #include "plan/denoise.hpp"
 #include "sampler/generator.hpp"
 
@@ -32,7 +32,7 @@ void bench(const std::vector<std::string>& words) {
   const CogVideoXConfig& config = model.transformer;
   const DType dtype = words.at(3) == "bfloat16" ? DType::bfloat16 : DType::float32;
   const int steps = std::stoi(words.at(2));
-  pipeline::Clip clip;
+  Clip clip;
   clip.record.settings.steps = steps;
   clip.texts.resize(2, std::vector<std::int32_t>(std::size_t(config.max_text_tokens)));
   clip.format.branches = 2;
@@ -46,10 +46,9 @@ void bench(const std::vector<std::string>& words) {
   if (words.size() > 4) {
     request = {std::stoi(words.at(4)), std::stoi(words.at(6)), std::stoi(words.at(5))};
   }
-  const DenoiseWorkload workload =
-      pipeline::cogvideox_workload(config, model.vae, clip.latents, 0, 2, config.max_text_tokens, 1,
-                                   {dtype, dtype})
-          .denoise;
+  const DenoiseWorkload workload = cogvideox_workload(config, model.vae, clip.latents, 0, 2,
+                                                      config.max_text_tokens, 1, {dtype, dtype})
+                                       .denoise;
   const ChosenLayout chosen = choose_layout(workload, request, Shard::automatic, world.size());
   const Layout text = chosen.layout.conditioning(config.max_text_tokens, 2, config.text_channels);
   Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
@@ -59,7 +58,7 @@ void bench(const std::vector<std::string>& words) {
   const CogVideoXTransformer transformer(model.paths.open_transformer(), config, dtype);
 
   double fastest = 1e300;
-  const pipeline::Batch batch{clip};
+  const Batch batch{clip};
   const Conditioning conditioning{context.to(dtype)};
   pipeline::Denoising denoising(world, chosen.layout, batch, {&conditioning, 1}, transformer);
   while (!denoising.finished()) {

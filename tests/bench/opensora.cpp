@@ -14,9 +14,9 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "bench/bench_main.hpp"
+#include "job/families/opensora.hpp"
 #include "models/checkpoints/random_model.hpp"
 #include "models/opensora/transformer.hpp"
-#include "pipeline/families/opensora.hpp"
 #include "plan/denoise.hpp"
 
 namespace {
@@ -46,8 +46,7 @@ void bench(const std::vector<std::string>& words) {
   const std::int64_t side = std::stoi(words.at(3));
   const STDiTClip clip{{std::stoi(words.at(2)), side / 8, side / 8}, side, side, 8};
   const DenoiseWorkload workload =
-      pipeline::opensora_workload(config, {}, clip.latents, clip.latents[0], 20, 1, {dtype, dtype})
-          .denoise;
+      opensora_workload(config, {}, clip.latents, clip.latents[0], 20, 1, {dtype, dtype}).denoise;
   const DenoiseLayout layout = choose_layout(workload, {}, Shard::automatic, world.size()).layout;
   const std::int64_t clips = words.size() > 6 ? std::stoi(words[6]) : 1;
   const STDiTPlacement placement(model, world, layout.space_time.value(), clip, clips);

@@ -25,8 +25,8 @@ MAY_INCLUDE = {
     # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
     "store": "base tensor comm layout sampler",
-    # What a user asks for: options, prompts.
-    "job": "base tensor weights sampler plan",
+    # What a job is: options, clips, inputs, model families, its plan. It runs nothing.
+    "job": "base tensor ops comm layout media weights text sampler models plan store",
     "pipeline": "base tensor ops comm layout media weights text sampler models plan store job",
 }
 # Headers that a folder must not include, directly or transitively.

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
+#include "job/clip.hpp"
 #include "job/options.hpp"
 #include "job/requests.hpp"
-#include "pipeline/clip.hpp"
 #include "store/check.hpp"
 #include "support/expect_error.hpp"
 
@@ -31,8 +31,8 @@ std::pair<CacheCoefficients, CacheCoefficients> two_values(const ClipSetting<Cac
           CacheCoefficients({-1538.80483, 1e-300, 0.1, -0.0523162339, 2})};
 }
 
-pipeline::Clip clip_with(const ClipSettings& settings) {
-  pipeline::Clip clip;
+Clip clip_with(const ClipSettings& settings) {
+  Clip clip;
   clip.record.settings = settings;
   return clip;
 }
@@ -119,7 +119,7 @@ TEST(ClipSettings, ThatDifferMakeAnotherClip) {
     EXPECT_EQ(hdf5::compared_texts(made) != hdf5::compared_texts(asked),
               setting.shown_as == ShownAs::attribute)
         << setting.name();
-    pipeline::ClipKinds kinds;
+    ClipKinds kinds;
     kinds.add(clip_with(one.settings));
     kinds.add(clip_with(other.settings));
     EXPECT_EQ(kinds.size(), setting.in_batch == InBatch::equal ? 2 : 1) << setting.name();

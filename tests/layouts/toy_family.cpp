@@ -13,9 +13,6 @@
 namespace reelmesh::test {
 namespace {
 
-using pipeline::Clip;
-using pipeline::ClipDefaults;
-
 constexpr std::int64_t channels = 4, heads = 3, head_channels = 8, width = heads * head_channels;
 constexpr std::int64_t pixels = 4;  // pixels per latent, along each side
 const ops::Patch patch{1, 2, 2};
@@ -187,7 +184,7 @@ class ToyEncoder final : public Encoder {
   }
 };
 
-class Toy final : public pipeline::Family {
+class Toy final : public Family {
  public:
   explicit Toy(const ModelPaths& paths)
       : paths_(paths), t5_(T5Config::read(Config::read(paths.text_encoder / "config.json"))) {}
@@ -225,7 +222,7 @@ class Toy final : public pipeline::Family {
   }
 
  private:
-  bool takes(pipeline::InputKind) const override { return true; }
+  bool takes(InputKind) const override { return true; }
   ClipDefaults defaults() const override { return {{40, 24, 5}, 8, 3, 4}; }
   void complete(Clip& clip, const Job&, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override {
@@ -234,10 +231,9 @@ class Toy final : public pipeline::Family {
     clip.latent_channels = channels;
     clip.video = {size.frames, size.height, size.width};
     clip.record.scheduler = "RectifiedFlow";
-    clip.record.token_ids =
-        pipeline::encode_prompt(tokenizer, request, request.prompt, 12, clip).ids;
+    clip.record.token_ids = encode_prompt(tokenizer, request, request.prompt, 12, clip).ids;
     if (clip.guidance() > 1) {
-      clip.texts.push_back(pipeline::encode_text(tokenizer, "", 12, clip, "negative prompt").ids);
+      clip.texts.push_back(encode_text(tokenizer, "", 12, clip, "negative prompt").ids);
     }
     clip.texts.push_back(clip.record.token_ids);
     clip.format.branches = std::ssize(clip.texts);
@@ -263,8 +259,8 @@ class Toy final : public pipeline::Family {
 }  // namespace
 
 void add_toy_family() {
-  pipeline::Family::add(toy_class, [](const ModelPaths& paths) {
-    return std::unique_ptr<const pipeline::Family>(std::make_unique<Toy>(paths));
+  Family::add(toy_class, [](const ModelPaths& paths) {
+    return std::unique_ptr<const Family>(std::make_unique<Toy>(paths));
   });
 }
 

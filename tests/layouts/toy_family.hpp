@@ -1,7 +1,7 @@
 #pragma once
 // A third model family, for tests: a transformer with one joint attention and a decoder with one
 // matrix product, both with weights from a fixed seed. lib/ knows it only through Family::add.
-#include "pipeline/family.hpp"
+#include "job/family.hpp"
 
 namespace reelmesh::test {
 

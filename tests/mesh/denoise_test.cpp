@@ -6,11 +6,11 @@
 
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "job/families/cogvideox.hpp"
 #include "layout/relayout.hpp"
 #include "mesh/random_mesh.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
-#include "pipeline/families/cogvideox.hpp"
 #include "plan/denoise.hpp"
 #include "support/ranks.hpp"
 

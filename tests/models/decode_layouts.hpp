@@ -1,7 +1,7 @@
 #pragma once
 // Decoding layouts of the model families, planned as in the pipeline.
-#include "pipeline/families/cogvideox.hpp"
-#include "pipeline/families/opensora.hpp"
+#include "job/families/cogvideox.hpp"
+#include "job/families/opensora.hpp"
 #include "plan/decode.hpp"
 
 namespace reelmesh::test {
@@ -10,7 +10,7 @@ namespace reelmesh::test {
 inline DecodeLayout opensora_decode_layout(const OpenSoraVaeConfig& config, const Shape& latents,
                                            std::int64_t frames, int ranks,
                                            const RankWeights& weights = {}) {
-  const ClipWorkload workload = pipeline::opensora_workload(
+  const ClipWorkload workload = opensora_workload(
       {}, config, {latents.at(0), latents.at(2), latents.at(3)}, frames, 1, 1, {});
   return decode_layout(workload.decode, ranks, weights);
 }
@@ -18,8 +18,8 @@ inline DecodeLayout opensora_decode_layout(const OpenSoraVaeConfig& config, cons
 /// latents: [frame, channel, row, column].
 inline DecodeLayout cogvideox_decode_layout(const CogVideoXVaeConfig& config, const Shape& latents,
                                             int ranks, const RankWeights& weights = {}) {
-  const ClipWorkload workload = pipeline::cogvideox_workload(
-      {}, config, {latents.at(0), latents.at(2), latents.at(3)}, 0, 1, 1, 1, {});
+  const ClipWorkload workload =
+      cogvideox_workload({}, config, {latents.at(0), latents.at(2), latents.at(3)}, 0, 1, 1, 1, {});
   return decode_layout(workload.decode, ranks, weights);
 }
 

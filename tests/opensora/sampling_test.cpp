@@ -1,9 +1,9 @@
 // Compares all steps of a clip with Open-Sora's own code: transformer, guidance, sampler and noise.
+#include "job/job_plan.hpp"
 #include "layout/relayout.hpp"
 #include "models/opensora/placement.hpp"
 #include "opensora/reference.hpp"
 #include "pipeline/denoise.hpp"
-#include "pipeline/job_plan.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
@@ -43,9 +43,9 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
     request.settings.frames = 51;
     request.settings.fps = 24;
   }
-  const pipeline::JobPlan planned = pipeline::plan_job(
-      job, pipeline::plan_conditions(job, world.size(), 1, {}, DType::float32, false));
-  const pipeline::Batch batch{planned.clip(job, planned.clips.front())};
+  const JobPlan planned =
+      plan_job(job, plan_conditions(job, world.size(), 1, {}, DType::float32, false));
+  const Batch batch{planned.clip(job, planned.clips.front())};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.clip_plan(batch.front(), planned.plan).denoise.front();
   const auto model = planned.family->denoiser(DType::float32, {}, {}, {});

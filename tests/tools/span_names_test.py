@@ -25,8 +25,8 @@ SOURCE = TOOLS.parent
 # Literals in C++ that are equal to the name of a span, and mean something else.
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
-    "lib/pipeline/families/opensora.cpp": {"guidance"},  # a setting
-    "lib/pipeline/describe.cpp": {"decode"},  # roles and memory in the description of a plan
+    "lib/job/families/opensora.cpp": {"guidance"},  # a setting
+    "lib/job/describe.cpp": {"decode"},  # roles and memory in the description of a plan
     "lib/plan/describe.cpp": {"decode", "weights"},
     "lib/plan/plan_text.cpp": {"decode", "weights"},
     "lib/plan/roles.cpp": {"decode"},

@@ -1,5 +1,5 @@
 // Images and videos that clips begin from: what was hashed is what is read later.
-#include "pipeline/inputs.hpp"
+#include "job/inputs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,4 +65,4 @@ TEST(InputsOnRanks, FilesThatHaveChangedAreRefused) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

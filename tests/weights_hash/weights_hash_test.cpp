@@ -1,5 +1,5 @@
 // The hash of a model, computed by several ranks.
-#include "pipeline/weights_hash.hpp"
+#include "job/weights_hash.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ TEST_F(FingerprintOnRanks, ErrorsAreThoseOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

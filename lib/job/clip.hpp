@@ -5,14 +5,14 @@
 #include <span>
 #include <tuple>
 
+#include "job/inputs.hpp"
 #include "job/job.hpp"
-#include "pipeline/inputs.hpp"
 #include "sampler/recipe.hpp"
 #include "sampler/video_size.hpp"
 #include "store/clip.hpp"
 #include "text/tokenizer.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The settings that determine shapes: clips of one format have the same layouts.
 struct ClipFormat {
@@ -146,4 +146,4 @@ std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 /// The same without steps that are not computed (sampler/step_cache.hpp).
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

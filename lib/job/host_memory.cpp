@@ -1,4 +1,4 @@
-#include "pipeline/host_memory.hpp"
+#include "job/host_memory.hpp"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
   });
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

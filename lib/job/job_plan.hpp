@@ -1,12 +1,12 @@
 #pragma once
 // A job and a machine → clips and the plan that `run` executes and `plan` prints. No MPI: every
 // rank computes the same plan.
-#include "pipeline/family.hpp"
+#include "job/family.hpp"
 #include "plan/plan.hpp"
 #include "plan/task_schedule.hpp"
 #include "weights/lora_changes.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The conditions that a job is planned for, the same on all ranks.
 struct Conditions {
@@ -88,4 +88,4 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
 /// limit, and what would help. It makes further plans to find out what helps.
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -9,7 +9,7 @@
 #include "tensor/dtype.hpp"
 #include "tensor/numerics.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 struct Machine {
   std::string host;
@@ -66,4 +66,4 @@ Peaks measure_peaks(const comm::Group& world, DType dtype, Device device, const 
 /// Peak resident set size of this process, on the host.
 std::int64_t peak_memory_bytes();
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,13 +1,13 @@
 // Planned memory of released models, from their configurations without weights.
 #include <gmock/gmock.h>
 
-#include "pipeline/families/cogvideox.hpp"
-#include "pipeline/families/opensora.hpp"
-#include "pipeline/job_plan.hpp"
+#include "job/families/cogvideox.hpp"
+#include "job/families/opensora.hpp"
+#include "job/job_plan.hpp"
 #include "plan/describe.hpp"
 #include "support/expect_error.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 using test::expect_error;
@@ -278,4 +278,4 @@ TEST(Cost, CogVideoXByRanksAndBranches) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,4 +1,4 @@
-#include "pipeline/job_plan.hpp"
+#include "job/job_plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "ops/products.hpp"
 #include "weights/json.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 // The dtypes of tensors and GEMMs.
@@ -490,4 +490,4 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   fail(Status::unavailable, "{}; what would help: {}", over, help);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

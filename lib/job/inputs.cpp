@@ -1,4 +1,4 @@
-#include "pipeline/inputs.hpp"
+#include "job/inputs.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include "store/saved_video.hpp"
 #include "weights/regular_file.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 std::vector<InputFile> distinct_files(const Job& job) {
@@ -238,4 +238,4 @@ std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, cons
          3 * size.width * (facts.height + size.height * (1 + input.frames));
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

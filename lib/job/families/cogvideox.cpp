@@ -1,4 +1,4 @@
-#include "pipeline/families/cogvideox.hpp"
+#include "job/families/cogvideox.hpp"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "models/cogvideox/memory.hpp"
 #include "models/cogvideox/transformer.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 constexpr std::int64_t pixels_per_latent = CogVideoXConfig::pixels_per_latent;
@@ -198,4 +198,4 @@ std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device,
                                             folder_.vae, dtype);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -5,16 +5,16 @@
 #include <memory>
 
 #include "comm/group.hpp"
+#include "job/clip.hpp"
 #include "layout/weight_stream.hpp"
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/encoder.hpp"
 #include "models/common/memory.hpp"
 #include "models/t5/t5.hpp"
-#include "pipeline/clip.hpp"
 #include "plan/workload.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// Values that many clips share, such as noise schedules; keeps only so many of them. Not for
 /// several threads.
@@ -124,4 +124,4 @@ TextWorkload text_workload(const T5Config& config, std::int64_t tokens, const Pr
 /// `stage` with its working memory raised to at least `working` bytes.
 StageMemory with_working(StageMemory stage, std::int64_t working);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,5 +1,5 @@
 // Plans of whole jobs for the tiny checkpoints of tests/data.
-#include "pipeline/job_plan.hpp"
+#include "job/job_plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "models/reference.hpp"
 #include "plan/describe.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 Job model_job(const std::filesystem::path& root) {
@@ -85,4 +85,4 @@ TEST(JobPlan, KeepsLittleOfEachClip) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

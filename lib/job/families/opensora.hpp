@@ -1,8 +1,8 @@
 #pragma once
+#include "job/family.hpp"
 #include "models/opensora/folder.hpp"
-#include "pipeline/family.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The workload of `together` clips that are denoised together. latents: [frame, row, column];
 /// frames: of the video.
@@ -43,4 +43,4 @@ class OpenSora final : public Family {
       samplers_;
 };
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,4 +1,4 @@
-#include "pipeline/describe.hpp"
+#include "job/describe.hpp"
 
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@
 
 #include "ops/onednn.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 using nlohmann::json;
@@ -224,4 +224,4 @@ std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKind
   return text;
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

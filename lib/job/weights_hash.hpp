@@ -2,7 +2,7 @@
 #include "comm/group.hpp"
 #include "weights/hash_cache.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// A hash, as 32 hexadecimal digits, of all that a model's results depend on: its configs and
 /// tokenizer files, and names, types, shapes and all bytes of its tensors. It depends neither on
@@ -13,4 +13,4 @@ namespace reelmesh::pipeline {
 /// bytes, under the same paths; errors as ModelContents. Collective.
 std::string weights_hash(const comm::Group& world, const ModelPaths& paths, const HashCache& cache);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

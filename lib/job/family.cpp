@@ -1,4 +1,4 @@
-#include "pipeline/family.hpp"
+#include "job/family.hpp"
 
 #include <fmt/ranges.h>
 
@@ -10,14 +10,14 @@
 
 #include "base/log.hpp"
 #include "base/stop.hpp"
+#include "job/families/cogvideox.hpp"
+#include "job/families/opensora.hpp"
+#include "job/weights_hash.hpp"
 #include "models/t5/memory.hpp"
-#include "pipeline/families/cogvideox.hpp"
-#include "pipeline/families/opensora.hpp"
-#include "pipeline/weights_hash.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 template <class T>
@@ -74,7 +74,7 @@ void Family::add(const std::string& pipeline_class, Open open) {
 }
 
 std::string Family::weights_hash(const comm::Group& world) const {
-  return pipeline::weights_hash(world, paths(), HashCache::of_user());
+  return reelmesh::weights_hash(world, paths(), HashCache::of_user());
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
@@ -250,4 +250,4 @@ StageMemory with_working(StageMemory stage, std::int64_t working) {
   return stage;
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,4 +1,4 @@
-#include "pipeline/machine.hpp"
+#include "job/machine.hpp"
 
 #include <omp.h>
 #include <sched.h>
@@ -25,7 +25,7 @@
 #include "ops/products.hpp"
 #include "tensor/purpose.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 // Cores that the job may use on this host: the affinity of mpirun's daemon, which starts the ranks
@@ -258,4 +258,4 @@ std::int64_t peak_memory_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,4 +1,4 @@
-#include "pipeline/job_record.hpp"
+#include "job/job_record.hpp"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "job/requests.hpp"
 #include "ops/products.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 constexpr std::array<std::string_view, 14> read_variables{
@@ -110,6 +110,10 @@ ClipRequest resolved(ClipRequest request, const Job& job, const Clip& clip) {
 
 }  // namespace
 
+std::string ProgramInfo::described() const {
+  return fmt::format("{} ({}{})", version, revision, changed ? ", changed" : "");
+}
+
 JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& planned,
                      const ProgramInfo& program, const Machine& machine, Device device,
                      const std::string& weights) {
@@ -178,4 +182,4 @@ void require_same_weights(const Job& job, const std::string& weights) {
           job.model.root.string(), weights, job.source.from.string(), expected);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

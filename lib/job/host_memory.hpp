@@ -3,7 +3,7 @@
 #include "comm/group.hpp"
 #include "plan/memory_plan.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// Bytes that the ranks of this host may use together: its physical memory, or less if a cgroup
 /// (version 1 or 2: a container, a Slurm job) has a lower limit; and the same with swap.
@@ -23,4 +23,4 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
 /// start MPI. With a limit, all threads share one arena of malloc.
 void require_memory_to_start();
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

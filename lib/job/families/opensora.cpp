@@ -1,4 +1,4 @@
-#include "pipeline/families/opensora.hpp"
+#include "job/families/opensora.hpp"
 
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/memory.hpp"
@@ -6,7 +6,7 @@
 #include "models/opensora/transformer.hpp"
 #include "text/clean.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 bool is_v3(const OpenSoraFolder& model) { return model.transformer.kind == STDiTConfig::Kind::v3; }
@@ -184,4 +184,4 @@ std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device,
                                            folder_.vae, dtype);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

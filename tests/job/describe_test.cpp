@@ -1,13 +1,13 @@
-#include "pipeline/describe.hpp"
+#include "job/describe.hpp"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "pipeline/families/opensora.hpp"
+#include "job/families/opensora.hpp"
 #include "sampler/cogvideox.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 using ::testing::HasSubstr, ::testing::StartsWith;
@@ -144,4 +144,4 @@ TEST(Describe, DescribesClips) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -2,10 +2,10 @@
 // What `run` and `plan` say first, and job.h5 keeps.
 #include <nlohmann/json_fwd.hpp>
 
-#include "pipeline/job_plan.hpp"
+#include "job/job_plan.hpp"
 #include "plan/describe.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
 /// the plan with clips like the first one, and with a table of all stages, the division of the
@@ -16,4 +16,4 @@ nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>&
 /// clips differ. clips: those that are to be made, not empty.
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,4 +1,4 @@
-#include "pipeline/clip.hpp"
+#include "job/clip.hpp"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include "sampler/cogvideox.hpp"
 #include "support/expect_error.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 using testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(RequestedClip, RefusesSeedsThatOverflow) {
 }
 
 }  // namespace
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,11 +1,21 @@
 #pragma once
 // What job.h5 says of a job.
-#include "pipeline/job_plan.hpp"
-#include "pipeline/machine.hpp"
-#include "pipeline/run.hpp"
+#include "job/job_plan.hpp"
+#include "job/machine.hpp"
 #include "store/job.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
+
+/// The program, as recorded in the results.
+struct ProgramInfo {
+  std::string name, version, revision;
+  bool changed = false;  ///< the source had changes that were not committed
+  std::string compiler, compiler_flags, build_type;
+  std::vector<std::string> libraries;  ///< "Open MPI 4.1.4": those that are loaded
+
+  /// "0.1.0 (1234abcd)", "0.1.0 (1234abcd, changed)"
+  std::string described() const;
+};
 
 /// The record of a job that has been planned, unfinished, without `clips`, `plan`, `plan_json` and
 /// times. weights: hash of the checkpoint. Complete on the first rank only. Collective.
@@ -21,4 +31,4 @@ void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& 
 /// that made its clips.
 void require_same_weights(const Job& job, const std::string& weights);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

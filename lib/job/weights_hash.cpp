@@ -1,4 +1,4 @@
-#include "pipeline/weights_hash.hpp"
+#include "job/weights_hash.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
 
 constexpr std::int64_t much = std::int64_t{2} << 30;  // bytes that take seconds to hash
@@ -132,4 +132,4 @@ std::string weights_hash(const comm::Group& world, const ModelPaths& paths,
   return model.hash(hashes);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,11 +1,11 @@
-#include "pipeline/clip.hpp"
+#include "job/clip.hpp"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/text.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 std::int64_t Clip::tokens() const {
   std::size_t longest = 0;
@@ -197,4 +197,4 @@ std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
   return std::ssize(batch) * (kinds[first.kind].sampling.sampler->calls() - first.saved_step);
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -11,7 +11,7 @@
 #include "sampler/video_size.hpp"
 #include "store/output_folder.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 enum class InputKind { none, image, video };
 /// "image", "video"
@@ -71,4 +71,4 @@ Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoS
 /// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

@@ -1,9 +1,9 @@
 #pragma once
+#include "job/family.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/step_cache.hpp"
-#include "pipeline/family.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The workload of `together` clips that are denoised together. latents: [frame, row, column] that
 /// are denoised; the first `dropped_frames` of them are not decoded. branches: CFG, per clip.
@@ -51,4 +51,4 @@ class CogVideoX final : public Family {
   mutable Shared<std::tuple<SamplerKind, int, int, DType>, Sampling> samplings_;
 };
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh
