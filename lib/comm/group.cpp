@@ -18,13 +18,13 @@ namespace {
 class PendingHostExchange final : public PendingExchange {
  public:
   PendingHostExchange(MPI_Comm comm, std::span<const Message> sends,
-                      std::span<const Message> receives)
+                      std::span<const Message> receives, int tag)
       : sends_(sends.begin(), sends.end()), receives_(receives.begin(), receives.end()) {
     for (Message& m : receives_) {
-      requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
+      requests_.receive(comm, m.peer, m.tensor.raw(), m.tensor.bytes(), tag);
     }
     for (const Message& m : sends_) {
-      requests_.send(comm, m.peer, m.tensor.raw(), m.tensor.bytes());
+      requests_.send(comm, m.peer, m.tensor.raw(), m.tensor.bytes(), tag);
     }
   }
   void finish() override {
@@ -272,17 +272,18 @@ std::vector<std::string> Group::gather(const std::string& block, int root) const
 }
 
 PendingMessages Group::begin_exchange(std::span<const Message> sends,
-                                      std::span<const Message> receives) const {
+                                      std::span<const Message> receives, int tag) const {
   std::optional<Device> device;
   const std::vector<Message> in = with_elements(receives, device);
   const std::vector<Message> out = with_elements(sends, device);
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
   std::vector<trace::Message> recorded;
-  if (trace::recorder().records_messages()) recorded = channel_->begin(out, in);
+  if (trace::recorder().records_messages()) recorded = channel_->begin(out, in, tag);
   post_pending_messages();
+  expect(tag == 0 || !device->is_cuda(), "messages with tag {} on {}", tag, to_string(*device));
   if (!device->is_cuda()) {
-    return {std::make_unique<PendingHostExchange>(handle(), out, in), std::move(recorded)};
+    return {std::make_unique<PendingHostExchange>(handle(), out, in, tag), std::move(recorded)};
   }
   expect(device_transport_ != nullptr, "an exchange of tensors on {} in a group without a device",
          to_string(*device));

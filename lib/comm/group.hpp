@@ -16,6 +16,8 @@ namespace reelmesh::comm {
 
 class TraceChannel;
 
+constexpr int max_tag = 15;  ///< of Group::begin_exchange
+
 /// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. Sets Open MPI's MPI-IO
 /// component to ROMIO, since Open MPI's own (OMPIO) reports no error when the disk is full; a
 /// component named in the environment (OMPI_MCA_io) is kept.
@@ -100,9 +102,10 @@ class Group {
   /// Begins point-to-point sends and receives. For each pair of ranks, sends and receives match in
   /// order and byte counts. The tensors of one call are all on the host, or all on the device that
   /// was passed to use_device(), on both sides. Several exchanges may be pending at a time if all
-  /// ranks begin them in the same order.
-  PendingMessages begin_exchange(std::span<const Message> sends,
-                                 std::span<const Message> receives) const;
+  /// ranks begin them in the same order. tag: 0 to max_tag; messages of host tensors with different
+  /// tags are independent of each other.
+  PendingMessages begin_exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                 int tag = 0) const;
   /// The same, completed on return. Ranks without messages return at once.
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
   /// A barrier between this rank and each of `peers`, which must list this rank too. Call it before

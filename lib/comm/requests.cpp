@@ -13,7 +13,7 @@
 namespace reelmesh::comm {
 namespace {
 
-constexpr int exchange_tag = 17;
+constexpr int first_tag = 16;  // of exchanges; those of other messages are lower
 // MPI counts are ints: larger messages are split.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 
@@ -21,7 +21,7 @@ constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 int pending_count = 0;  // Requests that have pending messages
 void make_progress() {
   int found = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, exchange_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+  MPI_Iprobe(MPI_ANY_SOURCE, first_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
 }
 
 void count(int change) {
@@ -57,18 +57,18 @@ MPI_Request* Requests::add() {
   return &requests_.emplace_back(MPI_REQUEST_NULL);
 }
 
-void Requests::receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes) {
+void Requests::receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes, int tag) {
   in_pieces(bytes, [&](std::int64_t at, int n) {
-    check(
-        MPI_Irecv(static_cast<std::byte*>(data) + at, n, MPI_BYTE, peer, exchange_tag, comm, add()),
-        "MPI_Irecv");
+    check(MPI_Irecv(static_cast<std::byte*>(data) + at, n, MPI_BYTE, peer, first_tag + tag, comm,
+                    add()),
+          "MPI_Irecv");
   });
 }
 
-void Requests::send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes) {
+void Requests::send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes, int tag) {
   in_pieces(bytes, [&](std::int64_t at, int n) {
-    check(MPI_Isend(static_cast<const std::byte*>(data) + at, n, MPI_BYTE, peer, exchange_tag, comm,
-                    add()),
+    check(MPI_Isend(static_cast<const std::byte*>(data) + at, n, MPI_BYTE, peer, first_tag + tag,
+                    comm, add()),
           "MPI_Isend");
   });
 }
@@ -77,9 +77,14 @@ void Requests::wait() {
   if (requests_.empty()) return;
   std::vector<MPI_Request> requests = std::exchange(requests_, {});
   count(-1);
-  const WaitMark waiting("MPI_Waitall");
-  check(MPI_Waitall(to_int(requests.size(), "MPI_Waitall"), requests.data(), MPI_STATUSES_IGNORE),
-        "MPI_Waitall");
+  const WaitMark waiting("MPI_Wait");
+  // One by one: MPI_Waitall of Open MPI 4.1 may not return if a message is longer than its buffer.
+  int error = MPI_SUCCESS;
+  for (MPI_Request& request : requests) {
+    const int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (error == MPI_SUCCESS) error = code;
+  }
+  check(error, "MPI_Wait");
 }
 
 Requests::~Requests() {

@@ -21,8 +21,9 @@ class Requests {
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
   ~Requests();  ///< waits, as wait() does, but ignores errors
-  void receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes);
-  void send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes);
+  // tag: as of Group::begin_exchange.
+  void receive(MPI_Comm comm, int peer, void* data, std::int64_t bytes, int tag = 0);
+  void send(MPI_Comm comm, int peer, const void* data, std::int64_t bytes, int tag = 0);
   /// Returns when all messages posted so far have completed.
   void wait();
 

@@ -33,12 +33,10 @@ TraceChannel::TraceChannel(MPI_Comm comm) : comm_(comm) {
   check(MPI_Bcast(&number_, 1, MPI_INT64_T, 0, comm), "MPI_Bcast");
 }
 
-trace::Message TraceChannel::begin(int peer, bool sends, std::int64_t bytes) {
-  if (world_ranks_.empty()) {
-    world_ranks_ = ranks_in(comm_, MPI_COMM_WORLD);
-    sent_.resize(world_ranks_.size());
-    received_.resize(world_ranks_.size());
-  }
+trace::Message TraceChannel::begin(int peer, bool sends, std::int64_t bytes, int tag) {
+  if (world_ranks_.empty()) world_ranks_ = ranks_in(comm_, MPI_COMM_WORLD);
+  std::vector<std::int64_t>& numbers = (sends ? sent_ : received_)[tag];
+  numbers.resize(world_ranks_.size());
   const auto index = static_cast<std::size_t>(peer);
   const trace::Recorder& recorder = trace::recorder();
   trace::Message row;
@@ -49,17 +47,19 @@ trace::Message TraceChannel::begin(int peer, bool sends, std::int64_t bytes) {
   row.layer = recorder.layer;
   row.start_ns = trace::now_ns();
   row.bytes = bytes;
-  row.channel = number_;
-  row.number = (sends ? sent_ : received_)[index]++;
+  constexpr int tag_shift = 56;  // above all numbers
+  row.channel = number_ + (std::int64_t{tag} << tag_shift);
+  row.number = numbers[index]++;
   return row;
 }
 
 std::vector<trace::Message> TraceChannel::begin(std::span<const Message> sends,
-                                                std::span<const Message> receives) {
+                                                std::span<const Message> receives, int tag) {
   std::vector<trace::Message> rows;
   rows.reserve(sends.size() + receives.size());
-  for (const auto& [peer, tensor] : sends) rows.push_back(begin(peer, true, tensor.bytes()));
-  for (const auto& [peer, tensor] : receives) rows.push_back(begin(peer, false, tensor.bytes()));
+  for (const auto& [peer, tensor] : sends) rows.push_back(begin(peer, true, tensor.bytes(), tag));
+  for (const auto& [peer, tensor] : receives)
+    rows.push_back(begin(peer, false, tensor.bytes(), tag));
   return rows;
 }
 

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -18,19 +19,21 @@ class TraceChannel {
   /// Agrees on a number that is unique within the job; MPI_COMM_WORLD has 0. Collective.
   explicit TraceChannel(MPI_Comm comm);
 
-  /// Rows of messages that begin now. Their sender and receiver begin them in the same order.
+  /// Rows of messages that begin now. Their sender and receiver begin those of a tag in the same
+  /// order; in traces each tag is a channel of its own.
   std::vector<trace::Message> begin(std::span<const Message> sends,
-                                    std::span<const Message> receives);
+                                    std::span<const Message> receives, int tag);
   /// A row of one message; peer: rank of the communicator.
-  trace::Message begin(int peer, bool sends, std::int64_t bytes);
+  trace::Message begin(int peer, bool sends, std::int64_t bytes, int tag = 0);
 
  private:
   MPI_Comm comm_;
   std::int64_t number_ = 0;
-  // For each rank of the communicator: rank in MPI_COMM_WORLD, messages to it and from it. Empty
-  // until the first message is recorded.
+  // For each rank of the communicator its rank in MPI_COMM_WORLD; empty until the first message is
+  // recorded.
   std::vector<int> world_ranks_;
-  std::vector<std::int64_t> sent_, received_;
+  // By tag, for each rank of the communicator: messages to it and from it.
+  std::map<int, std::vector<std::int64_t>> sent_, received_;
 };
 
 /// Completes rows of TraceChannel::begin(), and gives them to the recorder.

@@ -7,7 +7,7 @@ namespace reelmesh::comm {
 /// Tells the watchdog that this rank waits for other ranks in a call, until the end of the scope.
 class WaitMark {
  public:
-  /// call: a string literal such as "MPI_Waitall".
+  /// call: a string literal such as "MPI_Wait".
   explicit WaitMark(const char* call) { trace::recorder().waiting = call; }
   ~WaitMark() {
     trace::Recorder& recorder = trace::recorder();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/error.hpp"
 #include "base/trace.hpp"
 #include "tensor/dispatch.hpp"
 #include "tensor/purpose.hpp"
@@ -45,6 +46,12 @@ void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
     while (axis > 0 && ++index[axis - 1] == box.extent[axis - 1]) index[--axis] = 0;
     if (axis == 0) return;
   }
+}
+
+// Elements that a key takes at the front of a message.
+std::int64_t key_elements(DType dtype) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(MessageKey));
+  return (bytes + size_of(dtype) - 1) / size_of(dtype);
 }
 
 }  // namespace
@@ -151,8 +158,8 @@ void Exchange::run(const std::vector<Tensor>& sources, std::span<Tensor> targets
   begin(sources, targets).finish();
 }
 
-Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
-                                  std::span<Tensor> targets) const {
+Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources, std::span<Tensor> targets,
+                                  const std::optional<MessageKey>& key) const {
   expect(sources.size() == own_.size() && targets.size() == own_.size(),
          "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
   for (std::size_t m = 0; m < own_.size(); ++m) {
@@ -169,12 +176,18 @@ Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
   const DType dtype = sources.front().dtype();
   const Device device = sources.front().device();
 
+  expect(!key || !device.is_cuda(), "messages with keys on {}", to_string(device));
+  pending.key_ = key;
+  const std::int64_t front = key ? key_elements(dtype) : 0;
+  const int tag = key ? 1 + static_cast<int>(key->kind) : 0;
+
   const PurposeScope purpose(Purpose::exchange);
   // Pack: each piece is a dense block of the message.
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
-    Tensor buffer = Tensor::empty({peer.elements}, dtype, device);
-    std::int64_t done = 0;
+    Tensor buffer = Tensor::empty({front + peer.elements}, dtype, device);
+    if (key) std::memcpy(buffer.raw(), &*key, sizeof *key);
+    std::int64_t done = front;
     for (const Piece& piece : peer.pieces) {
       Tensor block = buffer.rows(done, piece.box.numel());
       copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, block, piece.box);
@@ -183,10 +196,10 @@ Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
     send_messages.push_back({peer.rank, buffer});
   }
   for (const Peer& peer : receives_) {
-    pending.received_.push_back(Tensor::empty({peer.elements}, dtype, device));
+    pending.received_.push_back(Tensor::empty({front + peer.elements}, dtype, device));
     receive_messages.push_back({peer.rank, pending.received_.back()});
   }
-  pending.messages_ = group_.begin_exchange(send_messages, receive_messages);
+  pending.messages_ = group_.begin_exchange(send_messages, receive_messages, tag);
 
   for (const Piece& piece : local_) {
     copy_box(piece.box, sources[piece.move], own_[piece.move].source_box, targets[piece.move],
@@ -195,10 +208,27 @@ Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources,
   return pending;
 }
 
+// Each message begins with its key.
+void Exchange::Pending::check_keys() const {
+  for (std::size_t i = 0; key_ && i < received_.size(); ++i) {
+    MessageKey found;
+    std::memcpy(&found, received_[i].raw(), sizeof found);
+    require(found == *key_, Status::internal,
+            "messages between stages are out of order: rank {} expected {} from rank {}, found {}",
+            exchange_->group_.rank(), key_->text(), exchange_->receives_[i].rank, found.text());
+  }
+}
+
 void Exchange::Pending::finish() {
-  messages_.finish();
+  try {
+    messages_.finish();
+  } catch (const Error&) {  // perhaps a message of another size
+    check_keys();
+    throw;
+  }
+  check_keys();
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    std::int64_t done = 0;
+    std::int64_t done = key_ ? key_elements(received_[i].dtype()) : 0;
     for (const Piece& piece : exchange_->receives_[i].pieces) {
       copy_box(piece.box, received_[i].rows(done, piece.box.numel()), piece.box,
                targets_[piece.move], exchange_->own_[piece.move].target_box);
@@ -261,25 +291,6 @@ Sharded relayout(const Sharded& x, const Layout& to) {
                  to, x.group};
   Exchange(x.group, {{x.layout, to}}).run({x.local}, {&result.local, 1});
   return result;
-}
-
-HandOver::HandOver(const comm::Group& group, const Tensor& x, const Move& move, DType dtype) {
-  const Box source = move.source_box(group.rank()), target = move.target_box(group.rank());
-  if (move.from == move.to && move.from_first == move.to_first && !source.empty()) {
-    target_ = x;
-    return;
-  }
-  target_ = Tensor::empty(target.extent, dtype);
-  if (source.empty() && target.empty()) return;
-  exchange_ = std::make_unique<const Exchange>(group, std::vector{move});
-  const trace::HandOverMark mark;
-  pending_ =
-      exchange_->begin({source.empty() ? Tensor::empty(source.extent, dtype) : x}, {&target_, 1});
-}
-
-Tensor HandOver::finish() {
-  if (exchange_ != nullptr) pending_.finish();
-  return std::move(target_);
 }
 
 }  // namespace reelmesh

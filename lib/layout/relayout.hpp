@@ -1,9 +1,10 @@
 #pragma once
 // Moving a sharded array from one layout to another by intersecting boxes.
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "layout/message_key.hpp"
 #include "layout/sharded.hpp"
 #include "tensor/cuda/strided_copy.hpp"
 
@@ -49,13 +50,18 @@ class Exchange {
    private:
     friend class Exchange;
     const Exchange* exchange_ = nullptr;
+    void check_keys() const;
     std::vector<Tensor> targets_, received_;
+    std::optional<MessageKey> key_;
     comm::PendingMessages messages_;
   };
   /// The first half of run(); Pending::finish() completes it. When begin() returns, sources may
   /// change, and the targets have the elements that stay on this rank; finish() brings the rest.
-  /// The result shares the targets' memory, which the caller must not access until finish().
-  Pending begin(const std::vector<Tensor>& sources, std::span<Tensor> targets) const;
+  /// The result shares the targets' memory, which the caller must not access until finish(). key:
+  /// on the host; messages with keys of different kinds are independent of each other, and finish()
+  /// throws Error(internal) if another rank has sent messages with another key.
+  Pending begin(const std::vector<Tensor>& sources, std::span<Tensor> targets,
+                const std::optional<MessageKey>& key = {}) const;
 
   /// The adjoint of run(), for gradients: adds every element of the targets to the element of
   /// `sources` that run() would copy it from, in rank order. float32, on the host.
@@ -86,23 +92,6 @@ class Exchange {
 /// x in another layout over its group. If the layouts are equal, returns x; elements that stay on
 /// their rank are copied without messages.
 Sharded relayout(const Sharded& x, const Layout& to);
-
-/// An array on the host that is being sent from some ranks of a group to others, directly to the
-/// ranks that need it. Ranks with empty boxes in both layouts neither send nor wait.
-class HandOver {
- public:
-  /// x: this rank's box move.source_box(rank), of `dtype`; default-constructed if that is empty.
-  /// Two ranks that share several hand-overs begin them in one order.
-  HandOver(const comm::Group& group, const Tensor& x, const Move& move, DType dtype);
-  /// → this rank's box move.target_box(rank). Call it once; a rank that only sends waits until its
-  /// data has left.
-  Tensor finish();
-
- private:
-  Tensor target_;
-  std::unique_ptr<const Exchange> exchange_;
-  Exchange::Pending pending_;
-};
 
 /// Copies `box` from `source`, which covers the box `from`, to `target`, which covers `to` (all in
 /// global coordinates, row-major). Both are on the host or on the same device.

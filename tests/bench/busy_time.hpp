@@ -44,9 +44,9 @@ struct Waiting {
 }  // namespace reelmesh
 
 // Intercepts, by MPI's profiling interface, the calls in which ranks wait.
-int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
   const reelmesh::Waiting here;
-  return PMPI_Waitall(count, requests, statuses);
+  return PMPI_Wait(request, status);
 }
 int MPI_Allreduce(const void* from, void* into, int count, MPI_Datatype type, MPI_Op op,
                   MPI_Comm comm) {
