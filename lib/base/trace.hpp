@@ -82,8 +82,7 @@ class Recorder {
   bool records_messages() const {
     return level >= Level::ops || (hand_overs > 0 && level >= Level::stages);
   }
-  /// Called after a span of Level::stages or Level::layers has been recorded, and now and then, as
-  /// after one of Level::stages, while the rank waits for control messages. Must not throw.
+  /// Called after a span of Level::stages or Level::layers has been recorded. Must not throw.
   std::function<void(Level)> span_ended;
   /// If this rank computes on a GPU: spans that its work has not reached yet, and the GPU's clock.
   std::shared_ptr<DeviceSpans> device_spans;

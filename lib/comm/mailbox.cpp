@@ -1,6 +1,5 @@
 #include "comm/mailbox.hpp"
 
-#include <chrono>
 #include <thread>
 
 #include "comm/requests.hpp"
@@ -58,12 +57,12 @@ std::optional<ControlMessage> Mailbox::poll() {
   return message;
 }
 
-ControlMessage Mailbox::wait() {
+std::optional<ControlMessage> Mailbox::wait(std::chrono::milliseconds most) {
   const Waiting waiting("Mailbox::wait");
+  const auto end = std::chrono::steady_clock::now() + most;
   while (true) {
-    if (auto message = poll()) return std::move(*message);
-    const auto& span_ended = trace::recorder().span_ended;
-    if (span_ended) span_ended(trace::Level::stages);  // what was recorded may be written now
+    auto message = poll();
+    if (message || std::chrono::steady_clock::now() >= end) return message;
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 // Control messages between ranks that work at their own pace.
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -30,8 +31,9 @@ class Mailbox {
   /// The next message, from any rank, if one has arrived. Lets other messages of this rank
   /// progress.
   std::optional<ControlMessage> poll();
-  /// Waits for the next message. The processor is free for other ranks meanwhile.
-  ControlMessage wait();
+  /// Waits for the next message, but not much longer than `most`; none if none has come. The
+  /// processor is free for other ranks meanwhile.
+  std::optional<ControlMessage> wait(std::chrono::milliseconds most);
 
  private:
   struct Sent {

@@ -32,4 +32,10 @@ void run_collectively(const Group& group, const std::function<void()>& work) {
   throw Error(status, message, rank);
 }
 
+void run_on_first_rank(const Group& group, const std::function<void()>& work) {
+  run_collectively(group, [&] {
+    if (group.rank() == 0) work();
+  });
+}
+
 }  // namespace reelmesh::comm

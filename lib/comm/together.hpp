@@ -10,4 +10,7 @@ namespace reelmesh::comm {
 /// ranks after it has failed on one of them.
 void run_collectively(const Group& group, const std::function<void()>& work);
 
+/// Runs `work` on rank 0; if it fails, all ranks throw the same error. Collective.
+void run_on_first_rank(const Group& group, const std::function<void()>& work);
+
 }  // namespace reelmesh::comm

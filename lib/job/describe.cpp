@@ -143,13 +143,9 @@ json stages(const JobPlan& planned) {
 // How the batches are divided over the replicas; null with one replica, or nothing to make.
 json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Roles& roles = planned.plan.roles;
-  const std::size_t replicas = roles.first_helper();
+  const std::size_t replicas = roles.denoise.size();
   if (roles.denoise.size() == 1 || batches.empty()) return nullptr;
   const TaskSchedule schedule = task_schedule(planned, batches);
-  std::size_t by_helpers = 0;
-  for (std::size_t i = replicas; i < roles.denoise.size(); ++i) {
-    by_helpers += schedule.group_tasks(i).size();
-  }
   json last;
   if (planned.tail) {
     const std::vector<RankRange>& larger = planned.tail->roles.denoise;
@@ -157,9 +153,8 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
             {"replicas", larger.size()},
             {"replica_ranks", larger.front().count}};
   }
-  return {{"batches", batches.size() - planned.tail_batches - by_helpers},
+  return {{"batches", batches.size() - planned.tail_batches},
           {"replicas", replicas},
-          {"batches_of_other_stages", roles.helpers > 0 ? json(by_helpers) : json()},
           {"idle", schedule.idle},
           {"last", last}};
 }

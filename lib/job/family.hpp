@@ -101,7 +101,7 @@ class Family {
   /// For teacache the distances that computed_steps() takes, of a clip whose sampling is set; empty
   /// unless they are known before the clip is denoised.
   virtual std::vector<double> step_distances(const Clip& /*clip*/) const { return {}; }
-  /// Whether Denoiser::Prepared::change() gives these distances.
+  /// Whether Denoiser::Prepared::change_together() gives these distances.
   virtual bool distances_depend_on_values() const { return false; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
   /// are set; also how the input is encoded.

@@ -218,54 +218,13 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
 TaskSchedule batch_schedule(const Plan& plan, const JobPlan& planned,
                             const std::vector<BatchOutline>& batches) {
   stop::leave_if_requested("the job is planned");
-  return longest_first(batches.size(), plan.roles.denoise.size(), task_cost(plan, planned, batches),
-                       plan.roles.helpers);
-}
-
-// In split mode: a plan in which text or decoding ranks also denoise, or replicas also decode, if
-// their memory suffices and all additional replicas are predicted to make at least one batch.
-// Otherwise the given plan. asked: with the numbers of text and decoding ranks of that plan.
-Plan with_helpers(Plan plan, const ParallelRequest& asked, const Workload& workload,
-                  const JobPlan& planned, const std::vector<BatchOutline>& batches,
-                  const Conditions& conditions) {
-  if (!fits(plan, conditions)) return plan;
-  struct Choice {
-    bool text_denoises, decode_denoises, replicas_decode;
-  };
-  constexpr std::array<Choice, 7> choices{{{true, true, true},
-                                           {true, true, false},
-                                           {true, false, true},
-                                           {true, false, false},
-                                           {false, true, true},
-                                           {false, true, false},
-                                           {false, false, true}}};
-  ParallelRequest request = asked;
-  for (const Choice& choice : choices) {
-    request.text_denoises = choice.text_denoises;
-    request.decode_denoises = choice.decode_denoises;
-    request.replicas_decode = choice.replicas_decode;
-    // Before they help, text ranks send the embeddings that are left to all replicas.
-    if (request.text_denoises && plan.roles.denoise.size() > Queues::max_groups) continue;
-    // With few batches none waits for the decoding ranks.
-    if (request.replicas_decode && batches.size() <= 2 * plan.roles.denoise.size()) continue;
-    Plan helped = plan_clips(request, workload, conditions);
-    const bool unloads = helped.memory.offloads || helped.memory.unloads_decoder;
-    if (unloads || !fits(helped, conditions)) continue;
-    const TaskSchedule schedule = batch_schedule(helped, planned, batches);
-    bool useful = true;
-    for (std::size_t i = helped.roles.first_helper(); i < helped.roles.denoise.size(); ++i) {
-      useful = useful && !schedule.group_tasks(i).empty();
-    }
-    if (useful) return helped;
-  }
-  return plan;
+  return longest_first(batches.size(), plan.roles.denoise.size(),
+                       task_cost(plan, planned, batches));
 }
 
 // The plan as asked, and, if nothing is asked of the denoising groups, plans with more replicas, in
 // increasing number.
-std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
-                                      const JobPlan& planned,
-                                      const std::vector<BatchOutline>& batches,
+std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload, std::size_t batches,
                                       const Conditions& conditions) {
   ParallelRequest request = job.parallel;
   const Plan asked = plan_clips(request, workload, conditions);
@@ -274,17 +233,14 @@ std::vector<Plan> plans_with_replicas(const Job& job, const Workload& workload,
     request.text = asked.roles.text.count;
     request.decode = asked.roles.decode.front().count;
   }
-  const auto helped = [&](const Plan& plan) {
-    return split ? with_helpers(plan, request, workload, planned, batches, conditions) : plan;
-  };
-  std::vector<Plan> plans{helped(asked)};
+  std::vector<Plan> plans{asked};
   if (request.replicas || request.cfg || request.ulysses || request.ring) return plans;
   const int ranks = split ? asked.roles.denoise.front().count : asked.ranks;
-  const int most = static_cast<int>(std::min(batches.size(), static_cast<std::size_t>(ranks)));
+  const int most = static_cast<int>(std::min(batches, static_cast<std::size_t>(ranks)));
   for (int replicas = 2; replicas <= most; ++replicas) {
     if (ranks % replicas != 0) continue;
     request.replicas = replicas;
-    Plan more = helped(plan_clips(request, workload, conditions));
+    Plan more = plan_clips(request, workload, conditions);
     if (fits(more, conditions)) plans.push_back(std::move(more));
   }
   return plans;
@@ -414,7 +370,7 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   const Workload workload = job_workload(job, planned, job_precision(job, conditions));
   const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   choose_replicas(planned,
-                  plans_with_replicas(job, workload, planned, batches,
+                  plans_with_replicas(job, workload, batches.size(),
                                       with_parts_of_nodes(job, workload, conditions)),
                   batches);
 }
@@ -423,26 +379,16 @@ TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutlin
   return batch_schedule(planned.plan, planned, batches);
 }
 
-std::vector<std::size_t> batch_order(const JobPlan& planned,
-                                     const std::vector<BatchOutline>& batches) {
-  if (planned.plan.roles.denoise.size() > 1) {
-    return task_schedule(planned, batches).order;
+std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
+                                          std::span<const ClipOutline> clips, int max_clips) {
+  std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, max_clips);
+  if (planned.plan.roles.denoise.size() == 1) return batches;
+  std::vector<BatchOutline> ordered;
+  ordered.reserve(batches.size());
+  for (const std::size_t i : task_schedule(planned, batches).order) {
+    ordered.push_back(std::move(batches[i]));
   }
-  std::vector<std::size_t> given(batches.size());
-  std::iota(given.begin(), given.end(), std::size_t{0});
-  return given;
-}
-
-std::vector<HelperRule> helper_rules(const JobPlan& planned,
-                                     const std::vector<BatchOutline>& batches,
-                                     const std::vector<std::size_t>& order) {
-  const Roles& roles = planned.plan.roles;
-  const TaskCost cost = task_cost(planned.plan, planned, batches);
-  std::vector<HelperRule> rules;
-  for (std::size_t i = roles.first_helper(); i < roles.denoise.size(); ++i) {
-    rules.emplace_back(order, roles.denoise.size(), i, cost);
-  }
-  return rules;
+  return ordered;
 }
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {

@@ -63,15 +63,10 @@ struct JobPlan {
 /// When each batch is predicted to be made, by which replica of planned.plan.
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
-/// The order in which the batches are made: the longest first if there are several replicas,
-/// otherwise the given one.
-std::vector<std::size_t> batch_order(const JobPlan& planned,
-                                     const std::vector<BatchOutline>& batches);
-
-/// For each of Roles::helpers, when it takes a further batch. order: of batch_order().
-std::vector<HelperRule> helper_rules(const JobPlan& planned,
-                                     const std::vector<BatchOutline>& batches,
-                                     const std::vector<std::size_t>& order);
+/// The batches of these clips, in the order in which they are made: the longest first if there are
+/// several replicas, otherwise as form_batches() gives them.
+std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
+                                          std::span<const ClipOutline> clips, int max_clips);
 
 /// Makes the clips and the plan; reads the model's configs. inputs: the facts of all files that
 /// clips begin from. Errors as Family::open, Family::clips and make_plan; also Error(no_input) if

@@ -94,7 +94,7 @@ Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout
       saved_at_(now()),
       step_began_(saved_at_) {}
 
-bool Autosave::after_step(const Denoising& denoising) {
+bool Autosave::agree_after_step(const Denoising& denoising) {
   // GPUs must have completed the step whose duration is measured here. A failure of a GPU or of
   // NCCL is thrown here: in the reduction, this rank would wait for ranks that wait for it.
   synchronize(denoising.states().front().latents.device());
@@ -115,12 +115,12 @@ bool Autosave::after_step(const Denoising& denoising) {
   for (std::size_t i = 0; i < failed_on_.size(); ++i) {
     if (failed_on_[i] < 0) failed_on_[i] = found_on(votes[3 + i], group_);
   }
-  if (votes[0] > 0 || votes[1] > 0) save(denoising);
+  if (votes[0] > 0 || votes[1] > 0) save_together(denoising);
   step_began_ = now();
   return votes[0] > 0;
 }
 
-void Autosave::save(const Denoising& denoising) {
+void Autosave::save_together(const Denoising& denoising) {
   const std::int64_t step = denoising.states().front().step;
   if (step == saved_step_) return;
   if (!unsaved_) unsaved_.emplace();

@@ -33,7 +33,7 @@ class Autosave {
   /// Call it after each step: agrees with the other ranks which clips have failed and whether to
   /// save, and saves. → whether the job is to stop; the states are saved then. Collective over the
   /// group.
-  bool after_step(const Denoising& denoising);
+  bool agree_after_step(const Denoising& denoising);
   /// Per clip the lowest rank of the group that has found values that are not finite; -1 if none
   /// has. The same on all ranks. Such clips are no longer saved.
   const std::vector<int>& failed_on() const { return failed_on_; }
@@ -43,7 +43,7 @@ class Autosave {
   /// ranks.
   bool steps_are_long() const { return steps_are_long_; }
   /// Saves the states, unless they are those before the first step or saved already. Collective.
-  void save(const Denoising& denoising);
+  void save_together(const Denoising& denoising);
 
  private:
   const Job& job_;

@@ -38,24 +38,17 @@ std::vector<int> of_all(const comm::Group& world, const std::vector<int>& own) {
 }
 
 // Of one replica, which is expected to do an even share of the steps.
-Progress replica_progress(const Plan& plan, std::int64_t steps, int rank) {
+Progress replica_progress(const JobPlan& planned, const std::vector<BatchOutline>& batches,
+                          int rank) {
+  std::int64_t steps = 0;
+  for (const BatchOutline& batch : batches) steps += batch_steps(batch, planned.kinds);
+  const Plan& plan = planned.plan;
   const auto replicas = std::ssize(plan.roles.denoise);
   return Progress("denoising", (steps + replicas - 1) / replicas, "step",
                   Progress::standard_error(rank == plan.roles.denoise.front().first));
 }
 
 }  // namespace
-
-void BatchState::open() {
-  if (!clips.empty()) return;
-  for (const ClipOutline& clip : outline) clips.push_back(planned->clip(*job, clip));
-  failed.resize(size());
-  embeddings.resize(size());
-  inputs.resize(size());
-  conditioning.resize(size());
-  video_latents.resize(size());
-  latents.resize(size());
-}
 
 std::vector<std::size_t> BatchState::not_failed() const {
   std::vector<std::size_t> indices;
@@ -70,49 +63,56 @@ void BatchState::release_encoded() {
   std::ranges::fill(inputs, Tensor());
 }
 
-void BatchState::release_conditioning() {
-  std::ranges::fill(conditioning, Conditioning());
-  std::ranges::fill(video_latents, Tensor());
-}
-
 void BatchState::release() {
   clips = {};
   embeddings = inputs = video_latents = latents = {};
   conditioning = {};
 }
 
-bool PacedVote::stop() {
-  if (stopped_ || --left_ > 0) return stopped_;
-  const std::int64_t now = trace::now_ns();
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, now - last_};
-  group_.max(votes);
-  constexpr std::int64_t interval_ns = 5'000'000'000;
-  const std::int64_t piece = std::max<std::int64_t>(votes[1] / interval_, 1);
-  left_ = interval_ =
-      std::clamp<std::int64_t>(interval_ns / piece, group_.size(), std::int64_t{1000});
-  last_ = now;
-  return stopped_ = votes[0] > 0;
-}
-
 ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     Device device, std::int64_t steps)
+                     Device device, std::vector<BatchOutline> batches, TraceWriter* traces)
     : job_(job),
       planned_(planned),
       plan_(&planned.plan),
       world_(world),
-      text_world_(world.split(0)),
-      input_world_(world.split(0)),
+      traces_(traces),
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
       text_vote_(stages_.encode.group()),
-      progress_(replica_progress(planned.plan, steps, world.rank())) {
+      progress_(replica_progress(planned, batches, world.rank())) {
   progress_.pause();
+  batches_.reserve(batches.size());
+  for (BatchOutline& batch : batches) batches_.emplace_back(std::move(batch));
 }
 
-std::int64_t ClipMaker::embedding_bytes(const BatchState& batch) const {
+// A batch with its clips and room for their tensors.
+BatchState& ClipMaker::opened(std::size_t index) {
+  BatchState& batch = batches_[index];
+  if (!batch.clips.empty()) return batch;
+  for (const ClipOutline& clip : batch.outline) batch.clips.push_back(planned_.clip(job_, clip));
+  const std::size_t size = batch.clips.size();
+  batch.failed.resize(size);
+  batch.embeddings.resize(size);
+  batch.inputs.resize(size);
+  batch.conditioning.resize(size);
+  batch.video_latents.resize(size);
+  batch.latents.resize(size);
+  return batch;
+}
+
+bool ClipMaker::needs_text(std::size_t batch) const {
+  return batches_[batch].outline.front().saved_step == 0;
+}
+
+bool ClipMaker::needs_input(std::size_t batch) const {
+  return needs_text(batch) &&
+         planned_.kinds[batches_[batch].outline.front().kind].input.has_value();
+}
+
+std::int64_t ClipMaker::embedding_bytes(std::size_t batch) const {
   std::int64_t bytes = 0;
-  for (const ClipOutline& clip : batch.outline) {
+  for (const ClipOutline& clip : batches_[batch].outline) {
     bytes += planned_.embedding_bytes(clip, job_.dtype);
   }
   return bytes;
@@ -124,16 +124,12 @@ void ClipMaker::begin_tail() {
   stages_.decode_clip.regroup(world_, *plan_);
 }
 
-void ClipMaker::encode(BatchState& batch) {
-  if (!batch.needs_text() || !stages_.encode.group().member()) return;
-  batch.open();
+bool ClipMaker::encode(std::size_t index) {
+  BatchState& batch = opened(index);
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    if (text_vote_.stop()) {
-      batch.stopped = true;
-      return;
-    }
+    if (text_vote_.stop_together()) return false;
     // They wait on the host: a job may have thousands of prompts.
     const Tensor embeddings = stages_.encode(clip);
     {
@@ -144,44 +140,57 @@ void ClipMaker::encode(BatchState& batch) {
     failures_.add(clip.index(), "the text embeddings");
     batch.failed[i] = true;
   }
+  return true;
 }
 
-ClipMaker::InputsHandOver ClipMaker::encode_inputs(BatchState& batch, std::size_t first,
-                                                   std::size_t groups) {
-  InputsHandOver inputs;
-  inputs.maker_ = this;
-  inputs.batch_ = &batch;
-  batch.open();
+// Encoded inputs on their way to plan().embeddings_rank().
+class ClipMaker::PendingInputs final : public PendingHandOver {
+ public:
+  PendingInputs(ClipMaker& maker, BatchState& batch) : maker_(maker), batch_(batch) {}
+  void add(std::size_t clip, HandOver hand_over) {
+    hand_overs_.emplace_back(clip, std::move(hand_over));
+  }
+
+  void finish() override {
+    const bool receives = maker_.world_.rank() == maker_.plan_->embeddings_rank();
+    for (auto& [i, hand_over] : hand_overs_) {
+      const Clip& clip = batch_.clips[i];
+      const trace::Mark mark(&trace::Recorder::clip, clip.index());
+      const trace::Scope scope(trace::spans::handover);
+      const Tensor input = hand_over.finish();
+      if (!receives) continue;
+      batch_.inputs[i] = input;
+      if (batch_.failed[i] || ops::all_finite(input)) continue;
+      maker_.failures_.add(clip.index(),
+                           fmt::format("the latents of the {}", name_of(clip.format.input)));
+      batch_.failed[i] = true;
+    }
+    if (!receives) batch_.release();
+  }
+
+ private:
+  ClipMaker& maker_;
+  BatchState& batch_;
+  std::vector<std::pair<std::size_t, HandOver>> hand_overs_;  // by index in the batch
+};
+
+std::unique_ptr<PendingHandOver> ClipMaker::encode_inputs(std::size_t index, std::size_t first,
+                                                          std::size_t decoders) {
+  BatchState& batch = opened(index);
+  auto inputs = std::make_unique<PendingInputs>(*this, batch);
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
-    const std::size_t decoder = (first + i) % groups;
+    const std::size_t decoder = (first + i) % decoders;
     const bool encodes = stages_.decode_clip.group(decoder).member();
     if (!encodes && world_.rank() != plan_->embeddings_rank()) continue;
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
-    inputs.hand_overs_.emplace_back(
-        i, HandOver(input_world_, encoded, input_to_queue(*plan_, clip_plan(clip), decoder, clip),
-                    DType::float32));
+    inputs->add(i,
+                HandOver(world_, key(MessageKey::Kind::encoded_input, index, clip), encoded,
+                         input_to_queue(*plan_, clip_plan(clip), decoder, clip), DType::float32));
   }
   return inputs;
-}
-
-void ClipMaker::InputsHandOver::finish() {
-  for (auto& [i, hand_over] : hand_overs_) {
-    const Clip& clip = batch_->clips[i];
-    const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const trace::Scope scope(trace::spans::handover);
-    const Tensor input = hand_over.finish();
-    if (maker_->world().rank() != maker_->plan().embeddings_rank()) continue;
-    batch_->inputs[i] = input;
-    if (batch_->failed[i] || ops::all_finite(input)) continue;
-    maker_->failures_.add(clip.index(),
-                          fmt::format("the latents of the {}", name_of(clip.format.input)));
-    batch_->failed[i] = true;
-  }
-  hand_overs_.clear();
-  if (maker_->world().rank() != maker_->plan().embeddings_rank()) batch_->release();
 }
 
 // input: this rank's box of the encoded input of a clip.
@@ -203,8 +212,8 @@ void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t repl
   batch.conditioning[clip].image = image;
 }
 
-void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
-  batch.open();
+void ClipMaker::hand_over_text(std::size_t index, std::size_t replica) {
+  BatchState& batch = opened(index);
   const comm::Group& group = stages_.denoise_batch.group(replica);
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
@@ -212,11 +221,15 @@ void ClipMaker::condition(BatchState& batch, std::size_t replica) const {
     const trace::Scope scope(trace::spans::handover);
     const PurposeScope purpose(Purpose::queue);
     const Move move = embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
-    const Tensor text = HandOver(text_world_, batch.embeddings[i], move, job_.dtype).finish();
+    const Tensor text = HandOver(world_, key(MessageKey::Kind::embeddings, index, clip),
+                                 batch.embeddings[i], move, job_.dtype)
+                            .finish();
     Tensor input;
     if (clip.input) {
       const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
-      input = HandOver(text_world_, batch.inputs[i], from_queue, DType::float32).finish();
+      input = HandOver(world_, key(MessageKey::Kind::input, index, clip), batch.inputs[i],
+                       from_queue, DType::float32)
+                  .finish();
     }
     if (!group.member()) continue;
     batch.conditioning[i] = {text, {}};
@@ -244,12 +257,12 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
   }
 }
 
-void ClipMaker::denoise(BatchState& batch, std::size_t replica,
+bool ClipMaker::denoise(std::size_t index, std::size_t replica,
                         const std::function<void()>& after_step) {
-  batch.open();
-  if (!batch.needs_text()) read_conditioning(batch, replica);
+  BatchState& batch = opened(index);
+  if (!needs_text(index)) read_conditioning(batch, replica);
   const std::vector<std::size_t> indices = batch.not_failed();
-  if (indices.empty()) return;
+  if (indices.empty()) return true;
   Batch clips;
   std::vector<Conditioning> conditioning;
   std::vector<Tensor> video_latents;
@@ -268,41 +281,50 @@ void ClipMaker::denoise(BatchState& batch, std::size_t replica,
   Denoised denoised =
       stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
   progress_.pause();
-  batch.stopped = denoised.stopped;
   const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());
     batch.failed[indices[i]] = denoised.failed[i];
     if (!denoised.stopped) batch.latents[indices[i]] = denoised.latents[i];
   }
+  return !denoised.stopped;
 }
 
-void ClipMaker::LatentsHandOver::finish() {
-  for (HandOver& hand_over : latents) hand_over.finish();
-  for (HandOver& hand_over : embeddings) hand_over.finish();
-}
+// Latents of a batch, and its embeddings if they are written, on their way to a decoder.
+class ClipMaker::PendingLatents final : public PendingHandOver {
+ public:
+  std::vector<HandOver> latents, embeddings;  // per clip of not_failed()
+  void finish() override {
+    for (HandOver& hand_over : latents) hand_over.finish();
+    for (HandOver& hand_over : embeddings) hand_over.finish();
+  }
+};
 
-ClipMaker::LatentsHandOver ClipMaker::hand_over_latents(BatchState& batch, std::size_t replica,
-                                                        std::size_t decoder) const {
-  batch.open();
-  LatentsHandOver hand_over;
+std::unique_ptr<PendingHandOver> ClipMaker::hand_over_latents(std::size_t index,
+                                                              std::size_t replica,
+                                                              std::size_t decoder) {
+  BatchState& batch = opened(index);
+  auto pending = std::make_unique<PendingLatents>();
   for (const std::size_t i : batch.not_failed()) {
     const Clip& clip = batch.clips[i];
     const ClipPlan& size = clip_plan(clip);
-    hand_over.latents.emplace_back(world_, batch.latents[i],
-                                   latents_to_decoding(*plan_, size, replica, decoder, clip),
-                                   DType::float32);
+    pending->latents.emplace_back(
+        world_, key(MessageKey::Kind::latents, index, clip), batch.latents[i],
+        latents_to_decoding(*plan_, size, replica, decoder, clip), DType::float32);
     if (!job_.keep_embeddings) continue;
-    hand_over.embeddings.emplace_back(
-        world_, batch.conditioning[i].text,
+    pending->embeddings.emplace_back(
+        world_, key(MessageKey::Kind::written_embeddings, index, clip), batch.conditioning[i].text,
         embeddings_to_writing(*plan_, size, replica, decoder, clip, channels_), job_.dtype);
   }
-  return hand_over;
+  return pending;
 }
 
-void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHandOver from_replica) {
+void ClipMaker::decode(std::size_t index, std::size_t decoder,
+                       std::unique_ptr<PendingHandOver> latents_on_their_way) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
-  if (!group.member()) return from_replica.finish();
+  if (!group.member()) return latents_on_their_way->finish();
+  auto& pending = dynamic_cast<PendingLatents&>(*latents_on_their_way);
+  const BatchState& batch = batches_[index];
   const std::vector<std::size_t> indices = batch.not_failed();
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const Clip& clip = batch.clips[indices[i]];
@@ -312,8 +334,8 @@ void ClipMaker::decode(const BatchState& batch, std::size_t decoder, LatentsHand
     Tensor embeddings;
     {
       const trace::Scope scope(trace::spans::handover);
-      latents.local = from_replica.latents[i].finish();
-      if (job_.keep_embeddings) embeddings = from_replica.embeddings[i].finish();
+      latents.local = pending.latents[i].finish();
+      if (job_.keep_embeddings) embeddings = pending.embeddings[i].finish();
     }
     std::optional<Sharded> video = Sharded{};
     if (job_.keep_video) video = stages_.decode_clip(clip, decoder, latents.local, failures_);
@@ -351,7 +373,7 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
   remove_restart(job_.output, clip.index());
 }
 
-MadeClips ClipMaker::finish(bool complete) {
+MadeClips ClipMaker::finish_together(bool complete) {
   if (complete) progress_.finish();
   return {complete, failures_.of_all(world_), of_all(world_, written_), of_all(world_, saved_)};
 }

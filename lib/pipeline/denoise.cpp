@@ -62,11 +62,11 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       compute_(model.device(), group, branch_.capturable() && model.capturable(),
                [this] {
                  const bool keeps = batch_.front().format.keeps_residual;
-                 return prepared_->predict(latents(), time_,
-                                           keeps ? Blocks::compute_and_keep : Blocks::compute);
+                 return prepared_->predict_together(
+                     latents(), time_, keeps ? Blocks::compute_and_keep : Blocks::compute);
                }),
       reuse_(model.device(), group, branch_.capturable() && model.capturable(),
-             [this] { return prepared_->predict(latents(), time_, Blocks::reuse); }) {
+             [this] { return prepared_->predict_together(latents(), time_, Blocks::reuse); }) {
   const Clip& first = batch.front();
   prepared_ = model.prepare({.group = branch_,
                              .layout = layout,
@@ -163,10 +163,10 @@ TeaCacheRule::Decision Denoising::decide(std::int64_t step) const {
   const Tensor before = model_.embed(recipe.sampler->timestep(static_cast<int>(step) - 1));
   return recipe.decides->decide(
       state.cache_sum,
-      prepared_->change({state.latents, time_}, {state.latents_before.value(), before}));
+      prepared_->change_together({state.latents, time_}, {state.latents_before.value(), before}));
 }
 
-void Denoising::step(bool interruptible) {
+void Denoising::step_together(bool interruptible) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);

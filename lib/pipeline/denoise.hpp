@@ -68,7 +68,7 @@ class Denoising {
   /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks
   /// agree between layers whether to stop (stop::requested() on any of them): then Interrupted is
   /// thrown, and the states are those before the step.
-  void step(bool interruptible = false);
+  void step_together(bool interruptible = false);
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }

@@ -2,6 +2,7 @@
 #include "comm/watchdog.hpp"
 #include "job/job_plan.hpp"
 #include "pipeline/failures.hpp"
+#include "store/trace.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -15,8 +16,10 @@ struct MadeClips {
 
 /// Makes clips of a planned job and writes their files. world: ranks in plan order. watchdog: its
 /// counter gives replicas their next batches; without one, or if it has no counter, they take
-/// turns. Collective; the same result on all ranks.
-MadeClips make_clips(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     std::span<const ClipOutline> clips, Device device, comm::Watchdog* watchdog);
+/// turns. traces: written while ranks wait; may be null. The same result on all ranks. Collective
+/// over the world.
+MadeClips make_clips_together(const Job& job, const JobPlan& planned, const comm::Group& world,
+                              std::span<const ClipOutline> clips, Device device,
+                              comm::Watchdog* watchdog, TraceWriter* traces);
 
 }  // namespace reelmesh::pipeline

@@ -4,7 +4,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,34 +15,20 @@
 #include "comm/together.hpp"
 #include "job/describe.hpp"
 #include "job/host_memory.hpp"
-#include "job/job_plan.hpp"
-#include "job/job_record.hpp"
-#include "job/machine.hpp"
 #include "job/options.hpp"
 #include "ops/convolution.hpp"
-#include "ops/onednn.hpp"
 #include "ops/packing.hpp"
-#include "ops/products.hpp"
-#include "pipeline/autosave.hpp"
-#include "pipeline/make_clips.hpp"
+#include "pipeline/clip_states.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/status_file.hpp"
-#include "store/earlier.hpp"
-#include "store/job.hpp"
 #include "store/output_folder.hpp"
+#include "store/restart.hpp"
 #include "store/trace.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
 
-// Runs `work` on rank 0; if it fails, all ranks throw the same error.
-void on_first_rank(const comm::Group& world, const std::function<void()>& work) {
-  comm::run_collectively(world, [&] {
-    if (world.rank() == 0) work();
-  });
-}
-
-// The ranks agree on the conditions, so that all of them compute the same plan.
+// The ranks agree on the conditions, so that all of them compute the same plan. Collective.
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, int threads,
                                Device device) {
   Conditions conditions =
@@ -68,99 +53,193 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
   return conditions;
 }
 
-// The clips that are still to be made, with the steps that are saved of them. The ranks share the
-// work of reading the files that are there.
-std::vector<ClipOutline> pending_clips(const Job& job, const JobPlan& planned,
-                                       const comm::Group& world) {
-  const std::vector<ClipOutline>& clips = planned.clips;
-  if (job.if_exists != IfExists::resume) return clips;
-  constexpr std::int64_t complete = -1;
-  std::vector<std::int64_t> steps(clips.size(), 0);
-  const std::int64_t channels = planned.family->text_encoder().d_model;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  for (auto i = static_cast<std::size_t>(world.rank()); i < clips.size(); i += ranks) {
-    stop::leave_if_requested("the files of earlier jobs are checked");
-    std::error_code unreadable;
-    const std::filesystem::path path = clip_path(job.output, clips[i].index);
-    const std::filesystem::path restart = restart_path(job.output, clips[i].index);
-    if (!std::filesystem::exists(path, unreadable) &&
-        !std::filesystem::exists(restart, unreadable)) {
-      continue;
-    }
-    const Clip clip = planned.clip(job, clips[i]);
-    const bool made = clip_complete(path, clip.record, output_shapes(job, clip, channels));
-    steps[i] = made ? complete : saved_steps(job, clip, channels);
-  }
-  world.sum(steps);
-  std::vector<ClipOutline> pending;
-  std::size_t saved = 0;
-  for (std::size_t i = 0; i < clips.size(); ++i) {
-    if (steps[i] == complete) continue;
-    if (steps[i] > 0) ++saved;
-    pending.push_back(clips[i]);
-    pending.back().saved_step = static_cast<std::int32_t>(steps[i]);
-  }
-  if (pending.size() < clips.size()) {
-    log::info("{} of {} clips are complete already", clips.size() - pending.size(), clips.size());
-  }
-  for (const ClipOutline& clip : pending) {
-    if (clip.saved_step == 0) continue;
-    log::info("clip {} goes on after step {} of {}{}", clip.index, clip.saved_step,
-              planned.clip_steps(clip.index),
-              saved > 1 ? fmt::format(", and {} more clips after saved steps", saved - 1) : "");
-    break;
-  }
-  return pending;
+Existing existing(IfExists choice) {
+  return choice == IfExists::fail      ? Existing::fail
+         : choice == IfExists::replace ? Existing::replace
+                                       : Existing::resume;
 }
 
-// The states of the clips before they are made. pending: those that pending_clips() has left.
-void set_states(std::vector<JobClip>& records, const std::vector<ClipOutline>& pending) {
-  for (JobClip& record : records) record.state = {ClipState::complete, {}};
-  for (const ClipOutline& clip : pending) {
-    records.at(static_cast<std::size_t>(clip.index)).state.state =
-        clip.saved_step > 0 ? ClipState::saved : ClipState::missing;
+// A job on all its ranks, in the order of its functions. Each is collective.
+class JobRun {
+ public:
+  JobRun(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+         comm::Watchdog* watchdog)
+      : ranks_(ranks), job_(job), program_(program), watchdog_(watchdog) {
+    trace::recorder() = {};
+    trace::recorder().level = static_cast<trace::Level>(job.trace_level);
   }
+
+  // All that can refuse the job comes before anything is loaded, written or removed.
+  void find_devices();
+  void plan();
+  void open_output();
+  void choose_clips();
+  void prepare_output();
+
+  MadeClips make_clips() {
+    return make_clips_together(job_, planned_, world_, clips_, device_, watchdog_,
+                               traces_ ? &*traces_ : nullptr);
+  }
+  void write_results(const MadeClips& made);
+  Status report(const MadeClips& made) const;
+
+ private:
+  void check_plan_and_order();
+  void announce();
+  void begin_record();
+  void begin_trace();
+  void write_index();
+  RankRecord rank_record(const Peaks& peaks) const;
+  std::int64_t count(ClipState::State state) const;
+
+  std::optional<stop::UnsavedWork> unsaved_;  // from the last files on, until all else is freed
+  const std::int64_t start_ = trace::now_ns();
+  const std::string started_ = iso8601_now();
+  const FilesInUse files_;
+  comm::Group ranks_;  // as launched
+  const Job& job_;
+  const ProgramInfo& program_;
+  comm::Watchdog* watchdog_;
+
+  Machine machine_;
+  int threads_ = 1;
+  Device device_;
+  comm::Group launched_, world_;  // with devices: as launched, and in plan order
+  Conditions conditions_;
+  JobPlan planned_;
+  std::optional<OutputFolder> output_;  // on the first rank
+  std::string model_;                   // hash of the weights
+  std::vector<ClipOutline> clips_;      // still to be made
+  JobRecord record_;
+  nlohmann::json described_;
+  std::optional<StatusFile> status_file_;
+  std::optional<TraceWriter> traces_;
+};
+
+void JobRun::find_devices() {
+  machine_ = find_machine(ranks_);
+  threads_ = set_threads(machine_, job_.threads);
+  device_ = find_device(ranks_, job_.backend);
+  if (!device_.is_cuda()) agree_on_products(ranks_, job_);
+  launched_ = ranks_.use_device(device_, job_.transport, job_.device_timeout);
+  world_ = launched_;
+  if (!device_.is_cuda()) return;
+  if (world_.size() > 1) {
+    log::info("messages between GPUs use {}", name_of(world_.transport()));
+  }
+  trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(device_));
+  comm::run_collectively(world_, [&] { ops::require_right_convolutions(device_, job_.dtype); });
 }
 
-// Their states afterwards.
-void update_states(std::vector<JobClip>& records, const MadeClips& made) {
-  const auto set = [&](int clip, ClipState state) {
-    records.at(static_cast<std::size_t>(clip)).state = std::move(state);
-  };
-  for (const int clip : made.saved) set(clip, {ClipState::saved, {}});
-  for (const int clip : made.written) set(clip, {ClipState::complete, {}});
-  for (const ClipFailure& failure : made.failures) {
-    set(failure.clip, {ClipState::failed, failure.reason});
-  }
+void JobRun::plan() {
+  comm::run_on_first_rank(world_,
+                          [&] { Family::open(job_.model)->check_weights(has_videos(job_)); });
+  conditions_ = agree_on_conditions(job_, world_, threads_, device_);
+  planned_ = plan_job(job_, conditions_, check_inputs(world_, job_));
+  check_plan_and_order();
 }
 
-// Leaves only complete clips of this job in the folder, by the states that the first rank has.
-void set_others_aside(const comm::Group& world, const Job& job,
-                      const std::vector<JobClip>& records) {
-  std::int64_t moved = 0;
-  on_first_rank(world, [&] {
-    moved = static_cast<std::int64_t>(set_clips_aside(job.output, [&](int clip) {
-      const auto i = static_cast<std::size_t>(clip);
-      return i < records.size() && records[i].state.state == ClipState::complete;
-    }));
+void JobRun::check_plan_and_order() {
+  const Plan& plan = planned_.plan;
+  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
+  if (!job_.memory_limits.empty()) {
+    require_fit(job_, planned_, conditions_);
+  } else if (device_.is_cuda() && !plan.memory.fits()) {
+    log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
+                 describe_excess(plan.memory));
+  }
+  world_ = std::ranges::is_sorted(plan.launched) ? launched_ : launched_.in_order(plan.launched);
+  if (!device_.is_cuda()) require_host_memory(world_, plan.memory, threads_);
+  const std::string idle = describe_idle(plan.roles, world_.size());
+  if (!idle.empty()) log::warning("{}", idle);
+}
+
+void JobRun::open_output() {
+  comm::run_on_first_rank(world_, [&] {
+    output_.emplace(job_.output, existing(job_.if_exists));
+    require_inputs_kept(job_, *output_);
   });
-  moved = world.max(moved);
-  if (moved == 0) return;
-  log::info("{} {} not of this job, or damaged: moved to {}", moved,
-            moved == 1 ? "clip file is" : "clip files are", (job.output / "earlier").string());
+  model_ = planned_.family->weights_hash(world_);
+  require_same_weights(job_, model_);
+  planned_.fingerprint = fingerprint(model_, job_, {device_.is_cuda(), planned_.products});
+}
+
+void JobRun::choose_clips() {
+  clips_ = find_pending_together(job_, planned_, world_);
+  if (clips_.empty() || job_.if_exists != IfExists::resume) return;
+  const std::vector<RankRange> replicas = planned_.plan.roles.denoise;
+  plan_again(planned_, job_, conditions_, clips_);
+  if (planned_.plan.roles.denoise != replicas) check_plan_and_order();
+}
+
+// The first change to what is there.
+void JobRun::prepare_output() {
+  comm::run_collectively(world_, [&] {
+    if (output_) output_->prepare();
+  });
+  announce();
+  begin_record();
+  set_others_aside_together(world_, job_, record_.clips);  // before an index that links all clips
+  if (clips_.empty()) return;
+  comm::run_on_first_rank(world_, [&] {
+    stop::leave_if_requested("the index is written");
+    write_index();
+  });
+  if (watchdog_ != nullptr && ranks_.rank() == 0) status_file_.emplace(job_, planned_, *watchdog_);
+  if (job_.trace_level > 0) begin_trace();  // otherwise a trace that is there says how it was made
+}
+
+void JobRun::announce() {
+  described_ = describe(planned_, form_batches(clips_, planned_.kinds, job_.batch));
+  if (clips_.empty()) return;
+  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
+            describe_clips(clips_, planned_.kinds), job_.model.described(), name_of(job_.dtype),
+            plan_text(described_, Detail::summary));
+}
+
+void JobRun::begin_record() {
+  record_ = job_record(world_, job_, planned_, program_, machine_, device_, model_);
+  record_.plan = described_.at("description");
+  record_.start = started_;
+  if (world_.rank() != 0) return;  // which writes it
+  record_.plan_json = described_.dump(2);
+  record_.clips.resize(planned_.clips.size());
+  set_states(record_.clips, clips_);
+}
+
+void JobRun::begin_trace() {
+  Peaks peaks;
+  if (trace::recorder().level >= trace::Level::ops) {
+    const trace::Scope scope(trace::spans::measure);
+    peaks = measure_peaks(world_, job_.dtype, device_, job_.numerics);
+  }
+  const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
+  traces_.emplace(world_, job_.output, std::string(level),
+                  [this, peaks] { return rank_record(peaks); });
+}
+
+// The requests are in memory only while they are written.
+void JobRun::write_index() {
+  set_requests(record_.clips, job_, planned_);
+  write_job(job_.output, record_);
+  for (JobClip& clip : record_.clips) {  // by assignment texts would keep their memory
+    (void)std::exchange(clip, JobClip{.state = std::move(clip.state)});
+  }
+  malloc_trim(0);
 }
 
 // This rank's row of the trace's table of ranks, with its values now.
-RankRecord rank_record(const Machine& machine, int threads, Device device, const Plan& plan,
-                       int rank, const Peaks& peaks) {
+RankRecord JobRun::rank_record(const Peaks& peaks) const {
   const trace::Recorder& recorder = trace::recorder();
+  const Plan& plan = planned_.plan;
+  const int rank = world_.rank();
   RankRecord record;
-  record.host = machine.host;
+  record.host = machine_.host;
   record.role = plan.roles.of(rank);
-  record.device = name_of(device);
-  record.threads = threads;
+  record.device = name_of(device_);
+  record.threads = threads_;
   record.peak_memory_bytes = peak_memory_bytes();
-  record.peak_device_memory_bytes = device_memory(device).peak;
+  record.peak_device_memory_bytes = device_memory(device_).peak;
   record.host_memory = memory_by_purpose(false);
   record.device_memory = memory_by_purpose(true);
   record.padded_products = recorder.padded_products;
@@ -174,167 +253,63 @@ RankRecord rank_record(const Machine& machine, int threads, Device device, const
   return record;
 }
 
-Existing existing(IfExists choice) {
-  return choice == IfExists::fail      ? Existing::fail
-         : choice == IfExists::replace ? Existing::replace
-                                       : Existing::resume;
+void JobRun::write_results(const MadeClips& made) {
+  unsaved_.emplace();
+  if (const auto& spans = trace::recorder().device_spans) spans->settle();
+  if (traces_) traces_->finish_together();
+  record_.end = iso8601_now();
+  record_.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
+  if (world_.rank() == 0) update_states(record_.clips, made);
+  comm::run_on_first_rank(world_, [&] {
+    write_index();
+    if (made.complete && made.failures.empty()) remove_restarts(job_.output);
+  });
+  if (status_file_) status_file_->remove();
+}
+
+// Clips of the job in this state, on the first rank.
+std::int64_t JobRun::count(ClipState::State state) const {
+  return std::ranges::count(record_.clips, state,
+                            [](const JobClip& clip) { return clip.state.state; });
+}
+
+Status JobRun::report(const MadeClips& made) const {
+  Totals totals;
+  const std::int64_t complete = count(ClipState::complete);  // in this job or before
+  totals.clips = static_cast<int>(complete - std::ssize(planned_.clips) + std::ssize(clips_));
+  totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
+  totals.peak_memory_bytes = peak_memory_bytes();
+  totals.peak_device_memory_bytes = device_memory(device_).peak;
+  totals.memory = memory_by_purpose(device_.is_cuda());
+  const std::string report = closing_report(world_, trace::recorder(), totals);
+  log::info("{}results: {}", report, (job_.output / "job.h5").string());
+  if (!made.failures.empty()) {
+    log::info("{} of {} clips have failed, {} are complete; their reasons are in {}",
+              made.failures.size(), planned_.clips.size(), complete,
+              (job_.output / "job.h5").string());
+  }
+  if (made.complete) return made.failures.empty() ? Status::ok : Status::data;
+  const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
+  log::info(
+      "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
+      "with --output.if-exists resume to go on",
+      stop::describe(cause), complete, planned_.clips.size(), count(ClipState::saved));
+  return Status::stopped;
 }
 
 }  // namespace
 
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
            comm::Watchdog* watchdog) {
-  std::optional<stop::UnsavedWork> unsaved;  // from the last files on, until all else is freed
-  const std::int64_t start = trace::now_ns();
-  const std::string started = iso8601_now();
-  trace::recorder() = {};
-  trace::recorder().level = static_cast<trace::Level>(job.trace_level);
-  const FilesInUse files;
-
-  const Machine machine = find_machine(ranks);
-  const int threads = set_threads(machine, job.threads);
-  const Device device = find_device(ranks, job.backend);
-  if (!device.is_cuda()) agree_on_products(ranks, job);
-  const comm::Group launched = ranks.use_device(device, job.transport, job.device_timeout);
-  comm::Group world = launched;
-  if (device.is_cuda() && world.size() > 1) {
-    log::info("messages between GPUs use {}", name_of(world.transport()));
-  }
-  if (device.is_cuda()) {
-    trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(device));
-  }
-
-  // All checks that can refuse the job come before anything is loaded, written or removed.
-  if (device.is_cuda()) {
-    comm::run_collectively(world, [&] { ops::require_right_convolutions(device, job.dtype); });
-  }
-  on_first_rank(world, [&] { Family::open(job.model)->check_weights(has_videos(job)); });
-  const Conditions conditions = agree_on_conditions(job, world, threads, device);
-  JobPlan planned = plan_job(job, conditions, check_inputs(world, job));
-  const Plan& plan = planned.plan;
-  const auto check_and_order = [&] {
-    // Without a limit from the user, a predicted excess of GPU memory is only a warning.
-    if (!job.memory_limits.empty()) {
-      require_fit(job, planned, conditions);
-    } else if (device.is_cuda() && !plan.memory.fits()) {
-      log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
-                   describe_excess(plan.memory));
-    }
-    world = std::ranges::is_sorted(plan.launched) ? launched : launched.in_order(plan.launched);
-    if (!device.is_cuda()) {
-      require_host_memory(world, plan.memory, threads);
-    }
-    const std::string idle = describe_idle(plan.roles, world.size());
-    if (!idle.empty()) log::warning("{}", idle);
-  };
-  check_and_order();
-  std::optional<OutputFolder> output;  // on the first rank
-  on_first_rank(world, [&] {
-    output.emplace(job.output, existing(job.if_exists));
-    require_inputs_kept(job, *output);
-  });
-  const std::string model = planned.family->weights_hash(world);
-  require_same_weights(job, model);
-  planned.fingerprint = fingerprint(model, job, {device.is_cuda(), planned.products});
-  std::vector<ClipOutline> clips = pending_clips(job, planned, world);
-  const auto count = static_cast<int>(clips.size());
-  if (count > 0 && job.if_exists == IfExists::resume) {
-    const std::vector<RankRange> replicas = plan.roles.denoise;
-    plan_again(planned, job, conditions, clips);
-    if (plan.roles.denoise != replicas) check_and_order();
-  }
-  // The first change to what is there, after all that can refuse the job.
-  comm::run_collectively(world, [&] {
-    if (output) output->prepare();
-  });
-  const nlohmann::json described = describe(planned, form_batches(clips, planned.kinds, job.batch));
-  if (count > 0) {
-    log::info("{} {}: {}\nmodel {}, {}\n{}", program.name, program.described(),
-              describe_clips(clips, planned.kinds), job.model.described(), name_of(job.dtype),
-              plan_text(described, Detail::summary));
-  }
-
-  JobRecord record = job_record(world, job, planned, program, machine, device, model);
-  record.plan = described.at("description");
-  record.start = started;
-  if (world.rank() == 0) {  // which writes it
-    record.plan_json = described.dump(2);
-    record.clips.resize(planned.clips.size());
-    set_states(record.clips, clips);
-  }
-  // The requests are in memory only while they are written.
-  const auto write_index = [&] {
-    set_requests(record.clips, job, planned);
-    write_job(job.output, record);
-    for (JobClip& clip : record.clips) {  // by assignment texts would keep their memory
-      (void)std::exchange(clip, JobClip{.state = std::move(clip.state)});
-    }
-    malloc_trim(0);
-  };
-  set_others_aside(world, job, record.clips);  // before an index that links all clips
-  std::optional<StatusFile> status_file;
-  if (count > 0) {
-    on_first_rank(world, [&] {
-      stop::leave_if_requested("the index is written");
-      write_index();
-    });
-    if (watchdog != nullptr && ranks.rank() == 0) {
-      status_file.emplace(job, planned, *watchdog);
-    }
-  }
-
-  std::optional<TraceWriter> traces;
-  if (job.trace_level > 0 && count > 0) {  // otherwise a trace that is there says how it was made
-    Peaks peaks;
-    if (trace::recorder().level >= trace::Level::ops) {
-      const trace::Scope scope(trace::spans::measure);
-      peaks = measure_peaks(world, job.dtype, device, job.numerics);
-    }
-    const auto level = trace::level_names.at(static_cast<std::size_t>(job.trace_level));
-    traces.emplace(world, job.output, std::string(level), [&, peaks] {
-      return rank_record(machine, threads, device, plan, world.rank(), peaks);
-    });
-  }
-
-  const MadeClips made = make_clips(job, planned, world, clips, device, watchdog);
-
-  unsaved.emplace();
-  if (const auto& spans = trace::recorder().device_spans) spans->settle();
-  if (traces) traces->finish();
-  record.end = iso8601_now();
-  record.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
-  if (world.rank() == 0) update_states(record.clips, made);
-  on_first_rank(world, [&] {
-    write_index();
-    if (made.complete && made.failures.empty()) remove_restarts(job.output);
-  });
-  if (status_file) status_file->remove();
-
-  const auto number = [&](ClipState::State state) {
-    return std::ranges::count(record.clips, state,
-                              [](const JobClip& clip) { return clip.state.state; });
-  };
-  Totals totals;
-  const std::int64_t complete = number(ClipState::complete);  // in this job or before
-  totals.clips = static_cast<int>(complete) - (static_cast<int>(planned.clips.size()) - count);
-  totals.wall_seconds = static_cast<double>(trace::now_ns() - start) * 1e-9;
-  totals.peak_memory_bytes = peak_memory_bytes();
-  totals.peak_device_memory_bytes = device_memory(device).peak;
-  totals.memory = memory_by_purpose(device.is_cuda());
-  const std::string report = closing_report(world, trace::recorder(), totals);
-  log::info("{}results: {}", report, (job.output / "job.h5").string());
-  if (!made.failures.empty()) {
-    log::info("{} of {} clips have failed, {} are complete; their reasons are in {}",
-              made.failures.size(), planned.clips.size(), complete,
-              (job.output / "job.h5").string());
-  }
-  if (made.complete) return made.failures.empty() ? Status::ok : Status::data;
-  const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
-  log::info(
-      "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
-      "with --output.if-exists resume to go on",
-      stop::describe(cause), complete, planned.clips.size(), number(ClipState::saved));
-  return Status::stopped;
+  JobRun run(ranks, job, program, watchdog);
+  run.find_devices();
+  run.plan();
+  run.open_output();
+  run.choose_clips();
+  run.prepare_output();
+  const MadeClips made = run.make_clips();
+  run.write_results(made);
+  return run.report(made);
 }
 
 }  // namespace reelmesh::pipeline

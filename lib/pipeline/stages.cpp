@@ -174,9 +174,9 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   };
   while (!denoising.finished() && !result.stopped && !all_failed()) {
     try {
-      denoising.step(autosave.steps_are_long());
+      denoising.step_together(autosave.steps_are_long());
       on_step();
-      result.stopped = autosave.after_step(denoising);
+      result.stopped = autosave.agree_after_step(denoising);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const int failed_on = autosave.failed_on()[i];
         if (!result.failed[i] && failed_on == group.rank()) {
@@ -187,7 +187,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
         result.failed[i] = failed_on >= 0;
       }
     } catch (const Interrupted&) {
-      autosave.save(denoising);
+      autosave.save_together(denoising);
       result.stopped = true;
     }
   }
@@ -267,6 +267,12 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   return encoder_->sample({read, pixels, group}, cut, input.scale, draw);
 }
 
+namespace {
+
+std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
+
+}  // namespace
+
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)
     : encode(world, job, planned, device),
       denoise_batch(world, job, planned, device),
@@ -276,63 +282,63 @@ Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned,
 
 void Stages::load(Stage stage) {
   switch (stage) {
-    case text:
+    case Stage::text:
       return encode.load();
-    case input:
+    case Stage::input:
       return encode_input.load();
-    case denoise:
+    case Stage::denoise:
       return denoise_batch.load();
-    case decode:
+    case Stage::decode:
       return decode_clip.load();
   }
 }
 
 void Stages::release(Stage stage) {
-  loaded_[stage] = false;
+  loaded_[index_of(stage)] = false;
   switch (stage) {
-    case text:
+    case Stage::text:
       return encode.release();
-    case input:
+    case Stage::input:
       return encode_input.release();
-    case denoise:
+    case Stage::denoise:
       return denoise_batch.release();
-    case decode:
+    case Stage::decode:
       return decode_clip.release();
   }
 }
 
 bool Stages::stays(Stage other, Stage entered) const {
   if (other == entered) return true;
-  if (other == text || entered == text || plan_.memory.offloads) return false;
-  if (other == input || entered == input) {
+  if (other == Stage::text || entered == Stage::text || plan_.memory.offloads) return false;
+  if (other == Stage::input || entered == Stage::input) {
     return plan_.roles.mode == Mode::split && !plan_.memory.unloads_decoder &&
-           (other == decode || entered == decode);
+           (other == Stage::decode || entered == Stage::decode);
   }
-  return other == denoise || !plan_.memory.unloads_decoder;
+  return other == Stage::denoise || !plan_.memory.unloads_decoder;
 }
 
 void Stages::enter(Stage stage) {
   if (entered_ == stage) return;
   entered_ = stage;
-  for (const Stage other : {text, input, denoise, decode}) {
+  for (const Stage other : {Stage::text, Stage::input, Stage::denoise, Stage::decode}) {
     if (!stays(other, stage)) release(other);
   }
   release_free_memory();
   bool loads = false;
-  for (const Stage other : {text, input, denoise, decode}) {
+  for (const Stage other : {Stage::text, Stage::input, Stage::denoise, Stage::decode}) {
     const bool together =
         plan_.roles.mode != Mode::split && stays(other, stage) && stays(stage, other);
     const bool needed = other == stage || together;
-    if (!needed || loaded_[other]) continue;
+    if (!needed || loaded_[index_of(other)]) continue;
     load(other);
-    loaded_[other] = loads = true;
+    loaded_[index_of(other)] = loads = true;
   }
   if (loads) release_free_memory();  // of the unpacked copies of weights
 }
 
 void Stages::leave_input() {
-  release(input);
-  if (entered_ == input) entered_.reset();
+  release(Stage::input);
+  if (entered_ == Stage::input) entered_.reset();
   release_free_memory();
 }
 

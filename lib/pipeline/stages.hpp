@@ -8,6 +8,7 @@
 #include "job/job_plan.hpp"
 #include "pipeline/denoise.hpp"
 #include "pipeline/failures.hpp"
+#include "pipeline/work.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -131,8 +132,6 @@ class InputStage {
 /// inputs are left.
 class Stages {
  public:
-  enum Stage { text, input, denoise, decode };
-
   Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
   Stages(const Stages&) = delete;  // encode_input refers to decode_clip
   Stages& operator=(const Stages&) = delete;

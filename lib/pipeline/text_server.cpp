@@ -1,170 +1,159 @@
 #include "pipeline/text_server.hpp"
 
+#include <algorithm>
+
 #include "base/stop.hpp"
+#include "base/trace.hpp"
 
 namespace reelmesh::pipeline {
 
-TextServer::TextServer(ClipMaker& maker, std::span<BatchState> batches, comm::Mailbox& mailbox,
-                       std::optional<std::size_t> replica)
-    : maker_(maker),
-      batches_(batches),
+TextServer::TextServer(Work& work, const Schedule& schedule, comm::Mailbox& mailbox)
+    : work_(work),
+      schedule_(schedule),
       mailbox_(mailbox),
-      group_(maker.stages().encode.group()),
-      replica_(replica),
-      leader_(maker.plan().embeddings_rank() - maker.plan().roles.text.first),
+      group_(work.text_ranks()),
+      leader_(schedule.embeddings_rank - schedule.roles.text.first),
       leads_(group_.rank() == leader_),
-      decode_leader_(maker.plan().roles.decode.front().first),
-      encoded_(batches.size()),
-      sent_(batches.size()),
-      awaits_input_(batches.size()),
-      served_(maker.plan().roles.denoise.size(), !leads_) {
-  if (replica_) served_[*replica_] = true;
-  // They have restart files, from which replicas read the embeddings.
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    if (!batches[i].needs_text()) encoded_[i] = sent_[i] = true;
+      decode_leader_(schedule.roles.decode.front().first),
+      encoding_(schedule.batches, Encoding::missing),
+      served_by_(schedule.roles.denoise.size()) {
+  // The others have restart files, from which replicas read the embeddings.
+  for (std::size_t i = 0; i < encoding_.size(); ++i) {
+    if (!work.needs_text(i)) encoding_[i] = Encoding::ready;
   }
 }
 
+bool TextServer::run() {
+  encode_all();
+  if (!leads_) return !stopped_;
+  bool inputs = false;
+  for (std::size_t i = 0; i < schedule_.batches; ++i) inputs = inputs || work_.needs_input(i);
+  if (inputs) {
+    while (inputs_awaited_ > 0) receive(wait_for_message(mailbox_, work_));
+    mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
+  }
+  answer_requests();
+  while (!all_served()) {
+    receive(wait_for_message(mailbox_, work_));
+  }
+  trace::recorder().clips_waiting = 0;
+  return !stopped_;
+}
+
 // The leader decides which batches are encoded next, and answers replicas in between.
-bool TextServer::encode_all() {
-  if (std::ranges::any_of(batches_, &BatchState::needs_text)) maker_.stages().enter(Stages::text);
-  while (!stopped_) {
+void TextServer::encode_all() {
+  const auto missing = [this] {
+    return std::ranges::find(encoding_, Encoding::missing) != encoding_.end();
+  };
+  if (missing()) work_.enter(Stage::text);
+  for (bool goes_on = true; goes_on;) {
     const Words next = broadcast(group_, leads_ ? next_to_encode() : Words(), leader_);
     if (next.empty()) break;
     for (const std::int64_t number : next) {
       const auto i = static_cast<std::size_t>(number);
-      if (leads_ && batches_[i].needs_input()) {
-        awaits_input_[i] = true;
+      const bool input = work_.needs_input(i);
+      if (leads_ && input) {
         ++inputs_awaited_;
         mailbox_.post(decode_leader_, control_message(MessageKind::encode, {number}));
       }
-      maker_.encode(batches_[i]);
-      stopped_ = stopped_ || batches_[i].stopped;
-      if (!leads_) batches_[i].release();  // its embeddings are on the leader
-      if (!leads_ || stopped_) continue;
-      encoded_[i] = true;
-      waiting_bytes_ += maker_.embedding_bytes(batches_[i]);
-      trace::recorder().clips_waiting += std::ssize(batches_[i].outline);
+      goes_on = work_.encode(i);
+      if (!leads_) work_.release(i);  // its embeddings are on the leader
+      if (!goes_on) break;
+      if (!leads_) continue;
+      encoding_[i] = input ? Encoding::input_awaited : Encoding::ready;
+      waiting_bytes_ += work_.embedding_bytes(i);
+      trace::recorder().clips_waiting += static_cast<std::int64_t>(work_.clips(i));
       answer_requests();
-      while (const auto message = mailbox_.poll()) receive(*message);
+      receive_pending();
     }
-  }
-  if (leads_ && std::ranges::any_of(batches_, &BatchState::needs_input)) {
-    while (inputs_awaited_ > 0) receive(mailbox_.wait());
-    mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
+    stopped_ = stopped_ || !goes_on;
   }
   stopped_ = group_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
-  return !stopped_;
 }
 
 // Waits until there is room in the queue. None if all are encoded or the job stops.
 Words TextServer::next_to_encode() {
   constexpr std::size_t max_batches = 8;  // until the leader decides again
   while (true) {
-    while (const auto message = mailbox_.poll()) receive(*message);
-    stopped_ = stopped_ || stop::requested() || decoders_stop_;
-    while (first_left_ < encoded_.size() && encoded_[first_left_]) ++first_left_;
-    const bool all_encoded = first_left_ == encoded_.size() && inputs_awaited_ == 0;
+    receive_pending();
+    stopped_ = stopped_ || stop::requested();
+    while (first_missing_ < encoding_.size() && encoding_[first_missing_] != Encoding::missing) {
+      ++first_missing_;
+    }
+    const bool all_encoded = first_missing_ == encoding_.size() && inputs_awaited_ == 0;
     if (stopped_ || all_encoded || all_served()) return {};
     Words next;
     const auto add = [&](std::size_t i) {
       const auto number = static_cast<std::int64_t>(i);
-      if (!encoded_[i] && std::ranges::find(next, number) == next.end()) next.push_back(number);
+      if (std::ranges::find(next, number) == next.end()) next.push_back(number);
     };
-    for (const auto& [replica, batch] : requested_) add(batch);
+    for (const auto& [replica, batch] : requested_) {
+      if (encoding_[batch] == Encoding::missing) add(batch);
+    }
     std::int64_t bytes = waiting_bytes_;
-    for (std::size_t i = first_left_; i < batches_.size() && next.size() < max_batches; ++i) {
-      if (encoded_[i]) continue;
-      bytes += maker_.embedding_bytes(batches_[i]);
-      if (bytes > maker_.plan().queue_bytes) break;
+    for (std::size_t i = first_missing_; i < encoding_.size() && next.size() < max_batches; ++i) {
+      if (encoding_[i] != Encoding::missing) continue;
+      bytes += work_.embedding_bytes(i);
+      if (bytes > schedule_.queue_bytes) break;
       add(i);
     }
     if (!next.empty()) return next;
-    receive(mailbox_.wait());
+    receive(wait_for_message(mailbox_, work_));
   }
 }
 
-void TextServer::receive(const comm::ControlMessage& message) {
-  if (message_kind(message) == MessageKind::encoded) {
-    receive_inputs(message.words);
-    return answer_requests();
-  }
-  const auto replica = static_cast<std::size_t>(message.words.at(1));
-  if (message_kind(message) == MessageKind::finished) {
-    served_[replica] = true;
-    requested_.erase(replica);
-  } else {
-    requested_[replica] = static_cast<std::size_t>(message.words.at(2));
+void TextServer::receive_pending() {
+  while (const auto message = mailbox_.poll()) receive(message->words);
+}
+
+void TextServer::receive(const Words& words) {
+  const auto first = static_cast<std::size_t>(words.at(1));
+  stopped_ = stopped_ || stop::requested();
+  switch (kind_of(words)) {
+    case MessageKind::request:
+      requested_[first] = static_cast<std::size_t>(words.at(2));
+      break;
+    case MessageKind::finished:
+      served_ += served_by_[first] ? 0 : 1;
+      served_by_[first] = true;
+      requested_.erase(first);
+      break;
+    case MessageKind::encoded:
+      receive_inputs(first, words.at(2) != 0);
+      break;
+    default:
+      fail(Status::internal, "the text ranks got a control message of kind {}", words.front());
   }
   answer_requests();
 }
 
-void TextServer::receive_inputs(const Words& words) {
-  const auto batch = static_cast<std::size_t>(words.at(1));
-  awaits_input_[batch] = false;
+void TextServer::receive_inputs(std::size_t batch, bool stops) {
   --inputs_awaited_;
-  if (words.at(2) != 0) {
-    decoders_stop_ = true;
-  } else {
-    maker_.encode_inputs(batches_[batch], 0, 1).finish();
+  if (stops) {
+    stopped_ = true;
+    return;
   }
+  work_.encode_inputs(batch, 0, 1)->finish();
+  if (encoding_[batch] == Encoding::input_awaited) encoding_[batch] = Encoding::ready;
 }
 
-// Answers the requests for batches that are encoded; if the job stops, all.
+// Answers the requests for batches that are ready; if the job stops, all.
 void TextServer::answer_requests() {
   for (const auto& [replica, batch] : std::map(requested_)) {
-    if (stopped_ || (ready(batch) && !decoders_stop_)) answer(replica, batch);
+    if (stopped_ || encoding_[batch] == Encoding::ready) answer(replica, batch);
   }
 }
 
 void TextServer::answer(std::size_t replica, std::size_t batch) {
-  Words words = control_message(MessageKind::reply, {stopped_ ? 1 : 0, helps_ ? 1 : 0});
-  std::vector<std::size_t> indices;
-  const std::size_t first = helps_ ? 0 : batch, end = helps_ ? batches_.size() : batch + 1;
-  for (std::size_t i = first; i < end && !stopped_; ++i) {
-    if (helps_ && sent_[i]) continue;
-    indices.push_back(i);
-    words.push_back(static_cast<std::int64_t>(i));
-    append_failed(words, batches_[i]);
-  }
-  mailbox_.post(replica_leader(maker_.plan(), replica), std::move(words));
-  for (const std::size_t i : indices) {
-    maker_.condition(batches_[i], replica);
-    if (helps_) continue;  // others may ask for it, too
-    batches_[i].release();
-    sent_[i] = true;
-    waiting_bytes_ -= maker_.embedding_bytes(batches_[i]);
-    trace::recorder().clips_waiting -= std::ssize(batches_[i].outline);
-  }
+  Words words = control_message(MessageKind::reply, {stopped_ ? 1 : 0});
+  if (!stopped_) append_flags(words, work_.failed(batch));
+  mailbox_.post(schedule_.roles.denoise[replica].first, std::move(words));
   requested_.erase(replica);
-  served_[replica] = served_[replica] || helps_ || stopped_;
-  if (!helps_ || !all_served()) return;
-  for (BatchState& left : batches_) left.release_encoded();
-}
-
-void TextServer::begin_helping() {
-  Words left(batches_.size());
-  for (std::size_t i = 0; i < left.size(); ++i) left[i] = encoded_[i] && !sent_[i] ? 1 : 0;
-  left = broadcast(group_, left, leader_);
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (left[i] == 0) continue;
-    Words failed;
-    append_failed(failed, batches_[i]);
-    read_failed(broadcast(group_, failed, leader_), 0, batches_[i]);
-    maker_.condition(batches_[i], *replica_);
-  }
-  helps_ = true;
-}
-
-void TextServer::serve_all(bool stopped) {
-  stopped_ = stopped_ || stopped || stop::requested();
-  answer_requests();
-  while (!all_served()) {
-    const comm::ControlMessage message = mailbox_.wait();
-    stopped_ = stopped_ || stop::requested();
-    receive(message);
-  }
-  trace::recorder().clips_waiting = 0;  // helpers have not asked for each batch
+  if (stopped_) return;
+  work_.hand_over_text(batch, replica);
+  work_.release(batch);
+  waiting_bytes_ -= work_.embedding_bytes(batch);
+  trace::recorder().clips_waiting -= static_cast<std::int64_t>(work_.clips(batch));
 }
 
 }  // namespace reelmesh::pipeline

@@ -107,7 +107,6 @@ json describe_layout(const Plan& plan, std::size_t size) {
           {"mode", roles.mode == Mode::split ? "split" : "phased"},
           {"text", described(roles.text)},
           {"denoise", described(roles.denoise)},
-          {"helpers", roles.helpers},
           {"decode", described(roles.decode)},
           {"device_map", to_string(plan.device_map)},
           {"accelerate_device_map", json::parse(device_map_to_json(plan.device_map))},

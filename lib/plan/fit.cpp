@@ -45,11 +45,8 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
     keep_larger(mine, more);
   }
   memory.ranks.at(index(plan.embeddings_rank())).text.working += waiting;
-  // In split mode replicas ask for one batch after the other, but when text ranks begin to help
-  // they get all that wait.
   const Roles& roles = plan.roles;
-  const bool by_batch = roles.mode == Mode::split &&
-                        std::ranges::find(roles.denoise, roles.text) == roles.denoise.end();
+  const bool by_batch = roles.mode == Mode::split;  // replicas ask for one after the other
   const std::vector<double> kept = kept_parts(plan);
   for (std::size_t r = 0; r < memory.ranks.size(); ++r) {
     RankMemory& mine = memory.ranks[r];
@@ -64,8 +61,6 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
       keep_larger(mine.decode, size.ranks[r].decode);
     }
     mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
-    mine.decodes_between_steps = roles.mode == Mode::split && mine.denoise.used() &&
-                                 roles.decode.front().contains(static_cast<int>(r));
   }
   return memory;
 }

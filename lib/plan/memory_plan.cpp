@@ -57,11 +57,9 @@ std::int64_t MemoryPlan::decode(int rank) const {
   const RankMemory& r = of(*this, rank);
   const std::int64_t per_thread =
       std::max({r.text.per_thread, r.encode.per_thread, r.denoise.per_thread, r.decode.per_thread});
-  const std::int64_t denoising = r.decodes_between_steps ? r.denoise.total() : r.denoise.weights;
-  // Ranks of split mode that make clips do so when all inputs are encoded.
   const std::int64_t encoder = keeps_both(r) ? r.encode.weights : 0;
   return program + threads * per_thread + r.embeddings + r.decode.total() +
-         std::max(offloads ? 0 : denoising, encoder);
+         std::max(offloads ? 0 : r.denoise.weights, encoder);
 }
 
 std::int64_t MemoryPlan::peak(int rank) const {

@@ -8,8 +8,6 @@ namespace reelmesh {
 struct RankMemory {
   StageMemory text, encode, denoise, decode;  ///< encode: of images and videos
   std::int64_t embeddings = 0;                ///< of the clips that wait for a later stage
-  /// Whether it decodes other clips between two steps of one that it denoises.
-  bool decodes_between_steps = false;
   /// Whether encoder and decoder are in memory together, as in split mode, unless the decoder is
   /// unloaded.
   bool keeps_encoder = false;

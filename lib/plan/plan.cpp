@@ -21,9 +21,8 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const RankRange& range = roles.denoise[replica];
     const RankWeights own = of_range(weights, range);
-    if (replica == 0 || replica >= roles.first_helper() || own != searched) {
-      const MeshRequest& asked = replica < roles.first_helper() ? mesh : MeshRequest{};
-      ChosenLayout chosen = choose_layout(workload.denoise, asked, shard, range.count, own);
+    if (replica == 0 || own != searched) {
+      ChosenLayout chosen = choose_layout(workload.denoise, mesh, shard, range.count, own);
       if (clip.denoise.empty()) {
         clip.why = std::move(chosen.why);
         clip.exchanges = std::move(chosen.exchanges);
@@ -52,9 +51,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
       mine.decode = workload.decode.memory(clip.decode.back(), r);
-      // In split mode replicas that decode their own clips do not encode inputs.
-      const bool encodes = roles.mode == Mode::phased || range == roles.decode.front();
-      if (workload.encode && encodes) mine.encode = workload.encode(clip.decode.back(), r);
+      if (workload.encode) mine.encode = workload.encode(clip.decode.back(), r);
     }
   }
   return clip;

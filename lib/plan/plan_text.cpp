@@ -105,7 +105,7 @@ std::string roles(const json& plan) {
   std::vector<RankRange> groups, decode;
   for (const json& group : plan.at("denoise")) groups.push_back(range(group));
   for (const json& group : plan.at("decode")) decode.push_back(range(group));
-  const std::size_t replicas = groups.size() - plan.at("helpers").get<std::size_t>();
+  const std::size_t replicas = groups.size();
   if (replicas == 1) {
     text += fmt::format("denoise: {}\n", to_string(groups.front()));
   } else if (replicas <= 16) {
@@ -116,15 +116,8 @@ std::string roles(const json& plan) {
     text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
                         groups.front().count, to_string(groups.front()));
   }
-  for (std::size_t i = replicas; i < groups.size(); ++i) {
-    text += fmt::format("also denoise: {}, {}\n", to_string(groups[i]),
-                        groups[i] == text_ranks ? "after encoding all prompts"
-                                                : "while no latents wait for decoding");
-  }
   if (plan.at("mode") == "split" || decode.size() == 1) {
-    text += fmt::format(
-        "decode: {}{}\n", to_string(decode.front()),
-        decode.size() == 1 ? "" : "; each replica decodes its own clips while these are busy");
+    text += fmt::format("decode: {}\n", to_string(decode.front()));
   } else {
     text += fmt::format("decode: each replica, on {} of its ranks\n", decode.front().count);
   }
@@ -238,7 +231,7 @@ std::string memory(const json& plan) {
 // How the batches are divided over replicas; empty with one replica.
 std::string schedule(const json& schedule) {
   if (schedule.is_null()) return {};
-  const json &last = schedule.at("last"), &by_others = schedule.at("batches_of_other_stages");
+  const json& last = schedule.at("last");
   std::string text = fmt::format("batches: {} on {}, the longest first",
                                  schedule.at("batches").get<std::int64_t>(),
                                  count(schedule.at("replicas"), "replica"));
@@ -246,10 +239,6 @@ std::string schedule(const json& schedule) {
     return text +
            fmt::format("; then {} on {} of {} ranks\n", last.at("batches").get<std::int64_t>(),
                        count(last.at("replicas"), "replica"), last.at("replica_ranks").get<int>());
-  }
-  if (!by_others.is_null()) {
-    text += fmt::format("; about {}, the shortest, on ranks of other stages that are free",
-                        by_others.get<std::int64_t>());
   }
   return text + fmt::format("; predicted: a replica has nothing to do for {:.1f} % of the time\n",
                             100 * schedule.at("idle").get<double>());

@@ -16,11 +16,6 @@ struct ParallelRequest {
   Order order = Order::node;  ///< order of ranks in the plan: by node, or as launched
   // Ranks of each stage and sizes of mesh axes; those not given are chosen by the plan.
   std::optional<int> text, replicas, cfg, ulysses, ring, decode;
-  /// In split mode: whether text ranks denoise clips after encoding the last prompt, whether
-  /// decoding ranks denoise clips while no latents wait, and whether replicas decode their own
-  /// clips while the decoding ranks are busy. Not options: the plan of a job chooses them by
-  /// memory.
-  bool text_denoises = false, decode_denoises = false, replicas_decode = false;
   WeightsChoice weights = WeightsChoice::automatic;  ///< of the transformer
   /// Of the text encoder. Default: as `weights`, but automatic instead of sharded, since its layers
   /// are divided among the ranks in any case.

@@ -33,16 +33,7 @@ Roles split(const ParallelRequest& request, int ranks) {
           "parallel.*: {} text + {} replicas of {} denoising + {} decode ranks are {} ranks, "
           "expected {}, the ranks of the job",
           text, replicas, size, decode, all, ranks);
-  Roles roles{
-      Mode::split, {0, text}, replica_ranges(text, replicas, size), {{ranks - decode, decode}}};
-  if (request.text_denoises) roles.denoise.push_back(roles.text);
-  if (request.decode_denoises) roles.denoise.push_back(roles.decode.front());
-  roles.helpers = roles.denoise.size() - static_cast<std::size_t>(replicas);
-  if (request.replicas_decode) {
-    const auto end = roles.denoise.end() - (request.decode_denoises ? 1 : 0);
-    roles.decode.insert(roles.decode.end(), roles.denoise.begin(), end);
-  }
-  return roles;
+  return {Mode::split, {0, text}, replica_ranges(text, replicas, size), {{ranks - decode, decode}}};
 }
 
 Roles phased(const ParallelRequest& request, int ranks) {
@@ -78,12 +69,6 @@ std::int64_t group_size(const MeshRequest& request, int available) {
   const std::int64_t given = request.product();
   if (request.cfg && request.ulysses && request.ring) return given;
   return std::max(given, available / given * given);
-}
-
-std::optional<std::size_t> Roles::own_decoder(std::size_t replica) const {
-  const auto found = std::ranges::find(decode, denoise.at(replica));
-  if (found == decode.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - decode.begin());
 }
 
 std::string Roles::of(int rank) const {

@@ -32,20 +32,11 @@ struct Roles {
   Mode mode = Mode::phased;  ///< split or phased
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
-  /// Phased: per replica, within its ranks, or one group for all replicas. Split: the decoding
-  /// ranks; then, if replicas can also decode, the ranks of each replica except these.
+  /// Phased: per replica, within its ranks, or one group for all replicas. Split: one group.
   std::vector<RankRange> decode;
-  /// The number of replicas, at the end of `denoise`, that consist of the text or decoding ranks of
-  /// split mode; they denoise while their own stage has no work.
-  std::size_t helpers = 0;
 
-  std::size_t first_helper() const { return denoise.size() - helpers; }  ///< index in `denoise`
-  /// The index in `decode` of the group that usually decodes the clips of a replica.
-  std::size_t usual_decoder(std::size_t replica) const {
-    return mode == Mode::phased && decode.size() > 1 ? replica : 0;
-  }
-  /// The index in `decode` of the ranks of a replica, if they can decode.
-  std::optional<std::size_t> own_decoder(std::size_t replica) const;
+  /// The index in `decode` of the group that decodes the clips of a replica.
+  std::size_t decoder(std::size_t replica) const { return decode.size() > 1 ? replica : 0; }
 
   /// "text", "denoise", "decode", or "text+denoise+decode"; "idle" for none.
   std::string of(int rank) const;
@@ -56,10 +47,9 @@ struct Roles {
 std::string describe_idle(const Roles& roles, int ranks);
 
 /// Assigns ranks to stages. With several replicas in phased mode each decodes its own clips, on all
-/// of its ranks or on the first request.decode of them, if that is fewer. In split mode the text
-/// ranks and the decoding ranks are further replicas if the request says so. Error(unavailable) if
-/// the requested numbers do not add up to `ranks` (split) or exceed them (phased); it names the
-/// request and the number of ranks.
+/// of its ranks or on the first request.decode of them, if that is fewer. Error
+/// (unavailable) if the requested numbers do not add up to `ranks` (split) or exceed them (phased);
+/// it names the request and the number of ranks.
 Roles assign_roles(const ParallelRequest& request, int ranks);
 
 }  // namespace reelmesh

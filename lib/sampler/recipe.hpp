@@ -21,8 +21,8 @@ struct SamplingRecipe {
   /// in all.
   std::shared_ptr<const std::vector<bool>> computed;
 
-  /// Decides it while the clip is denoised, from Denoiser::Prepared::change(); then `computed` is
-  /// null.
+  /// Decides it while the clip is denoised, from Denoiser::Prepared::change_together(); then
+  /// `computed` is null.
   std::optional<TeaCacheRule> decides;
 
   bool computes(std::int64_t call) const {

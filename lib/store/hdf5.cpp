@@ -196,7 +196,7 @@ void write_all(hid_t dataset, hid_t type, const void* values) {
            "write a dataset");
 }
 
-void write_box(hid_t dataset, hid_t type, const Box& box, const void* values) {
+void write_box_together(hid_t dataset, hid_t type, const Box& box, const void* values) {
   const std::string doing = fmt::format("write box {}", to_string(box));
   const Selection selection = select(dataset, box, doing);
   const Properties transfer(check_in(dataset, H5Pcreate(H5P_DATASET_XFER), doing));

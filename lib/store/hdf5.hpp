@@ -49,10 +49,10 @@ class File {
 
   hid_t get() const { return id_; }
   explicit operator bool() const { return id_ != no_id; }
-  /// Flushes and closes the file. Collective for a file from open_together(). Error(io).
+  /// Flushes and closes the file; one from open_together() on all its ranks. Error(io).
   void close();
-  /// Leaks a file on which writing failed. Closing it would be collective, but the ranks may be at
-  /// different calls, and it would write again.
+  /// Leaks a file on which writing failed. Closing it would wait for other ranks, which may be at
+  /// other calls, and it would write again.
   void abandon() { id_ = no_id; }
 
  private:
@@ -170,8 +170,8 @@ Dataset open_dataset(hid_t parent, const char* name);
 void write_all(hid_t dataset, hid_t type, const void* values);
 
 /// Writes `values`, dense in the shape of `box`, to that box of a dataset in a file from
-/// open_together(). Collective: a rank with nothing to write passes an empty box. Error(io).
-void write_box(hid_t dataset, hid_t type, const Box& box, const void* values);
+/// open_together(). Collective; a rank with nothing to write passes an empty box. Error(io).
+void write_box_together(hid_t dataset, hid_t type, const Box& box, const void* values);
 
 /// The same for a non-empty box of a dataset in a file from create() or open_to_write().
 void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values);

@@ -55,8 +55,9 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
       for (std::int64_t round = 0; round < rounds; ++round) {
         Portion part;
         comm::run_collectively(group, [&] { part = portion(piece, round); });
-        comm::run_collectively(
-            group, [&] { hdf5::write_box(dataset.get(), piece.type, part.box, part.values()); });
+        comm::run_collectively(group, [&] {
+          hdf5::write_box_together(dataset.get(), piece.type, part.box, part.values());
+        });
       }
     }
     comm::run_collectively(group, [&] { file.close(); });

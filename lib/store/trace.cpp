@@ -220,9 +220,11 @@ TraceWriter::TraceWriter(const comm::Group& world, const std::filesystem::path& 
 
 TraceWriter::~TraceWriter() { trace::recorder().span_ended = nullptr; }
 
+void TraceWriter::write_if_due() { state_->span_ended(trace::Level::stages); }
+
 void TraceWriter::write_part() { state_->write_part(); }
 
-void TraceWriter::finish() {
+void TraceWriter::finish_together() {
   trace::recorder().span_ended = nullptr;
   state_->finish();
 }

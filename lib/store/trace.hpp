@@ -33,11 +33,11 @@ struct RankRecord {
 /// At the end of a span of Level::stages, once a second or when it holds 4 MiB, each rank
 /// appends its rows to files in folder/trace/, and rank 0 makes trace.h5 from the files of all
 /// ranks that exist by then, at intervals of at least 100 times the time that this takes. So little
-/// memory is used, and a job that is killed leaves trace.h5. finish() writes it anew from all ranks
-/// in parallel.
+/// memory is used, and a job that is killed leaves trace.h5. finish_together() writes it anew from
+/// all ranks in parallel.
 ///
 /// An error of writing never ends the job: recording stops on this rank, trace.h5 stays as it is,
-/// and finish() logs one warning.
+/// and finish_together() logs one warning.
 class TraceWriter {
  public:
   /// Compares the clocks and begins. rank: the present values of this rank's row of /ranks. level:
@@ -48,11 +48,13 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
+  /// Writes what is due, as at the end of a span of Level::stages: for ranks that wait for long.
+  void write_if_due();
   /// Appends all rows to this rank's files now; on rank 0 also makes trace.h5 from the files.
   void write_part();
   /// Writes the complete folder/trace.h5, replacing an existing one as write_pieces does, and
   /// removes folder/trace/. Recording ends. Collective.
-  void finish();
+  void finish_together();
 
  private:
   class State;

@@ -22,7 +22,7 @@ TEST(Mailbox, KeepsTheOrderOfMessagesBetweenTwoRanks) {
   }
   std::vector<std::int64_t> next(static_cast<std::size_t>(world.size()), 0);
   for (std::int64_t i = 0; i < each * world.size(); ++i) {
-    const ControlMessage message = mailbox.wait();
+    const ControlMessage message = mailbox.wait(std::chrono::minutes(1)).value();
     std::int64_t& expected = next.at(static_cast<std::size_t>(message.from));
     EXPECT_EQ(std::ssize(message.words), 1 + expected);
     EXPECT_THAT(message.words, testing::Each(expected));

@@ -47,23 +47,18 @@ class StreamTest(QueueCase):
         return super().options(clips, sizes, **more)
 
     def test_stages_side_by_side(self):
-        """Decoding goes on beside denoising; text ranks join after the last prompt, decoding ranks
-        while nothing waits."""
+        """Each stage has ranks of its own, and decoding goes on beside denoising."""
         clips = 6 if BACKEND else 12
         expected = self.expected(clips)
         outcome = run(self.options(clips, parallel__mode="split", parallel__replicas=1), 4)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
-        self.assertIn("the shortest, on ranks of other stages that are free", outcome.errors)
         self.check_bits(expected)
         made = self.clips_by_rank()
-        self.assertEqual(sorted(made), [0, 1, 2, 3])
+        self.assertEqual(sorted(made), [1, 2])
         self.assertEqual(made[1], made[2], "one replica of two ranks")
-        self.assertEqual(sorted(made[0] + made[1] + made[3]), list(range(clips)))
-        self.assertLess(self.spans(b"encode")["start_ns"].max(),
-                        self.spans(b"denoise_step", 0)["start_ns"].min())
+        self.assertEqual(sorted(made[1]), list(range(clips)))
         steps = self.spans(b"denoise_step")
-        steps = steps[steps["rank"] != 3]
         begin, end = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
         beside = [span for span in self.spans(b"decode", 3) if begin < span["start_ns"] < end]
         self.assertNotEqual(beside, [], "decoded while others denoised")
@@ -96,13 +91,14 @@ class StreamTest(QueueCase):
             with self.subTest(ranks=ranks, layout=layout):
                 few = self.planned(self.options(3, **layout), "--ranks", ranks)
                 many = self.planned(self.options(clips, **layout), "--ranks", ranks)
-                peak = lambda plan: max(rank["memory"]["peak"] for rank in plan["by_rank"])
+                peak = lambda plan: plan["by_rank"][0]["memory"]["peak"]  # all wait on rank 0
                 self.assertLess(peak(few), peak(many))
                 # Enough for what a rank keeps of each clip, not for the embeddings of all.
                 program = lambda plan: plan["by_rank"][0]["memory"]["parts"]["program"]
                 limit = peak(few) + program(many) - program(few)
                 self.assertLess(limit, peak(many))
-                options = self.options(clips, device__memory_limit=limit, **layout)
+                limits = f"{limit},1GiB,1GiB" if "parallel__mode" in layout else limit
+                options = self.options(clips, device__memory_limit=limits, **layout)
                 tight = self.planned(options, "--ranks", ranks)
                 self.assertLess(tight["queue_bytes"], many["queue_bytes"])
                 self.assertFalse(tight["offloads"])

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of check_order.py: it reports forbidden includes."""
+"""Tests of check_order.py and check_collectives.py: they report forbidden includes, and collective
+operations that do not show it."""
 import unittest
 
+import check_collectives
 from check_order import include_chains, violations
 
 
@@ -39,6 +41,29 @@ class Order(unittest.TestCase):
                          [["lib/plan/plan.hpp", "lib/layout/move.hpp", "lib/layout/sharded.hpp",
                            "mpi.h"]])
         self.assertEqual(list(include_chains("lib/plan/plan.cpp", texts, r"comm/.*")), [])
+
+
+class Collectives(unittest.TestCase):
+    def test_arguments_or_names_show_them(self):
+        text = """
+/// Waits. Collective.
+void wait_together();
+/// Adds. Collective.
+void add(const comm::Group& group,
+         double value);
+class Clip {
+ public:
+  /// Not collective.
+  void open();
+  /// Writes it. Collective
+  /// over the world.
+  void write(
+      int number);
+};
+"""
+        self.assertEqual(list(check_collectives.violations("a.hpp", text)),
+                         ["a.hpp:11: Clip::write is collective, which neither its name nor its "
+                          "arguments show"])
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ class ToyDenoiser final : public Denoiser {
       }
     }
 
-    std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
-                                Blocks blocks) override {
+    std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
+                                         Blocks blocks) override {
       std::vector<Tensor> all;
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor& text = texts_[clip];

@@ -131,7 +131,7 @@ std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& tra
       own_conditioning(batch, group, layout, transformer);
   Denoising denoising(group, layout, batch, conditioning, transformer);
   const std::int64_t before = trace::recorder().bytes_sent;
-  while (!denoising.finished()) denoising.step();
+  while (!denoising.finished()) denoising.step_together();
   EXPECT_EQ(trace::recorder().bytes_sent - before,
             batch_steps(batch) * step_cost(workload, layout, group.rank()).sent_bytes);
   return gathered(denoising, group, layout);
@@ -201,7 +201,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
         const auto conditioning = own_conditioning(batch, some, layout, transformer);
         Denoising denoising(some, layout, batch, conditioning, transformer, saved);
         EXPECT_EQ(denoising.states().front().step, step);
-        denoising.step();
+        denoising.step_together();
         for (std::size_t i = 0; i < batch.size(); ++i) {
           const DenoiseState& state = denoising.states()[i];
           next[i] = {state.step, state.generator.saved(), std::ssize(state.history), {}};
@@ -254,12 +254,12 @@ TEST_P(Kinds, InterruptedStepLeavesTheStatesAsTheyWere) {
   const Tensor expected = denoised(batch, transformer, world, layout, workload).front();
   const auto conditioning = own_conditioning(batch, world, layout, transformer);
   Denoising denoising(world, layout, batch, conditioning, transformer);
-  denoising.step(true);
+  denoising.step_together(true);
   if (world.rank() == world.size() - 1) stop::request(stop::time_limit);
-  EXPECT_THROW(denoising.step(true), Interrupted);
+  EXPECT_THROW(denoising.step_together(true), Interrupted);
   stop::reset();
   EXPECT_EQ(denoising.states().front().step, 1);
-  while (!denoising.finished()) denoising.step(true);
+  while (!denoising.finished()) denoising.step_together(true);
   EXPECT_TRUE(same_bits(gathered(denoising, world, layout).front(), expected)) << GetParam();
 }
 

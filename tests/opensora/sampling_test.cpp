@@ -62,7 +62,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   ASSERT_EQ(batch.front().sampling.sampler->calls(), timesteps.numel());
   for (int i = 0; !denoising.finished(); ++i) {
     EXPECT_NEAR(batch.front().sampling.sampler->timestep(i), timesteps.data<float>()[i], 1e-3);
-    denoising.step();
+    denoising.step_together();
     const Tensor expected = frame_first(reference.get("clip0.latents_after_step", i));
     EXPECT_LT(relative_error(frames_at(whole(), reference.get("clip0.latents_frames")), expected),
               1e-3)

@@ -61,20 +61,6 @@ TEST(Describe, NamesRolesMeshAndBoxes) {
   EXPECT_NE(text.find("text tokens [7]: [0:4] [4:7]"), std::string::npos) << text;
 }
 
-TEST(Describe, NamesRanksThatHelpOtherStages) {
-  ParallelRequest request;
-  request.mode = Mode::split;
-  request.text_denoises = request.decode_denoises = request.replicas_decode = true;
-  const std::string text = plan_text(
-      describe(make_plan(one_size_workload(cogvideox_2b()), machine_with(4), request), 0));
-  EXPECT_NE(text.find("denoise: ranks 1-2\n"
-                      "also denoise: rank 0, after encoding all prompts\n"
-                      "also denoise: rank 3, while no latents wait for decoding\n"
-                      "decode: rank 3; each replica decodes its own clips while these are busy\n"),
-            std::string::npos)
-      << text;
-}
-
 TEST(Describe, NamesTheRelayoutsOfSpaceAndTime) {
   const std::string text =
       plan_text(describe(make_plan(one_size_workload(stdit_xl()), machine_with(4), {}), 0));

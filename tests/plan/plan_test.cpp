@@ -75,7 +75,7 @@ TEST(Roles, ReplicasDecodeTheirOwnClips) {
   request.mode = Mode::split;
   request.decode = 2;
   EXPECT_EQ(assign_roles(request, 7).decode, (std::vector<RankRange>{{5, 2}}));
-  EXPECT_EQ(assign_roles(request, 7).usual_decoder(1), 0U);
+  EXPECT_EQ(assign_roles(request, 7).decoder(1), 0U);
 }
 
 TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
@@ -105,28 +105,6 @@ TEST(Roles, IdleRanksAreNamedInOneSentence) {
   EXPECT_EQ(idle({{0, 3}, {6, 1}}, 8), "ranks 3-5 and 7 have nothing to do in this layout");
   EXPECT_EQ(idle({{0, 3}, {4, 1}, {6, 10}}, 4096),
             "ranks 3, 5 and 16-4095 have nothing to do in this layout");
-}
-
-TEST(Roles, OfOtherStagesAsReplicasOfTheirOwn) {
-  ParallelRequest request;
-  request.mode = Mode::split;
-  request.text = 2;
-  request.text_denoises = request.decode_denoises = true;
-  const Roles roles = assign_roles(request, 9);
-  EXPECT_EQ(roles.denoise, (std::vector<RankRange>{{2, 6}, {0, 2}, {8, 1}}));
-  EXPECT_EQ(roles.helpers, 2U);
-  EXPECT_EQ(roles.of(1), "text+denoise");
-  EXPECT_EQ(roles.of(8), "denoise+decode");
-  EXPECT_EQ(roles.usual_decoder(1), 0U);
-  request.replicas_decode = true;
-  const Roles all = assign_roles(request, 9);
-  EXPECT_EQ(all.decode, (std::vector<RankRange>{{8, 1}, {2, 6}, {0, 2}}));
-  EXPECT_EQ(all.own_decoder(0), 1U);
-  EXPECT_EQ(all.own_decoder(2), 0U);
-  EXPECT_EQ(all.of(0), "text+denoise+decode");
-  EXPECT_EQ(roles.own_decoder(0), std::nullopt);
-  request.text_denoises = false;
-  EXPECT_EQ(assign_roles(request, 9).denoise, (std::vector<RankRange>{{2, 6}, {8, 1}}));
 }
 
 TEST(Roles, NumbersTooLargeForAnyMachineAreRefused) {
@@ -467,40 +445,8 @@ TEST(Plan, CountsEmbeddingsThatWait) {
   split.mode = Mode::split;
   EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 4 * mib);
   EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[0].embeddings, 40 * mib);
-  split.text_denoises = true;  // then replicas get all embeddings that are left
-  EXPECT_EQ(make_plan(workload, machine, split).memory.ranks[2].embeddings, 40 * mib);
   machine.count_waiting_embeddings = false;
   EXPECT_EQ(make_plan(workload, machine, {}).memory.ranks[2].embeddings, 0);
-}
-
-// Mesh options are for the denoising groups: the others have other numbers of ranks.
-TEST(Plan, RanksOfOtherStagesHaveLayoutsOfTheirOwn) {
-  ParallelRequest request;
-  request.mode = Mode::split;
-  request.cfg = 2;
-  request.ring = 3;
-  request.ulysses = 1;
-  request.text_denoises = request.decode_denoises = true;
-  Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
-    return StageMemory{5 << 20, 2 << 20, 0};
-  };
-  workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
-    return StageMemory{3 << 20, 1 << 20, 0};
-  };
-  const Plan plan = make_plan(workload, machine_with(8), request);
-  const std::vector<DenoiseLayout>& layouts = plan.sizes[0].denoise;
-  ASSERT_EQ(layouts.size(), 3U);
-  EXPECT_EQ(layouts[0].mesh, (Mesh{2, 3, 1}));
-  EXPECT_EQ(layouts[1].mesh, (Mesh{1, 1, 1}));
-  EXPECT_EQ(plan.tokens(0, 0), layouts[1].tokens.box(0));
-  EXPECT_EQ(plan.tokens(0, 7), layouts[2].tokens.box(0));
-  EXPECT_EQ(plan.tokens(0, 3), layouts[0].tokens.box(2));
-  // Between two steps of its own clip the last rank decodes clips of others.
-  const RankMemory& last = plan.memory.ranks[7];
-  EXPECT_TRUE(last.decodes_between_steps);
-  EXPECT_FALSE(plan.memory.ranks[0].decodes_between_steps);
-  EXPECT_GE(plan.memory.decode(7), last.denoise.total() + last.decode.total());
 }
 
 TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
@@ -520,7 +466,6 @@ TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
   ParallelRequest request;
   request.mode = Mode::split;
   request.decode = 2;
-  request.replicas_decode = true;  // their own clips, but no inputs
   const Plan split = make_plan(workload, machine_with(6), request);
   for (int rank = 0; rank < 6; ++rank) {
     const RankMemory& memory = split.memory.ranks[std::size_t(rank)];

@@ -49,64 +49,6 @@ TEST(TaskSchedule, GivesFasterGroupsMore) {
   EXPECT_EQ(schedule.end, 6);
 }
 
-// Helpers of a third of the speed take the shortest tasks, and stop before they would be the last.
-TEST(TaskSchedule, HelpersTakeTheShortestTasksAndAreNotTheLast) {
-  std::mt19937 dice(5);
-  for (int round = 0; round < 200; ++round) {
-    const std::size_t tasks = 1 + dice() % 40, groups = 1 + dice() % 3, helpers = 1 + dice() % 2;
-    const std::vector<double> costs = random_costs(dice, tasks, 9);
-    const auto cost = [&](std::size_t task, std::size_t group) {
-      return group < groups ? costs[task] : 3 * costs[task];
-    };
-    const TaskSchedule alone = longest_first(tasks, groups, cost);
-    const TaskSchedule helped = longest_first(tasks, groups + helpers, cost, helpers);
-    EXPECT_EQ(helped.order, alone.order);
-    EXPECT_LE(helped.end, alone.end + 1e-9);
-    std::vector<std::size_t> all;
-    double longest_of_helpers = 0, shortest_of_groups = 10;
-    for (const TaskSchedule::Turn& turn : helped.turns) {
-      all.push_back(turn.task);
-      if (turn.group < groups) {
-        shortest_of_groups = std::min(shortest_of_groups, costs[turn.task]);
-      } else {
-        longest_of_helpers = std::max(longest_of_helpers, costs[turn.task]);
-      }
-    }
-    EXPECT_LE(longest_of_helpers, shortest_of_groups);
-    std::ranges::sort(all);
-    std::vector<std::size_t> expected(tasks);
-    std::iota(expected.begin(), expected.end(), std::size_t{0});
-    EXPECT_EQ(all, expected) << "each task once";
-  }
-}
-
-TEST(TaskSchedule, HelpersGoByTheTimesThatWereSeen) {
-  const auto cost = [](std::size_t, std::size_t group) { return group == 0 ? 1.0 : 4.0; };
-  const std::vector<std::size_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-  const HelperRule rule(order, 2, 1, cost);
-  EXPECT_EQ(rule.own_time(0), 4);
-  EXPECT_EQ(rule.others_time(2, 5), 3);
-  EXPECT_TRUE(rule.takes(4, 2)) << "4 tasks are left";
-  EXPECT_FALSE(rule.takes(5, 2)) << "the other ends 3 tasks in 3.5, if it is in the middle of one";
-  EXPECT_FALSE(rule.takes(5, 2, {0.9, 0}));
-  EXPECT_TRUE(rule.takes(5, 2, {1.0, 0}));
-  EXPECT_TRUE(rule.takes(5, 2, 0.8, 1)) << "the helper is faster than predicted";
-  EXPECT_FALSE(rule.takes(4, 2, 1, 0.8)) << "the others are faster than predicted";
-  EXPECT_FALSE(rule.takes(7, 3)) << "none is left";
-}
-
-// With equal groups it makes no difference which of them are helpers.
-TEST(TaskSchedule, HelpersOfEqualSpeedAreLikeOtherGroups) {
-  std::mt19937 dice(7);
-  for (int round = 0; round < 100; ++round) {
-    const std::size_t tasks = 1 + dice() % 30, groups = 1 + dice() % 4, helpers = 1 + dice() % 2;
-    const std::vector<double> costs = random_costs(dice, tasks, 9);
-    const auto cost = [&](std::size_t task, std::size_t) { return costs[task]; };
-    EXPECT_EQ(longest_first(tasks, groups + helpers, cost, helpers).end,
-              longest_first(tasks, groups + helpers, cost).end);
-  }
-}
-
 // Graham's bound for any list: when the last task starts, no group is free.
 TEST(TaskSchedule, EndsWithinTheBoundOfListScheduling) {
   std::mt19937 dice(3);
@@ -142,7 +84,7 @@ TEST(Queues, GiveEachTaskToOneOfItsGroups) {
     }
     EXPECT_THAT(taken, ::testing::Each(1)) << groups;
     for (const std::size_t task : {0, 7, 499}) {
-      EXPECT_LE(queues.groups_of_task(task).size(), Queues::max_groups);
+      EXPECT_LE(queues.groups_of_task(task).size(), 16U);
     }
   }
 }

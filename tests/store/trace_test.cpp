@@ -164,7 +164,7 @@ TEST_F(Trace, HoldsWhatAllRanksHaveRecordedOnOneClock) {
   record_spans(now_on_first_rank());
   exchange();
   trace::recorder().clips_waiting = 5;
-  traces->finish();
+  traces->finish_together();
   EXPECT_EQ(folder.listing(), "trace.h5");
   EXPECT_EQ(read_trace(1, true), 0);
 }
@@ -187,7 +187,7 @@ TEST_F(Trace, IsMadeOfPartsWhileTheJobRuns) {
   }
   record_spans(base + 4'000'000);
   exchange();
-  traces->finish();
+  traces->finish_together();
   EXPECT_EQ(folder.listing(), "trace.h5");
   EXPECT_EQ(read_trace(4, true), 0);
 }
@@ -213,7 +213,7 @@ TEST_F(Trace, DropsARowThatIsHalfWritten) {
 
 TEST_F(Trace, WithoutSpansHasTheRanksAllTheSame) {
   trace::recorder().level = trace::Level::stages;
-  for (int i = 0; i < 2; ++i) writer()->finish();  // the second replaces the first
+  for (int i = 0; i < 2; ++i) writer()->finish_together();  // the second replaces the first
   const hdf5::File file = hdf5::open_for_reading(folder.path() / "trace.h5");
   for (const auto& [name, rows] :
        {std::pair("spans", 0), std::pair("messages", 0), std::pair("ranks", world.size())}) {
@@ -261,7 +261,7 @@ TEST_F(Trace, RowsLeaveTheMemoryAtTheEndOfAStage) {
     check_spans();
   }
   world.barrier();
-  traces->finish();
+  traces->finish_together();
   check_spans();
 }
 
@@ -282,7 +282,7 @@ TEST_F(Trace, AnErrorOfWritingStopsRecordingWithOneWarning) {
   EXPECT_EQ(trace::recorder().level, trace::Level::off);
   EXPECT_TRUE(trace::recorder().spans.empty());
   testing::internal::CaptureStderr();
-  traces->finish();
+  traces->finish_together();
   const std::string printed = testing::internal::GetCapturedStderr();
   if (log::rank() == 0) {
     EXPECT_THAT(printed, testing::HasSubstr("warning: the trace is not complete: rank 0: "));
@@ -300,7 +300,7 @@ TEST_F(Trace, WithoutAFolderNothingIsRecorded) {
   const auto traces = writer();
   EXPECT_EQ(trace::recorder().level, trace::Level::off);
   testing::internal::CaptureStderr();
-  traces->finish();
+  traces->finish_together();
   const std::string printed = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::ranges::count(printed, '\n'), log::rank() == 0 ? 1 : 0) << printed;
   EXPECT_EQ(folder.listing(), "trace");

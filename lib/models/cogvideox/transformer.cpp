@@ -241,8 +241,8 @@ class PreparedTransformer final : public Denoiser::Prepared {
     }
   }
 
-  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
-                              Blocks blocks) override {
+  std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
+                                       Blocks blocks) override {
     return transformer_(placement_, latents, context_, time, images_, blocks, residual_);
   }
 

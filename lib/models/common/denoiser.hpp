@@ -41,7 +41,7 @@ enum class Blocks {
   reuse              ///< leave them out: add the residual that was kept last
 };
 
-/// What a step of one clip begins with, as Denoiser::Prepared::predict() takes it.
+/// What a step of one clip begins with, as Denoiser::Prepared::predict_together() takes it.
 struct StepInput {
   Tensor latents, time;
 };
@@ -62,14 +62,14 @@ class Denoiser {
     /// clip, then of the next), float32, shaped as the latents or with more channels. A clip's bits
     /// do not depend on the other clips of the batch. Collective over the task's group.
     /// blocks: other than `compute` only with DenoiseTask::keeps_residual.
-    virtual std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
-                                        Blocks blocks) = 0;
+    virtual std::vector<Tensor> predict_together(std::span<const Tensor> latents,
+                                                 const Tensor& time, Blocks blocks) = 0;
 
     /// mean |e − e′| / mean |e′| over all tokens and channels, in the order of the tokens' global
     /// indices: e is what the first block's attention gets of these latents, which are those of a
     /// task of one clip, and e′ what it got of those of the step before. Only for models whose rule
     /// of teacache needs it (sampler/step_cache.hpp). Collective; the same on all ranks.
-    virtual double change(const StepInput& /*now*/, const StepInput& /*before*/) const {
+    virtual double change_together(const StepInput& /*now*/, const StepInput& /*before*/) const {
       fail(Status::internal, "a model without a rule of teacache that looks at values");
     }
 
@@ -86,10 +86,10 @@ class Denoiser {
   Denoiser& operator=(const Denoiser&) = delete;
 
   virtual Device device() const = 0;
-  /// Whether the host takes no part in fetching weights, so that predict() can be captured in a
-  /// CUDA graph if the messages of the task's group can.
+  /// Whether the host takes no part in fetching weights, so that predict_together() can be captured
+  /// in a CUDA graph if the messages of the task's group can.
   virtual bool capturable() const { return true; }
-  /// The embedding of a timestep for predict(), on device().
+  /// The embedding of a timestep for predict_together(), on device().
   virtual Tensor embed(double timestep) const = 0;
   /// conditioning: of each clip. The denoiser must outlive the result. Collective over task.group.
   virtual std::unique_ptr<Prepared> prepare(const DenoiseTask& task,

@@ -216,8 +216,8 @@ class PreparedSTDiT final : public Denoiser::Prepared {
     }
   }
 
-  std::vector<Tensor> predict(std::span<const Tensor> latents, const Tensor& time,
-                              Blocks blocks) override {
+  std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
+                                       Blocks blocks) override {
     std::vector<Tensor> all;
     for (const auto& predictions : model_(placement_, latents, texts_, time, blocks, residual_)) {
       all.insert(all.end(), predictions.begin(), predictions.end());
@@ -225,7 +225,7 @@ class PreparedSTDiT final : public Denoiser::Prepared {
     return all;
   }
 
-  double change(const StepInput& now, const StepInput& before) const override {
+  double change_together(const StepInput& now, const StepInput& before) const override {
     return model_.change(placement_, now, before);
   }
 

@@ -66,7 +66,7 @@ class STDiT final : public Denoiser {
     return (*this)(placement, latents, contexts, embed(timestep));
   }
 
-  /// As Denoiser::Prepared::change. Collective over the placement's group.
+  /// As Denoiser::Prepared::change_together. Collective over the placement's group.
   double change(const STDiTPlacement& placement, const StepInput& now,
                 const StepInput& before) const;
 

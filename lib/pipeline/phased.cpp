@@ -1,0 +1,225 @@
+#include "pipeline/phased.hpp"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/stop.hpp"
+#include "base/trace.hpp"
+#include "pipeline/batch_queue.hpp"
+#include "pipeline/replica.hpp"
+
+namespace reelmesh::pipeline {
+namespace {
+
+/// A range of batches.
+struct Round {
+  std::size_t first = 0, end = 0;
+};
+
+class Phased {
+ public:
+  Phased(const comm::Group& world, Work& work, const Schedule& schedule, comm::Watchdog* watchdog)
+      : world_(world),
+        work_(work),
+        schedule_(schedule),
+        watchdog_(watchdog),
+        roles_(&schedule.roles),
+        input_vote_(world) {
+    make_groups();
+  }
+  bool run();
+
+ private:
+  void make_groups();
+  std::size_t end_of_queue(std::size_t first) const;
+  std::int64_t clips(const Round& round) const;
+  void encode(const Round& round);
+  void encode_inputs(const Round& round);
+  void hand_over(const Round& round, const Queues& queues);
+  void make(const Round& round);
+  bool agree(const comm::Group& ranks, std::size_t batch);
+  bool stop_together();
+  void count_waiting(std::int64_t clips) const;
+
+  comm::Group world_;
+  Work& work_;
+  const Schedule& schedule_;
+  comm::Watchdog* watchdog_;
+  const Roles* roles_;
+  std::vector<comm::Group> groups_;  ///< per replica: the ranks that denoise or decode its batches
+  int rounds_ = 0;                   ///< of make()
+  PacedVote input_vote_;
+  bool stopped_ = false;
+};
+
+// Collective over the world.
+void Phased::make_groups() {
+  groups_.clear();
+  for (std::size_t replica = 0; replica < roles_->denoise.size(); ++replica) {
+    const RankRange &a = roles_->denoise[replica], &b = roles_->decode[roles_->decoder(replica)];
+    const bool within = roles_->decode.size() > 1;  // the decoder is a part of the replica
+    const int me = world_.rank();
+    groups_.push_back(within ? work_.replica_ranks(replica)
+                             : world_.split(a.contains(me) || b.contains(me) ? 0 : -1));
+  }
+}
+
+// Whether all ranks leave now.
+bool Phased::stop_together() {
+  stopped_ = world_.max(std::int64_t{stopped_ || stop::requested() ? 1 : 0}) > 0;
+  return stopped_;
+}
+
+// Before a batch is handed over between the ranks of two stages: whether it goes on, and which of
+// its clips. Collective over the ranks.
+bool Phased::agree(const comm::Group& ranks, std::size_t batch) {
+  std::vector<bool>& failed = work_.failed(batch);
+  std::vector<std::int64_t> votes{stopped_ || stop::requested() ? 1 : 0};
+  votes.insert(votes.end(), failed.begin(), failed.end());
+  ranks.max(votes);
+  std::copy(votes.begin() + 1, votes.end(), failed.begin());
+  stopped_ = votes.front() > 0;
+  return !stopped_;
+}
+
+// The end of the batches from `first` on whose embeddings fit in the queue together; at least one.
+std::size_t Phased::end_of_queue(std::size_t first) const {
+  std::int64_t bytes = 0;
+  std::size_t end = first;
+  for (; end < schedule_.batches; ++end) {
+    bytes += work_.embedding_bytes(end);
+    if (end > first && bytes > schedule_.queue_bytes) break;
+  }
+  return end;
+}
+
+std::int64_t Phased::clips(const Round& round) const {
+  std::int64_t count = 0;
+  for (std::size_t i = round.first; i < round.end; ++i) {
+    count += static_cast<std::int64_t>(work_.clips(i));
+  }
+  return count;
+}
+
+// So many clips are not begun; the first rank says so in the trace.
+void Phased::count_waiting(std::int64_t clips) const {
+  if (world_.rank() == 0) trace::recorder().clips_waiting = clips;
+}
+
+// As many prompts as the queue holds are encoded before the first clip is denoised, since the text
+// encoder then leaves the memory.
+bool Phased::run() {
+  const std::size_t tail = schedule_.batches - schedule_.tail_batches;
+  count_waiting(clips({0, schedule_.batches}));
+  for (std::size_t made = 0, encoded = 0; made < schedule_.batches && !stop_together();) {
+    if (made == encoded) {
+      encoded = end_of_queue(made);
+      encode({made, encoded});
+      if (stop_together()) break;
+    }
+    if (made == tail) {
+      work_.begin_tail();
+      roles_ = &schedule_.tail_roles;
+      make_groups();
+    }
+    const Round round{made, made < tail ? std::min(encoded, tail) : encoded};
+    make(round);
+    made = round.end;
+  }
+  return !stopped_;
+}
+
+void Phased::encode(const Round& round) {
+  bool texts = false, inputs = false;
+  for (std::size_t i = round.first; i < round.end; ++i) {
+    texts = texts || work_.needs_text(i);
+    inputs = inputs || work_.needs_input(i);
+  }
+  if (texts) work_.enter(Stage::text);
+  for (std::size_t i = round.first; i < round.end && !stopped_; ++i) {
+    if (work_.needs_text(i) && work_.text_ranks().member()) stopped_ = !work_.encode(i);
+  }
+  if (inputs) encode_inputs(round);
+}
+
+// The decoders share the inputs. Each has at most a few on the way to the rank on which they wait,
+// which receives them between its own.
+void Phased::encode_inputs(const Round& round) {
+  work_.enter(Stage::input);
+  const std::size_t decoders = roles_->decode.size(), max_pending = 2 * decoders;
+  std::deque<std::unique_ptr<PendingHandOver>> pending;
+  std::size_t before = 0;
+  for (std::size_t i = round.first; i < round.end; ++i) {
+    if (!work_.needs_input(i)) continue;
+    if (input_vote_.stop_together()) {
+      stopped_ = true;
+      break;
+    }
+    pending.push_back(work_.encode_inputs(i, before, decoders));
+    before += work_.clips(i);
+    if (pending.size() <= max_pending) continue;
+    pending.front()->finish();
+    pending.pop_front();
+  }
+  for (const auto& hand_over : pending) hand_over->finish();
+}
+
+// Each batch goes to all replicas that may take it.
+void Phased::hand_over(const Round& round, const Queues& queues) {
+  work_.enter(Stage::denoise);
+  for (std::size_t i = round.first; i < round.end; ++i) {
+    agree(world_, i);
+    if (work_.needs_text(i) && !stopped_) {
+      for (const std::size_t taker : queues.groups_of_task(i - round.first)) {
+        work_.hand_over_text(i, taker);
+      }
+    }
+    work_.release_embeddings(i);
+  }
+}
+
+// Each replica makes batches by itself. Returns when none is left for this one; others may still be
+// at work.
+void Phased::make(const Round& round) {
+  const Queues queues(groups_.size());
+  hand_over(round, queues);
+  const std::int64_t later = clips({round.end, schedule_.batches});
+  const auto mine = std::ranges::find_if(groups_, &comm::Group::member);
+  if (mine != groups_.end() && !stopped_) {
+    const auto replica = static_cast<std::size_t>(mine - groups_.begin());
+    BatchQueue queue(*mine, replica, queues, watchdog_, rounds_ * world_.size());
+    std::size_t first = round.first;  // not made, as far as this replica knows
+    const ReplicaPolicy policy{.receive =
+                                   [&](std::size_t batch) {
+                                     for (; first < batch; ++first)
+                                       work_.release(first);  // others have taken them
+                                     count_waiting(clips({batch + 1, round.end}) + later);
+                                     return true;
+                                   },
+                               .after_step = [] {},
+                               .pass_on =
+                                   [&](std::size_t batch, bool stopped) {
+                                     stopped_ = stopped;
+                                     if (!agree(*mine, batch)) return false;
+                                     work_.enter(Stage::decode);
+                                     const std::size_t decoder = roles_->decoder(replica);
+                                     work_.decode(batch, decoder,
+                                                  work_.hand_over_latents(batch, replica, decoder));
+                                     return true;
+                                   }};
+    stopped_ = !run_replica(work_, queue, replica, round.first, round.end, policy);
+  }
+  ++rounds_;
+  if (stopped_) return;
+  for (std::size_t i = round.first; i < round.end; ++i) work_.release(i);
+  count_waiting(later);
+}
+
+}  // namespace
+
+bool run_phased(const comm::Group& world, Work& work, const Schedule& schedule,
+                comm::Watchdog* watchdog) {
+  return Phased(world, work, schedule, watchdog).run();
+}
+
+}  // namespace reelmesh::pipeline
