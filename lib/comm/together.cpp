@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "comm/group_values.hpp"
+
 namespace reelmesh::comm {
 
 void run_collectively(const Group& group, const std::function<void()>& work) {
@@ -26,10 +28,8 @@ void run_collectively(const Group& group, const std::function<void()>& work) {
   if (failed_key == 0) return;
   const int failed_rank = static_cast<int>(size - failed_key);
   message = group.broadcast(message, failed_rank);
-  status = static_cast<Status>(
-      std::stoi(group.broadcast(std::to_string(static_cast<int>(status)), failed_rank)));
-  const int rank = std::stoi(group.broadcast(std::to_string(Group::world().rank()), failed_rank));
-  throw Error(status, message, rank);
+  status = broadcast_value(group, status, failed_rank);
+  throw Error(status, message, broadcast_value(group, Group::world().rank(), failed_rank));
 }
 
 void run_on_first_rank(const Group& group, const std::function<void()>& work) {

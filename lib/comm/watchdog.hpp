@@ -1,37 +1,14 @@
 #pragma once
 // Notices ranks that are lost or hang, passes requests to stop from one rank to all, and counts
 // the tasks that ranks take from queues.
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
+#include "comm/activities.hpp"
 #include "comm/group.hpp"
+#include "comm/heartbeat.hpp"
+#include "comm/task_counter.hpp"
 
 namespace reelmesh::comm {
-
-struct WatchdogSettings {
-  /// Seconds without a sign of life from a rank, or without progress of all ranks, after which the
-  /// job is ended.
-  double timeout = 600;
-  /// Seconds after a request to stop, after which the job is ended at once if no rank has unsaved
-  /// work (stop::UnsavedWork). Until then ranks are expected to agree and to end by themselves.
-  double grace = 20;
-};
-
-/// What a rank did when rank 0 last heard from it.
-struct Activity {
-  int rank = 0, process = 0;
-  std::string host, stage, waiting;  ///< waiting: the call in which it waits for others, or empty
-  int clip = -1, step = -1, layer = -1;  ///< −1: none
-  double heard_ago = 0;                  ///< seconds
-};
-
-/// How many tasks have been taken from the two ends of a queue.
-struct Taken {
-  std::int64_t front = 0, back = 0;
-};
-enum class End : std::int32_t { none, front, back };
 
 /// A thread of this rank that exchanges heartbeats with rank 0 over TCP, four times a second,
 /// whatever the pipeline's thread does. It calls no MPI.
@@ -57,20 +34,18 @@ class Watchdog {
  public:
   /// Collective over `world`.
   Watchdog(const Group& world, const WatchdogSettings& settings);
-  /// Calls end().
-  ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Ends the thread, after all ranks have called it: until then they watch each other. On rank 0
-  /// it returns when the connections of all others have ended, which happens when their objects are
-  /// destroyed or, in a program that keeps them, with their processes. From then on nobody watches
-  /// rank 0: with `guarded` a child process kills it with SIGKILL, after a message, if it does not
-  /// end in three times `timeout`.
+  /// Ends the thread, as the destructor does, after all ranks have called it: until then they watch
+  /// each other. On rank 0 it returns when the connections of all others have ended, which happens
+  /// when their objects are destroyed or, in a program that keeps them, with their processes. From
+  /// then on nobody watches rank 0: with `guarded` a child process kills it with SIGKILL, after a
+  /// message, if it does not end in three times `timeout`.
   void end(bool guarded = false);
 
   /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
-  bool has_queues() const;
+  bool has_queues() const { return heartbeat_.reaches_all(); }
   /// Takes a task from one end of a queue (End::none: only asks). → how many had been taken from
   /// each end before; ranks never get the same answer for the same end. In a queue of n tasks, the
   /// caller has task `front` after End::front, and task n − 1 − `back` after End::back; the queue
@@ -80,11 +55,17 @@ class Watchdog {
   static constexpr int reports = -1;  ///< the queue of reports of a failure, of which one is made
 
   /// On rank 0: what each rank does that can reach it. Elsewhere empty. Any thread.
-  std::vector<Activity> activities() const;
+  std::vector<Activity> activities() const { return activities_.last(); }
 
  private:
-  class Thread;
-  std::unique_ptr<Thread> thread_;
+  HeartbeatHooks hooks();
+
+  int rank_;
+  double guard_seconds_;   // for the end of this process; 0 if it needs no guard
+  TaskCounter counter_;    // on rank 0
+  TaskRequests requests_;  // elsewhere
+  Activities activities_;
+  Heartbeat heartbeat_;  // last member: its thread uses the others
 };
 
 }  // namespace reelmesh::comm

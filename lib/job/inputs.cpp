@@ -1,12 +1,11 @@
 #include "job/inputs.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "base/file_state.hpp"
 #include "base/hash.hpp"
 #include "base/trace.hpp"
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "media/image.hpp"
@@ -117,22 +116,31 @@ std::int64_t decoding_bytes(const InputFile& file) {
   return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
 }
 
-// Facts as one line of text, and back.
-std::string pack(const InputFacts& facts) {
-  return fmt::format("{} {} {} {:a} {} {}\n", facts.frames, facts.height, facts.width, facts.fps,
-                     facts.hash, facts.state);
-}
-
-InputFacts unpack(const std::string& line) {
-  InputFacts facts;
-  std::array<char, Hash::digits + 1> hash{};
-  std::array<char, 128> state{};
-  const int found = std::sscanf(line.c_str(), "%ld %ld %ld %la %32s %127s", &facts.frames,
-                                &facts.height, &facts.width, &facts.fps, hash.data(), state.data());
-  expect(found == 6, "facts of a file are '{}'", line);
-  facts.hash = hash.data();
-  facts.state = state.data();
-  return facts;
+// The facts of the files of all ranks, by rank, on every rank. Collective.
+std::vector<std::vector<InputFacts>> gather_facts(const comm::Group& world,
+                                                  const std::vector<InputFacts>& mine) {
+  struct Numbers {
+    std::int64_t frames, height, width;
+    double fps;
+  };
+  std::vector<Numbers> own_numbers;
+  std::vector<std::string> own_hashes, own_states;
+  for (const InputFacts& facts : mine) {
+    own_numbers.push_back({facts.frames, facts.height, facts.width, facts.fps});
+    own_hashes.push_back(facts.hash);
+    own_states.push_back(facts.state);
+  }
+  const auto numbers = comm::all_gather_values(world, own_numbers);
+  const auto hashes = comm::all_gather_texts(world, own_hashes);
+  const auto states = comm::all_gather_texts(world, own_states);
+  std::vector<std::vector<InputFacts>> all(numbers.size());
+  for (std::size_t r = 0; r < numbers.size(); ++r) {
+    for (std::size_t i = 0; i < numbers[r].size(); ++i) {
+      const auto& [frames, height, width, fps] = numbers[r][i];
+      all[r].push_back({frames, height, width, fps, hashes[r].at(i), states[r].at(i)});
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -183,19 +191,16 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   if (files.empty()) return {};
   const trace::Scope scope(trace::spans::check_inputs);
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::string mine;
+  std::vector<InputFacts> mine;
   comm::run_collectively(world, [&] {
     for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks) {
-      mine += pack(facts_of_whole(files[i]));
+      mine.push_back(facts_of_whole(files[i]));
     }
   });
-  std::vector<std::string> all = world.all_gather(mine);
+  const std::vector<std::vector<InputFacts>> all = gather_facts(world, mine);
   Inputs inputs;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    std::string& lines = all[i % ranks];
-    const std::size_t end = lines.find('\n');
-    inputs[files[i].path] = unpack(lines.substr(0, end));
-    lines.erase(0, end + 1);
+    inputs[files[i].path] = all[i % ranks].at(i / ranks);
   }
   for (const ClipRequest& request : job.clips) {
     const InputFile file = clip_input_file(job, request);

@@ -19,6 +19,7 @@
 #include "base/log.hpp"
 #include "base/system.hpp"
 #include "base/trace.hpp"
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "ops/linear.hpp"
 #include "ops/parallel.hpp"
@@ -133,17 +134,16 @@ Machine find_machine(const comm::Group& world) {
 
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  std::string mask;
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
     machine.cores = std::max(1, CPU_COUNT(&cores));
-    mask.assign(reinterpret_cast<const char*>(&cores), sizeof cores);
   } else {
     machine.cores = machine.host_cores;
   }
   const comm::Group host = world.on_this_host();
   machine.host_ranks = host.size();
-  const auto masks = host.all_gather(mask);
-  machine.sharing = static_cast<int>(std::count(masks.begin(), masks.end(), mask));
+  const std::vector<cpu_set_t> masks = comm::all_gather_value(host, cores);
+  machine.sharing = static_cast<int>(std::ranges::count_if(
+      masks, [&](const cpu_set_t& mask) { return CPU_EQUAL(&mask, &cores) != 0; }));
   return machine;
 }
 
@@ -200,32 +200,20 @@ std::vector<std::int64_t> free_memory_of_ranks(const comm::Group& world, Device 
   // Also a barrier: no rank of the host allocates before all have read the free memory.
   const std::vector<std::string> all = host.all_gather(mine);
   const auto sharing = std::max<std::int64_t>(1, std::count(all.begin(), all.end(), mine));
-  std::vector<std::int64_t> limits;
-  for (const std::string& bytes : world.all_gather(std::to_string(unused / sharing))) {
-    limits.push_back(std::stoll(bytes));
-  }
-  return limits;
+  return comm::all_gather_value(world, unused / sharing);
 }
 
 std::vector<int> gather_nodes(const comm::Group& world) {
   // A node is identified by the lowest of its ranks.
   const std::int64_t first = -world.on_this_host().max(std::int64_t{-world.rank()});
-  std::vector<int> nodes;
-  for (const std::string& node : world.all_gather(std::to_string(first))) {
-    nodes.push_back(std::stoi(node));
-  }
-  return nodes;
+  return comm::all_gather_value(world, static_cast<int>(first));
 }
 
 std::vector<double> measure_speeds(const comm::Group& world, DType dtype, Device device,
                                    const Numerics& numerics) {
   const double mine = product_flops_per_s(world, dtype, device, numerics, 250 * millisecond);
   const double relative = std::max(1.0, std::round(16 * mine / world.max(mine))) / 16;
-  std::vector<double> speeds;
-  for (const std::string& speed : world.all_gather(fmt::format("{}", relative))) {
-    speeds.push_back(std::stod(speed));
-  }
-  return speeds;
+  return comm::all_gather_value(world, relative);
 }
 
 Peaks measure_peaks(const comm::Group& world, DType dtype, Device device,

@@ -7,30 +7,13 @@
 #include "base/system.hpp"
 #include "base/trace.hpp"
 #include "base/units.hpp"
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 
 namespace reelmesh {
 namespace {
 
 constexpr std::int64_t much = std::int64_t{2} << 30;  // bytes that take seconds to hash
-
-// Hashes as one text, and back. An unknown hash is '-'.
-std::string pack(const TensorHashes& hashes) {
-  std::string text;
-  for (const std::string& hash : hashes) text += (hash.empty() ? "-" : hash) + "\n";
-  return text;
-}
-
-TensorHashes unpack(const std::string& text) {
-  TensorHashes hashes;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    const std::string line = text.substr(begin, end - begin);
-    hashes.push_back(line == "-" ? "" : line);
-    begin = end + 1;
-  }
-  return hashes;
-}
 
 ModelContents open_alike(const comm::Group& world, const ModelPaths& paths) {
   std::optional<ModelContents> model;
@@ -64,7 +47,7 @@ comm::Group ranks_with_same_files(const comm::Group& world, const ModelContents&
 // Error(data) unless all ranks have hashed the same bytes.
 void require_same_bytes(const comm::Group& world, const ModelContents& model,
                         const TensorHashes& hashes) {
-  const TensorHashes first = unpack(world.broadcast(pack(hashes), 0));
+  const TensorHashes first = comm::broadcast_texts(world, hashes, 0);
   const std::string first_host = world.broadcast(host_name(), 0);
   comm::run_collectively(world, [&] {
     for (std::size_t i = 0; i < hashes.size(); ++i) {
@@ -83,7 +66,7 @@ void require_same_bytes(const comm::Group& world, const ModelContents& model,
 TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
                           const ModelContents& model, const HashCache& cache) {
   TensorHashes hashes =
-      unpack(group.broadcast(group.rank() == 0 ? pack(cache.find(model)) : "", 0));
+      comm::broadcast_texts(group, group.rank() == 0 ? cache.find(model) : TensorHashes(), 0);
   std::vector<std::size_t> unknown;
   std::vector<std::int64_t> sizes;
   std::int64_t bytes = 0;
@@ -107,8 +90,8 @@ TensorHashes hash_tensors(const comm::Group& world, const comm::Group& group,
   // Shares are consecutive, so the blocks in the order of the ranks are in the order of the
   // tensors.
   std::size_t next = 0;
-  for (const std::string& block : group.all_gather(pack(mine))) {
-    for (std::string& hash : unpack(block)) hashes.at(unknown.at(next++)) = std::move(hash);
+  for (TensorHashes& of_rank : comm::all_gather_texts(group, mine)) {
+    for (std::string& hash : of_rank) hashes.at(unknown.at(next++)) = std::move(hash);
   }
   if (group.rank() == 0) {
     const std::string error = cache.store(model, hashes);

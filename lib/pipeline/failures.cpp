@@ -1,10 +1,10 @@
 #include "pipeline/failures.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/group_values.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -17,16 +17,18 @@ void Failures::add(int clip, std::string_view where) {
 }
 
 std::vector<ClipFailure> Failures::of_all(const comm::Group& world) const {
-  std::string own;  // a line each
+  std::vector<int> own_clips;
+  std::vector<std::string> own_reasons;
   for (const ClipFailure& failure : found_) {
-    own += fmt::format("{} {}\n", failure.clip, failure.reason);
+    own_clips.push_back(failure.clip);
+    own_reasons.push_back(failure.reason);
   }
+  const std::vector<std::vector<int>> clips = comm::all_gather_values(world, own_clips);
+  const std::vector<std::vector<std::string>> reasons = comm::all_gather_texts(world, own_reasons);
   std::vector<ClipFailure> all;
-  for (const std::string& block : world.all_gather(own)) {
-    std::istringstream lines(block);
-    ClipFailure failure;
-    while (lines >> failure.clip >> std::ws && std::getline(lines, failure.reason)) {
-      all.push_back(failure);
+  for (std::size_t r = 0; r < clips.size(); ++r) {
+    for (std::size_t i = 0; i < clips[r].size(); ++i) {
+      all.push_back({clips[r][i], reasons[r].at(i)});
     }
   }
   std::ranges::sort(all, {}, &ClipFailure::clip);

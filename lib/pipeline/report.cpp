@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "base/report.hpp"
 #include "base/units.hpp"
+#include "comm/group_values.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -38,7 +37,7 @@ std::string short_seconds(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : format_seconds(seconds);
 }
 
-// The totals of one rank. Sent to rank 0 as raw bytes, so all ranks must have the same ABI.
+// The totals of one rank.
 RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
   RankTotals mine;
   for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -61,10 +60,9 @@ RankTotals add_up(const trace::Recorder& recorder, const Totals& totals) {
 // are none. On rank 0; empty on the others. Collective.
 std::string kernels_of_all(const comm::Group& world, const trace::Recorder& mine) {
   std::set<std::string> all;
-  for (const std::string& lines :
-       world.gather(fmt::format("{}", fmt::join(mine.kernels, "\n")), 0)) {
-    std::istringstream stream(lines);
-    for (std::string line; std::getline(stream, line);) all.insert(line);
+  const std::vector<std::string> own(mine.kernels.begin(), mine.kernels.end());
+  for (const std::vector<std::string>& kernels : comm::gather_texts(world, own, 0)) {
+    all.insert(kernels.begin(), kernels.end());
   }
   return all.empty() ? "" : fmt::format("GPU kernels: {}\n", fmt::join(all, "; "));
 }
@@ -73,16 +71,9 @@ std::string kernels_of_all(const comm::Group& world, const trace::Recorder& mine
 
 std::string closing_report(const comm::Group& world, const trace::Recorder& mine,
                            const Totals& totals) {
-  const RankTotals own = add_up(mine, totals);
-  std::string block(sizeof own, '\0');
-  std::memcpy(block.data(), &own, sizeof own);
-  const std::vector<std::string> blocks = world.gather(block, 0);
+  const std::vector<RankTotals> ranks = comm::gather_value(world, add_up(mine, totals), 0);
   const std::string kernels = kernels_of_all(world, mine);
   if (world.rank() != 0) return {};
-  std::vector<RankTotals> ranks(blocks.size());
-  for (std::size_t r = 0; r < blocks.size(); ++r) {
-    std::memcpy(&ranks[r], blocks[r].data(), sizeof(RankTotals));
-  }
 
   Table table({"stage", "ranks", "min", "mean", "max", "calls", "per call"});
   for (std::size_t i = 0; i < stages.size(); ++i) {

@@ -1,11 +1,11 @@
 #include "store/pieces.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "base/hash.hpp"
 #include "base/new_file.hpp"
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 
 namespace reelmesh {
@@ -130,14 +130,11 @@ std::string piece_checksum(const comm::Group& group, const Piece& piece) {
       hashes.push_back(hash_of({static_cast<const char*>(piece.values) + i * bytes, bytes}));
     }
   }
-  const std::string own(reinterpret_cast<const char*>(hashes.data()),
-                        hashes.size() * sizeof(std::uint64_t));
-  std::string all;
-  for (const std::string& block : group.gather(own, 0)) all += block;
-  if (group.rank() != 0) return {};
-  hashes.resize(all.size() / sizeof(std::uint64_t));
-  std::memcpy(hashes.data(), all.data(), all.size());
-  return combined(hashes);
+  std::vector<std::uint64_t> all;
+  for (const std::vector<std::uint64_t>& of_rank : comm::gather_values(group, hashes, 0)) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  return group.rank() == 0 ? combined(all) : "";
 }
 
 void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces) {

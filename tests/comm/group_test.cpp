@@ -1,11 +1,13 @@
 #include "comm/group.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
 
 #include "base/background.hpp"
+#include "comm/group_values.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh::comm {
@@ -67,6 +69,101 @@ TEST(Group, GathersBlocksOfUnlikeSizes) {
   } else {
     EXPECT_TRUE(gathered.empty());
   }
+}
+
+struct Point {
+  std::int32_t x = 0;
+  double y = 0;
+  bool operator==(const Point&) const = default;
+};
+
+TEST(GroupValues, OneOfEachRank) {
+  const Group world = test::world();
+  const int last = world.size() - 1;
+  const Point mine{world.rank(), 0.5 * world.rank()};
+  EXPECT_EQ(broadcast_value(world, mine, last), (Point{last, 0.5 * last}));
+  std::vector<Point> expected;
+  for (int r = 0; r < world.size(); ++r) expected.push_back({r, 0.5 * r});
+  EXPECT_EQ(all_gather_value(world, mine), expected);
+  EXPECT_EQ(gather_value(world, mine, last),
+            world.rank() == last ? expected : std::vector<Point>());
+}
+
+// Rank r has r values, so rank 0 has none.
+TEST(GroupValues, VectorsOfDifferentLengths) {
+  const Group world = test::world();
+  const int last = world.size() - 1;
+  const auto of_rank = [](int r) {
+    return std::vector<Point>(static_cast<std::size_t>(r), Point{r, -r / 3.0});
+  };
+  const std::vector<Point> mine = of_rank(world.rank());
+  for (int root = 0; root < world.size(); ++root) {
+    EXPECT_EQ(broadcast_values(world, mine, root), of_rank(root));
+  }
+  std::vector<std::vector<Point>> expected;
+  for (int r = 0; r < world.size(); ++r) expected.push_back(of_rank(r));
+  EXPECT_EQ(all_gather_values(world, mine), expected);
+  EXPECT_EQ(gather_values(world, mine, last),
+            world.rank() == last ? expected : std::vector<std::vector<Point>>());
+  const std::vector<std::vector<Point>> empty(static_cast<std::size_t>(world.size()));
+  EXPECT_EQ(all_gather_values(world, std::vector<Point>()), empty);
+}
+
+// Texts may be empty, and contain any character.
+TEST(GroupValues, Texts) {
+  const Group world = test::world();
+  const int last = world.size() - 1;
+  const auto of_rank = [](int r) {
+    std::vector<std::string> texts;
+    for (int i = 0; i < r; ++i) texts.push_back(std::string(static_cast<std::size_t>(i), '\n'));
+    return texts;
+  };
+  const std::vector<std::string> mine = of_rank(world.rank());
+  for (int root = 0; root < world.size(); ++root) {
+    EXPECT_EQ(broadcast_texts(world, mine, root), of_rank(root));
+  }
+  std::vector<std::vector<std::string>> expected;
+  for (int r = 0; r < world.size(); ++r) expected.push_back(of_rank(r));
+  EXPECT_EQ(all_gather_texts(world, mine), expected);
+  EXPECT_EQ(gather_texts(world, mine, last),
+            world.rank() == last ? expected : std::vector<std::vector<std::string>>());
+}
+
+// The last rank sends other types than the ranks before it expect.
+TEST(GroupValues, RefusesBytesOfOtherTypes) {
+  const Group world = test::world();
+  const bool sends_others = world.rank() > 0 && world.rank() == world.size() - 1;
+  const auto expect_refusal = [&](const auto& call) {
+    try {
+      call();
+      EXPECT_EQ(world.size(), 1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::internal);
+      EXPECT_THAT(error.what(), testing::HasSubstr(fmt::format("rank {} sent", world.size() - 1)));
+    }
+  };
+  if (sends_others) {
+    world.all_gather("1234567");
+    world.all_gather("12345678");  // two numbers
+    world.broadcast("1234567", world.rank());
+    return;
+  }
+  expect_refusal([&] { all_gather_values(world, std::vector<std::int32_t>{1}); });
+  expect_refusal([&] { all_gather_value(world, std::int32_t{1}); });
+  expect_refusal([&] { broadcast_values(world, std::vector<std::int32_t>{}, world.size() - 1); });
+}
+
+TEST(GroupValues, RefusesTextsWithOtherLengths) {
+  const Group world = test::world();
+  if (world.size() == 1) return;
+  if (world.rank() == 1) {
+    for (const std::int64_t length : {3, 1, -1}) {
+      all_gather_values(world, std::vector<std::int64_t>{length});
+      world.all_gather("ab");
+    }
+    return;
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_THROW(all_gather_texts(world, {"cd"}), Error);
 }
 
 TEST(Group, ExchangesAroundARing) {

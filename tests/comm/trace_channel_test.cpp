@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <tuple>
 
+#include "comm/group_values.hpp"
 #include "comm/mailbox.hpp"
 #include "support/ranks.hpp"
 
@@ -34,17 +34,11 @@ class RecordedMessages : public testing::Test {
 
   // The rows of all ranks, with the ranks of MPI_COMM_WORLD that recorded them.
   std::vector<std::pair<int, trace::Message>> rows_of_all() const {
-    const std::vector<trace::Message>& mine = trace::recorder().messages;
-    const std::string own(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]);
     std::vector<std::pair<int, trace::Message>> rows;
     const std::vector<int> ranks = ranks_in(world.handle(), MPI_COMM_WORLD);
-    const std::vector<std::string> blocks = world.all_gather(own);
-    for (std::size_t r = 0; r < blocks.size(); ++r) {
-      for (std::size_t at = 0; at < blocks[r].size(); at += sizeof(trace::Message)) {
-        trace::Message row;
-        std::memcpy(static_cast<void*>(&row), blocks[r].data() + at, sizeof row);
-        rows.emplace_back(ranks[r], row);
-      }
+    const auto messages = all_gather_values(world, trace::recorder().messages);
+    for (std::size_t r = 0; r < messages.size(); ++r) {
+      for (const trace::Message& row : messages[r]) rows.emplace_back(ranks[r], row);
     }
     return rows;
   }

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "comm/group_values.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh::comm {
@@ -29,12 +29,9 @@ TEST(Watchdog, HandsOutEachTaskOnceWhileRank0CallsNoMpi) {
   EXPECT_TRUE(std::ranges::is_sorted(mine));
   const bool first = watchdog.take(Watchdog::reports, End::front).front == 0;
   EXPECT_EQ(world.sum(first ? 1.0 : 0.0), 1) << "one rank is the first";
-  std::string text;
-  for (const std::int64_t number : mine) text += std::to_string(number) + " ";
   std::vector<std::int64_t> all;
-  for (const std::string& block : world.all_gather(text)) {
-    std::istringstream numbers(block);
-    for (std::int64_t number = 0; numbers >> number;) all.push_back(number);
+  for (const std::vector<std::int64_t>& of_rank : all_gather_values(world, mine)) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
   std::ranges::sort(all);
   EXPECT_EQ(std::ssize(all), tasks);

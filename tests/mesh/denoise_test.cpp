@@ -6,6 +6,7 @@
 
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "comm/group_values.hpp"
 #include "job/families/cogvideox.hpp"
 #include "layout/relayout.hpp"
 #include "mesh/random_mesh.hpp"
@@ -214,7 +215,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
       for (std::size_t i = 0; i < batch.size(); ++i) {
         next[i].step = step + 1;
         next[i].generator = world.broadcast(next[i].generator, 0);
-        next[i].history = std::stol(world.broadcast(std::to_string(next[i].history), 0));
+        next[i].history = comm::broadcast_value(world, next[i].history, 0);
         DenoiseState shape_of_state{.step = 0, .generator = TorchGenerator(0)};
         shape_of_state.history.resize(std::size_t(next[i].history));
         DenoiseState::for_each_tensor(shape_of_state, [&](const std::string& name, Tensor&) {

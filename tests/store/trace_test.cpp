@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/log.hpp"
+#include "comm/group_values.hpp"
 #include "store/hdf5.hpp"
 #include "store/trace_counters.hpp"
 #include "store/trace_file.hpp"
@@ -66,7 +67,7 @@ class Trace : public testing::Test {
   }
   // The present time of rank 0 on this rank's clock.
   std::int64_t now_on_first_rank() const {
-    const std::int64_t now = std::stoll(world.broadcast(std::to_string(trace::now_ns()), 0));
+    const std::int64_t now = comm::broadcast_value(world, trace::now_ns(), 0);
     return now - clock_offset_ns(world);
   }
   // Two messages of 8 bytes to the next rank.
@@ -94,7 +95,7 @@ class Trace : public testing::Test {
 // All ranks of the test are on one machine and share its steady clock, so the true offset is known.
 TEST_F(Trace, ClockOffsetIsThatOfTheSharedClock) {
   const std::int64_t start_of_mine = steady_ns() - trace::now_ns();
-  const std::int64_t start_of_first = std::stoll(world.broadcast(std::to_string(start_of_mine), 0));
+  const std::int64_t start_of_first = comm::broadcast_value(world, start_of_mine, 0);
   const std::int64_t offset = clock_offset_ns(world);
   if (world.rank() == 0) {
     EXPECT_EQ(offset, 0);

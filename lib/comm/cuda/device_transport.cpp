@@ -3,13 +3,15 @@
 #include <cstdlib>
 #include <map>
 
+#include "comm/group_values.hpp"
+
 namespace reelmesh::comm {
 namespace {
 
 // A name of this rank's GPU that is unique among all hosts.
 std::string name_of_gpu(const Group& group, Device device) {
   // A host is identified by the first rank of the group that runs on it.
-  const std::string host = group.on_this_host().broadcast(std::to_string(group.rank()), 0);
+  const int host = broadcast_value(group.on_this_host(), group.rank(), 0);
   return fmt::format("{} of the host of rank {}", pci_bus(device), host);
 }
 

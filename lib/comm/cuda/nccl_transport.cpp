@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <future>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
+#include "comm/group_values.hpp"
 #include "tensor/cuda/libraries.hpp"
 #include "tensor/cuda/runtime.hpp"
 
@@ -194,14 +194,9 @@ void Link::start(const Group& group) {
   // orders, they would wait for each other for ever; so NCCL launches them in the order of the
   // host's calls, which is the same on all ranks.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-  ncclUniqueId id;
-  std::string text;
-  if (group.rank() == 0) {
-    check(library().ncclGetUniqueId(&id), "ncclGetUniqueId");
-    text.assign(id.internal, sizeof id.internal);
-  }
-  text = group.broadcast(text, 0);
-  std::memcpy(id.internal, text.data(), sizeof id.internal);
+  ncclUniqueId id = {};
+  if (group.rank() == 0) check(library().ncclGetUniqueId(&id), "ncclGetUniqueId");
+  id = broadcast_value(group, id, 0);
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(seconds_));
   const int size = group.size(), rank = group.rank();
