@@ -37,17 +37,17 @@ Failure current_failure() {
   }
 }
 
-void wait_for_lower_ranks(int rank) {
-  if (rank <= 0) return;
+void wait_for_lower_ranks() {
+  const int rank = number_of(log::rank());
+  if (rank == 0) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(std::min(2000 + 50 * rank, 5000)));
 }
 
-void wait_for_other_reports(const Failure& failure, int rank, comm::Watchdog& watchdog) {
-  if (!failure.rank) return wait_for_lower_ranks(rank);
+void wait_for_other_reports(const Failure& failure, comm::Watchdog& watchdog) {
+  if (!failure.rank) return wait_for_lower_ranks();
   // Several ranks may fail at the same time, such as replicas whose disk is full.
-  const bool first = *failure.rank == rank &&
-                     (!watchdog.has_queues() ||
-                      watchdog.take(comm::Watchdog::reports, comm::End::front).front == 0);
+  const bool first = *failure.rank == log::rank() &&
+                     (!watchdog.has_queues() || watchdog.take(comm::Watchdog::reports) == 0);
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(10));
 }
 

@@ -12,7 +12,7 @@ namespace reelmesh::app {
 struct Failure {
   Status status;
   std::string message;
-  std::optional<int> rank;  ///< as in Error
+  std::optional<LaunchedRank> rank;  ///< as in Error
 };
 
 /// A stop on request is no error.
@@ -25,11 +25,11 @@ Failure current_failure();
 
 /// Waits 2 to 5 s, increasing with the rank, so that a lower rank with the same failure can
 /// report it and end the job first. Returns at once on rank 0.
-void wait_for_lower_ranks(int rank);
+void wait_for_lower_ranks();
 
 /// The same for a failure within a job. If it is known on which rank it happened, that rank does
 /// not wait, and the others wait until it has ended the job, but for at most 10 s. If it happened
 /// on several ranks at once, the first of them that asks the watchdog does not wait.
-void wait_for_other_reports(const Failure& failure, int rank, comm::Watchdog& watchdog);
+void wait_for_other_reports(const Failure& failure, comm::Watchdog& watchdog);
 
 }  // namespace reelmesh::app

@@ -285,7 +285,7 @@ void print_index(const fs::path& model, Verdict& verdict) {
 Status inspect_command(int argc, const char* const* argv) {
   const InspectOptions options = parse_inspect(argc, argv);
   const fs::path& model = options.model;
-  if (log::launch_rank() != 0) return Status::ok;  // only one rank prints
+  if (log::launch_rank() != first_rank) return Status::ok;  // only one rank prints
   std::error_code ignored;
   if (!fs::exists(model / "model_index.json", ignored) && may_be_lora(model)) {
     require(options.loras.empty(), Status::usage,

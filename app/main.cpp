@@ -79,7 +79,7 @@ const Command& find_command(std::string_view name) {
 
 // Prints without MPI_Init; under mpirun only one rank prints.
 Status print_once(const std::string& text) {
-  if (log::launch_rank() != 0) return Status::ok;
+  if (log::launch_rank() != first_rank) return Status::ok;
   require(static_cast<bool>(std::cout << text << std::flush), Status::io,
           "standard output cannot be written");
   return Status::ok;
@@ -115,8 +115,8 @@ int main(int argc, char** argv) {
     // others. An error with a rank may be that of this rank only.
     const app::Failure failure = app::current_failure();
     log::say(app::failure_level(failure), failure.message);
-    app::wait_for_lower_ranks(log::rank());
-    if (failure.rank && log::rank() != 0) {
+    app::wait_for_lower_ranks();
+    if (failure.rank && log::rank() != first_rank) {
       std::this_thread::sleep_for(std::chrono::seconds(5));  // a busy mpirun needs some time
       log::say_here(app::failure_level(failure), failure.message, *failure.rank);
     }

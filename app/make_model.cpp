@@ -74,7 +74,7 @@ Status make_model_command(int argc, const char* const* argv) {
   if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const Flush flush = options.sync ? Flush::yes : Flush::no;
-  if (log::launch_rank() != 0) return Status::ok;  // only one rank writes
+  if (log::launch_rank() != first_rank) return Status::ok;  // only one rank writes
 
   std::error_code error;
   require(!options.text || fs::is_regular_file(*options.text, error), Status::no_input,

@@ -12,7 +12,7 @@ namespace reelmesh::app {
 
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
-  if (log::launch_rank() != 0) return Status::ok;  // under mpirun, only one rank prints
+  if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   std::vector<int> node_of;
   for (int rank = 0; rank < options.ranks; ++rank) {

@@ -39,7 +39,7 @@ Status run_on_all(const Job& job, std::unique_ptr<comm::Watchdog>& watchdog,
                   std::optional<stop::UnsavedWork>& complete) {
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
-  log::set_rank(world.rank());
+  log::set_rank(LaunchedRank{world.rank()});
   watchdog = std::make_unique<comm::Watchdog>(
       world, comm::WatchdogSettings{.timeout = job.device_timeout});
   try {
@@ -50,8 +50,8 @@ Status run_on_all(const Job& job, std::unique_ptr<comm::Watchdog>& watchdog,
     if (world.size() == 1) throw;
     // Other ranks may wait for this one in a collective, so MPI_Finalize could hang.
     const Failure failure = current_failure();
-    wait_for_other_reports(failure, world.rank(), *watchdog);
-    log::say_here(failure_level(failure), failure.message, failure.rank.value_or(world.rank()));
+    wait_for_other_reports(failure, *watchdog);
+    log::say_here(failure_level(failure), failure.message, failure.rank.value_or(log::rank()));
     comm::abort_all(failure.status);
   }
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/launched_rank.hpp"
+
 namespace reelmesh {
 
 /// Exit status of the program; also the kind of an Error.
@@ -26,15 +28,15 @@ enum class Status : int {
 /// One failure. Its message says what was found, what was expected, and where (file or option).
 class Error : public std::runtime_error {
  public:
-  Error(Status status, const std::string& message, std::optional<int> rank = std::nullopt)
+  Error(Status status, const std::string& message, std::optional<LaunchedRank> rank = std::nullopt)
       : std::runtime_error(message), status_(status), rank_(rank) {}
   Status status() const { return status_; }
-  /// The rank in the world communicator on which it happened; empty: the rank that throws.
-  std::optional<int> rank() const { return rank_; }
+  /// The rank on which it happened; empty: the rank that throws.
+  std::optional<LaunchedRank> rank() const { return rank_; }
 
  private:
   Status status_;
-  std::optional<int> rank_;
+  std::optional<LaunchedRank> rank_;
 };
 
 template <class... Args>

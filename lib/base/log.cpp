@@ -16,8 +16,8 @@
 namespace reelmesh::log {
 namespace {
 
-int& current_rank() {
-  static int rank = launch_rank();
+LaunchedRank& current_rank() {
+  static LaunchedRank rank = launch_rank();
   return rank;
 }
 
@@ -62,26 +62,26 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-int launch_rank() {
+LaunchedRank launch_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
     int rank = 0;
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, rank);
-    if (error == std::errc() && stop == end && rank >= 0) return rank;
+    if (error == std::errc() && stop == end && rank >= 0) return LaunchedRank{rank};
   }
-  return 0;
+  return first_rank;
 }
 
-void set_rank(int rank) { current_rank() = rank; }
+void set_rank(LaunchedRank rank) { current_rank() = rank; }
 
-int rank() { return current_rank(); }
+LaunchedRank rank() { return current_rank(); }
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
 void say(Level level, const std::string& message) {
-  if (rank() != 0) return;
+  if (rank() != first_rank) return;
   if (level < Level::warning) {
     logger().log(to_spdlog(level), "{}", message);
   } else {
@@ -89,8 +89,9 @@ void say(Level level, const std::string& message) {
   }
 }
 
-void say_here(Level level, const std::string& message, int on_rank) {
-  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), on_rank, one_line(message));
+void say_here(Level level, const std::string& message, LaunchedRank on_rank) {
+  logger().log(to_spdlog(level), "{}rank {}: {}", prefix(level), number_of(on_rank),
+               one_line(message));
 }
 
 }  // namespace reelmesh::log

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/launched_rank.hpp"
+
 namespace reelmesh::log {
 
 enum class Level { debug, info, warning, error };
@@ -13,11 +15,11 @@ enum class Level { debug, info, warning, error };
 /// The rank of this process from the launcher's environment variables, 0 without a launcher. Only
 /// for use before MPI_Init. Under mpirun inside a Slurm batch job SLURM_PROCID is 0 on all ranks,
 /// so the variables of Open MPI and PMIx are read first.
-int launch_rank();
+LaunchedRank launch_rank();
 
 /// Sets the rank of this process; rank 0 prints say(). By default launch_rank().
-void set_rank(int rank);
-int rank();
+void set_rank(LaunchedRank rank);
+LaunchedRank rank();
 
 /// Messages below this level are dropped; by default info.
 void set_level(Level level);
@@ -26,7 +28,7 @@ void set_level(Level level);
 /// line each: see one_line().
 void say(Level level, const std::string& message);
 /// Logs a message about one rank, with its number: by default this one. The caller prints it.
-void say_here(Level level, const std::string& message, int on_rank = rank());
+void say_here(Level level, const std::string& message, LaunchedRank on_rank = rank());
 
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {

@@ -148,7 +148,7 @@ void Heartbeat::send(int rank, Beat beat) {
 void Heartbeat::check_ranks() {
   if (const auto lost = find_lost(peers_, now(), settings_.timeout)) {
     const Peer& peer = peers_[static_cast<std::size_t>(*lost)];
-    log::say_here(log::Level::error, lost_message(peer, settings_.timeout), *lost);
+    log::say_here(log::Level::error, lost_message(peer, settings_.timeout), LaunchedRank{*lost});
     end_job(Status::watchdog);
   }
   if (all_wait(peers_, now(), settings_.timeout)) {
@@ -163,7 +163,7 @@ void Heartbeat::check_first_rank() {
   // All other ranks notice it at about the same time; the lowest one reports it and leaves first,
   // and a launcher then ends the others, for which mpirun takes some seconds.
   std::this_thread::sleep_for(std::chrono::seconds(std::min(5 * (rank_ - 1), 15)));
-  log::say_here(log::Level::error, lost_message(first, settings_.timeout), 0);
+  log::say_here(log::Level::error, lost_message(first, settings_.timeout), first_rank);
   _exit(static_cast<int>(Status::watchdog));
 }
 

@@ -2,13 +2,9 @@
 
 namespace reelmesh::comm {
 
-Taken TaskCounter::take(int queue, End end) {
+std::int64_t TaskCounter::take(int queue) {
   const std::lock_guard lock(mutex_);
-  Taken& taken = queues_[queue];
-  const Taken before = taken;
-  if (end == End::front) ++taken.front;
-  if (end == End::back) ++taken.back;
-  return before;
+  return queues_[queue]++;
 }
 
 bool TaskCounter::receive(int rank, const TaskMessage& request) {
@@ -16,17 +12,17 @@ bool TaskCounter::receive(int rank, const TaskMessage& request) {
   TaskMessage& last = answers_.at(static_cast<std::size_t>(rank));
   if (request.number != last.number) {
     last = request;
-    last.taken = take(request.queue, request.end);
+    last.taken = take(request.queue);
   }
   return true;
 }
 
-void TaskRequests::begin(int queue, End end) {
+void TaskRequests::begin(int queue) {
   const std::lock_guard lock(mutex_);
-  request_ = {request_.number + 1, queue, end, {}};
+  request_ = {request_.number + 1, queue, 0};
 }
 
-Taken TaskRequests::wait() {
+std::int64_t TaskRequests::wait() {
   std::unique_lock lock(mutex_);
   answered_.wait(lock, [this] { return !waits(); });
   return answer_.taken;

@@ -9,19 +9,11 @@
 
 namespace reelmesh::comm {
 
-/// How many tasks have been taken from the two ends of a queue.
-struct Taken {
-  std::int64_t front = 0, back = 0;
-  bool operator==(const Taken&) const = default;
-};
-enum class End : std::int32_t { none, front, back };
-
 /// A request of a rank, or rank 0's answer to it.
 struct TaskMessage {
   std::int64_t number = 0;  ///< of the request: from 1, one more for each; 0: there is none
   std::int32_t queue = 0;
-  End end = End::none;
-  Taken taken;  ///< in an answer: before this request
+  std::int64_t taken = 0;  ///< in an answer: tasks that had been taken before
 };
 
 /// On rank 0: counts the tasks that are taken, by itself and by others.
@@ -30,7 +22,7 @@ class TaskCounter {
   explicit TaskCounter(int ranks) : answers_(static_cast<std::size_t>(ranks)) {}
 
   /// → how many had been taken before. Any thread.
-  Taken take(int queue, End end);
+  std::int64_t take(int queue);
 
   /// The last two are called by one thread. Receives a message of a rank, with or without a
   /// request. A request that is repeated is counted once. → whether there is an answer to send.
@@ -40,16 +32,16 @@ class TaskCounter {
 
  private:
   std::mutex mutex_;
-  std::map<int, Taken> queues_;
-  std::vector<TaskMessage> answers_;  // by rank
+  std::map<int, std::int64_t> queues_;  // how many have been taken
+  std::vector<TaskMessage> answers_;    // by rank
 };
 
 /// On another rank: its requests to rank 0, one at a time.
 class TaskRequests {
  public:
   /// Begins a request, and waits for its answer: called by one thread, in turns.
-  void begin(int queue, End end);
-  Taken wait();
+  void begin(int queue);
+  std::int64_t wait();
 
   /// Called by the thread that exchanges messages with rank 0. The request that is to be sent;
   /// number 0 if all are answered.

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/log.hpp"
 #include "comm/group_values.hpp"
 
 namespace reelmesh::comm {
@@ -29,7 +30,7 @@ void run_collectively(const Group& group, const std::function<void()>& work) {
   const int failed_rank = static_cast<int>(size - failed_key);
   message = group.broadcast(message, failed_rank);
   status = broadcast_value(group, status, failed_rank);
-  throw Error(status, message, broadcast_value(group, Group::world().rank(), failed_rank));
+  throw Error(status, message, broadcast_value(group, log::rank(), failed_rank));
 }
 
 void run_on_first_rank(const Group& group, const std::function<void()>& work) {

@@ -34,11 +34,11 @@ void Watchdog::end(bool guarded) {
   heartbeat_.end();
 }
 
-Taken Watchdog::take(int queue, End end) {
+std::int64_t Watchdog::take(int queue) {
   expect(has_queues(), "a rank that cannot reach rank 0 takes a task");
-  if (rank_ == 0) return counter_.take(queue, end);
+  if (rank_ == 0) return counter_.take(queue);
   const Waiting waiting("take");
-  requests_.begin(queue, end);
+  requests_.begin(queue);
   heartbeat_.send_now();
   return requests_.wait();
 }

@@ -46,12 +46,10 @@ class Watchdog {
 
   /// Whether all ranks reach rank 0, so that they can take tasks; the same on all ranks.
   bool has_queues() const { return heartbeat_.reaches_all(); }
-  /// Takes a task from one end of a queue (End::none: only asks). → how many had been taken from
-  /// each end before; ranks never get the same answer for the same end. In a queue of n tasks, the
-  /// caller has task `front` after End::front, and task n − 1 − `back` after End::back; the queue
-  /// was empty if front + back ≥ n. Only with has_queues(). Called by the pipeline's thread;
-  /// returns in about a millisecond, whatever rank 0 does.
-  Taken take(int queue, End end);
+  /// Takes a task from a queue. → how many had been taken before; ranks never get the same answer.
+  /// Only with has_queues(). Called by the pipeline's thread; returns in about a millisecond,
+  /// whatever rank 0 does.
+  std::int64_t take(int queue);
   static constexpr int reports = -1;  ///< the queue of reports of a failure, of which one is made
 
   /// On rank 0: what each rank does that can reach it. Elsewhere empty. Any thread.

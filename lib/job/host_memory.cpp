@@ -106,7 +106,8 @@ std::int64_t stack_bytes() {
 }
 
 // Error(unavailable) if this process needs `more` bytes than it may have.
-void require_below(const ProcessLimit& limit, std::int64_t more, int rank, const char* what) {
+void require_below(const ProcessLimit& limit, std::int64_t more, LaunchedRank rank,
+                   const char* what) {
   const std::int64_t most = limit_bytes(limit).value_or(no_limit), used = used_bytes(limit);
   if (more <= most - used) return;
   const auto shown = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
@@ -151,7 +152,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
     for (const ProcessLimit& limit : process_limits) {
       require_below(limit,
                     peak - memory.program + (threads - 1) * stack_bytes() + limit.of_libraries,
-                    world.rank(), "the job");
+                    log::rank(), "the job");
     }
     const auto text = [&] {
       return fmt::format("{}: {} rank{} need {} together, the host has {}", host_name(),

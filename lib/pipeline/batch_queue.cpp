@@ -13,7 +13,7 @@ std::optional<std::size_t> BatchQueue::next_together(std::size_t batches) {
   auto position = static_cast<std::int64_t>(queues_.position_by_turns(replica_, turn_++));
   if (queues_.groups() > 1 && counter_ != nullptr && counter_->has_queues()) {
     const int number = number_ + static_cast<int>(queue);
-    position = group_.rank() == 0 ? counter_->take(number, comm::End::front).front : 0;
+    position = group_.rank() == 0 ? counter_->take(number) : 0;
   }
   std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, position};
   group_.max(votes);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/stop.hpp"
+#include "comm/group_values.hpp"
 #include "ops/pointwise.hpp"
 #include "pipeline/autosave.hpp"
 #include "pipeline/hand_overs.hpp"
@@ -26,13 +26,11 @@ Tensor text_embedding(const Tensor& embeddings, std::int64_t text) {
   return out;
 }
 
-// The clips of all ranks, on each.
-std::vector<int> of_all(const comm::Group& world, const std::vector<int>& own) {
-  const std::string block(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(int));
+// The clips of all ranks, on each. Collective.
+std::vector<int> gather_clips(const comm::Group& world, const std::vector<int>& own) {
   std::vector<int> all;
-  for (const std::string& found : world.all_gather(block)) {
-    all.resize(all.size() + found.size() / sizeof(int));
-    std::memcpy(all.data() + all.size() - found.size() / sizeof(int), found.data(), found.size());
+  for (const std::vector<int>& clips : comm::all_gather_values(world, own)) {
+    all.insert(all.end(), clips.begin(), clips.end());
   }
   return all;
 }
@@ -375,7 +373,8 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
 
 MadeClips ClipMaker::finish_together(bool complete) {
   if (complete) progress_.finish();
-  return {complete, failures_.of_all(world_), of_all(world_, written_), of_all(world_, saved_)};
+  return {complete, failures_.of_all(world_), gather_clips(world_, written_),
+          gather_clips(world_, saved_)};
 }
 
 }  // namespace reelmesh::pipeline

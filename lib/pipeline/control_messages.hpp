@@ -2,10 +2,9 @@
 // Control messages between the leaders of the groups of split mode: the first rank of a replica or
 // of the decoding ranks, and the text rank with the embeddings. A leader sends and receives them,
 // and decides what the other ranks of its group do.
-#include <algorithm>
-#include <string>
 #include <vector>
 
+#include "comm/group_values.hpp"
 #include "comm/mailbox.hpp"
 #include "pipeline/work.hpp"
 
@@ -42,15 +41,6 @@ inline Words control_message(MessageKind kind, std::initializer_list<std::int64_
   return words;
 }
 inline MessageKind kind_of(const Words& words) { return static_cast<MessageKind>(words.front()); }
-
-/// The root's words, on every rank of the group. Collective.
-inline Words broadcast(const comm::Group& group, const Words& words, int root) {
-  const auto* bytes = reinterpret_cast<const char*>(words.data());
-  const std::string text = group.broadcast({bytes, words.size() * sizeof(words[0])}, root);
-  Words received(text.size() / sizeof(words[0]));
-  std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(received.data()));
-  return received;
-}
 
 inline void append_flags(Words& words, const std::vector<bool>& flags) {
   words.insert(words.end(), flags.begin(), flags.end());

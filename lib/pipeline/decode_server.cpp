@@ -21,7 +21,7 @@ DecodeServer::DecodeServer(Work& work, const Schedule& schedule, comm::Mailbox& 
 bool DecodeServer::run() {
   if (!inputs_left_) work_.enter(Stage::decode);
   while (true) {
-    Words task = broadcast(group_, leads_ ? next_task() : Words(), 0);
+    Words task = comm::broadcast_values(group_, leads_ ? next_task() : Words(), 0);
     if (task.empty()) return !stopped_;
     const bool stops = task.back() != 0;
     task.pop_back();

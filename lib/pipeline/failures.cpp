@@ -13,7 +13,7 @@ void Failures::add(int clip, std::string_view where) {
   require(!strict_, Status::data, "clip {}: {} (output.strict ends the job)", clip, reason);
   log::say_here(log::Level::error,
                 fmt::format("clip {}: {}; it is not written, other clips go on", clip, reason));
-  found_.push_back({clip, fmt::format("{} on rank {}", reason, log::rank())});
+  found_.push_back({clip, fmt::format("{} on rank {}", reason, number_of(log::rank()))});
 }
 
 std::vector<ClipFailure> Failures::of_all(const comm::Group& world) const {

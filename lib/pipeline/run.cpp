@@ -148,7 +148,9 @@ void JobRun::check_plan_and_order() {
     log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
                  describe_excess(plan.memory));
   }
-  world_ = std::ranges::is_sorted(plan.launched) ? launched_ : launched_.in_order(plan.launched);
+  std::vector<int> order;  // of ranks of launched_
+  for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
+  world_ = std::ranges::is_sorted(order) ? launched_ : launched_.in_order(order);
   if (!device_.is_cuda()) require_host_memory(world_, plan.memory, threads_);
   const std::string idle = describe_idle(plan.roles, world_.size());
   if (!idle.empty()) log::warning("{}", idle);

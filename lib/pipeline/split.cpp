@@ -87,7 +87,7 @@ bool SplitReplica::receive(std::size_t batch) {
                                                          static_cast<std::int64_t>(batch)}));
     while (!reply_) take_message();
   }
-  const Words words = broadcast(group_, reply_.value_or(Words()), 0);
+  const Words words = comm::broadcast_values(group_, reply_.value_or(Words()), 0);
   reply_.reset();
   if (words.at(1) != 0) return false;
   read_flags(words, 2, work_.failed(batch));

@@ -47,7 +47,7 @@ void TextServer::encode_all() {
   };
   if (missing()) work_.enter(Stage::text);
   for (bool goes_on = true; goes_on;) {
-    const Words next = broadcast(group_, leads_ ? next_to_encode() : Words(), leader_);
+    const Words next = comm::broadcast_values(group_, leads_ ? next_to_encode() : Words(), leader_);
     if (next.empty()) break;
     for (const std::int64_t number : next) {
       const auto i = static_cast<std::size_t>(number);

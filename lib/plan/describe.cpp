@@ -134,7 +134,7 @@ json describe(const Plan& plan, std::size_t size) {
     const int rank = row["rank"];
     const auto i = static_cast<std::size_t>(rank);
     const StepCost& step = plan.sizes[size].ranks.at(i).step;
-    row.update({{"launched_rank", plan.launched[i]},
+    row.update({{"launched_rank", number_of(plan.launched[i])},
                 {"node", plan.node[i]},
                 {"role", plan.roles.of(rank)},
                 {"text_layers", text_layers(plan, rank)},

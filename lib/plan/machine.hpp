@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/launched_rank.hpp"
 #include "layout/layout.hpp"
 
 namespace reelmesh {
@@ -21,10 +22,12 @@ struct PerRank {
   bool by_plan_rank = true;
 
   /// The values by rank in plan order. launched: as Plan::launched.
-  std::vector<T> in_plan_order(const std::vector<int>& launched) const {
+  std::vector<T> in_plan_order(const std::vector<LaunchedRank>& launched) const {
     if (by_plan_rank || values.empty()) return values;
     std::vector<T> ordered;
-    for (const int rank : launched) ordered.push_back(values.at(static_cast<std::size_t>(rank)));
+    for (const LaunchedRank rank : launched) {
+      ordered.push_back(values.at(static_cast<std::size_t>(rank)));
+    }
     return ordered;
   }
 };

@@ -27,10 +27,15 @@ std::vector<RankRange> ranges_to_colocate(const std::vector<RankRange>& groups,
   return close;
 }
 
-std::vector<int> order_by_node(const std::vector<int>& node_of,
-                               const std::vector<RankRange>& close) {
-  std::vector<int> order(node_of.size());
-  std::iota(order.begin(), order.end(), 0);
+std::vector<LaunchedRank> launched_in_order(std::size_t ranks) {
+  std::vector<LaunchedRank> order(ranks);
+  for (std::size_t i = 0; i < ranks; ++i) order[i] = LaunchedRank{static_cast<int>(i)};
+  return order;
+}
+
+std::vector<LaunchedRank> order_by_node(const std::vector<int>& node_of,
+                                        const std::vector<RankRange>& close) {
+  std::vector<LaunchedRank> order = launched_in_order(node_of.size());
   const auto within_a_node = [&](const RankRange& range) {
     const auto first = node_of.begin() + range.first;
     return std::all_of(first, first + range.count, [&](int node) { return node == *first; });
@@ -39,13 +44,14 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
 
   // Nodes in the order of their first ranks; free[node]: its launched ranks that are still free.
   std::map<int, std::size_t> numbers;
-  std::vector<std::deque<int>> free;
+  std::vector<std::deque<LaunchedRank>> free;
   for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
     const auto [node, is_new] = numbers.try_emplace(node_of[rank], free.size());
     if (is_new) free.emplace_back();
-    free[node->second].push_back(static_cast<int>(rank));
+    free[node->second].push_back(LaunchedRank{static_cast<int>(rank)});
   }
-  std::ranges::fill(order, -1);
+  constexpr LaunchedRank none{-1};
+  std::ranges::fill(order, none);
   const auto take = [&](int at, std::size_t node) {
     order.at(static_cast<std::size_t>(at)) = free[node].front();
     free[node].pop_front();
@@ -63,7 +69,7 @@ std::vector<int> order_by_node(const std::vector<int>& node_of,
   }
   std::size_t node = 0;
   for (std::size_t at = 0; at < order.size(); ++at) {
-    if (order[at] >= 0) continue;
+    if (order[at] != none) continue;
     while (free[node].empty()) ++node;
     take(static_cast<int>(at), node);
   }

@@ -1,5 +1,6 @@
 #pragma once
 // Which launched rank takes which rank of the plan, so that ranks that exchange most share a node.
+#include "base/launched_rank.hpp"
 #include "plan/roles.hpp"
 
 namespace reelmesh {
@@ -15,7 +16,10 @@ std::vector<RankRange> ranges_to_colocate(const std::vector<RankRange>& groups,
 /// for ranks of one node. Each range in `close` is placed on one node if there is one with room for
 /// it; the remaining ranks are filled node by node. The launched order is kept if all ranges are
 /// within nodes already.
-std::vector<int> order_by_node(const std::vector<int>& node_of,
-                               const std::vector<RankRange>& close);
+std::vector<LaunchedRank> order_by_node(const std::vector<int>& node_of,
+                                        const std::vector<RankRange>& close);
+
+/// As launched: for each of so many ranks the launched rank with its number.
+std::vector<LaunchedRank> launched_in_order(std::size_t ranks);
 
 }  // namespace reelmesh

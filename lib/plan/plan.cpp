@@ -1,7 +1,6 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "plan/decode.hpp"
@@ -58,10 +57,9 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
 }
 
 // For each rank the launched rank that takes it, such that ranks that exchange most share a node.
-std::vector<int> launched_order(const Plan& plan, const PlanMachine& machine, Order order) {
-  std::vector<int> launched(index(plan.ranks));
-  std::iota(launched.begin(), launched.end(), 0);
-  if (machine.node_of.empty() || order == Order::rank) return launched;
+std::vector<LaunchedRank> launched_order(const Plan& plan, const PlanMachine& machine,
+                                         Order order) {
+  if (machine.node_of.empty() || order == Order::rank) return launched_in_order(index(plan.ranks));
   const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
   return order_by_node(
       machine.node_of,
@@ -76,8 +74,7 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
                     const ParallelRequest& request) {
   constexpr int max_rounds = 4;
   const MeshRequest mesh{request.cfg, request.ulysses, request.ring};
-  plan.launched.resize(index(plan.ranks));
-  std::iota(plan.launched.begin(), plan.launched.end(), 0);
+  plan.launched = launched_in_order(index(plan.ranks));
   for (int round = 0; round < max_rounds; ++round) {
     plan.rank_weights = machine.rank_weights.in_plan_order(plan.launched);
     plan.sizes.clear();
@@ -85,15 +82,15 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
       plan.sizes.push_back(
           plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
     }
-    std::vector<int> launched = launched_order(plan, machine, request.order);
+    std::vector<LaunchedRank> launched = launched_order(plan, machine, request.order);
     const bool converged = launched == plan.launched;
     const bool independent =
         machine.rank_weights.by_plan_rank || machine.rank_weights.values.empty();
     if (!converged && (independent || round + 1 < max_rounds)) plan.launched = std::move(launched);
     if (converged || independent) break;
   }
-  for (const int rank : plan.launched) {
-    plan.node.push_back(machine.node_of.empty() ? 0 : machine.node_of.at(index(rank)));
+  for (const LaunchedRank rank : plan.launched) {
+    plan.node.push_back(machine.node_of.empty() ? 0 : machine.node_of.at(index(number_of(rank))));
   }
 }
 

@@ -27,12 +27,12 @@ struct ClipPlan {
 struct Plan {
   int ranks = 1;
   Roles roles;
-  DeviceMap device_map;       ///< with ranks of the text group
-  RankWeights rank_weights;   ///< empty: equal
-  std::vector<int> launched;  ///< for each rank the launcher's rank that takes it
-  std::vector<int> node;      ///< for each rank its node
-  WeightPlan weights;         ///< of the transformer
-  MemoryPlan memory;          ///< maximum over the clip sizes
+  DeviceMap device_map;                ///< with ranks of the text group
+  RankWeights rank_weights;            ///< empty: equal
+  std::vector<LaunchedRank> launched;  ///< for each rank the process that takes it
+  std::vector<int> node;               ///< for each rank its node
+  WeightPlan weights;                  ///< of the transformer
+  MemoryPlan memory;                   ///< maximum over the clip sizes
   /// Bytes of the text embeddings and encoded inputs of all clips, or of the most that can wait.
   std::int64_t embedding_bytes = 0;
   std::int64_t queue_bytes = 0;  ///< of these, what may wait on a rank at a time

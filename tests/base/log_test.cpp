@@ -14,21 +14,21 @@ class Log : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : rank_variables) unsetenv(name);
-    log::set_rank(0);
+    log::set_rank(LaunchedRank{0});
   }
   void TearDown() override { SetUp(); }
 };
 
 TEST_F(Log, LaunchRankPrefersTheMpiLauncherToSlurm) {
-  EXPECT_EQ(log::launch_rank(), 0);
+  EXPECT_EQ(log::launch_rank(), LaunchedRank{0});
   setenv("SLURM_PROCID", "3", 1);
-  EXPECT_EQ(log::launch_rank(), 3);
+  EXPECT_EQ(log::launch_rank(), LaunchedRank{3});
   setenv("PMIX_RANK", "2", 1);
-  EXPECT_EQ(log::launch_rank(), 2);
+  EXPECT_EQ(log::launch_rank(), LaunchedRank{2});
   setenv("OMPI_COMM_WORLD_RANK", "1", 1);
-  EXPECT_EQ(log::launch_rank(), 1);
+  EXPECT_EQ(log::launch_rank(), LaunchedRank{1});
   setenv("OMPI_COMM_WORLD_RANK", "one", 1);
-  EXPECT_EQ(log::launch_rank(), 2) << "what is no number is passed over";
+  EXPECT_EQ(log::launch_rank(), LaunchedRank{2}) << "what is no number is passed over";
 }
 
 TEST_F(Log, RankZeroSpeaksAndOthersOnlyForThemselves) {
@@ -36,7 +36,7 @@ TEST_F(Log, RankZeroSpeaksAndOthersOnlyForThemselves) {
   log::info("{} clips", 2);
   log::warning("the prompt is cut");
   log::say(log::Level::error, "bad");
-  log::set_rank(3);
+  log::set_rank(LaunchedRank{3});
   log::info("unheard");
   log::warning("unheard");
   log::warning_here("slow");
@@ -52,7 +52,7 @@ TEST_F(Log, WarningsAndErrorsAreOneLine) {
   log::info("a table\nof two lines");
   log::warning("time = Mon\n, \x1b[2Jfile");
   log::say(log::Level::error, "caf\xc3\xa9\r\n\tfull");
-  log::say_here(log::Level::error, "no\x7fspace", 2);
+  log::say_here(log::Level::error, "no\x7fspace", LaunchedRank{2});
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "a table\nof two lines\n"
             "reelmesh: warning: time = Mon ,  [2Jfile\n"

@@ -9,14 +9,12 @@
 namespace reelmesh::comm {
 namespace {
 
-TEST(TaskCounter, CountsBothEndsOfEachQueue) {
+TEST(TaskCounter, CountsEachQueue) {
   TaskCounter counter(1);
-  EXPECT_EQ(counter.take(7, End::none), (Taken{0, 0}));
-  EXPECT_EQ(counter.take(7, End::front), (Taken{0, 0}));
-  EXPECT_EQ(counter.take(7, End::back), (Taken{1, 0}));
-  EXPECT_EQ(counter.take(7, End::front), (Taken{1, 1}));
-  EXPECT_EQ(counter.take(7, End::none), (Taken{2, 1}));
-  EXPECT_EQ(counter.take(-1, End::front), (Taken{0, 0}));
+  EXPECT_EQ(counter.take(7), 0);
+  EXPECT_EQ(counter.take(7), 1);
+  EXPECT_EQ(counter.take(-1), 0);
+  EXPECT_EQ(counter.take(7), 2);
 }
 
 TEST(TaskCounter, ThreadsNeverTakeTheSameTask) {
@@ -26,8 +24,7 @@ TEST(TaskCounter, ThreadsNeverTakeTheSameTask) {
   std::vector<std::thread> running;
   for (std::vector<std::int64_t>& mine : taken) {
     running.emplace_back([&counter, &mine] {
-      for (std::size_t i = 0; i < tasks_each; ++i)
-        mine.push_back(counter.take(0, End::front).front);
+      for (std::size_t i = 0; i < tasks_each; ++i) mine.push_back(counter.take(0));
     });
   }
   for (std::thread& thread : running) thread.join();
@@ -42,35 +39,34 @@ TEST(TaskCounter, CountsARepeatedRequestOnce) {
   TaskCounter counter(3);
   EXPECT_FALSE(counter.receive(2, {})) << "a message without a request has no answer";
   EXPECT_EQ(counter.answer(2).number, 0);
-  const TaskMessage request{1, 7, End::front, {}};
+  const TaskMessage request{1, 7, 0};
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(counter.receive(2, request));
     EXPECT_EQ(counter.answer(2).number, 1);
-    EXPECT_EQ(counter.answer(2).taken, (Taken{0, 0}));
+    EXPECT_EQ(counter.answer(2).taken, 0);
   }
   EXPECT_TRUE(counter.receive(1, request)) << "another rank has numbers of its own";
-  EXPECT_EQ(counter.answer(1).taken, (Taken{1, 0}));
-  EXPECT_TRUE(counter.receive(2, {2, 7, End::back, {}}));
+  EXPECT_EQ(counter.answer(1).taken, 1);
+  EXPECT_TRUE(counter.receive(2, {2, 7, 0}));
   EXPECT_EQ(counter.answer(2).number, 2);
-  EXPECT_EQ(counter.answer(2).taken, (Taken{2, 0}));
-  EXPECT_EQ(counter.take(7, End::none), (Taken{2, 1}));
+  EXPECT_EQ(counter.answer(2).taken, 2);
+  EXPECT_EQ(counter.take(7), 3);
 }
 
 TEST(TaskRequests, IsPendingUntilItsAnswer) {
   TaskRequests requests;
   EXPECT_EQ(requests.pending().number, 0);
   for (const std::int64_t number : {1, 2}) {
-    requests.begin(7, End::back);
+    requests.begin(7);
     for (int i = 0; i < 2; ++i) {  // repeated, as a message may get lost
       EXPECT_EQ(requests.pending().number, number);
       EXPECT_EQ(requests.pending().queue, 7);
-      EXPECT_EQ(requests.pending().end, End::back);
-      requests.receive({number - 1, 7, End::back, {100, 100}});  // to the request before
+      requests.receive({number - 1, 7, 100});  // to the request before
     }
-    requests.receive({number, 7, End::back, {10 * number, 3}});
+    requests.receive({number, 7, 10 * number});
     EXPECT_EQ(requests.pending().number, 0);
-    requests.receive({number, 7, End::back, {100, 100}});  // a repeated answer changes nothing
-    EXPECT_EQ(requests.wait(), (Taken{10 * number, 3}));
+    requests.receive({number, 7, 100});  // a repeated answer changes nothing
+    EXPECT_EQ(requests.wait(), 10 * number);
   }
 }
 
@@ -87,12 +83,12 @@ TEST(TaskRequests, TasksOverAnUnreliableConnection) {
     }
   });
   for (std::int64_t i = 0; i < tasks; ++i) {
-    requests.begin(0, End::front);
-    EXPECT_EQ(requests.wait(), (Taken{i, 0}));
+    requests.begin(0);
+    EXPECT_EQ(requests.wait(), i);
   }
   done = true;
   connection.join();
-  EXPECT_EQ(counter.take(0, End::none), (Taken{tasks, 0}));
+  EXPECT_EQ(counter.take(0), tasks);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST_F(RecordedMessages, EverySendHasOneReceive) {
   }
   Mailbox mailbox(world);
   for (int to = 0; to < world.size(); ++to) mailbox.post(to, {1, 2, 3});
-  for (int i = 0; i < world.size(); ++i) mailbox.wait();
+  for (int i = 0; i < world.size(); ++i) mailbox.wait(std::chrono::minutes(1)).value();
   const auto ranks = static_cast<std::size_t>(world.size());
   EXPECT_EQ(check_pairs(), ranks * (messages + ranks));
 }
@@ -110,7 +110,7 @@ TEST_F(RecordedMessages, BelowOpsOnlyThoseOfHandOvers) {
   begin_ring(world, 8, 1).finish();
   Mailbox mailbox(world);
   mailbox.post(world.rank(), {1});
-  mailbox.wait();
+  mailbox.wait(std::chrono::minutes(1)).value();
   EXPECT_TRUE(trace::recorder().messages.empty());
   PendingMessages pending;
   {

@@ -285,7 +285,7 @@ TEST_F(Trace, AnErrorOfWritingStopsRecordingWithOneWarning) {
   testing::internal::CaptureStderr();
   traces->finish_together();
   const std::string printed = testing::internal::GetCapturedStderr();
-  if (log::rank() == 0) {
+  if (log::rank() == first_rank) {
     EXPECT_THAT(printed, testing::HasSubstr("warning: the trace is not complete: rank 0: "));
     EXPECT_THAT(printed, testing::HasSubstr("000000.spans: cannot write to it: File too large"));
     EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
@@ -303,7 +303,7 @@ TEST_F(Trace, WithoutAFolderNothingIsRecorded) {
   testing::internal::CaptureStderr();
   traces->finish_together();
   const std::string printed = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::ranges::count(printed, '\n'), log::rank() == 0 ? 1 : 0) << printed;
+  EXPECT_EQ(std::ranges::count(printed, '\n'), log::rank() == first_rank ? 1 : 0) << printed;
   EXPECT_EQ(folder.listing(), "trace");
 }
 

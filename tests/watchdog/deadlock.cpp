@@ -8,7 +8,7 @@ int main() {
   using namespace reelmesh;
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
-  log::set_rank(world.rank());
+  log::set_rank(LaunchedRank{world.rank()});
   const comm::Watchdog watchdog(world, {.timeout = 2});
   const trace::Scope scope(trace::spans::denoise_step);
   const trace::Mark mark(&trace::Recorder::step, 7);

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   if (argc != 4) return static_cast<int>(Status::usage);
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
-  log::set_rank(world.rank());
+  log::set_rank(LaunchedRank{world.rank()});
   ParallelRequest request;
   request.mode = std::string_view(argv[1]) == "split" ? Mode::split : Mode::phased;
   ToyJob job{.batches = 4, .inputs = {0, 1}};
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
                            .tail_roles = {}},
                           &watchdog);
   } catch (const Error& error) {
-    log::say_here(log::Level::error, error.what(), world.rank());
+    log::say_here(log::Level::error, error.what(), log::rank());
     comm::abort_all(error.status());
   }
   return 0;
