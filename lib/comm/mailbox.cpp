@@ -4,7 +4,6 @@
 
 #include "comm/requests.hpp"
 #include "comm/trace_channel.hpp"
-#include "comm/waiting.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -58,7 +57,6 @@ std::optional<ControlMessage> Mailbox::poll() {
 }
 
 std::optional<ControlMessage> Mailbox::wait(std::chrono::milliseconds most) {
-  const Waiting waiting("Mailbox::wait");
   const auto end = std::chrono::steady_clock::now() + most;
   while (true) {
     auto message = poll();

@@ -6,7 +6,7 @@
 
 #include "comm/group_values.hpp"
 #include "comm/mailbox.hpp"
-#include "pipeline/work.hpp"
+#include "comm/waiting.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -26,12 +26,14 @@ enum class MessageKind : std::int64_t {
 
 using Words = std::vector<std::int64_t>;
 
-/// The words of the next message.
-inline Words wait_for_message(comm::Mailbox& mailbox, Work& work) {
+/// The words of the next message. idle: called about 50 times a second until it comes.
+template <class Idle>
+Words wait_for_message(comm::Mailbox& mailbox, const Idle& idle) {
   constexpr std::chrono::milliseconds interval{20};
+  const comm::Waiting waiting("wait_for_message");
   while (true) {
     if (auto message = mailbox.wait(interval)) return std::move(message->words);
-    work.wait_idly();
+    idle();
   }
 }
 

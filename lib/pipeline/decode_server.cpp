@@ -36,7 +36,7 @@ bool DecodeServer::run() {
 // None if all replicas have finished.
 Words DecodeServer::next_task() {
   while (arrived_.empty() && (inputs_left_ || replicas_at_work_ > 0)) {
-    receive(wait_for_message(mailbox_, work_));
+    receive(wait_for_message(mailbox_, [this] { work_.wait_idly(); }));
   }
   if (arrived_.empty()) return {};
   Words task = std::move(arrived_.front());

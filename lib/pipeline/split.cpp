@@ -65,7 +65,7 @@ bool SplitReplica::run() {
 
 // Of the leader.
 void SplitReplica::take_message() {
-  Words words = wait_for_message(mailbox_, work_);
+  Words words = wait_for_message(mailbox_, [this] { work_.wait_idly(); });
   switch (kind_of(words)) {
     case MessageKind::reply:
       reply_ = std::move(words);

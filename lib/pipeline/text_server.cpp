@@ -29,12 +29,12 @@ bool TextServer::run() {
   bool inputs = false;
   for (std::size_t i = 0; i < schedule_.batches; ++i) inputs = inputs || work_.needs_input(i);
   if (inputs) {
-    while (inputs_awaited_ > 0) receive(wait_for_message(mailbox_, work_));
+    while (inputs_awaited_ > 0) receive(wait_for_message(mailbox_, [this] { work_.wait_idly(); }));
     mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
   }
   answer_requests();
   while (!all_served()) {
-    receive(wait_for_message(mailbox_, work_));
+    receive(wait_for_message(mailbox_, [this] { work_.wait_idly(); }));
   }
   trace::recorder().clips_waiting = 0;
   return !stopped_;
@@ -68,7 +68,6 @@ void TextServer::encode_all() {
     }
     stopped_ = stopped_ || !goes_on;
   }
-  stopped_ = group_.max(std::int64_t{stopped_ ? 1 : 0}) > 0;
 }
 
 // Waits until there is room in the queue. None if all are encoded or the job stops.
@@ -98,7 +97,7 @@ Words TextServer::next_to_encode() {
       add(i);
     }
     if (!next.empty()) return next;
-    receive(wait_for_message(mailbox_, work_));
+    receive(wait_for_message(mailbox_, [this] { work_.wait_idly(); }));
   }
 }
 

@@ -192,6 +192,7 @@ TEST(Engine, KnowsOfAFailedClipUntilItsEnd) {
 // and a second job makes all that is left.
 TEST(Engine, StopsAtEveryPointAndGoesOn) {
   const comm::Group& world = test::world();
+  const comm::Watchdog watchdog(world, {.timeout = 5});  // of ranks that wait for each other
   for (const Roles& roles : layouts(world.size())) {
     const ToyJob job{.batches = 3, .inputs = {1}};
     const int calls = run(job, roles).calls;

@@ -131,6 +131,10 @@ class ToyWork final : public Work {
     const comm::Group& group = replicas_[replica];
     if (!group.member()) return true;
     EXPECT_EQ(entered_, Stage::denoise);
+    std::vector<std::int64_t> known(failed_[batch].begin(), failed_[batch].end());
+    const std::vector<std::int64_t> own = known;
+    group.max(known);
+    EXPECT_EQ(own, known) << "clips that have failed are known on all ranks, batch " << batch;
     if (needs_text(batch)) {
       EXPECT_EQ(text_of_.at(batch).span<float>()[0], number(batch));
     }
