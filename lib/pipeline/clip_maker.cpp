@@ -318,10 +318,10 @@ std::unique_ptr<PendingHandOver> ClipMaker::hand_over_latents(std::size_t index,
 }
 
 void ClipMaker::decode(std::size_t index, std::size_t decoder,
-                       std::unique_ptr<PendingHandOver> latents_on_their_way) {
+                       std::unique_ptr<PendingHandOver> sent) {
   const comm::Group& group = stages_.decode_clip.group(decoder);
-  if (!group.member()) return latents_on_their_way->finish();
-  auto& pending = dynamic_cast<PendingLatents&>(*latents_on_their_way);
+  if (!group.member()) return sent->finish();
+  auto& pending = dynamic_cast<PendingLatents&>(*sent);
   const BatchState& batch = batches_[index];
   const std::vector<std::size_t> indices = batch.not_failed();
   for (std::size_t i = 0; i < indices.size(); ++i) {

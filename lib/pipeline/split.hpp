@@ -3,7 +3,8 @@
 
 namespace reelmesh::pipeline {
 
-/// The policy of split mode. → false if this rank's job is to stop. Collective over the world.
+/// The policy of split mode. → false if this rank knows that the job is to stop. Collective over
+/// the world.
 bool run_split(const comm::Group& world, Work& work, const Schedule& schedule,
                comm::Watchdog* watchdog);
 
