@@ -37,9 +37,10 @@ std::string inputs_text(const Clip& clip) {
   return text;
 }
 
-std::optional<RestartFile> find_restart(const Job& job, const Clip& clip, std::int64_t channels) {
+std::optional<RestartFile> find_restart(const std::filesystem::path& output, const Clip& clip,
+                                        std::int64_t channels) {
   auto file =
-      RestartFile::open(job.output, clip.record, inputs_text(clip), restart_shapes(clip, channels));
+      RestartFile::open(output, clip.record, inputs_text(clip), restart_shapes(clip, channels));
   if (!file || file->record().step > clip.sampling.sampler->calls()) return std::nullopt;
   try {
     TorchGenerator::restored(file->record().generator);
@@ -51,25 +52,27 @@ std::optional<RestartFile> find_restart(const Job& job, const Clip& clip, std::i
 
 }  // namespace
 
-std::int64_t saved_steps(const Job& job, const Clip& clip, std::int64_t text_channels) {
-  const std::filesystem::path path = restart_path(job.output, clip.index());
+std::int64_t saved_steps(const std::filesystem::path& output, const Clip& clip,
+                         std::int64_t text_channels) {
+  const std::filesystem::path path = restart_path(output, clip.index());
   std::error_code unreadable;
   if (!std::filesystem::exists(path, unreadable)) return 0;
-  const auto file = find_restart(job, clip, text_channels);
+  const auto file = find_restart(output, clip, text_channels);
   if (!file) {
     log::warning_here("{}: {}; the clip starts again", path.string(),
-                      RestartFile::has_other_version(job.output, clip.index())
+                      RestartFile::has_other_version(output, clip.index())
                           ? fmt::format("not of version {} of restart files", restart_version)
                           : "damaged, or not of this clip and model");
   }
   return file ? file->record().step : 0;
 }
 
-RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels) {
-  auto file = find_restart(job, clip, text_channels);
+RestartFile open_restart(const std::filesystem::path& output, const Clip& clip,
+                         std::int64_t text_channels) {
+  auto file = find_restart(output, clip, text_channels);
   require(file && file->record().step == clip.saved_step, Status::io,
           "{}: found other content than at the start of the job",
-          restart_path(job.output, clip.index()).string());
+          restart_path(output, clip.index()).string());
   return std::move(*file);
 }
 
@@ -79,10 +82,11 @@ SavedState saved_state(const RestartFile& file) {
           [&file](const std::string& name, const Box& box) { return file.read(name, box); }};
 }
 
-Autosave::Autosave(const Job& job, const comm::Group& group, const DenoiseLayout& layout,
-                   const Batch& batch, std::span<const Conditioning> conditioning,
-                   std::int64_t text_channels)
-    : job_(job),
+Autosave::Autosave(const std::filesystem::path& output, const RestartSettings& settings,
+                   const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
+                   std::span<const Conditioning> conditioning, std::int64_t text_channels)
+    : output_(output),
+      settings_(settings),
       group_(group),
       layout_(layout),
       batch_(batch),
@@ -98,13 +102,12 @@ bool Autosave::agree_after_step(const Denoising& denoising) {
   // GPUs must have completed the step whose duration is measured here. A failure of a GPU or of
   // NCCL is thrown here: in the reduction, this rank would wait for ranks that wait for it.
   synchronize(denoising.states().front().latents.device());
-  const RestartSettings& settings = job_.restart;
   const std::int64_t step = denoising.states().front().step;
   if (!unsaved_) unsaved_.emplace();
   const double time = now(), since_save = time - saved_at_;
-  bool due = settings.every_steps > 0 && step % settings.every_steps == 0;
-  due = due || (settings.every_seconds > 0 && since_save >= settings.every_seconds);
-  if (denoising.finished()) due = due || (settings.any() && since_save >= worth_saving_seconds);
+  bool due = settings_.every_steps > 0 && step % settings_.every_steps == 0;
+  due = due || (settings_.every_seconds > 0 && since_save >= settings_.every_seconds);
+  if (denoising.finished()) due = due || (settings_.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
   std::vector<std::int64_t> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
   for (const DenoiseState& state : denoising.states()) {
@@ -143,7 +146,7 @@ void Autosave::save_together(const Denoising& denoising) {
       arrays.push_back(
           {"image_latents", {conditioning_[i].image.on({}).rows(0, frames), kept, group_}});
     }
-    write_restart(group_, job_.output,
+    write_restart(group_, output_,
                   {clip.record, inputs_text(clip), step, state.generator.saved(),
                    std::ssize(state.history), state.cache_sum},
                   arrays);

@@ -8,13 +8,15 @@
 
 namespace reelmesh::pipeline {
 
-/// The completed steps in a clip's restart file in the output folder; 0 if there is none, or if it
-/// is damaged or of another clip or model (then a warning says so). Not collective. text_channels:
-/// of a text embedding.
-std::int64_t saved_steps(const Job& job, const Clip& clip, std::int64_t text_channels);
+/// The completed steps in a clip's restart file in the folder `output`; 0 if there is none, or if
+/// it is damaged or of another clip or model (then a warning says so). Not collective.
+/// text_channels: of a text embedding.
+std::int64_t saved_steps(const std::filesystem::path& output, const Clip& clip,
+                         std::int64_t text_channels);
 
 /// The restart file of a clip that has saved steps. Error(io) if it can no longer be read.
-RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels);
+RestartFile open_restart(const std::filesystem::path& output, const Clip& clip,
+                         std::int64_t text_channels);
 
 /// The state in a restart file, which must outlive it.
 SavedState saved_state(const RestartFile& file);
@@ -26,9 +28,9 @@ class Autosave {
  public:
   /// conditioning: as that of Denoising, with `text_channels`. All arguments must outlive the
   /// object.
-  Autosave(const Job& job, const comm::Group& group, const DenoiseLayout& layout,
-           const Batch& batch, std::span<const Conditioning> conditioning,
-           std::int64_t text_channels);
+  Autosave(const std::filesystem::path& output, const RestartSettings& settings,
+           const comm::Group& group, const DenoiseLayout& layout, const Batch& batch,
+           std::span<const Conditioning> conditioning, std::int64_t text_channels);
 
   /// Call it after each step: agrees with the other ranks which clips have failed and whether to
   /// save, and saves. → whether the job is to stop; the states are saved then. Collective over the
@@ -46,7 +48,8 @@ class Autosave {
   void save_together(const Denoising& denoising);
 
  private:
-  const Job& job_;
+  const std::filesystem::path& output_;
+  const RestartSettings& settings_;
   const comm::Group& group_;
   const DenoiseLayout& layout_;
   const Batch& batch_;

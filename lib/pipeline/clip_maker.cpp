@@ -244,13 +244,14 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
         embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
-    if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
+    if (!box.empty()) text = open_restart(job_.output, clip, channels_).read("embeddings", box);
     batch.conditioning[i] = {text.to(job_.dtype), {}};
     if (clip.format.input != InputKind::image) continue;
     const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
     const Box& part = own_box(from_queue.to, group);
     Tensor image = Tensor::empty(part.extent, DType::float32);
-    if (!part.empty()) image = open_restart(job_, clip, channels_).read("image_latents", part);
+    if (!part.empty())
+      image = open_restart(job_.output, clip, channels_).read("image_latents", part);
     take_input(batch, i, replica, image);
   }
 }

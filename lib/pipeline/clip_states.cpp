@@ -48,7 +48,7 @@ std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& pl
     }
     const Clip clip = planned.clip(job, clips[i]);
     const bool made = clip_complete(path, clip.record, output_shapes(job, clip, channels));
-    steps[i] = made ? complete : saved_steps(job, clip, channels);
+    steps[i] = made ? complete : saved_steps(job.output, clip, channels);
   }
   world.sum(steps);
   std::vector<ClipOutline> pending;
@@ -82,11 +82,11 @@ void update_states(std::vector<JobClip>& records, const MadeClips& made) {
   }
 }
 
-void set_others_aside_together(const comm::Group& world, const Job& job,
+void set_others_aside_together(const comm::Group& world, const std::filesystem::path& output,
                                const std::vector<JobClip>& records) {
   std::int64_t moved = 0;
   comm::run_on_first_rank(world, [&] {
-    moved = static_cast<std::int64_t>(set_clips_aside(job.output, [&](int clip) {
+    moved = static_cast<std::int64_t>(set_clips_aside(output, [&](int clip) {
       const auto i = static_cast<std::size_t>(clip);
       return i < records.size() && records[i].state.state == ClipState::complete;
     }));
@@ -94,7 +94,7 @@ void set_others_aside_together(const comm::Group& world, const Job& job,
   moved = world.max(moved);
   if (moved == 0) return;
   log::info("{} {} not of this job, or damaged: moved to {}", moved,
-            moved == 1 ? "clip file is" : "clip files are", (job.output / "earlier").string());
+            moved == 1 ? "clip file is" : "clip files are", (output / "earlier").string());
 }
 
 }  // namespace reelmesh::pipeline

@@ -16,9 +16,9 @@ void set_states(std::vector<JobClip>& records, const std::vector<ClipOutline>& p
 /// Their states afterwards.
 void update_states(std::vector<JobClip>& records, const MadeClips& made);
 
-/// Leaves only complete clips of this job in the folder, by the states that the first rank has.
-/// Collective.
-void set_others_aside_together(const comm::Group& world, const Job& job,
+/// Leaves only complete clips of this job in the folder `output`, by the states that the first rank
+/// has. Collective.
+void set_others_aside_together(const comm::Group& world, const std::filesystem::path& output,
                                const std::vector<JobClip>& records);
 
 }  // namespace reelmesh::pipeline

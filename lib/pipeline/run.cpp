@@ -181,13 +181,15 @@ void JobRun::prepare_output() {
   });
   announce();
   begin_record();
-  set_others_aside_together(world_, job_, record_.clips);  // before an index that links all clips
+  set_others_aside_together(world_, job_.output,
+                            record_.clips);  // before an index that links all clips
   if (clips_.empty()) return;
   comm::run_on_first_rank(world_, [&] {
     stop::leave_if_requested("the index is written");
     write_index();
   });
-  if (watchdog_ != nullptr && ranks_.rank() == 0) status_file_.emplace(job_, planned_, *watchdog_);
+  if (watchdog_ != nullptr && ranks_.rank() == 0)
+    status_file_.emplace(job_.output, planned_, *watchdog_);
   if (job_.trace_level > 0) begin_trace();  // otherwise a trace that is there says how it was made
 }
 

@@ -43,28 +43,26 @@ void load_on(const comm::Group& group, Device device, const Read& read) {
 
 }  // namespace
 
-TextStage::TextStage(const comm::Group& world, const Job& job, const JobPlan& planned,
-                     Device device)
-    : job_(job),
-      planned_(planned),
-      device_(device),
+TextStage::TextStage(const comm::Group& world, const JobPlan& planned, const Computing& computing)
+    : planned_(planned),
+      computing_(computing),
       group_(range_group(world, planned.plan.roles.text)),
       own_(world.split(world.rank())),
       parts_(planned.plan.device_map.stages()),
       layers_(parts_.size()) {}
 
 void TextStage::load() {
-  load_on(group_, device_, [&] {
+  load_on(group_, computing_.device, [&] {
     const Checkpoint weights =
-        planned_.family->paths().open_text_encoder().on(device_, job_.numerics);
+        planned_.family->paths().open_text_encoder().on(computing_.device, computing_.numerics);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const DeviceMap::Stage& part = parts_[i];
       if (group_.rank() != part.rank) continue;
       WeightPlacement placement{.group = own_};
       if (part.on_host) placement.residence = Residence::host;
       layers_[i].emplace(weights, planned_.family->text_encoder(),
-                         T5Part{part.first, part.last, part.embedding, part.final_norm}, job_.dtype,
-                         placement);
+                         T5Part{part.first, part.last, part.embedding, part.final_norm},
+                         computing_.dtype, placement);
     }
   });
 }
@@ -82,7 +80,8 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
     const int holder = parts_[i].rank;
     if (i > 0 && parts_[i - 1].rank != holder) {
       const int before = parts_[i - 1].rank;
-      if (device_.is_cuda()) {  // waiting on a device has a time-out, but a rank may be far behind
+      if (computing_.device
+              .is_cuda()) {  // waiting on a device has a time-out, but a rank may be far behind
         if (me == before) group_.barrier_with({&holder, 1});
         if (me == holder) group_.barrier_with({&before, 1});
       }
@@ -91,7 +90,7 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
         group_.exchange({&send, 1}, {});
       } else if (me == holder) {
         x = Tensor::empty({tokens, 1, planned_.family->text_encoder().d_model},
-                          t5_stream(job_.dtype), device_);
+                          t5_stream(computing_.dtype), computing_.device);
         const comm::Message receive{before, x};
         group_.exchange({}, {&receive, 1});
       }
@@ -116,12 +115,14 @@ Tensor TextStage::operator()(const Clip& clip) {
   return ops::join_batches(all);
 }
 
-DenoiseStage::DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned,
-                           Device device)
-    : job_(job),
-      planned_(planned),
+DenoiseStage::DenoiseStage(const comm::Group& world, const JobPlan& planned,
+                           const Computing& computing, const std::filesystem::path& output,
+                           const RestartSettings& restart)
+    : planned_(planned),
       plan_(&planned.plan),
-      device_(device),
+      computing_(computing),
+      output_(output),
+      restart_(restart),
       groups_(range_groups(world, planned.plan.roles.denoise)) {}
 
 void DenoiseStage::regroup(const comm::Group& world, const Plan& plan) {
@@ -139,8 +140,9 @@ void DenoiseStage::load() {
         .shares = weights.shares.empty() ? RankWeights{} : weights.shares[replica],
         .unlike_processors = planned_.unlike_processors,
         .resident = weights.resident};
-    load_on(group, device_, [&] {
-      model_ = planned_.family->denoiser(job_.dtype, device_, job_.numerics, placement);
+    load_on(group, computing_.device, [&] {
+      model_ = planned_.family->denoiser(computing_.dtype, computing_.device, computing_.numerics,
+                                         placement);
     });
   }
 }
@@ -163,12 +165,12 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   std::vector<RestartFile> files;
   std::vector<SavedState> saved;
   for (const Clip& clip : batch) {
-    if (clip.saved_step > 0) files.push_back(open_restart(job_, clip, text_channels));
+    if (clip.saved_step > 0) files.push_back(open_restart(output_, clip, text_channels));
   }
   for (const RestartFile& file : files) saved.push_back(saved_state(file));
 
   Denoising denoising(group, layout, batch, conditioning, *model_, saved, video_latents);
-  Autosave autosave(job_, group, layout, batch, conditioning, text_channels);
+  Autosave autosave(output_, restart_, group, layout, batch, conditioning, text_channels);
   const auto all_failed = [&] {
     return std::ranges::all_of(result.failed, [](bool failed) { return failed; });
   };
@@ -201,12 +203,11 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   return result;
 }
 
-DecodeStage::DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned,
-                         Device device)
-    : job_(job),
-      planned_(planned),
+DecodeStage::DecodeStage(const comm::Group& world, const JobPlan& planned,
+                         const Computing& computing)
+    : planned_(planned),
       plan_(&planned.plan),
-      device_(device),
+      computing_(computing),
       groups_(range_groups(world, planned.plan.roles.decode)) {}
 
 void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
@@ -215,10 +216,10 @@ void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
 }
 
 void DecodeStage::load() {
-  if (!job_.keep_video) return;
   for (const comm::Group& group : groups_) {
-    load_on(group, device_,
-            [&] { decoder_ = planned_.family->decoder(job_.dtype, device_, job_.numerics); });
+    load_on(group, computing_.device, [&] {
+      decoder_ = planned_.family->decoder(computing_.dtype, computing_.device, computing_.numerics);
+    });
   }
 }
 
@@ -238,8 +239,9 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t dec
 
 void InputStage::load() {
   for (const comm::Group& group : decoding_.groups()) {
-    load_on(group, device_,
-            [&] { encoder_ = planned_.family->encoder(job_.dtype, device_, job_.numerics); });
+    load_on(group, computing_.device, [&] {
+      encoder_ = planned_.family->encoder(computing_.dtype, computing_.device, computing_.numerics);
+    });
   }
 }
 
@@ -274,11 +276,12 @@ std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
 }  // namespace
 
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)
-    : encode(world, job, planned, device),
-      denoise_batch(world, job, planned, device),
-      decode_clip(world, job, planned, device),
-      encode_input(job, planned, device, decode_clip),
-      plan_(planned.plan) {}
+    : encode(world, planned, {job.dtype, job.numerics, device}),
+      denoise_batch(world, planned, {job.dtype, job.numerics, device}, job.output, job.restart),
+      decode_clip(world, planned, {job.dtype, job.numerics, device}),
+      encode_input(planned, {job.dtype, job.numerics, device}, decode_clip),
+      plan_(planned.plan),
+      keeps_video_(job.keep_video) {}
 
 void Stages::load(Stage stage) {
   switch (stage) {
@@ -289,7 +292,7 @@ void Stages::load(Stage stage) {
     case Stage::denoise:
       return denoise_batch.load();
     case Stage::decode:
-      return decode_clip.load();
+      return keeps_video_ ? decode_clip.load() : void();
   }
 }
 

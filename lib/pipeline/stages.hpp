@@ -12,11 +12,18 @@
 
 namespace reelmesh::pipeline {
 
+/// How stages compute.
+struct Computing {
+  DType dtype = DType::float32;
+  Numerics numerics;
+  Device device;
+};
+
 /// T5, with its layers distributed over the ranks of the text group by the device map. Texts are
 /// pipelined through the ranks, so that several ranks are busy at once.
 class TextStage {
  public:
-  TextStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
+  TextStage(const comm::Group& world, const JobPlan& planned, const Computing& computing);
 
   void load();
   void release();
@@ -27,9 +34,8 @@ class TextStage {
  private:
   Tensor encode(const std::vector<std::int32_t>& ids);
 
-  const Job& job_;
   const JobPlan& planned_;
-  Device device_;
+  Computing computing_;
   comm::Group group_, own_;  ///< own_: this rank only
   std::vector<DeviceMap::Stage> parts_;
   std::vector<std::optional<T5Layers>> layers_;  ///< for each part, set on the rank that holds it
@@ -53,7 +59,9 @@ struct Denoised {
 /// which they were loaded; new groups must not separate these ranks.
 class DenoiseStage {
  public:
-  DenoiseStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
+  /// output, restart: of the job; they must outlive the object.
+  DenoiseStage(const comm::Group& world, const JobPlan& planned, const Computing& computing,
+               const std::filesystem::path& output, const RestartSettings& restart);
 
   void load();
   void release() { model_.reset(); }
@@ -69,10 +77,11 @@ class DenoiseStage {
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:
-  const Job& job_;
   const JobPlan& planned_;
   const Plan* plan_;
-  Device device_;
+  Computing computing_;
+  const std::filesystem::path& output_;
+  const RestartSettings& restart_;
   std::vector<comm::Group> groups_;  ///< per replica
   std::unique_ptr<const Denoiser> model_;
 };
@@ -80,7 +89,7 @@ class DenoiseStage {
 /// The decoder of the autoencoder on the decoding groups.
 class DecodeStage {
  public:
-  DecodeStage(const comm::Group& world, const Job& job, const JobPlan& planned, Device device);
+  DecodeStage(const comm::Group& world, const JobPlan& planned, const Computing& computing);
 
   void load();
   void release() { decoder_.reset(); }
@@ -95,10 +104,9 @@ class DecodeStage {
                                     Failures& failures) const;
 
  private:
-  const Job& job_;
   const JobPlan& planned_;
   const Plan* plan_;
-  Device device_;
+  Computing computing_;
   std::vector<comm::Group> groups_;
   std::unique_ptr<const Decoder> decoder_;
 };
@@ -108,8 +116,8 @@ class DecodeStage {
 class InputStage {
  public:
   /// decoding: with the groups; must outlive the object.
-  InputStage(const Job& job, const JobPlan& planned, Device device, const DecodeStage& decoding)
-      : job_(job), planned_(planned), device_(device), decoding_(decoding) {}
+  InputStage(const JobPlan& planned, const Computing& computing, const DecodeStage& decoding)
+      : planned_(planned), computing_(computing), decoding_(decoding) {}
 
   void load();
   void release() { encoder_.reset(); }
@@ -118,9 +126,8 @@ class InputStage {
   Tensor operator()(const Clip& clip, std::size_t decoder) const;
 
  private:
-  const Job& job_;
   const JobPlan& planned_;
-  Device device_;
+  Computing computing_;
   const DecodeStage& decoding_;
   std::unique_ptr<const Encoder> encoder_;
 };
@@ -154,6 +161,7 @@ class Stages {
   bool stays(Stage other, Stage entered) const;
 
   const Plan& plan_;
+  bool keeps_video_;
   std::array<bool, 4> loaded_{};
   std::optional<Stage> entered_;
 };

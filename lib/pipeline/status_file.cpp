@@ -66,8 +66,9 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
 
 }  // namespace
 
-StatusFile::StatusFile(const Job& job, const JobPlan& planned, const comm::Watchdog& watchdog)
-    : folder_(job.output), planned_(planned), watchdog_(watchdog) {
+StatusFile::StatusFile(const std::filesystem::path& output, const JobPlan& planned,
+                       const comm::Watchdog& watchdog)
+    : folder_(output), planned_(planned), watchdog_(watchdog) {
   thread_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     std::chrono::nanoseconds wait{};

@@ -17,7 +17,8 @@ namespace reelmesh::pipeline {
 class StatusFile {
  public:
   /// planned, watchdog: must outlive the object.
-  StatusFile(const Job& job, const JobPlan& planned, const comm::Watchdog& watchdog);
+  StatusFile(const std::filesystem::path& output, const JobPlan& planned,
+             const comm::Watchdog& watchdog);
   /// Ends the thread. The file stays, so that it shows what a job that fails did last.
   ~StatusFile();
   StatusFile(const StatusFile&) = delete;
