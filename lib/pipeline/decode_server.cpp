@@ -11,12 +11,8 @@ DecodeServer::DecodeServer(Work& work, const Schedule& schedule, comm::Mailbox& 
       mailbox_(mailbox),
       group_(work.decoder_ranks(0)),
       leads_(group_.rank() == 0),
-      inputs_left_(false),
-      replicas_at_work_(schedule.roles.denoise.size()) {
-  for (std::size_t i = 0; i < schedule.batches; ++i) {
-    inputs_left_ = inputs_left_ || work.needs_input(i);
-  }
-}
+      inputs_left_(any_needs_input(work, 0, schedule.batches)),
+      replicas_at_work_(schedule.roles.denoise.size()) {}
 
 bool DecodeServer::run() {
   if (!inputs_left_) work_.enter(Stage::decode);

@@ -32,14 +32,14 @@ class Phased {
  private:
   void make_groups();
   std::size_t end_of_queue(std::size_t first) const;
-  std::int64_t clips(const Round& round) const;
   void encode(const Round& round);
   void encode_inputs(const Round& round);
   void hand_over(const Round& round, const Queues& queues);
   void make(const Round& round);
   bool agree(const comm::Group& ranks, std::size_t batch);
   bool stop_together();
-  void count_waiting(std::int64_t clips) const;
+  void begins(std::size_t batch);
+  void count_waiting() const;
 
   comm::Group world_;
   Work& work_;
@@ -48,6 +48,7 @@ class Phased {
   const Roles* roles_;
   std::vector<comm::Group> groups_;  ///< per replica: the ranks that denoise or decode its batches
   int rounds_ = 0;                   ///< of make()
+  std::int64_t waiting_ = 0;         ///< clips that are not begun, as far as this rank knows
   PacedVote input_vote_;
   bool stopped_ = false;
 };
@@ -93,24 +94,24 @@ std::size_t Phased::end_of_queue(std::size_t first) const {
   return end;
 }
 
-std::int64_t Phased::clips(const Round& round) const {
-  std::int64_t count = 0;
-  for (std::size_t i = round.first; i < round.end; ++i) {
-    count += static_cast<std::int64_t>(work_.clips(i));
-  }
-  return count;
+// This batch has been begun, by this replica or another.
+void Phased::begins(std::size_t batch) {
+  waiting_ -= static_cast<std::int64_t>(work_.clips(batch));
 }
 
-// So many clips are not begun; the first rank says so in the trace.
-void Phased::count_waiting(std::int64_t clips) const {
-  if (world_.rank() == 0) trace::recorder().clips_waiting = clips;
+// The first rank says in the trace how many clips are not begun.
+void Phased::count_waiting() const {
+  if (world_.rank() == 0) trace::recorder().clips_waiting = waiting_;
 }
 
 // As many prompts as the queue holds are encoded before the first clip is denoised, since the text
 // encoder then leaves the memory.
 bool Phased::run() {
   const std::size_t tail = schedule_.batches - schedule_.tail_batches;
-  count_waiting(clips({0, schedule_.batches}));
+  for (std::size_t i = 0; i < schedule_.batches; ++i) {
+    waiting_ += static_cast<std::int64_t>(work_.clips(i));
+  }
+  count_waiting();
   for (std::size_t made = 0, encoded = 0; made < schedule_.batches && !stop_together();) {
     if (made == encoded) {
       encoded = end_of_queue(made);
@@ -130,16 +131,13 @@ bool Phased::run() {
 }
 
 void Phased::encode(const Round& round) {
-  bool texts = false, inputs = false;
-  for (std::size_t i = round.first; i < round.end; ++i) {
-    texts = texts || work_.needs_text(i);
-    inputs = inputs || work_.needs_input(i);
-  }
+  bool texts = false;
+  for (std::size_t i = round.first; i < round.end; ++i) texts = texts || work_.needs_text(i);
   if (texts) work_.enter(Stage::text);
   for (std::size_t i = round.first; i < round.end && !stopped_; ++i) {
     if (work_.needs_text(i) && work_.text_ranks().member()) stopped_ = !work_.encode(i);
   }
-  if (inputs) encode_inputs(round);
+  if (any_needs_input(work_, round.first, round.end)) encode_inputs(round);
 }
 
 // The decoders share the inputs. Each has at most a few on the way to the rank on which they wait,
@@ -183,17 +181,19 @@ void Phased::hand_over(const Round& round, const Queues& queues) {
 void Phased::make(const Round& round) {
   const Queues queues(groups_.size());
   hand_over(round, queues);
-  const std::int64_t later = clips({round.end, schedule_.batches});
+  std::size_t first = round.first;  // not begun, as far as this replica knows
   const auto mine = std::ranges::find_if(groups_, &comm::Group::member);
   if (mine != groups_.end() && !stopped_) {
     const auto replica = static_cast<std::size_t>(mine - groups_.begin());
     BatchQueue queue(*mine, replica, queues, watchdog_, rounds_ * world_.size());
-    std::size_t first = round.first;  // not made, as far as this replica knows
     const ReplicaPolicy policy{.receive =
                                    [&](std::size_t batch) {
-                                     for (; first < batch; ++first)
-                                       work_.release(first);  // others have taken them
-                                     count_waiting(clips({batch + 1, round.end}) + later);
+                                     for (; first < batch; ++first) {  // others have taken them
+                                       begins(first);
+                                       work_.release(first);
+                                     }
+                                     begins(first++);
+                                     count_waiting();
                                      return true;
                                    },
                                .after_step = [] {},
@@ -212,7 +212,8 @@ void Phased::make(const Round& round) {
   ++rounds_;
   if (stopped_) return;
   for (std::size_t i = round.first; i < round.end; ++i) work_.release(i);
-  count_waiting(later);
+  for (; first < round.end; ++first) begins(first);
+  count_waiting();
 }
 
 }  // namespace

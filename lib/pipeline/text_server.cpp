@@ -26,9 +26,7 @@ TextServer::TextServer(Work& work, const Schedule& schedule, comm::Mailbox& mail
 bool TextServer::run() {
   encode_all();
   if (!leads_) return !stopped_;
-  bool inputs = false;
-  for (std::size_t i = 0; i < schedule_.batches; ++i) inputs = inputs || work_.needs_input(i);
-  if (inputs) {
+  if (any_needs_input(work_, 0, schedule_.batches)) {
     while (inputs_awaited_ > 0) receive(wait_for_message(mailbox_, [this] { work_.wait_idly(); }));
     mailbox_.post(decode_leader_, control_message(MessageKind::encode, {-1}));
   }
@@ -42,10 +40,9 @@ bool TextServer::run() {
 
 // The leader decides which batches are encoded next, and answers replicas in between.
 void TextServer::encode_all() {
-  const auto missing = [this] {
-    return std::ranges::find(encoding_, Encoding::missing) != encoding_.end();
-  };
-  if (missing()) work_.enter(Stage::text);
+  if (std::ranges::find(encoding_, Encoding::missing) != encoding_.end()) {
+    work_.enter(Stage::text);
+  }
   for (bool goes_on = true; goes_on;) {
     const Words next = comm::broadcast_values(group_, leads_ ? next_to_encode() : Words(), leader_);
     if (next.empty()) break;

@@ -86,4 +86,12 @@ class Work {
   virtual void release(std::size_t batch) = 0;
 };
 
+/// Whether the inputs of one of the batches [first, end) are to be encoded.
+inline bool any_needs_input(const Work& work, std::size_t first, std::size_t end) {
+  for (std::size_t batch = first; batch < end; ++batch) {
+    if (work.needs_input(batch)) return true;
+  }
+  return false;
+}
+
 }  // namespace reelmesh::pipeline
