@@ -1,6 +1,7 @@
 #pragma once
 // Errors carry the exit status of the program (numbers as in sysexits.h).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 #include <stdexcept>

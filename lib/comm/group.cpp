@@ -11,6 +11,7 @@
 #include "comm/requests.hpp"
 #include "comm/trace_channel.hpp"
 #include "comm/waiting.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -35,6 +36,20 @@ class PendingHostExchange final : public PendingExchange {
  private:
   std::vector<Message> sends_, receives_;
   Requests requests_;  // last member: destroyed (and waited for) before the memory that it uses
+};
+
+// Keeps the memory of messages counted that are not sent.
+class PretendedExchange final : public PendingExchange {
+ public:
+  PretendedExchange(std::vector<Message> sends, std::vector<Message> receives)
+      : sends_(std::move(sends)), receives_(std::move(receives)) {}
+  void finish() override {
+    sends_.clear();
+    receives_.clear();
+  }
+
+ private:
+  std::vector<Message> sends_, receives_;
 };
 
 // The messages that have elements. Checks that all messages of an exchange are on one device (or
@@ -102,8 +117,18 @@ Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
 
 Group Group::world() { return Group(MPI_COMM_WORLD, false); }
 
+Group Group::pretended(int rank, int size) {
+  expect(rank >= 0 && rank < size, "rank {} of {} pretended ranks", rank, size);
+  Group group;
+  group.rank_ = rank;
+  group.size_ = size;
+  group.pretended_ = true;
+  return group;
+}
+
 MPI_Comm Group::handle() const {
   expect(member(), "a rank that is not in a group used its communicator");
+  expect(!pretended_, "a pretended rank used its communicator");
   return *static_cast<MPI_Comm*>(comm_.get());
 }
 
@@ -130,6 +155,7 @@ Transport Group::transport() const {
 bool Group::capturable() const { return size_ == 1 || transport() == Transport::nccl; }
 
 Group Group::on_this_host() const {
+  if (pretended_) return *this;
   MPI_Comm comm = MPI_COMM_NULL;
   const Waiting waiting("MPI_Comm_split_type");
   check(MPI_Comm_split_type(handle(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
@@ -140,7 +166,19 @@ Group Group::on_this_host() const {
 Group Group::range(int first, int count) const {
   expect(first >= 0 && count > 0 && first + count <= size_, "ranks {}..{} of a group of {}", first,
          first + count, size_);
-  return split(rank_ >= first && rank_ < first + count ? 0 : -1);
+  const bool within = rank_ >= first && rank_ < first + count;
+  if (pretended_) return within ? pretended(rank_ - first, count) : Group();
+  return split(within ? 0 : -1);
+}
+
+Group Group::split(const std::vector<int>& colors) const {
+  expect(std::ssize(colors) == size_, "{} colors for a group of {}", colors.size(), size_);
+  const int mine = colors[static_cast<std::size_t>(rank_)];
+  if (!pretended_) return split(mine);
+  if (mine < 0) return {};
+  const auto before = std::count(colors.begin(), colors.begin() + rank_, mine);
+  return pretended(static_cast<int>(before),
+                   static_cast<int>(std::count(colors.begin(), colors.end(), mine)));
 }
 
 Group Group::split(int color) const {
@@ -152,6 +190,7 @@ Group Group::split(int color) const {
 }
 
 Group Group::independent() const {
+  if (pretended_) return *this;
   Group group = split(0);
   auto other = device_transport_ == nullptr ? nullptr : device_transport_->another(group);
   if (other == nullptr) return group;
@@ -172,6 +211,7 @@ Group Group::in_order(const std::vector<int>& order) const {
 }
 
 void Group::barrier() const {
+  if (pretended_) return;
   const Waiting waiting("MPI_Barrier");
   check(MPI_Barrier(handle()), "MPI_Barrier");
 }
@@ -189,11 +229,17 @@ T reduce(const Group& group, T value, MPI_Datatype type, MPI_Op op) {
 }  // namespace
 
 std::int64_t Group::max(std::int64_t value) const {
-  return reduce(*this, value, MPI_INT64_T, MPI_MAX);
+  return pretended_ ? value : reduce(*this, value, MPI_INT64_T, MPI_MAX);
 }
-double Group::max(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MAX); }
-double Group::min(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_MIN); }
-double Group::sum(double value) const { return reduce(*this, value, MPI_DOUBLE, MPI_SUM); }
+double Group::max(double value) const {
+  return pretended_ ? value : reduce(*this, value, MPI_DOUBLE, MPI_MAX);
+}
+double Group::min(double value) const {
+  return pretended_ ? value : reduce(*this, value, MPI_DOUBLE, MPI_MIN);
+}
+double Group::sum(double value) const {
+  return pretended_ ? value * size_ : reduce(*this, value, MPI_DOUBLE, MPI_SUM);
+}
 
 namespace {
 
@@ -207,10 +253,16 @@ void reduce_in_place(const Group& group, std::span<std::int64_t> values, MPI_Op 
 
 }  // namespace
 
-void Group::sum(std::span<std::int64_t> values) const { reduce_in_place(*this, values, MPI_SUM); }
-void Group::max(std::span<std::int64_t> values) const { reduce_in_place(*this, values, MPI_MAX); }
+void Group::sum(std::span<std::int64_t> values) const {
+  if (!pretended_) return reduce_in_place(*this, values, MPI_SUM);
+  for (std::int64_t& value : values) value *= size_;
+}
+void Group::max(std::span<std::int64_t> values) const {
+  if (!pretended_) reduce_in_place(*this, values, MPI_MAX);
+}
 
 std::string Group::broadcast(std::string text, int root) const {
+  if (pretended_) return text;
   std::int64_t size = static_cast<std::int64_t>(text.size());
   const Waiting waiting("MPI_Bcast");
   check(MPI_Bcast(&size, 1, MPI_INT64_T, root, handle()), "MPI_Bcast");
@@ -248,6 +300,7 @@ struct Blocks {
 }  // namespace
 
 std::vector<std::string> Group::all_gather(const std::string& block) const {
+  if (pretended_) return std::vector<std::string>(static_cast<std::size_t>(size_), block);
   const int mine = to_int(block.size(), "MPI_Allgatherv");
   std::vector<int> sizes(static_cast<std::size_t>(size_));
   const Waiting waiting("MPI_Allgather");
@@ -260,6 +313,7 @@ std::vector<std::string> Group::all_gather(const std::string& block) const {
 }
 
 std::vector<std::string> Group::gather(const std::string& block, int root) const {
+  if (pretended_) return rank_ == root ? all_gather(block) : std::vector<std::string>();
   const int mine = to_int(block.size(), "MPI_Gatherv");
   std::vector<int> sizes(rank_ == root ? static_cast<std::size_t>(size_) : 0);
   const Waiting waiting("MPI_Gather");
@@ -278,6 +332,12 @@ PendingMessages Group::begin_exchange(std::span<const Message> sends,
   const std::vector<Message> out = with_elements(sends, device);
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
+  if (pretended_) {
+    for (const Message& message : out) {
+      Ledger::current().note_sent(message.peer, message.tensor.bytes());
+    }
+    return {std::make_unique<PretendedExchange>(out, in), {}};
+  }
   std::vector<trace::Message> recorded;
   if (trace::recorder().records_messages()) recorded = channel_->begin(out, in, tag);
   post_pending_messages();
@@ -295,6 +355,7 @@ void Group::exchange(std::span<const Message> sends, std::span<const Message> re
 }
 
 void Group::barrier_with(std::span<const int> peers) const {
+  if (pretended_) return;
   const Waiting waiting("barrier_with");
   Requests requests;
   std::vector<std::byte> words(peers.size() + 1);

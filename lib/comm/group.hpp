@@ -39,6 +39,9 @@ class Group {
  public:
   Group() = default;
   static Group world();
+  /// Rank `rank` of `size` ranks that are not there, for a dry run (tensor/ledger.hpp): messages
+  /// are counted and not sent, what others would send has this rank's values, and nobody waits.
+  static Group pretended(int rank, int size);
   /// The ranks of this group that share memory with this one (same host). Collective.
   Group on_this_host() const;
   /// Ranks [first, first + count) of this group; other ranks get an empty Group. Collective.
@@ -46,6 +49,8 @@ class Group {
   /// The ranks of this group that pass the same color, in the same order; a rank with a negative
   /// color gets an empty Group. Collective (MPI_Comm_split).
   Group split(int color) const;
+  /// The same if each rank knows the colors of all ranks of this group.
+  Group split(const std::vector<int>& colors) const;
 
   /// The same ranks, with messages that are independent of this group's: they match among
   /// themselves, and those of device tensors have a stream of their own, with NCCL also a
@@ -74,11 +79,12 @@ class Group {
   /// part in them.
   bool capturable() const;
 
-  bool member() const { return comm_ != nullptr; }
+  bool member() const { return rank_ >= 0; }
   int rank() const { return rank_; }  ///< −1 if this rank is not a member
   int size() const { return size_; }  ///< 0 if this rank is not a member
   /// The communicator, for libraries that take one. Call post_pending_messages() before a library
-  /// waits for other ranks with it. Error(internal) if this rank is not a member.
+  /// waits for other ranks with it. Error(internal) if this rank is not a member, or the ranks are
+  /// pretended.
   MPI_Comm handle() const;
   /// The communicator in traces.
   TraceChannel& channel() const { return *channel_; }
@@ -115,13 +121,14 @@ class Group {
 
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
-  std::shared_ptr<void> comm_;  ///< holds an MPI_Comm
+  std::shared_ptr<void> comm_;  ///< holds an MPI_Comm; null for pretended ranks
   std::shared_ptr<TraceChannel> channel_;
   std::shared_ptr<DeviceTransport> device_transport_;
   /// For each rank of this group its rank in the group that the transport was made for.
   std::vector<int> transport_ranks_;
   int rank_ = -1;
   int size_ = 0;
+  bool pretended_ = false;
 };
 
 }  // namespace reelmesh::comm

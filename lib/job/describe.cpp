@@ -127,9 +127,8 @@ json stages(const JobPlan& planned) {
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const DenoiseLayout& layout = plan.sizes[i].denoise.front();
-    const bool joint = layout.attention_kind == AttentionKind::joint;
     add("denoise", shown(planned.formats[i].size), plan.roles.denoise,
-        joint ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
+        layout.parts.empty() ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
         largest_share(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
   }
   for (std::size_t i = 0; i < formats; ++i) {

@@ -13,7 +13,8 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "job/weights_hash.hpp"
-#include "models/t5/memory.hpp"
+#include "models/common/asked.hpp"
+#include "models/t5/t5.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
 
@@ -106,8 +107,21 @@ Tokenizer Family::open_tokenizer() const {
   return tokenizer;
 }
 
-std::unique_ptr<const Encoder> Family::encoder(DType, Device, const Numerics&) const {
+std::unique_ptr<const Encoder> Family::encoder(const Checkpoint&, DType) const {
   fail(Status::internal, "{}: no encoder for images and videos", paths().root.string());
+}
+
+void Family::check_weights(bool encodes_video) const {
+  const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };
+  check(ModelPart::text_encoder, [&](const Checkpoint& weights) {
+    T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
+  });
+  check(ModelPart::transformer,
+        [&](const Checkpoint& weights) { denoiser(weights, DType::float32, {}, layers()); });
+  check(ModelPart::vae, [&](const Checkpoint& weights) {
+    decoder(weights, DType::float32);
+    if (encodes_video || takes(InputKind::image)) encoder(weights, DType::float32);
+  });
 }
 
 void Family::check_input(const Clip& clip) const {
@@ -192,62 +206,6 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
           "sample.strength: found {}, expected it only with prompt.video",
           job.sample.strength.value_or(0));
   return list;
-}
-
-StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision) {
-  return {weight_bytes(tensors, precision), loading_bytes(tensors, precision),
-          thread_bytes(tensors, precision)};
-}
-
-StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision& precision) {
-  const auto [all, largest_part] = streamed_bytes(tensors, precision);
-  StreamedWeights weights{all, fetch_window(largest_part), fetch_window(largest_part)};
-  if (!precision.on_gpu) {
-    // What is fetched from the file, or from ranks with other processors, is packed at each use.
-    weights.host_window = largest_part;
-    if (precision.packed_for == ops::PackedFor::any_processor)
-      weights.gather_window += largest_part;
-  }
-  return weights;
-}
-
-namespace {
-
-// Of a part of the text encoder. Queries, keys and values are one layer; the weight `wo` has the
-// type of the residual stream.
-StreamedWeights t5_streamed_weights(const T5Config& c, const T5Part& part,
-                                    const Precision& precision) {
-  StreamedWeights weights = streamed_weights(t5_tensors(c, part), precision);
-  const std::int64_t wider = size_of(t5_stream(precision.tensors)) - precision.size();
-  weights.bytes += (part.last - part.first) * c.d_ff * c.d_model * wider;
-  if (precision.on_gpu) {
-    weights.host_window =
-        fetch_window(c.d_model * std::max(3 * c.num_heads * c.d_kv * precision.size(),
-                                          c.d_ff * size_of(t5_stream(precision.tensors))));
-  }
-  return weights;
-}
-
-}  // namespace
-
-TextWorkload text_workload(const T5Config& config, std::int64_t tokens,
-                           const Precision& precision) {
-  const std::int64_t layer = config.num_layers > 1 ? 1 : 0;
-  const StreamedWeights streamed =
-      t5_streamed_weights(config, {layer, layer + 1, false, false}, precision);
-  return {config.num_layers, t5_weight_bytes(config, {layer, layer + 1, false, false}, precision),
-          t5_weight_bytes(config, {0, 0, true, false}, precision), streamed,
-          [=](const DeviceMap::Stage& stage) {
-            const T5Part part{stage.first, stage.last, stage.embedding, stage.final_norm};
-            return StageMemory{t5_weight_bytes(config, part, precision),
-                               t5_working_bytes(config, tokens, precision),
-                               thread_bytes(t5_tensors(config, part), precision)};
-          }};
-}
-
-StageMemory with_working(StageMemory stage, std::int64_t working) {
-  stage.working = std::max(stage.working, working);
-  return stage;
 }
 
 }  // namespace reelmesh

@@ -10,9 +10,9 @@
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/encoder.hpp"
-#include "models/common/memory.hpp"
-#include "models/t5/t5.hpp"
+#include "models/t5/config.hpp"
 #include "plan/workload.hpp"
+#include "weights/checkpoint.hpp"
 
 namespace reelmesh {
 
@@ -54,10 +54,12 @@ class Family {
   Family& operator=(const Family&) = delete;
 
   virtual const ModelPaths& paths() const = 0;
-  /// Checks, by the headers of all weight files, that every tensor exists in its expected shape;
-  /// those of the encoder if the model takes images, or with `encodes_video`. Error(data), and
-  /// errors as Checkpoint::open.
-  virtual void check_weights(bool encodes_video) const = 0;
+  /// The weights of a part, the transformer's with its LoRAs. Errors as ModelPaths::open.
+  virtual Checkpoint open(ModelPart part) const { return paths().open(part); }
+  /// Checks, by the headers of all weight files, that every tensor which the parts ask for exists
+  /// in its expected shape; those of the encoder if the model takes images, or with
+  /// `encodes_video`. Error(data), and errors as Checkpoint::open.
+  void check_weights(bool encodes_video) const;
   virtual const T5Config& text_encoder() const = 0;
   /// Error(data) if it has more ids than the text encoder's embedding has rows.
   Tokenizer open_tokenizer() const;
@@ -75,21 +77,24 @@ class Family {
   /// One of them, without the steps that are saved of it. Errors as clips().
   Clip clip(const Job& job, int index, const Tokenizer& tokenizer, const Inputs& inputs) const;
 
-  /// The workload of `together` clips like this one that are denoised together. text_tokens: of the
-  /// longest text of such clips.
-  virtual ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                                const Precision& precision) const = 0;
+  /// The sizes of a clip's stages, and the layouts that its model can do: all of a workload but
+  /// what dry runs count. text_tokens: of the longest text of such clips.
+  virtual ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const = 0;
+  /// What distinguishes a rank of this layout from others: ranks with equal numbers compute and
+  /// send the same, and need the same memory.
+  virtual std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const = 0;
+  /// Layers of the transformer: blocks of one kind, in a row.
+  virtual std::int64_t layers() const = 0;
 
-  /// Loads a part's weights to the device on which it computes, with these numerics. denoiser():
-  /// collective over placement.group, unless weights are replicated.
-  virtual std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device,
-                                                   const Numerics& numerics,
-                                                   const WeightPlacement& placement) const = 0;
-  virtual std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
-                                                 const Numerics& numerics) const = 0;
+  // The model's parts, made of weights that may have shapes only. They compute on weights.device()
+  // with weights.numerics().
+  /// With so many of its layers. Collective over placement.group, unless weights are replicated.
+  virtual std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+                                                   const WeightPlacement& placement,
+                                                   std::int64_t layers) const = 0;
+  virtual std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const = 0;
   /// Only of families that take images or videos.
-  virtual std::unique_ptr<const Encoder> encoder(DType dtype, Device device,
-                                                 const Numerics& numerics) const;
+  virtual std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const;
 
  protected:
   /// Whether the model makes clips that begin from such a file; none: from noise alone.
@@ -114,14 +119,5 @@ class Family {
   /// Error(usage) unless the model takes what the clip begins from.
   void check_input(const Clip& clip) const;
 };
-
-/// Memory of a stage with these weights; working: the extra copies while the weights are loaded.
-StageMemory memory_of_weights(const ExpectedShapes& tensors, const Precision& precision);
-/// What a plan needs to know of these weights if they pass through a WeightStream.
-StreamedWeights streamed_weights(const ExpectedShapes& tensors, const Precision& precision);
-/// The workload of the text encoder for texts of at most `tokens` tokens.
-TextWorkload text_workload(const T5Config& config, std::int64_t tokens, const Precision& precision);
-/// `stage` with its working memory raised to at least `working` bytes.
-StageMemory with_working(StageMemory stage, std::int64_t working);
 
 }  // namespace reelmesh

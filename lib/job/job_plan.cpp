@@ -7,8 +7,10 @@
 
 #include "base/stop.hpp"
 #include "base/units.hpp"
+#include "job/dry_runs.hpp"
 #include "ops/onednn.hpp"
 #include "ops/products.hpp"
+#include "plan/decode.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -70,24 +72,12 @@ std::int64_t bytes_of_clips(const Job& job) {
 
 // The matrices of LoRAs are in the host's memory while weights are read.
 void add(const LoraMemory& loras, DenoiseWorkload& denoise) {
-  denoise.memory = [loras, memory = denoise.memory](const DenoiseLayout& layout, int rank) {
-    StageMemory stage = memory(layout, rank);
-    stage.working += loras.shared;
-    stage.per_thread += loras.per_thread;
-    return stage;
-  };
-}
-
-// What the blocks added is kept for steps that are not computed. hidden: as Clip::hidden, of
-// `together` clips.
-void add_residual(const Shape& hidden, std::int64_t together, const Precision& precision,
-                  DenoiseWorkload& denoise) {
-  const std::int64_t token = hidden.at(3) * hidden.at(4) * together * precision.size();
-  denoise.memory = [token, memory = denoise.memory](const DenoiseLayout& layout, int rank) {
-    StageMemory stage = memory(layout, rank);
-    const std::int64_t tokens = layout.tokens.box(layout.branch_rank(rank)).numel();
-    stage.working += tokens * token / layout.mesh.cfg;
-    return stage;
+  if (loras.shared == 0) return;
+  denoise.cost = [loras, cost = denoise.cost](const DenoiseLayout& layout, int rank) {
+    DenoiseCost with = cost(layout, rank);
+    with.memory.working = std::max(with.memory.working, loras.shared);
+    with.memory.per_thread += loras.per_thread;
+    return with;
   };
 }
 
@@ -101,6 +91,101 @@ ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
     return memory;
   };
   return workload;
+}
+
+// The FLOPs of a step in proportion to tokens, those of attention to their square.
+void estimate_from(const DenoiseWorkload& known, DenoiseWorkload& other) {
+  const auto tokens = [](const DenoiseWorkload& w) {
+    return static_cast<double>(w.branches * (numel(w.tokens()) + w.text_tokens));
+  };
+  const double ratio = tokens(other) / tokens(known);
+  other.whole_step = [ratio, whole = known.whole_step] {
+    const WholeStep step = whole();
+    return WholeStep{ratio * ratio * step.attention, ratio * step.others};
+  };
+}
+
+// The first format is described to the user. Of the others, those that are smaller than another in
+// every extent need not run.
+void mark_smaller(std::vector<ClipWorkload>& sizes, const std::vector<ClipFormat>& formats) {
+  constexpr std::size_t few = 8;  // all of these run
+  if (sizes.size() <= few) return;
+  const auto is_within = [&](std::size_t a, std::size_t b) {
+    const DenoiseWorkload &one = sizes[a].denoise, &other = sizes[b].denoise;
+    const ClipFormat &mine = formats[a], &theirs = formats[b];
+    return a != b && std::ranges::equal(one.latents, other.latents, std::ranges::less_equal()) &&
+           one.text_tokens <= other.text_tokens && mine.branches <= theirs.branches &&
+           mine.size.frames <= theirs.size.frames && mine.input == theirs.input &&
+           mine.keeps_residual <= theirs.keeps_residual;
+  };
+  std::vector<std::size_t> largest;  // so far, none within another
+  for (std::size_t size = 0; size < sizes.size(); ++size) {
+    const bool within =
+        std::ranges::any_of(largest, [&](std::size_t other) { return is_within(size, other); });
+    if (!within) {
+      std::erase_if(largest, [&](std::size_t other) { return is_within(other, size); });
+      largest.push_back(size);
+    }
+  }
+  for (std::size_t size = 1; size < sizes.size(); ++size) {
+    if (std::ranges::find(largest, size) != largest.end()) continue;
+    sizes[size].smaller_than_others = true;
+    estimate_from(sizes.front().denoise, sizes[size].denoise);
+  }
+}
+
+// Dry runs of clips with more latents would take long and much memory: 4 million are 50 times as
+// many as those of 49 frames of 480 x 720.
+constexpr std::int64_t most_run_latents = std::int64_t{1} << 22;
+
+// A smaller clip like this one.
+Clip small_clip(const Job& job, const JobPlan& planned, const Clip& large) {
+  Job small = job;
+  ClipRequest request = job.clips.at(static_cast<std::size_t>(large.index()));
+  const auto at_most = [](std::int64_t pixels) { return pixels > 1024 ? 512 : pixels; };
+  request.settings.height = at_most(large.format.size.height);
+  request.settings.width = at_most(large.format.size.width);
+  request.settings.frames = std::min<std::int64_t>(large.format.size.frames, 49);
+  small.clips = {std::move(request)};
+  return planned.family->clip(small, 0, *planned.tokenizer, planned.inputs);
+}
+
+// Completes the workload of a clip that is too large to run: working memory and operations in
+// proportion to those of a smaller clip on one rank.
+ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
+  DenoiseWorkload& w = large.denoise;
+  w.streamed = small.denoise.streamed;
+  w.clips = small.denoise.clips;
+  w.layers = small.denoise.layers;
+  w.element_bytes = small.denoise.element_bytes;
+  const auto latents = [](const DenoiseWorkload& of) {
+    return static_cast<double>(numel(of.latents));
+  };
+  const double ratio = latents(w) / latents(small.denoise);
+  const auto grown = [ratio](StageMemory memory, const Layout& layout, int rank) {
+    const double share =
+        static_cast<double>(layout.box(rank).numel()) / static_cast<double>(numel(layout.global()));
+    memory.working = static_cast<std::int64_t>(static_cast<double>(memory.working) * ratio * share);
+    return memory;
+  };
+  estimate_from(small.denoise, w);
+  const DenoiseLayout alone = small.denoise.layouts(small.denoise, {}).front().layout;
+  w.cost = [grown, small = small.denoise, alone, whole = w.whole_step](const DenoiseLayout& layout,
+                                                                       int rank) {
+    const int own = layout.branch_rank(rank);
+    const WholeStep step = whole();
+    return DenoiseCost{grown(small.cost(alone, 0).memory, layout.tokens, own),
+                       {(step.attention + step.others) / layout.mesh.ranks(), 0}};
+  };
+  const DecodeLayout decoded = decode_layout(small.decode, 1);
+  const auto grown_from = [&](const auto& memory) {
+    return [grown, memory, decoded](const DecodeLayout& layout, int rank) {
+      return grown(memory(decoded, 0), layout.latents, rank);
+    };
+  };
+  large.decode.memory = grown_from(small.decode.memory);
+  if (small.encode) large.encode = grown_from(small.encode);
+  return large;
 }
 
 Workload job_workload(const Job& job, const JobPlan& planned, const Precision& precision) {
@@ -127,20 +212,29 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
+  const auto runs = DryRuns::of(family, precision, job.numerics, planned.unlike_processors);
   for (std::size_t size = 0; size < formats.size(); ++size) {
-    workload.sizes.push_back(with_reading(
-        family.workload(*first[size], tokens[size], together, precision), reading[size]));
-    DenoiseWorkload& denoise = workload.sizes.back().denoise;
-    if (!precision.on_gpu) add(planned.loras, denoise);
-    if (formats[size].keeps_residual) {
-      add_residual(first[size]->hidden, together, precision, denoise);
+    ClipWorkload of_size = family.workload(*first[size], tokens[size]);
+    if (numel(first[size]->latents) <= most_run_latents) {
+      runs->complete(of_size, *first[size], together);
+    } else {
+      const Clip clip = small_clip(job, planned, *first[size]);
+      ClipWorkload small = family.workload(clip, tokens[size]);
+      runs->complete(small, clip, together);
+      of_size = scaled(std::move(of_size), small);
     }
+    if (!precision.on_gpu) add(planned.loras, of_size.denoise);
     if (!job.keep_video) {  // the decoder is not even loaded
-      workload.sizes.back().decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
+      of_size.decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
+    workload.sizes.push_back(with_reading(std::move(of_size), reading[size]));
   }
+  mark_smaller(workload.sizes, formats);
   if (!precision.on_gpu) workload.clip_bytes = planned.clip_bytes;
-  workload.text = text_workload(family.text_encoder(), std::ranges::max(tokens), precision);
+  workload.text = runs->text(std::ranges::max(tokens));
+  workload.sent_weights = [runs](const RankWeights& shares, int rank, int ranks) {
+    return runs->sent_weights(shares, rank, ranks);
+  };
   return workload;
 }
 
@@ -193,18 +287,20 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
 TaskCost task_cost(const Plan& plan, const JobPlan& planned,
                    const std::vector<BatchOutline>& batches) {
   const std::size_t replicas = plan.roles.denoise.size();
-  // Costs of a step of one clip of each size on each replica.
+  // Costs of a step of one clip of each size, in a batch, on each replica.
   std::vector<std::vector<double>> costs;
   for (const ClipPlan& size : plan.sizes) {
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
     for (std::size_t replica = 0; replica < replicas; ++replica) {
       const RankRange& range = plan.roles.denoise[replica];
-      for (int r = range.first; r < range.first + range.count; ++r) {
+      if (size.ranks.empty()) row[replica] = size.whole_flops / range.count;  // equal shares
+      for (int r = range.first; r < range.first + range.count && !size.ranks.empty(); ++r) {
         const auto rank = static_cast<std::size_t>(r);
         const StepCost& step = size.ranks[rank].step;
         const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
         row[replica] = std::max(row[replica], step.total(speed, plan.weights.fetched));
       }
+      row[replica] /= static_cast<double>(size.workload.clips);
     }
   }
   return [costs = std::move(costs), formats = formats_of_kinds(planned), &kinds = planned.kinds,
@@ -360,7 +456,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
     planned.products = ops::bfloat16_products();
   }
   planned.unlike_processors =
-      !conditions.on_gpu && conditions.packed_for == ops::PackedFor::any_processor;
+      !conditions.on_gpu && conditions.packed_for == PackedFor::any_processor;
   plan_again(planned, job, conditions, planned.clips);
   return planned;
 }
@@ -373,6 +469,8 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                   plans_with_replicas(job, workload, batches.size(),
                                       with_parts_of_nodes(job, workload, conditions)),
                   batches);
+  complete_plan(planned.plan, workload, job.parallel);
+  if (planned.tail) complete_plan(*planned.tail, workload, job.parallel);
 }
 
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {

@@ -4,6 +4,7 @@
 #include "job/family.hpp"
 #include "plan/plan.hpp"
 #include "plan/task_schedule.hpp"
+#include "tensor/ledger.hpp"
 #include "weights/lora_changes.hpp"
 
 namespace reelmesh {
@@ -15,7 +16,7 @@ struct Conditions {
   bool on_gpu = false;              ///< planned memory is that of GPUs
   std::int64_t node_bytes = 0;      ///< host memory of the smallest node, on CPUs; 0: unknown
   /// How weights are packed on CPUs: this_processor only if all ranks pack in the same way.
-  ops::PackedFor packed_for = ops::PackedFor::this_processor;
+  PackedFor packed_for = PackedFor::this_processor;
 };
 
 /// Conditions of `ranks` ranks with the memory limits and speeds that the job gives. node_of: node

@@ -24,7 +24,9 @@ std::vector<std::vector<std::int64_t>> number_tokens(const std::vector<Layout>& 
   std::int64_t before = 0;
   for (const Layout& segment : segments) {
     const Shape& global = segment.global();
-    expect(segment.is_partition(), "attention needs a partition, found {}", to_string(segment));
+    if (!segment.is_partition()) {
+      fail(Status::internal, "attention needs a partition, found {}", to_string(segment));
+    }
     for (int r = 0; r < segment.ranks(); ++r) {
       const Box& box = segment.box(r);
       for (std::int64_t i = 0; i < box.numel(); ++i) {
@@ -89,7 +91,8 @@ void scatter_rows(const Tensor& source, std::span<const std::int64_t> indices, T
 void prepare_attend(const comm::Group& group, Device device, DType dtype, std::int64_t keys,
                     std::int64_t channels, std::span<const ops::AttentionShape> shapes,
                     const Numerics& numerics) {
-  if (!device.is_cuda() || !ops::may_use_fused_attention(dtype, keys, channels)) return;
+  if (!device.is_cuda() || device.only_shapes) return;
+  if (!ops::may_use_fused_attention(dtype, keys, channels)) return;
   std::string choice;
   comm::run_collectively(group, [&] {
     if (group.rank() != 0) return;
@@ -176,8 +179,10 @@ Attend::Part Attend::share_of_heads(std::int64_t share) const {
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
   const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
+  const std::int64_t part_end = part.first + part.count;
+  if (numbers.empty() || numbers.front() >= part_end || numbers.back() < part.first) return {0, 0};
   const auto begin = std::lower_bound(numbers.begin(), numbers.end(), part.first);
-  const auto end = std::lower_bound(begin, numbers.end(), part.first + part.count);
+  const auto end = std::lower_bound(begin, numbers.end(), part_end);
   return {begin - numbers.begin(), end - begin};
 }
 

@@ -1,38 +1,29 @@
 #pragma once
 // Layouts of one clip's arrays while a group denoises or decodes it: made once by the plan, read by
 // models and stages.
-#include <optional>
+#include <vector>
 
 #include "layout/mesh.hpp"
-#include "layout/space_time.hpp"
 
 namespace reelmesh {
 
-/// Which tokens attend to which.
-enum class AttentionKind {
-  joint,       ///< text and video tokens to all text and video tokens (CogVideoX); both are cut
-  space_time,  ///< video tokens within their frame, then along time, and to the text by
-               ///< cross-attention (Open-Sora); every rank has the whole text
-};
-
 /// Layouts over the ranks of one denoising group. With cfg 2 both halves of the group have the same
 /// layouts of tokens and latents, each for its own branch of guidance; so these layouts are over
-/// mesh.branch_ranks() ranks.
+/// mesh.branch_ranks() ranks. How a model divides its work within them is its own matter.
 struct DenoiseLayout {
-  AttentionKind attention_kind = AttentionKind::joint;
   Mesh mesh;
-  Layout tokens;                           ///< of the video: [frame, row, column]
-  Layout text;                             ///< [token]
-  Layout latents;                          ///< [frame, row, column]: the patches of these tokens
-  std::optional<AttentionMesh> attention;  ///< only for joint attention; of one clip
-  std::optional<SpaceTime> space_time;     ///< only for space_time attention
+  Layout tokens;           ///< of the video: [frame, row, column]
+  Layout text;             ///< [token]: cut as the video's tokens are, or replicated
+  Layout latents;          ///< [frame, row, column]: the patches of these tokens
+  std::vector<int> parts;  ///< by which `tokens` is a grid; empty if it is none
+  RankWeights weights;     ///< of the ranks of `tokens`; empty: equal
 
   /// A rank of the group → its rank in the layouts above.
   int branch_rank(int rank) const { return rank % mesh.branch_ranks(); }
 
-  /// Text embeddings [token, branch, channel] over all ranks of the group. Joint attention: tokens
-  /// are cut as in `text` and, with cfg 2, branches are cut too. Otherwise replicated. tokens,
-  /// branches, channels: the global extents; for joint attention tokens must match `text`.
+  /// Text embeddings [token, branch, channel] over all ranks of the group: cut as `text`, if that
+  /// is not replicated, and with cfg 2 by branches. tokens, branches, channels: the global extents;
+  /// tokens must match `text` unless it is replicated.
   Layout conditioning(std::int64_t tokens, std::int64_t branches, std::int64_t channels) const;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <queue>
+#include <set>
 
 #include "base/units.hpp"
 
@@ -95,9 +96,9 @@ Layout::Layout(Shape global, std::vector<Box> boxes)
   const Box whole = whole_box(global_);
   for (const Box& box : *boxes_) {
     expect(box.offset.size() == global_.size() && box.extent.size() == global_.size(),
-           "a box of rank {} in a layout of {}", box.offset.size(), reelmesh::to_string(global_));
-    expect(box.empty() || whole.contains(box), "box {} is not inside {}", to_string(box),
-           reelmesh::to_string(global_));
+           "a box of rank {} in a layout of {}", box.offset.size(), global_);
+    if (box.empty() || whole.contains(box)) continue;
+    fail(Status::internal, "box {} is not inside {}", to_string(box), global_);
   }
 }
 
@@ -226,6 +227,15 @@ Layout Layout::of_ranks(const std::vector<int>& ranks) const {
   return {global_, std::move(boxes)};
 }
 
+Layout Layout::without_copies() const {
+  std::vector<Box> boxes = *boxes_;
+  std::set<std::pair<Shape, Shape>> seen;
+  for (Box& box : boxes) {
+    if (!seen.insert({box.offset, box.extent}).second) std::ranges::fill(box.extent, 0);
+  }
+  return {global_, std::move(boxes)};
+}
+
 Layout Layout::scaled(std::size_t axis, std::int64_t factor) const {
   Shape global = global_;
   global.at(axis) *= factor;
@@ -251,7 +261,7 @@ Layout Layout::grown(std::size_t axis, std::int64_t before, std::int64_t after) 
 
 Layout Layout::cropped(std::size_t axis, std::int64_t begin, std::int64_t end) const {
   expect(begin >= 0 && begin <= end && end <= global_.at(axis), "axis {} of {} cropped to {}:{}",
-         axis, reelmesh::to_string(global_), begin, end);
+         axis, global_, begin, end);
   Shape global = global_;
   global[axis] = end - begin;
   std::vector<Box> boxes = *boxes_;

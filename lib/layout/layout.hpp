@@ -66,6 +66,8 @@ class Layout {
 
   /// The boxes of the given ranks only, in that order: the layout of a subgroup of these ranks.
   Layout of_ranks(const std::vector<int>& ranks) const;
+  /// With an empty box for each rank whose box an earlier rank has, too.
+  Layout without_copies() const;
   /// Global extents and boxes multiplied along `axis`.
   Layout scaled(std::size_t axis, std::int64_t factor) const;
   /// Every box that is not empty grown by `width` on both sides along `axis`, within the array.

@@ -49,8 +49,4 @@ std::int64_t AttentionMesh::sent_elements(int rank) const {
   return element * (queries + keys_values + results);
 }
 
-std::int64_t AttentionMesh::flops(int rank) const {
-  return 4 * geometry_.batch * geometry_.channels * heads(rank) * row_tokens(rank) * all_tokens();
-}
-
 }  // namespace reelmesh

@@ -52,9 +52,6 @@ class AttentionMesh {
   /// S tokens of D channels in equal parts on P ranks this is batch times 4·S·D/P·(1 − 1/P) for
   /// Ulysses alone and 2·S·D·(P − 1)/P for the ring alone.
   std::int64_t sent_elements(int rank) const;
-  /// FLOPs of the rank's two matrix products (q·kᵀ and softmax·v) in one call: 4 · batch · heads ·
-  /// queries · keys · channels.
-  std::int64_t flops(int rank) const;
 
  private:
   AttentionGeometry geometry_;

@@ -58,7 +58,7 @@ std::int64_t key_elements(DType dtype) {
 
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to) {
-  if (box.empty()) return;
+  if (box.empty() || target.device().only_shapes) return;
   const auto on_cpu = [&] {
     const std::int64_t size = size_of(source.dtype());
     const auto* read = static_cast<const std::byte*>(source.raw());
@@ -101,15 +101,17 @@ Exchange::Exchange(const comm::Group& group, const std::vector<Move>& moves) : g
     expect(fits(move.from, move.from_first) && fits(move.to, move.to_first),
            "relayout between {} ranks at {} and {} at {} in a group of {}", move.from.ranks(),
            move.from_first, move.to.ranks(), move.to_first, group.size());
-    expect(move.from.global() == move.to.global(), "relayout of {} to {}",
-           to_string(move.from.global()), to_string(move.to.global()));
+    expect(move.from.global() == move.to.global(), "relayout of {} to {}", move.from.global(),
+           move.to.global());
     own_.push_back({move.source_box(me), move.target_box(me)});
     const auto& [source_box, target_box] = own_.back();
     if (source_box.empty() && target_box.empty()) continue;
     const bool replicated = move.from.is_replicated();
-    expect(replicated || move.from.is_partition(),
+    if (!replicated && !move.from.is_partition()) {
+      fail(Status::internal,
            "relayout from a layout that is neither a partition nor replicated: {}",
            to_string(move.from));
+    }
     std::vector<int> holders;
     for (int r = 0; replicated && r < move.from.ranks(); ++r) {
       if (!move.from.box(r).empty()) holders.push_back(r);
@@ -186,7 +188,7 @@ Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources, std::span<
   std::vector<comm::Message> send_messages, receive_messages;
   for (const Peer& peer : sends_) {
     Tensor buffer = Tensor::empty({front + peer.elements}, dtype, device);
-    if (key) std::memcpy(buffer.raw(), &*key, sizeof *key);
+    if (key && !device.only_shapes) std::memcpy(buffer.raw(), &*key, sizeof *key);
     std::int64_t done = front;
     for (const Piece& piece : peer.pieces) {
       Tensor block = buffer.rows(done, piece.box.numel());
@@ -211,6 +213,7 @@ Exchange::Pending Exchange::begin(const std::vector<Tensor>& sources, std::span<
 // Each message begins with its key.
 void Exchange::Pending::check_keys() const {
   for (std::size_t i = 0; key_ && i < received_.size(); ++i) {
+    if (received_[i].device().only_shapes) continue;
     MessageKey found;
     std::memcpy(&found, received_[i].raw(), sizeof found);
     require(found == *key_, Status::internal,

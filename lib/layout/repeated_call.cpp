@@ -8,7 +8,8 @@ namespace reelmesh {
 RepeatedCall::RepeatedCall(Device device, const comm::Group& group, bool capturable, Call call)
     : device_(device),
       group_(group),
-      record_(device.is_cuda() && capturable && trace::recorder().level <= trace::Level::stages),
+      record_(device.is_cuda() && !device.only_shapes && capturable &&
+              trace::recorder().level <= trace::Level::stages),
       call_(std::move(call)) {}
 
 void RepeatedCall::record() {

@@ -30,4 +30,11 @@ SpaceTime::SpaceTime(const Shape& grid, int frame_parts, int parts_of_rows, std:
               Layout::grid(global, {frame_parts, 1, parts_of_rows}, weights)};
 }
 
+SpaceTime SpaceTime::of(const DenoiseLayout& layout, std::int64_t heads) {
+  const std::vector<int>& parts = layout.parts;
+  expect(parts.size() == 3 && parts[2] == 1, "tokens {} where frames and rows are to be cut",
+         to_string(layout.tokens));
+  return {layout.tokens.global(), parts[0], parts[1], heads, layout.weights};
+}
+
 }  // namespace reelmesh

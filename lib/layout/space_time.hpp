@@ -3,7 +3,7 @@
 // parallelism; Zhao et al. 2024), as values. The kind of attention decides which axis is whole.
 #include <optional>
 
-#include "layout/layout.hpp"
+#include "layout/clip_layout.hpp"
 
 namespace reelmesh {
 
@@ -29,6 +29,9 @@ struct SpaceTime {
   /// [frame, row, column]. heads: of spatial attention.
   SpaceTime(const Shape& tokens, int frame_parts, int split_rows, std::int64_t heads,
             const RankWeights& weights = {});
+
+  /// For a grid of such parts: layout.parts and layout.weights.
+  static SpaceTime of(const DenoiseLayout& layout, std::int64_t heads);
 
   bool frames_are_whole() const { return split_rows == 1; }
 };

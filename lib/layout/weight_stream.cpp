@@ -220,7 +220,9 @@ void WeightStream::State::keep_share(Part& part) {
   const ops::LinearForm& form = part.layer->form;
   if (part.plain) {
     const std::int64_t row = form.row(first);
-    part.kept = Tensor::empty({part.borders[me + 1] - part.borders[me]}, form.dtype());
+    part.kept =
+        Tensor::empty({part.borders[me + 1] - part.borders[me]}, form.dtype(), form.device());
+    if (form.device().only_shapes) return;
     read_rows(part.layer->weight, row, form.row(first + count) - row, part.kept.raw());
   } else {
     part.kept = form.pack(part.layer->weight, first, count);
@@ -229,6 +231,10 @@ void WeightStream::State::keep_share(Part& part) {
 
 // The ranks of a host share the work of reading.
 void WeightStream::State::keep_on_host(Part& part) {
+  if (part.layer->form.device().only_shapes) {
+    part.on_host = std::make_shared<std::byte>();  // nobody reads it
+    return;
+  }
   if (!host_.member()) host_ = placement_.group.on_this_host();
   const ops::WeightRows& weight = part.layer->weight;
   part.on_host = comm::shared_memory(host_, part.bytes());
@@ -246,6 +252,7 @@ void WeightStream::State::keep_on_host(Part& part) {
 void WeightStream::State::begin_fetch(Part& part) {
   trace::recorder().bytes_fetched += part.bytes() - part.kept.bytes();
   if (part.on_host != nullptr) {
+    if (part.buffer.device().only_shapes) return;
     if constexpr (cuda_built) {
       const Device device = part.buffer.device();
       part.copy = {device, part.buffer.address_on(device), part.on_host.get(), part.bytes()};
@@ -364,11 +371,6 @@ class WeightStream::Source final : public ops::WeightSource {
       use(state_->part(i).first, state_->part(i).count, values);
       state_->release(i);
     }
-  }
-  std::int64_t bytes() const override {
-    std::int64_t bytes = 0;
-    for (std::size_t i = first_; i < end_; ++i) bytes += state_->part(i).kept.bytes();
-    return bytes;
   }
 
  private:

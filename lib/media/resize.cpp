@@ -115,7 +115,7 @@ Tensor resize_rows(const Tensor& image, std::int64_t height) {
 Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width) {
   expect(
       image.shape().size() == 3 && image.shape(2) == 3 && !image.empty() && height > 0 && width > 0,
-      "resize_lanczos: {} to {} x {}", to_string(image.shape()), height, width);
+      "resize_lanczos: {} to {} x {}", image.shape(), height, width);
   Tensor out = image.shape(1) == width ? image : resize_columns(image, width);
   return out.shape(0) == height ? out : resize_rows(out, height);
 }

@@ -12,6 +12,7 @@ namespace {
 std::unique_ptr<Attention::Work> work_on(const Rows& queries, float scale, const Tensor& bias,
                                          const Numerics& numerics) {
   expect(scale > 0, "attention with a scale of {}", scale);
+  if (queries.tensor.device().only_shapes) return attention_of_shapes(queries);
   if constexpr (cuda_built) {
     if (queries.tensor.device().is_cuda()) {
       trace::recorder().kernels.insert(bias.empty() ? "attention: own kernels"
@@ -29,7 +30,7 @@ bool divides(std::int64_t sequences, std::int64_t rows) {
 // Queries [sequence · query, batch, head, channel] as Rows with a single part.
 Rows queries_in(const Tensor& queries, std::int64_t sequences) {
   expect(queries.shape().size() == 4 && divides(sequences, queries.shape(0)),
-         "attention of {} in {} sequences", to_string(queries.shape()), sequences);
+         "attention of {} in {} sequences", queries.shape(), sequences);
   Shape shape = queries.shape();
   shape.insert(shape.begin() + 2, 1);
   return {queries.reshape(std::move(shape)), 0, sequences};
@@ -39,7 +40,7 @@ Rows queries_in(const Tensor& queries, std::int64_t sequences) {
 Rows part_rows(const Tensor& keys_values, std::int64_t part, std::int64_t sequences) {
   const Shape& shape = keys_values.shape();
   expect(shape.size() == 5 && shape[2] == 2 && divides(sequences, shape[0]),
-         "attention to {} in {} sequences", to_string(shape), sequences);
+         "attention to {} in {} sequences", shape, sequences);
   return {keys_values, part, sequences};
 }
 
@@ -62,16 +63,14 @@ Tensor attend_rows(const Rows& queries, const Rows& keys, const Rows& values, fl
   Work work = score_work(elements_of_queries, keys);
   work.bytes += elements_of_queries * size_of(queries.tensor.dtype()) + bias.bytes();
   const Operation operation(trace::spans::attention, work);
-  if constexpr (cuda_built) {
-    const Tensor& q = queries.tensor;
-    if (bias.empty() &&
-        uses_fused_attention(q.device(), q.dtype(), keys.count(), q.shape().back(), numerics)) {
-      const Shape& shape = q.shape();
-      Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, q.dtype(), q.device());
-      if (out.empty()) return out;
-      gpu::fused_attention(queries, keys, values, scale, out);
-      return out;
-    }
+  const Tensor& q = queries.tensor;
+  if (bias.empty() &&
+      uses_fused_attention(q.device(), q.dtype(), keys.count(), q.shape().back(), numerics)) {
+    const Shape& shape = q.shape();
+    Tensor out = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, q.dtype(), q.device());
+    if (out.empty() || q.device().only_shapes) return out;
+    if constexpr (cuda_built) gpu::fused_attention(queries, keys, values, scale, out);
+    return out;
   }
   return work_on(queries, scale, bias, numerics)->attend(keys, values);
 }
@@ -104,11 +103,12 @@ bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channe
 
 bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
                           const Numerics& numerics) {
-  if constexpr (cuda_built) {
-    return device.is_cuda() && !numerics.own_attention &&
-           may_use_fused_attention(dtype, keys, channels) &&
-           gpu::has_fused_attention(device, dtype, keys, channels);
+  if (!device.is_cuda() || numerics.own_attention ||
+      !may_use_fused_attention(dtype, keys, channels)) {
+    return false;
   }
+  if (device.only_shapes) return true;
+  if constexpr (cuda_built) return gpu::has_fused_attention(device, dtype, keys, channels);
   return false;
 }
 
@@ -144,6 +144,7 @@ void use_attention(Device device, DType dtype, std::int64_t keys, std::int64_t c
 }
 
 void prepare_attend(Device device, const AttentionShape& shape, const Numerics& numerics) {
+  if (device.only_shapes) return;
   if constexpr (cuda_built) {
     if (shape.sequences * shape.batch * shape.heads * shape.queries == 0) return;
     if (!uses_fused_attention(device, shape.dtype, shape.keys, shape.channels, numerics)) return;
@@ -158,10 +159,10 @@ Tensor attend(const Tensor& queries, const Tensor& keys_values, float scale, std
 }
 
 Tensor attention(const Tensor& qkv, float scale, const Tensor& bias, const Numerics& numerics) {
-  expect(qkv.shape().size() == 5 && qkv.shape(2) == 3, "attention of {}", to_string(qkv.shape()));
+  expect(qkv.shape().size() == 5 && qkv.shape(2) == 3, "attention of {}", qkv.shape());
   const std::int64_t tokens = qkv.shape(0), heads = qkv.shape(3);
   expect(bias.empty() || bias.shape() == Shape{heads, tokens, tokens},
-         "attention of {} with a bias {}", to_string(qkv.shape()), to_string(bias.shape()));
+         "attention of {} with a bias {}", qkv.shape(), bias.shape());
   return attend_rows({qkv, 0}, {qkv, 1}, {qkv, 2}, scale, bias, numerics);
 }
 

@@ -55,7 +55,8 @@ bool may_use_fused_attention(DType dtype, std::int64_t keys, std::int64_t channe
 
 /// Whether attend() on this device uses cuDNN's fused kernel instead of the kernels of Attention.
 /// The fused kernel needs all keys in one call; results are not bitwise equal. The answer is the
-/// same on all ranks with the same kind of device and the same libraries.
+/// same on all ranks with the same kind of device and the same libraries. A dry run takes it that
+/// cuDNN has the kernel.
 bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels,
                           const Numerics& numerics);
 

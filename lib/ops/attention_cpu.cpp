@@ -563,6 +563,78 @@ std::int64_t attention_sums_bytes(std::int64_t queries, std::int64_t channels, D
   return (sums + 2 * queries) * size_of(DType::float32);
 }
 
+namespace {
+
+// What Streamed takes, or on a GPU the kernels that go on from call to call.
+class OfShapes final : public Attention::Work {
+ public:
+  explicit OfShapes(const Rows& queries) : queries_(queries) {
+    const Shape& s = queries.tensor.shape();
+    shape_ = {s[0], s[1], s[3], s[4]};
+    pairs_ = queries.sequences * s[1] * s[3];
+    if (device().is_cuda()) take_sums();
+  }
+
+  void add(const Rows& keys, const Rows&) override {
+    if (sums_.empty() && out_.empty()) take_sums();
+    const std::int64_t count = keys.count(), channels = shape_[3];
+    if (device().is_cuda() || count == 0 || numel(shape_) == 0) return;
+    const Precision& precision = Ledger::current().precision();
+    const DType products = precision.products_of(queries_.tensor.dtype());
+    const std::int64_t bytes =
+        packed_attention_bytes(count, channels, products, precision.packed_for);
+    const std::int64_t packed = Attention::pairs_packed(pairs_, bytes) * bytes;
+    if (packed_.numel() < packed) packed_ = Tensor::empty({packed}, DType::uint8, device());
+    note_scratch(products, packed == 0 ? bytes : 0);
+  }
+  Tensor attend(const Rows& keys, const Rows& values) override {
+    out_ = Tensor::empty(shape_, queries_.tensor.dtype(), device());
+    add(keys, values);
+    return out_;
+  }
+  Tensor finish() override {
+    const DType dtype = queries_.tensor.dtype();
+    const bool in_place = dtype == DType::float32 && !device().is_cuda();
+    return in_place ? sums_.view_bytes(0, shape_, dtype) : Tensor::empty(shape_, dtype, device());
+  }
+
+ private:
+  Device device() const { return queries_.tensor.device(); }
+  void take_sums() {
+    const std::int64_t queries = queries_.count();
+    const Precision& precision = Ledger::current().precision();
+    const DType products = precision.products_of(queries_.tensor.dtype());
+    const std::int64_t bytes =
+        device().is_cuda()
+            ? (queries * shape_[3] + 2 * queries) * size_of(DType::float32)
+            : attention_sums_bytes(queries, shape_[3], products, precision.packed_for);
+    sums_ = Tensor::empty({pairs_ * bytes}, DType::uint8, device());
+  }
+  // Buffers of the threads, for both kinds of kernels. packed: of one pair, in a thread's buffer.
+  void note_scratch(DType products, std::int64_t packed) const {
+    Ledger& ledger = Ledger::current();
+    const std::int64_t channels = shape_[3], value = size_of(products);
+    ledger.note_scratch(
+        0, std::max(tile_rows, products == queries_.tensor.dtype() ? tile_rows : block_keys) *
+               channels * value);
+    ledger.note_scratch(1, tile_rows * block_keys * size_of(DType::float32));
+    ledger.note_scratch(2, tile_rows * block_keys * value);
+    ledger.note_scratch(3, 2 * tile_rows * channels * size_of(DType::float32));
+    ledger.note_scratch(4, packed);
+  }
+
+  Rows queries_;
+  Shape shape_;
+  std::int64_t pairs_ = 0;
+  Tensor out_, sums_, packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Attention::Work> attention_of_shapes(const Rows& queries) {
+  return std::make_unique<OfShapes>(queries);
+}
+
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
                                                     const Tensor& bias) {
   const Shape& shape = queries.tensor.shape();

@@ -26,6 +26,9 @@ class Attention::Work {
   }
 };
 
+/// For tensors of shapes: takes what the implementation for the device would.
+std::unique_ptr<Attention::Work> attention_of_shapes(const Rows& queries);
+
 /// For tensors on the CPU. bias: float32 [head, query, key] or empty.
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
                                                     const Tensor& bias);

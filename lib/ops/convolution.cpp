@@ -84,17 +84,32 @@ Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numeric
       padded_in_(padded(in_)),
       padded_out_(padded(out_)),
       dtype_(weight.dtype()),
-      compute_(compute_dtype(dtype_)),
+      compute_(compute_dtype(dtype_, weight.device())),
       bias_(bias.on(weight.device()).to(DType::float32)) {
   expect(weight.numel() == out_ * in_ * taps() && bias.shape() == Shape{out_},
          "convolution of {} x {} pixels: weight {} and bias {}", window_.kernel, window_.kernel,
-         to_string(weight.shape()), to_string(bias.shape()));
+         weight.shape(), bias.shape());
   dispatch(
       weight.device(),
       [&] {
         on_device_ = std::make_shared<const gpu::Convolution>(weight, bias_, numerics, window_);
       },
-      [&] { pack(weight); });
+      [&] { pack(weight); }, [&] { pack_shape(weight); });
+}
+
+// In a dry run: takes what pack() takes, or the constructor for a GPU.
+void Convolution::pack_shape(const Tensor& weight) {
+  const Precision& precision = Ledger::current().precision();
+  if (weight.device().is_cuda()) {
+    packed_ =
+        Tensor::empty(gpu::Convolution::padded_weight(weight.shape()), dtype_, weight.device());
+    return;
+  }
+  const Tensor dense = weight.to(compute_);
+  const Tensor plain = Tensor::empty({padded_out_, padded_in_, taps()}, compute_, weight.device());
+  packed_ =
+      Tensor::empty({packed_convolution_bytes(weight.shape(), compute_, precision.packed_for)},
+                    DType::uint8, weight.device());
 }
 
 void Convolution::pack(const Tensor& weight) {
@@ -177,8 +192,8 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
   const std::int64_t frames = out.shape(0);
   expect(out.shape() == Shape{frames, want.rows, want.columns, out_} && out.dtype() == dtype_ &&
              (enlarged == 1 || enlarged == 2),
-         "convolution to {} channels in {} writes to {} in {}", out_, name_of(dtype_),
-         to_string(out.shape()), name_of(out.dtype()));
+         "convolution to {} channels in {} writes to {} in {}", out_, name_of(dtype_), out.shape(),
+         name_of(out.dtype()));
   if (out.empty()) return;
   expect(
       !x.pieces.empty() && (previous.pieces.empty() || previous.pieces.size() == x.pieces.size()),
@@ -188,8 +203,8 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
       expect(piece.values.dtype() == dtype_ &&
                  piece.values.shape() ==
                      Shape{image == &x ? frames : kt_ - 1, piece.box.rows, piece.box.columns, in_},
-             "convolution of {} in {} given {} in {}", in_, name_of(dtype_),
-             to_string(piece.values.shape()), name_of(piece.values.dtype()));
+             "convolution of {} in {} given {} in {}", in_, name_of(dtype_), piece.values.shape(),
+             name_of(piece.values.dtype()));
     }
   }
   const bool on_gpu = bias_.device().is_cuda();
@@ -201,7 +216,24 @@ void Convolution::run(const Image& x, const Image& previous, std::int64_t enlarg
                             tile_work(tiles, frames, !previous.pieces.empty(), enlarged));
   dispatch(
       bias_.device(), [&] { on_device_->run(x, previous, enlarged, want, out, tiles); },
-      [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); });
+      [&] { run_on_cpu(x, previous, enlarged, want, out, tiles); }, [&] { run_shape(out); });
+}
+
+// In a dry run: takes what run_on_cpu() or gpu::Convolution::run() takes besides `out`.
+void Convolution::run_shape(const Tensor& out) const {
+  if (out.device().is_cuda()) {
+    const auto [source, result] =
+        gpu::Convolution::tile_shapes(out.shape(0), packed_.shape(), window_);
+    const Tensor from = Tensor::empty(source, dtype_, out.device());
+    const Tensor into = Tensor::empty(result, dtype_, out.device());
+    const PurposeScope purpose(Purpose::workspace);
+    Tensor::empty({gpu::Convolution::max_workspace}, DType::uint8, out.device());
+    return;
+  }
+  Ledger& ledger = Ledger::current();
+  ledger.note_scratch(0, kt_ * window_.reach(tile_rows) * window_.reach(tile_columns) * padded_in_ *
+                             size_of(compute_));
+  ledger.note_scratch(1, tile_rows * tile_columns * padded_out_ * size_of(DType::float32));
 }
 
 // Of the input, the pixels that correspond to stored ones are counted, but not those around them.
@@ -245,12 +277,6 @@ void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t
       }
     });
   });
-}
-
-std::int64_t Convolution::bytes() const {
-  return dispatch(
-      bias_.device(), [&] { return on_device_->bytes(); },
-      [&] { return packed_.bytes() + bias_.bytes(); });
 }
 
 Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,

@@ -92,10 +92,11 @@ class Convolution {
   std::int64_t out_channels() const { return out_; }
   std::int64_t frames() const { return kt_; }
   const Window& window() const { return window_; }
-  std::int64_t bytes() const;
 
  private:
   void pack(const Tensor& weight);  ///< for the CPU
+  void pack_shape(const Tensor& weight);
+  void run_shape(const Tensor& out) const;
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
                   const ImageBox& want, Tensor& out,
                   const std::vector<ConvolutionTile>& tiles) const;

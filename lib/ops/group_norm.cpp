@@ -85,8 +85,8 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
 
 GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int64_t cell,
                                  double eps) {
-  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
-         to_string(x.shape()), cell);
+  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels", x.shape(),
+         cell);
   const auto count = static_cast<double>(x.numel() / groups);
   return dispatch(
       x.device(),
@@ -96,19 +96,21 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
                                   {norm_flops::group_sums * x.numel(), x.bytes()});
         return gpu::group_statistics(x, groups, cell, count, eps);
       },
-      [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); });
+      [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); },
+      [&] { return group_statistics(group_sums(x, groups, cell), count, eps, x.device()); });
 }
 
 Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tensor& weight,
                   const Tensor& bias, bool with_silu) {
-  expect(weight.numel() == x.shape(3), "group norm of {} with {} weights", to_string(x.shape()),
+  expect(weight.numel() == x.shape(3), "group norm of {} with {} weights", x.shape(),
          weight.numel());
   const Operation operation(trace::spans::norm,
                             {(norm_flops::group + (with_silu ? norm_flops::silu : 0)) * x.numel(),
                              2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::group_norm(x, statistics, weight, bias, with_silu); },
-      [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); });
+      [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); },
+      [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
 }
 
 }  // namespace reelmesh::ops

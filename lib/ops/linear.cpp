@@ -45,7 +45,7 @@ REELMESH_CLONES void add_bias_and_activate(float* tile, std::int64_t rows, std::
 }
 
 WeightRows weight_rows(const Tensor& weight, const Numerics& numerics) {
-  expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
+  expect(weight.shape().size() == 2, "linear: weight {}", weight.shape());
   const std::int64_t in = weight.shape(1);
   return {in,
           weight.shape(0),
@@ -58,7 +58,7 @@ WeightRows weight_rows(const Tensor& weight, const Numerics& numerics) {
                   weight.rows(first + r, 1).raw(), static_cast<std::size_t>(in) * size);
             }
           },
-          {},
+          weight.device(),
           numerics};
 }
 
@@ -100,24 +100,19 @@ std::int64_t product_sums_bytes(std::int64_t in, DType products) {
   return divided ? most_rows * most_columns * size_of(DType::float32) : 0;
 }
 
-std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
-                                 PackedFor target) {
-  if (out == 0) return 0;
-  const std::int64_t width = tile_width(out);
-  const auto tile = [&](std::int64_t columns) {
-    return packed_matrix_bytes(in, columns, products, target);
-  };
-  const std::int64_t bytes = out / width * tile(width) + (out % width > 0 ? tile(out % width) : 0);
-  return bytes / size_of(products) * size_of(tensors);
-}
-
 LinearForm::LinearForm(std::int64_t in, std::int64_t out, DType dtype, Device device)
-    : in_(in), out_(out), dtype_(dtype), compute_(compute_dtype(dtype)), device_(device) {
+    : in_(in), out_(out), dtype_(dtype), compute_(compute_dtype(dtype, device)), device_(device) {
   if (device.is_cuda()) return;
   if (uses_amx(compute_)) engine_ = Engine::amx;
   const std::int64_t width = tile_width(out_);
   for (std::int64_t column = 0; column < out_; column += width) {
     const std::int64_t columns = std::min(width, out_ - column);
+    if (device.only_shapes) {
+      tiles_.push_back({column, columns, 0, elements_});
+      const PackedFor target = Ledger::current().precision().packed_for;
+      elements_ += packed_matrix_bytes(in_, columns, compute_, target) / size_of(compute_);
+      continue;
+    }
     if (engine_ == Engine::amx) {
       tiles_.push_back({column, columns, 0, elements_});
       elements_ += amx::packed_elements(columns, in_);
@@ -160,8 +155,45 @@ Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64
   dispatch(
       device_,
       [&] { cuda::upload(device_, packed.address_on(device_), packed.bytes(), row_bytes, read); },
-      [&] { pack_on_cpu(weight, first, count, packed); });
+      [&] { pack_on_cpu(weight, first, count, packed); }, [&] { note_packing_scratch(); });
   return packed;
+}
+
+// As pack_on_cpu() takes it; the first tile is the widest.
+void LinearForm::note_packing_scratch() const {
+  if (device_.is_cuda() || tiles_.empty()) return;
+  Ledger& ledger = Ledger::current();
+  const std::int64_t plain = tiles_.front().columns * packing_stride(in_, compute_);
+  ledger.note_scratch(0, plain * size_of(dtype_));
+  if (compute_ == dtype_) return;
+  const std::int64_t packed = (tiles_.size() > 1 ? tiles_[1].offset : elements_);
+  ledger.note_scratch(1, plain * size_of(compute_));
+  ledger.note_scratch(2, packed * size_of(compute_));
+}
+
+// As multiply() takes it for this number of rows. With AMX, and for processors that may have it,
+// at most.
+void LinearForm::note_product_scratch(std::int64_t rows) const {
+  if (device_.is_cuda() || tiles_.empty()) return;
+  Ledger& ledger = Ledger::current();
+  const bool any = ledger.precision().packed_for == PackedFor::any_processor;
+  if (compute_ == DType::bfloat16 && (engine_ == Engine::amx || any)) {
+    const std::int64_t part =
+        std::min(most_rows, (rows + amx::block - 1) / amx::block * amx::block);
+    const std::int64_t inner = std::min(in_, undivided_steps * amx::step_values);
+    ledger.note_scratch(0, amx::packed_elements(part, inner) * size_of(compute_));
+    ledger.note_scratch(1, std::max(product_sums_bytes(in_, compute_),
+                                    2 * amx::block * amx::block * size_of(DType::float32)));
+    if (engine_ == Engine::amx) return;
+  }
+  if (rows % tile_rows > 0) {
+    ledger.note_scratch(
+        0, rows_of_last_tile(tile_rows, rows % tile_rows, compute_) * in_ * size_of(compute_));
+  }
+  ledger.note_scratch(1, tile_rows * tiles_.front().columns * size_of(DType::float32));
+  if (compute_ == dtype_) return;
+  const std::int64_t packed = (tiles_.size() > 1 ? tiles_[1].offset : elements_);
+  ledger.note_scratch(2, packed * size_of(compute_));
 }
 
 void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::int64_t count,
@@ -344,7 +376,7 @@ Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numeric
     *this = Linear(weight_rows(weight, numerics), bias);
     return;
   }
-  expect(weight.shape().size() == 2, "linear: weight {}", to_string(weight.shape()));
+  expect(weight.shape().size() == 2, "linear: weight {}", weight.shape());
   form_ = {weight.shape(1), weight.shape(0), weight.dtype(), weight.device()};
   numerics_ = numerics;
   packed_ = weight;
@@ -365,7 +397,7 @@ Linear::Linear(const LinearForm& form, std::shared_ptr<const WeightSource> sourc
 
 void Linear::set_bias(const Tensor& bias) {
   expect(bias.empty() || bias.shape() == Shape{form_.out()}, "linear: {} outputs and bias {}",
-         form_.out(), to_string(bias.shape()));
+         form_.out(), bias.shape());
   if (bias.empty()) return;
   const Device device = form_.device();
   bias_ = device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
@@ -376,7 +408,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
   const DType dtype = form_.dtype();
   const std::int64_t in = form_.in(), out = form_.out();
   expect(x.dtype() == dtype && !x.shape().empty() && x.shape().back() == in,
-         "linear of {} inputs in {} given {} in {}", in, name_of(dtype), to_string(x.shape()),
+         "linear of {} inputs in {} given {} in {}", in, name_of(dtype), x.shape(),
          name_of(x.dtype()));
   const auto visit = [&](const WeightSource::Use& use) {
     if (source_ != nullptr) {
@@ -391,6 +423,8 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     const std::int64_t columns = form_.row(first + count) - form_.row(first);
     return Work{2 * rows * in * columns, (rows * in + in * columns + rows * columns) * size};
   };
+  Shape shape = x.shape();
+  shape.back() = out;
   const auto on_cuda = [&] {
     Tensor y;
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
@@ -400,9 +434,7 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     return y;
   };
   const auto on_cpu = [&] {
-    Shape shape = x.shape();
-    shape.back() = out;
-    Tensor y = Tensor::empty(std::move(shape), dtype);
+    Tensor y = Tensor::empty(shape, dtype);
     const Tensor input = as(form_.compute(), x);
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
       if (rows == 0 || count == 0) return;
@@ -411,7 +443,17 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     });
     return y;
   };
-  return dispatch(x.device(), on_cuda, on_cpu);
+  const auto on_shapes = [&] {
+    Tensor y = Tensor::empty(shape, dtype, x.device());
+    const Tensor input = x.device().is_cuda() ? x : x.to(form_.compute());
+    visit([&](std::int64_t first, std::int64_t count, const Tensor&) {
+      if (rows == 0 || count == 0) return;
+      const Operation product(trace::spans::product, product_work(first, count));
+      form_.note_product_scratch(rows);
+    });
+    return y;
+  };
+  return dispatch(x.device(), on_cuda, on_cpu, on_shapes);
 }
 
 }  // namespace reelmesh::ops

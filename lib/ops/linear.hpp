@@ -48,6 +48,8 @@ class LinearForm {
   /// type compute(), y of type dtype(), bias: float32 [out] or empty. CPU only.
   void multiply(const Tensor& x, const Tensor& packed, std::int64_t first, std::int64_t count,
                 const Tensor& bias, Activation activation, Tensor& y) const;
+  /// In a dry run: the buffers of threads that multiply() would use for this number of rows.
+  void note_product_scratch(std::int64_t rows) const;
 
  private:
   struct Tile {
@@ -66,6 +68,7 @@ class LinearForm {
                        Tensor& y) const;
   void pack_on_cpu(const WeightRows& weight, std::int64_t first, std::int64_t count,
                    Tensor& packed) const;
+  void note_packing_scratch() const;
   const Tile& tile(std::int64_t unit) const { return tiles_[static_cast<std::size_t>(unit)]; }
 
   std::int64_t in_ = 0, out_ = 0;
@@ -89,7 +92,6 @@ class WeightSource {
   /// call, on a GPU for work that the call enqueues.
   using Use = std::function<void(std::int64_t first, std::int64_t count, const Tensor& values)>;
   virtual void visit(const Use& use) const = 0;
-  virtual std::int64_t bytes() const = 0;  ///< that this rank keeps in the device's memory
 };
 
 /// y = activation(x·Wᵀ + b). On the CPU the weight is packed in its own type; if GEMMs use a wider
@@ -123,10 +125,6 @@ class Linear {
 
   std::int64_t in_features() const { return form_.in(); }
   std::int64_t out_features() const { return form_.out(); }
-  /// Of the values that this rank keeps.
-  std::int64_t bytes() const {
-    return (source_ == nullptr ? packed_.bytes() : source_->bytes()) + bias_.bytes();
-  }
 
  private:
   void set_bias(const Tensor& bias);

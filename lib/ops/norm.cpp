@@ -335,7 +335,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
                             {norm_flops::rms * x.numel(), 2 * x.bytes() + weight.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::rms_norm(x, weight, eps); },
-      [&] { return cpu::rms_norm(x, weight, eps); });
+      [&] { return cpu::rms_norm(x, weight, eps); },
+      [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
@@ -343,16 +344,20 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, flo
                                                  2 * x.bytes() + weight.bytes() + bias.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
-      [&] { return cpu::layer_norm(x, weight, bias, eps); });
+      [&] { return cpu::layer_norm(x, weight, bias, eps); },
+      [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
 }
 
 Tensor change_sums(const Tensor& x, const Tensor& before) {
   expect(x.shape() == before.shape() && x.dtype() == before.dtype(), "the change from {} to {}",
-         to_string(before.shape()), to_string(x.shape()));
+         before.shape(), x.shape());
   const Operation operation(trace::spans::norm, {4 * x.numel(), 2 * x.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::change_sums(x, before); },
-      [&] { return cpu::change_sums(x, before); });
+      [&] { return cpu::change_sums(x, before); },
+      [&] {
+        return Tensor::empty({x.numel() / x.shape().back(), 2}, DType::float32, x.device());
+      });
 }
 
 namespace {
@@ -365,7 +370,7 @@ Work norm_work(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const FirstTokens& first = modulation.first;
   const int last_chunk = std::max(modulation.shift, modulation.scale) + first.chunks_later;
   expect((rows == 1 || rows == batch) && chunks >= (last_chunk + 1) * n,
-         "modulation table {} for {}", to_string(modulation.table.shape()), to_string(x.shape()));
+         "modulation table {} for {}", modulation.table.shape(), x.shape());
   // Of the table, two chunks are read, or four if the first tokens have their own.
   const std::int64_t read = (first.count > 0 ? 4 : 2) * rows * n;
   return {(norm_flops::layer + norm_flops::modulate) * x.numel(),
@@ -392,16 +397,17 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
 
 void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
                         const Tensor& bias, float eps, const Modulation& modulation, Tensor& out) {
+  const auto in_turn = [&] {
+    add_gated(x, y, gate.table, gate.chunk, gate.first);
+    modulated_layer_norm(x, weight, bias, eps, modulation, out);
+  };
   dispatch(
       x.device(),
       [&] {
         const Operation operation(trace::spans::norm, norm_work(x, weight, bias, modulation));
         gpu::add_gated_and_norm(x, y, gate, weight, bias, eps, modulation, out);
       },
-      [&] {
-        add_gated(x, y, gate.table, gate.chunk, gate.first);
-        modulated_layer_norm(x, weight, bias, eps, modulation, out);
-      });
+      in_turn, in_turn);
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
@@ -409,7 +415,7 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   if (x.empty()) return;
   expect(cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
                              sines.shape() == cosines.shape()),
-         "rotary table {} for {}", to_string(cosines.shape()), to_string(x.shape()));
+         "rotary table {} for {}", cosines.shape(), x.shape());
   const std::int64_t of_token = x.numel() / x.shape(0) / x.shape(2);  // elements of part 0
   const std::int64_t rotated = cosines.empty() ? 0 : x.shape(0) - unrotated;
   const Operation operation(
@@ -425,17 +431,17 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
 
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {
   if (x.empty()) return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups));
-  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels",
-         to_string(x.shape()), cell);
+  expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels", x.shape(),
+         cell);
   const Operation operation(trace::spans::norm, {norm_flops::group_sums * x.numel(), x.bytes()});
   return dispatch(
       x.device(), [&] { return gpu::group_sums(x, groups, cell); },
-      [&] { return cpu::group_sums(x, groups, cell); });
+      [&] { return cpu::group_sums(x, groups, cell); },
+      [&] { return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups)); });
 }
 
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
-  expect(out.shape() == x.shape(), "norm of {} to {}", to_string(x.shape()),
-         to_string(out.shape()));
+  expect(out.shape() == x.shape(), "norm of {} to {}", x.shape(), out.shape());
   if (x.empty()) return;
   const Operation operation(trace::spans::norm,
                             {(2 * norm_flops::group + norm_flops::silu) * x.numel(),

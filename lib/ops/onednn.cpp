@@ -71,6 +71,11 @@ DType compute_dtype(DType dtype) {
                                                                       : DType::float32;
 }
 
+DType compute_dtype(DType dtype, Device device) {
+  return device.only_shapes ? Ledger::current().precision().products_of(dtype)
+                            : compute_dtype(dtype);
+}
+
 bool uses_amx(DType compute) { return compute == DType::bfloat16 && has_amx(); }
 
 bool row_bits_independent_of_tile_height(DType compute) {

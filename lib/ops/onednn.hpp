@@ -20,6 +20,8 @@ const dnnl::engine& engine();
 /// bfloat16 if bfloat16_products() says so, otherwise float32, which multiplies bfloat16 values
 /// exactly. Sums are always float32.
 DType compute_dtype(DType dtype);
+/// The same for tensors on `device`: in a dry run that of the processor that it is for.
+DType compute_dtype(DType dtype, Device device);
 
 /// Whether GEMMs and attention with inputs of this type use AMX's kernels (ops/amx.hpp) and not
 /// oneDNN's.

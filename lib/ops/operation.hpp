@@ -1,5 +1,6 @@
 #pragma once
 #include "base/trace.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::ops {
 
@@ -17,6 +18,9 @@ class Operation {
   Operation(const trace::SpanKind& kind, const Work& work) : scope_(kind) {
     trace::recorder().flops += work.flops;
     trace::recorder().memory_bytes += work.bytes;
+    if (Ledger* ledger = Ledger::active()) {
+      ledger->note_operation(kind.name, work.flops, work.bytes);
+    }
   }
 
  private:

@@ -2,24 +2,13 @@
 // Sizes of packed weights, for memory plans: computed without packing anything.
 #include <string>
 
+#include "tensor/ledger.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
 
-/// The processor that weights are packed for. oneDNN's packed layout and its padding of rows and
-/// columns depend on it.
-enum class PackedFor {
-  this_processor,  ///< size on this machine; for types that it does not compute in (compute_dtype)
-                   ///< the same as any_processor
-  any_processor,   ///< maximum over all known layouts
-};
-
 /// Bytes of a weight matrix [k, n] packed for a GEMM (TileProduct) with inputs of type `products`.
 std::int64_t packed_matrix_bytes(std::int64_t k, std::int64_t n, DType products, PackedFor target);
-
-/// Bytes of the weight of a Linear: layout of type `products`, elements stored as type `tensors`.
-std::int64_t packed_linear_bytes(std::int64_t in, std::int64_t out, DType tensors, DType products,
-                                 PackedFor target);
 
 /// Bytes, at most, of the sums that a thread keeps while it computes a Linear with AMX: those of
 /// long inner dimensions. 0 for other types of products.

@@ -29,6 +29,15 @@ void in_pieces(std::int64_t n, F&& f) {
 // Batch items of x [token, channel] or [token, item, channel].
 std::int64_t batch_items(const Tensor& x) { return x.shape().size() == 3 ? x.shape(1) : 1; }
 
+Tensor like(const Tensor& x) { return Tensor::empty(x.shape(), x.dtype(), x.device()); }
+
+Shape joined_shape(std::span<const Tensor> parts) {
+  Shape shape = parts.front().shape();
+  shape[1] = 0;
+  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  return shape;
+}
+
 namespace cpu {
 
 // Loops over floats that are compiled for several instruction sets; out may be x.
@@ -138,9 +147,7 @@ void repeat_for_batch(const Tensor& x, Tensor& out) {
 }
 
 Tensor join_batches(std::span<const Tensor> parts) {
-  Shape shape = parts.front().shape();
-  shape[1] = 0;
-  for (const Tensor& part : parts) shape[1] += part.shape(1);
+  const Shape shape = joined_shape(parts);
   Tensor out = Tensor::empty(shape, parts.front().dtype());
   auto* into = static_cast<std::byte*>(out.raw());
   for (std::int64_t token = 0; token < shape[0]; ++token) {
@@ -272,44 +279,48 @@ void flag_non_finite(const Tensor& x, Tensor& flag) {
 }  // namespace
 
 void add(Tensor& x, const Tensor& y) {
-  expect(x.shape() == y.shape(), "{} + {}", to_string(x.shape()), to_string(y.shape()));
+  expect(x.shape() == y.shape(), "{} + {}", x.shape(), y.shape());
   dispatch(
       x.device(), [&] { gpu::add(x, y); }, [&] { cpu::add(x, y); });
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
-  expect(x.shape() == y.shape(), "{} * {}", to_string(x.shape()), to_string(y.shape()));
+  expect(x.shape() == y.shape(), "{} * {}", x.shape(), y.shape());
   return dispatch(
-      x.device(), [&] { return gpu::multiply(x, y); }, [&] { return cpu::multiply(x, y); });
+      x.device(), [&] { return gpu::multiply(x, y); }, [&] { return cpu::multiply(x, y); },
+      [&] { return like(x); });
 }
 
 void average(const Tensor& x, const Tensor& y, Tensor& out) {
   expect(x.shape() == y.shape() && x.shape() == out.shape(), "average of {} and {} in {}",
-         to_string(x.shape()), to_string(y.shape()), to_string(out.shape()));
+         x.shape(), y.shape(), out.shape());
   dispatch(
       x.device(), [&] { gpu::average(x, y, out); }, [&] { cpu::average(x, y, out); });
 }
 
 Tensor silu(const Tensor& x) {
   return dispatch(
-      x.device(), [&] { return gpu::silu(x); }, [&] { return cpu::silu(x); });
+      x.device(), [&] { return gpu::silu(x); }, [&] { return cpu::silu(x); },
+      [&] { return like(x); });
 }
 
 Tensor scaled(const Tensor& x, float factor) {
   return dispatch(
-      x.device(), [&] { return gpu::scaled(x, factor); }, [&] { return cpu::scaled(x, factor); });
+      x.device(), [&] { return gpu::scaled(x, factor); }, [&] { return cpu::scaled(x, factor); },
+      [&] { return like(x); });
 }
 
 void add_table(Tensor& x, const Tensor& table) {
-  expect(table.shape() == Shape{x.shape(0), x.shape(2)}, "table {} for {}",
-         to_string(table.shape()), to_string(x.shape()));
+  expect(table.shape() == Shape{x.shape(0), x.shape(2)}, "table {} for {}", table.shape(),
+         x.shape());
   dispatch(
-      x.device(), [&] { gpu::add_table(x, table); }, [&] { cpu::add_table(x, table); });
+      x.device(), [&] { gpu::add_table(x, table); }, [&] { cpu::add_table(x, table); },
+      [&] { table.to(x.dtype()); });
 }
 
 void repeat_for_batch(const Tensor& x, Tensor& out) {
-  expect(x.numel() * (out.shape(1) / batch_items(x)) == out.numel(), "{} repeated as {}",
-         to_string(x.shape()), to_string(out.shape()));
+  expect(x.numel() * (out.shape(1) / batch_items(x)) == out.numel(), "{} repeated as {}", x.shape(),
+         out.shape());
   dispatch(
       out.device(), [&] { gpu::repeat_for_batch(x, out); }, [&] { cpu::repeat_for_batch(x, out); });
 }
@@ -318,13 +329,19 @@ Tensor join_batches(std::span<const Tensor> parts) {
   if (parts.size() == 1) return parts.front();
   return dispatch(
       parts.front().device(), [&] { return gpu::join_batches(parts); },
-      [&] { return cpu::join_batches(parts); });
+      [&] { return cpu::join_batches(parts); },
+      [&] {
+        return Tensor::empty(joined_shape(parts), parts.front().dtype(), parts.front().device());
+      });
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
   return dispatch(
       table.device(), [&] { return gpu::take_rows(table, ids); },
-      [&] { return cpu::take_rows(table, ids); });
+      [&] { return cpu::take_rows(table, ids); },
+      [&] {
+        return Tensor::empty({std::ssize(ids), table.shape(1)}, table.dtype(), table.device());
+      });
 }
 
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
@@ -334,16 +351,21 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
          "latents {} do not divide into patches", to_string(s));
   return dispatch(
       latents.device(), [&] { return gpu::patchify(latents, patch, dtype); },
-      [&] { return cpu::patchify(latents, patch, dtype); });
+      [&] { return cpu::patchify(latents, patch, dtype); },
+      [&] {
+        const std::int64_t features = s[1] * patch.frames * patch.rows * patch.columns;
+        return Tensor::empty({latents.numel() / features, features}, dtype, latents.device());
+      });
 }
 
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents) {
   expect(reelmesh::numel(extents) == tokens.shape(0) * tokens.shape(2),
-         "tokens {} do not match latents {}", to_string(tokens.shape()), to_string(extents));
+         "tokens {} do not match latents {}", tokens.shape(), extents);
   return dispatch(
       tokens.device(), [&] { return gpu::unpatchify(tokens, batch_item, patch, extents); },
-      [&] { return cpu::unpatchify(tokens, batch_item, patch, extents); });
+      [&] { return cpu::unpatchify(tokens, batch_item, patch, extents); },
+      [&] { return Tensor::empty(extents, DType::float32, tokens.device()); });
 }
 
 Tensor channels_to_frames(const Tensor& x) {
@@ -351,12 +373,16 @@ Tensor channels_to_frames(const Tensor& x) {
   expect(s.size() == 4 && s[3] % 2 == 0, "{} has an odd number of channels", to_string(s));
   return dispatch(
       x.device(), [&] { return gpu::channels_to_frames(x); },
-      [&] { return cpu::channels_to_frames(x); });
+      [&] { return cpu::channels_to_frames(x); },
+      [&] {
+        return Tensor::empty({2 * s[0], s[1], s[2], s[3] / 2}, x.dtype(), x.device());
+      });
 }
 
 Tensor to_pixels(const Tensor& x) {
   return dispatch(
-      x.device(), [&] { return gpu::to_pixels(x); }, [&] { return cpu::to_pixels(x); });
+      x.device(), [&] { return gpu::to_pixels(x); }, [&] { return cpu::to_pixels(x); },
+      [&] { return Tensor::empty(x.shape(), DType::uint8, x.device()); });
 }
 
 void flag_non_finite(const Tensor& x, Tensor& flag) {

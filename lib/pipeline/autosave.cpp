@@ -135,9 +135,12 @@ void Autosave::save_together(const Denoising& denoising) {
     const DenoiseState& state = denoising.states()[i];
     std::vector<RestartArray> arrays = denoising.state_arrays(i);
     const Shape shape = embeddings_shape(clip, text_channels_);
+    const Layout texts = layout_.conditioning(shape[0], shape[1], shape[2]).without_copies();
+    const Box& own = own_box(texts, group_);
     arrays.push_back({"embeddings",
-                      {conditioning_[i].text.on({}).to(DType::float32),
-                       layout_.conditioning(shape[0], shape[1], shape[2]), group_}});
+                      {own.empty() ? Tensor::empty(own.extent, DType::float32)
+                                   : conditioning_[i].text.on({}).to(DType::float32),
+                       texts, group_}});
     if (has_image(clip)) {
       const Layout kept = over_first_ranks(layout_.latents.cropped(0, 0, clip.input->latent_frames)
                                                .with_axis(1, clip.latent_channels),

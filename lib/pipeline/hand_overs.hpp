@@ -60,12 +60,12 @@ inline Move latents_to_decoding(const Plan& plan, const ClipPlan& size, std::siz
 }
 
 /// Embeddings [token, text, channel], from a denoising group to a decoding group, which writes
-/// them, with tokens cut.
+/// them, with tokens cut. Of ranks that have the same, the first sends.
 inline Move embeddings_to_writing(const Plan& plan, const ClipPlan& size, std::size_t replica,
                                   std::size_t decoder, const Clip& clip, std::int64_t channels) {
   const std::int64_t texts = std::ssize(clip.texts);
   const RankRange& decoders = plan.roles.decode.at(decoder);
-  return {size.denoise.at(replica).conditioning(clip.tokens(), texts, channels),
+  return {size.denoise.at(replica).conditioning(clip.tokens(), texts, channels).without_copies(),
           Layout::cut({clip.tokens(), texts, channels}, 0, decoders.count),
           plan.roles.denoise.at(replica).first, decoders.first};
 }

@@ -36,7 +36,7 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, int thr
                       gather_nodes(world), ops::compute_dtype(job.dtype), device.is_cuda());
   const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
   if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
-    conditions.packed_for = ops::PackedFor::any_processor;
+    conditions.packed_for = PackedFor::any_processor;
   }
   if (!device.is_cuda()) {
     conditions.node_bytes =

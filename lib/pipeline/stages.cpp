@@ -53,8 +53,7 @@ TextStage::TextStage(const comm::Group& world, const JobPlan& planned, const Com
 
 void TextStage::load() {
   load_on(group_, computing_.device, [&] {
-    const Checkpoint weights =
-        planned_.family->paths().open_text_encoder().on(computing_.device, computing_.numerics);
+    const Checkpoint weights = computing_.weights(*planned_.family, ModelPart::text_encoder);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const DeviceMap::Stage& part = parts_[i];
       if (group_.rank() != part.rank) continue;
@@ -69,6 +68,9 @@ void TextStage::load() {
 
 void TextStage::release() {
   for (auto& layers : layers_) layers.reset();
+  // It would leave a hole before it in the memory of the next stages.
+  last_negative_.clear();
+  last_negative_embedding_ = {};
 }
 
 // Passes the hidden state from part to part; each rank computes the parts that it holds.
@@ -141,8 +143,9 @@ void DenoiseStage::load() {
         .unlike_processors = planned_.unlike_processors,
         .resident = weights.resident};
     load_on(group, computing_.device, [&] {
-      model_ = planned_.family->denoiser(computing_.dtype, computing_.device, computing_.numerics,
-                                         placement);
+      const Family& family = *planned_.family;
+      model_ = family.denoiser(computing_.weights(family, ModelPart::transformer), computing_.dtype,
+                               placement, family.layers());
     });
   }
 }
@@ -218,7 +221,8 @@ void DecodeStage::regroup(const comm::Group& world, const Plan& plan) {
 void DecodeStage::load() {
   for (const comm::Group& group : groups_) {
     load_on(group, computing_.device, [&] {
-      decoder_ = planned_.family->decoder(computing_.dtype, computing_.device, computing_.numerics);
+      const Family& family = *planned_.family;
+      decoder_ = family.decoder(computing_.weights(family, ModelPart::vae), computing_.dtype);
     });
   }
 }
@@ -240,7 +244,8 @@ std::optional<Sharded> DecodeStage::operator()(const Clip& clip, std::size_t dec
 void InputStage::load() {
   for (const comm::Group& group : decoding_.groups()) {
     load_on(group, computing_.device, [&] {
-      encoder_ = planned_.family->encoder(computing_.dtype, computing_.device, computing_.numerics);
+      const Family& family = *planned_.family;
+      encoder_ = family.encoder(computing_.weights(family, ModelPart::vae), computing_.dtype);
     });
   }
 }
@@ -251,11 +256,7 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const ClipInput& input = *clip.input;
   const VideoSize& size = clip.format.size;
   const Layout cut = encoded_layout(decoding_.clip_plan(clip), decoder, clip);
-  const Layout pixels = cut.without_axis(0)
-                            .scaled(0, size.height / clip.latents[1])
-                            .scaled(1, size.width / clip.latents[2])
-                            .with_axis(0, input.frames)
-                            .with_axis(3, 3);
+  const Layout pixels = encoded_pixels(clip, cut);
   const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
                                                                : trace::spans::encode_video);
   // The clip's generator draws this noise before all others.

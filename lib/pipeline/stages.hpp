@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "job/job_plan.hpp"
+#include "models/t5/t5.hpp"
 #include "pipeline/denoise.hpp"
 #include "pipeline/failures.hpp"
 #include "pipeline/work.hpp"
@@ -17,6 +18,11 @@ struct Computing {
   DType dtype = DType::float32;
   Numerics numerics;
   Device device;
+
+  /// Those of a part, for layers that compute so.
+  Checkpoint weights(const Family& family, ModelPart part) const {
+    return family.open(part).on(device, numerics);
+  }
 };
 
 /// T5, with its layers distributed over the ranks of the text group by the device map. Texts are

@@ -98,7 +98,7 @@ void divide(const Box& box, int first, int ranks, F&& choose_cut, std::vector<Bo
 }  // namespace
 
 Layout bisected(const Shape& grid, int ranks) {
-  expect(grid.size() == 3 && ranks > 0, "{} over {} ranks", to_string(grid), ranks);
+  expect(grid.size() == 3 && ranks > 0, "{} over {} ranks", grid, ranks);
   Search search;
   std::vector<Box> boxes;
   const auto choose_cut = [&](const Extent& extent, int, int n) {
@@ -109,7 +109,7 @@ Layout bisected(const Shape& grid, int ranks) {
 }
 
 Layout bisected_by_weight(const Shape& grid, const RankWeights& weights) {
-  expect(grid.size() == 3 && !weights.empty(), "{} over {} ranks", to_string(grid), weights.size());
+  expect(grid.size() == 3 && !weights.empty(), "{} over {} ranks", grid, weights.size());
   const auto choose_cut = [&](const Extent& extent, int first, int ranks) {
     const auto begin = weights.begin() + first, middle = begin + ranks / 2;
     const double a = std::accumulate(begin, middle, 0.0);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/units.hpp"
+#include "layout/space_time.hpp"
 #include "plan/tokens.hpp"
 
 namespace reelmesh {
@@ -11,109 +12,8 @@ namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-// FLOPs per token of a layer's GEMMs, except attention itself: the projections to queries, keys,
-// values and output, and the two GEMMs of the MLP.
-double products_of_token(const DenoiseWorkload& w) {
-  return 2 * number(w.channels()) * (4 * number(w.channels()) + 2 * number(w.mlp_channels));
-}
-
-StepCost joint_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
-  const int own = layout.branch_rank(rank);
-  const AttentionMesh& attention = *layout.attention;
-  const std::int64_t batch = w.branches / layout.mesh.cfg;
-  StepCost cost;
-  cost.flops = number(w.layers) * (number(batch * attention.tokens(own)) * products_of_token(w) +
-                                   number(attention.flops(own)));
-  cost.sent_bytes = w.layers * w.element_bytes * attention.sent_elements(own);
-  if (layout.mesh.cfg > 1) {  // the halves exchange the predictions of their branches, float32
-    const std::int64_t values = w.predicted_channels * numel(w.patch);
-    cost.sent_bytes += size_of(DType::float32) * values * layout.tokens.box(own).numel();
-  }
-  return cost;
-}
-
-// One relayout within a pair of spatial and temporal attention.
-struct Relayout {
-  const char* name;
-  const Layout &from, &to;
-  std::int64_t bytes;  // per element of the layouts
-
-  std::int64_t sent_bytes(int rank) const {
-    const Box& held = from.box(rank);
-    return (held.numel() - intersect(held, to.box(rank)).numel()) * bytes;
-  }
-};
-
-std::vector<Relayout> relayouts(const DenoiseWorkload& w, const SpaceTime& l) {
-  std::vector<Relayout> all;
-  const std::int64_t token = w.branches * w.channels() * w.element_bytes;
-  if (l.by_heads) {
-    const std::int64_t head = token / w.heads;
-    all.push_back({"rows -> heads", l.by_heads->tokens, l.by_heads->heads, 3 * head});
-    all.push_back({"heads -> rows", l.by_heads->heads, l.by_heads->tokens, head});
-  }
-  all.push_back({"frames -> positions", l.spatial, l.temporal, token});
-  all.push_back({"positions -> frames", l.temporal, l.spatial, token});
-  return all;
-}
-
-StepCost space_time_cost(const DenoiseWorkload& w, const DenoiseLayout& layout, int rank) {
-  const SpaceTime& l = *layout.space_time;
-  const Box &frames = l.spatial.box(rank), &positions = l.temporal.box(rank);
-  const double d = number(w.channels());
-  const double in_frames = number(frames.numel()), in_positions = number(positions.numel());
-  // Multiply-adds per token: projections of self-attention (queries, keys, values, output), of
-  // cross-attention to the text (queries, output), and of the MLP.
-  const double attention = 4 * d * d, text = 2 * d * d, mlp = 2 * d * number(w.mlp_channels);
-  const double products =
-      2 * (in_frames * attention + in_positions * (attention + number(w.mlps) * (text + mlp)));
-  const double scores =
-      4 * d *
-      (in_frames * number(l.spatial.global()[1]) + in_positions * number(positions.extent[0]) +
-       number(w.mlps) * in_positions * number(w.text_tokens));
-  StepCost cost{number(w.layers * w.branches) * (products + scores), 0};
-  for (const Relayout& move : relayouts(w, l)) cost.sent_bytes += w.layers * move.sent_bytes(rank);
-  return cost;
-}
-
-ChosenLayout space_time_layout(const DenoiseWorkload& w, Shard shard, int ranks,
-                               const RankWeights& weights) {
-  const Shape tokens = w.tokens();
-  const auto cut = [&](int rows) {
-    return SpaceTime(tokens, ranks / rows, rows, w.heads, weights);
-  };
-  SpaceTime best = cut(shard == Shard::height ? ranks : 1);
-  const bool enough_frames = shard == Shard::automatic && ranks <= tokens[0];
-  if (!enough_frames && (shard == Shard::automatic || shard == Shard::grid)) {
-    bool found = shard == Shard::automatic;
-    for (int rows = 2; rows <= ranks; ++rows) {
-      if (ranks % rows != 0 || (shard == Shard::grid && rows == ranks)) continue;
-      const SpaceTime grid = cut(rows);
-      if (!found || makespan(grid.tokens, weights) < makespan(best.tokens, weights)) best = grid;
-      found = true;  // with a prime number of ranks there is no grid, and frames are cut
-    }
-  }
-  ChosenLayout chosen;
-  chosen.layout = {.attention_kind = AttentionKind::space_time,
-                   .mesh = {1, 1, ranks},
-                   .tokens = best.tokens,
-                   .text = Layout::replicated({w.text_tokens}, ranks),
-                   .latents = latents_of_tokens(best.tokens, w.patch, w.latents),
-                   .attention = {},
-                   .space_time = best};
-  if (ranks == 1) return chosen;
-  for (const Relayout& move : relayouts(w, *chosen.layout.space_time)) {
-    StepExchange exchange{move.name, w.layers, 0};
-    for (int rank = 0; rank < ranks; ++rank) {
-      exchange.largest_bytes = std::max(exchange.largest_bytes, move.sent_bytes(rank));
-    }
-    chosen.exchanges.push_back(exchange);
-  }
-  return chosen;
-}
-
-// The cost of a step: FLOPs / weight of the busiest and the least busy rank, and the maximum of
-// bytes that a rank sends.
+// FLOPs / weight of the busiest and the least busy rank of a step, and the maximum of bytes that a
+// rank sends.
 struct GroupCost {
   double max_work = 0, min_work = std::numeric_limits<double>::infinity();
   std::int64_t max_bytes = 0;
@@ -125,11 +25,11 @@ struct GroupCost {
   }
 };
 
-GroupCost cost_of_group(const DenoiseWorkload& w, const DenoiseLayout& layout,
-                        const RankWeights& weights) {
+GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candidate) {
+  const RankWeights& weights = candidate.layout.weights;
   GroupCost cost;
-  for (int rank = 0; rank < layout.mesh.branch_ranks(); ++rank) {  // both halves cost the same
-    const StepCost mine = step_cost(w, layout, rank);
+  for (int rank = 0; rank < candidate.layout.tokens.ranks(); ++rank) {  // both halves cost the same
+    const StepCost mine = estimated_step(w, candidate, rank);
     const double work =
         mine.flops / (weights.empty() ? 1.0 : weights[static_cast<std::size_t>(rank)]);
     cost.max_work = std::max(cost.max_work, work);
@@ -159,66 +59,128 @@ RankWeights weights_of_branch(const RankWeights& weights, int branch_ranks) {
   return smaller;
 }
 
-ChosenLayout joint_layout(const DenoiseWorkload& w, const MeshRequest& request, Shard shard,
-                          int ranks, const RankWeights& weights) {
-  MeshRequest wanted = request;
+// The sizes of the axes that are asked for, and that of cfg.
+MeshRequest wanted_mesh(const DenoiseWorkload& w, const LayoutRequest& request) {
+  MeshRequest wanted = request.mesh;
   if (w.branches == 1) {
-    if (wanted.ulysses && wanted.ring) wanted.ring = ranks / *wanted.ulysses;
+    if (wanted.ulysses && wanted.ring) wanted.ring = request.ranks / *wanted.ulysses;
     wanted.cfg = 1;
   } else if (!wanted.cfg) {
-    wanted.cfg = ranks / wanted.product() % 2 == 0 ? 2 : 1;
+    wanted.cfg = request.ranks / wanted.product() % 2 == 0 ? 2 : 1;
   }
-  expect(wanted.product() > 0 && ranks % wanted.product() == 0, "{} of {} ranks", wanted.product(),
-         ranks);
-  const int branch_ranks = ranks / *wanted.cfg;
-  const RankWeights branch_weights = weights_of_branch(weights, branch_ranks);
-  ChosenLayout chosen;
-  DenoiseLayout& layout = chosen.layout;
-  layout.tokens = token_layout(shard, w.tokens(), branch_ranks, branch_weights);
-  layout.text = text_layout(w.text_tokens, layout.tokens, branch_weights);
-  layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
-  int meshes = 0;
-  GroupCost best;
-  for (int ring = 1; ring <= branch_ranks; ++ring) {
-    if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
-    const int ulysses = branch_ranks / ring;
-    if (wanted.ulysses.value_or(ulysses) != ulysses) continue;
-    DenoiseLayout candidate = layout;
-    candidate.mesh = {*wanted.cfg, ring, ulysses};
-    candidate.attention.emplace(
-        std::vector{layout.text, layout.tokens},
-        AttentionGeometry{w.branches / *wanted.cfg, w.heads, w.head_channels, ring});
-    const GroupCost cost = cost_of_group(w, candidate, branch_weights);
-    if (++meshes == 1 || cost.better_than(best)) {
-      layout = std::move(candidate);
-      best = cost;
-    }
-  }
-  expect(meshes > 0, "{} ranks cannot be cfg {} x ring {} x ulysses {}", ranks, *wanted.cfg,
-         wanted.ring.value_or(0), wanted.ulysses.value_or(0));
-  chosen.why = fmt::format(
-      "{}{}; {}",
-      !request.cfg && *wanted.cfg == 2 ? "cfg 2 because the number of ranks is even; "
-      : request.cfg.value_or(1) == 2 && w.branches == 1
-          ? "guidance has one branch, so the ranks of cfg join the ring; "
-          : "",
-      meshes > 1 ? fmt::format("lowest cost of {} meshes", meshes) : "the only mesh possible",
-      to_string(best));
-  return chosen;
+  expect(wanted.product() > 0 && request.ranks % wanted.product() == 0, "{} of {} ranks",
+         wanted.product(), request.ranks);
+  return wanted;
 }
 
 }  // namespace
 
-StepCost step_cost(const DenoiseWorkload& workload, const DenoiseLayout& layout, int rank) {
-  return layout.attention_kind == AttentionKind::joint ? joint_cost(workload, layout, rank)
-                                                       : space_time_cost(workload, layout, rank);
+std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const LayoutRequest& request,
+                                          bool whole_text) {
+  const MeshRequest wanted = wanted_mesh(w, request);
+  const int branch_ranks = request.ranks / *wanted.cfg;
+  DenoiseLayout layout;
+  layout.weights = weights_of_branch(request.weights, branch_ranks);
+  layout.tokens = token_layout(request.shard, w.tokens(), branch_ranks, layout.weights);
+  layout.text = whole_text ? Layout::replicated({w.text_tokens}, branch_ranks)
+                           : text_layout(w.text_tokens, layout.tokens, layout.weights);
+  layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
+  std::vector<Layout> segments{layout.tokens};
+  if (!whole_text) segments.push_back(layout.text);
+  std::vector<LayoutCandidate> candidates;
+  for (int ring = 1; ring <= branch_ranks; ++ring) {
+    if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
+    const int ulysses = branch_ranks / ring;
+    if (wanted.ulysses.value_or(ulysses) != ulysses) continue;
+    layout.mesh = {*wanted.cfg, ring, ulysses};
+    const AttentionGeometry geometry{w.clips * w.branches / *wanted.cfg, w.heads, w.head_channels,
+                                     ring};
+    candidates.push_back({layout, AttentionMesh(segments, geometry)});
+  }
+  expect(!candidates.empty(), "{} ranks cannot be cfg {} x ring {} x ulysses {}", request.ranks,
+         *wanted.cfg, wanted.ring.value_or(0), wanted.ulysses.value_or(0));
+  return candidates;
 }
 
-ChosenLayout choose_layout(const DenoiseWorkload& workload, const MeshRequest& request, Shard shard,
-                           int ranks, const RankWeights& weights) {
-  return workload.attention == AttentionKind::joint
-             ? joint_layout(workload, request, shard, ranks, weights)
-             : space_time_layout(workload, shard, ranks, weights);
+std::vector<LayoutCandidate> frame_layouts(const DenoiseWorkload& w, const LayoutRequest& request) {
+  const Shape tokens = w.tokens();
+  const int ranks = request.ranks;
+  const auto [shard, weights] = std::tie(request.shard, request.weights);
+  int best = shard == Shard::height ? ranks : 1;  // parts of rows
+  const bool enough_frames = shard == Shard::automatic && ranks <= tokens[0];
+  const auto cut = [&, &weights = weights](int rows) {
+    return Layout::grid(tokens, {ranks / rows, rows, 1}, weights);
+  };
+  Layout layout = cut(best);
+  if (!enough_frames && (shard == Shard::automatic || shard == Shard::grid)) {
+    bool found = shard == Shard::automatic;
+    for (int rows = 2; rows <= ranks; ++rows) {
+      if (ranks % rows != 0 || (shard == Shard::grid && rows == ranks)) continue;
+      const Layout grid = cut(rows);
+      if (!found || makespan(grid, weights) < makespan(layout, weights)) {
+        layout = grid;
+        best = rows;
+      }
+      found = true;  // with a prime number of ranks there is no grid, and frames are cut
+    }
+  }
+  const Layout latents = latents_of_tokens(layout, w.patch, w.latents);
+  return {{{.mesh = {1, 1, ranks},
+            .tokens = layout,
+            .text = Layout::replicated({w.text_tokens}, ranks),
+            .latents = latents,
+            .parts = {ranks / best, best, 1},
+            .weights = weights},
+           std::nullopt}};
+}
+
+StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candidate, int rank) {
+  const DenoiseLayout& layout = candidate.layout;
+  const int own = layout.branch_rank(rank);
+  const WholeStep whole = w.whole_step();
+  const auto& attention = candidate.attention;
+  if (!attention) {
+    const double share = number(layout.tokens.box(own).numel()) /
+                         number(std::max<std::int64_t>(1, numel(layout.tokens.global())));
+    return {share * (whole.attention + whole.others), 0};
+  }
+  const double all = number(std::max<std::int64_t>(1, attention->all_tokens()));
+  const double heads = number(attention->heads(own)) / number(w.heads);
+  StepCost cost;
+  cost.flops = (number(attention->tokens(own)) / all * whole.others +
+                number(attention->row_tokens(own)) / all * heads * whole.attention) /
+               layout.mesh.cfg;
+  cost.sent_bytes = w.layers * w.element_bytes * attention->sent_elements(own);
+  if (layout.mesh.cfg > 1) {  // the halves exchange the predictions of their branches, float32
+    cost.sent_bytes += w.clips * size_of(DType::float32) * w.predicted_channels * numel(w.patch) *
+                       layout.tokens.box(own).numel();
+  }
+  return cost;
+}
+
+ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& request) {
+  std::vector<LayoutCandidate> candidates = w.layouts(w, request);
+  expect(!candidates.empty(), "no layout for {} ranks", request.ranks);
+  if (!candidates.front().attention) return {std::move(candidates.front()), {}};
+  std::size_t best = 0;
+  GroupCost lowest = cost_of_group(w, candidates[0]);
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    const GroupCost cost = cost_of_group(w, candidates[i]);
+    if (!cost.better_than(lowest)) continue;
+    best = i;
+    lowest = cost;
+  }
+  const int cfg = candidates[best].layout.mesh.cfg;
+  std::string why =
+      fmt::format("{}{}; {}",
+                  !request.mesh.cfg && cfg == 2 ? "cfg 2 because the number of ranks is even; "
+                  : request.mesh.cfg.value_or(1) == 2 && w.branches == 1
+                      ? "guidance has one branch, so the ranks of cfg join the ring; "
+                      : "",
+                  candidates.size() > 1 ? fmt::format("lowest cost of {} meshes", candidates.size())
+                                        : "the only mesh possible",
+                  to_string(lowest));
+  return {std::move(candidates[best]), std::move(why)};
 }
 
 }  // namespace reelmesh

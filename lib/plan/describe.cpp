@@ -38,23 +38,13 @@ json described(const StageMemory& stage) {
 
 json described(const ClipPlan& clip) {
   const DenoiseLayout& layout = clip.denoise.front();
-  json exchanges = json::array();
-  for (const StepExchange& one : clip.exchanges) {
-    exchanges.push_back(
-        {{"name", one.name}, {"times_per_step", one.times}, {"largest_bytes", one.largest_bytes}});
-  }
-  json text{{"tokens", described(layout.tokens, {"frame", "row", "column"})},
-            {"exchanges", exchanges}};
-  if (layout.attention_kind == AttentionKind::joint) {
-    text["mesh"] = {{"cfg", layout.mesh.cfg},
-                    {"ring", layout.mesh.ring},
-                    {"ulysses", layout.mesh.ulysses},
-                    {"why", clip.why}};
-    text["text_tokens"] = described(layout.text, {"token"});
-  } else {
-    text["temporal_tokens"] = described(layout.space_time->temporal, {"frame", "position"});
-  }
-  return text;
+  return {{"tokens", described(layout.tokens, {"frame", "row", "column"})},
+          {"text_tokens", described(layout.text, {"token"})},
+          {"mesh",
+           {{"cfg", layout.mesh.cfg},
+            {"ring", layout.mesh.ring},
+            {"ulysses", layout.mesh.ulysses},
+            {"why", clip.why}}}};
 }
 
 std::vector<std::int64_t> text_layers(const Plan& plan, int rank) {
@@ -141,11 +131,11 @@ json describe(const Plan& plan, std::size_t size) {
                 {"tokens", described(plan.tokens(size, rank))},
                 {"text_tokens", described(plan.text_tokens(size, rank))},
                 {"decodes", described(plan.decoded_latents(size, rank))},
-                {"step_sent_bytes", step.sent_bytes},
+                {"step_sent_bytes", step.sent_bytes + step.sent_weights},
                 {"step_flops", step.flops}});
     flops += step.flops;
     most_flops = std::max(most_flops, step.flops);
-    sent += step.sent_bytes;
+    sent += step.sent_bytes + step.sent_weights;
   }
   const std::set<int> hosts(plan.node.begin(), plan.node.end());
   all.update({{"hosts", hosts.size()},

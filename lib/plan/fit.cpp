@@ -54,6 +54,7 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
                           ? std::min(waiting, workload.largest_embedding_bytes)
                           : waiting;
     for (const ClipPlan& size : plan.sizes) {
+      if (size.ranks.empty()) continue;
       const StageMemory denoise = without_streamed(size.ranks[r].denoise, size.workload.streamed,
                                                    kept[r], plan.weights.window);
       keep_larger(mine.encode, size.ranks[r].encode);
@@ -81,8 +82,7 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
                                                           workload.largest_embedding_bytes);
   }
   plan.memory = with_offloading(plan_memory(plan, workload, machine));
-  // Embeddings count as working memory where they are made, which is predicted with a tenth more.
-  const std::int64_t more = plan.memory.room() * 10 / 11;
+  const std::int64_t more = plan.memory.room();
   if (!machine.count_waiting_embeddings || more <= 0) return;
   const MemoryPlan chosen = plan.memory;
   plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);

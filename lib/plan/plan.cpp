@@ -10,47 +10,62 @@
 namespace reelmesh {
 namespace {
 
-ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshRequest& mesh,
-                   Shard shard, int ranks, const RankWeights& weights) {
-  ClipPlan clip;
-  clip.workload = workload.denoise;
-  clip.ranks.resize(index(ranks));
-  // Of the last search: replicas of the same number of ranks with equal weights share its result.
+// The layouts of clips of one size.
+void choose_layouts(ClipPlan& clip, const ClipWorkload& workload, const Roles& roles,
+                    const MeshRequest& mesh, Shard shard, const RankWeights& weights) {
+  // Of the last search: groups of the same number of ranks with equal weights share its result.
   RankWeights searched;
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const RankRange& range = roles.denoise[replica];
     const RankWeights own = of_range(weights, range);
-    if (replica == 0 || own != searched) {
-      ChosenLayout chosen = choose_layout(workload.denoise, mesh, shard, range.count, own);
-      if (clip.denoise.empty()) {
-        clip.why = std::move(chosen.why);
-        clip.exchanges = std::move(chosen.exchanges);
-      }
-      clip.denoise.push_back(std::move(chosen.layout));
-      searched = own;
-    } else {
-      clip.denoise.push_back(clip.denoise.back());
+    if (replica > 0 && own == searched) {
+      clip.denoise.repeat_last();
+      continue;
     }
-    for (int r = 0; r < range.count; ++r) {
-      ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      mine.denoise = workload.denoise.memory(clip.denoise.back(), r);
-      mine.step = step_cost(workload.denoise, clip.denoise.back(), r);
-    }
+    ChosenLayout found = choose_layout(workload.denoise, {mesh, shard, range.count, own});
+    if (clip.denoise.empty()) clip.why = std::move(found.why);
+    clip.denoise.push_back(std::move(found.chosen.layout));
+    searched = own;
   }
   int ranks_searched = 0;
   for (const RankRange& range : roles.decode) {
     const RankWeights own = of_range(weights, range);
-    if (range.count != ranks_searched || own != searched) {
-      ranks_searched = range.count;
-      clip.decode.push_back(decode_layout(workload.decode, range.count, own));
-      searched = own;
-    } else {
-      clip.decode.push_back(clip.decode.back());
+    if (range.count == ranks_searched && own == searched) {
+      clip.decode.repeat_last();
+      continue;
     }
+    clip.decode.push_back(decode_layout(workload.decode, range.count, own));
+    ranks_searched = range.count;
+    searched = own;
+  }
+}
+
+ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshRequest& mesh,
+                   Shard shard, int ranks, const RankWeights& weights) {
+  ClipPlan clip;
+  clip.workload = workload.denoise;
+  if (workload.smaller_than_others) {
+    const WholeStep whole = workload.denoise.whole_step();
+    clip.whole_flops = whole.attention + whole.others;
+    return clip;
+  }
+  clip.ranks.resize(index(ranks));
+  choose_layouts(clip, workload, roles, mesh, shard, weights);
+  for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
+    const RankRange& range = roles.denoise[replica];
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      mine.decode = workload.decode.memory(clip.decode.back(), r);
-      if (workload.encode) mine.encode = workload.encode(clip.decode.back(), r);
+      const DenoiseCost cost = workload.denoise.cost(clip.denoise[replica], r);
+      mine.denoise = cost.memory;
+      mine.step = cost.step;
+    }
+  }
+  for (std::size_t group = 0; group < roles.decode.size(); ++group) {
+    const RankRange& range = roles.decode[group];
+    for (int r = 0; r < range.count; ++r) {
+      ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
+      mine.decode = workload.decode.memory(clip.decode[group], r);
+      if (workload.encode) mine.encode = workload.encode(clip.decode[group], r);
     }
   }
   return clip;
@@ -120,7 +135,7 @@ void fit_text_by_host(DeviceMap& map, const TextWorkload& text,
     if (room >= layers[r] * text.layer_bytes) continue;
     const std::int64_t streamed = text.streamed_layer.bytes,
                        window = text.streamed_layer.host_window;
-    room -= layers[r] * (text.layer_bytes - streamed) + window + window / 10;
+    room -= layers[r] * (text.layer_bytes - streamed) + window;
     kept[r] = streamed == 0 ? 0 : std::clamp<std::int64_t>(room / streamed, 0, layers[r]);
   }
   for (const int rank : map.layer_rank) map.on_host.push_back(kept[index(rank)]-- <= 0);
@@ -160,6 +175,22 @@ Plan plan_as_requested(const Workload& workload, const PlanMachine& machine,
       request.weights == WeightsChoice::host ? WeightsChoice::host : WeightsChoice::automatic);
   plan.device_map = assign_text(plan, workload.text, machine, request, device_map_file);
   return with_chosen_weights(plan, workload, machine, request.weights);
+}
+
+// Sharded weights are sent to all ranks of a group in each step.
+void add_sent_weights(Plan& plan, const Workload& workload) {
+  if (plan.weights.residence != Residence::sharded || !workload.sent_weights) return;
+  for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
+    const RankRange& range = plan.roles.denoise[replica];
+    const RankWeights shares =
+        plan.weights.shares.empty() ? RankWeights() : plan.weights.shares[replica];
+    for (int rank = 0; rank < range.count; ++rank) {
+      const std::int64_t sent = workload.sent_weights(shares, rank, range.count);
+      for (ClipPlan& size : plan.sizes) {
+        if (!size.ranks.empty()) size.ranks[index(range.first + rank)].step.sent_weights = sent;
+      }
+    }
+  }
 }
 
 // A rank as a member of a denoising group.
@@ -221,8 +252,17 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
     resident.text_weights = WeightsChoice::replicated;
   }
   Plan plan = plan_with_more_ranks(workload, machine, resident, device_map_file);
-  if (plan.memory.fits()) return plan;
-  return plan_with_more_ranks(workload, machine, asked, device_map_file);
+  if (!plan.memory.fits()) plan = plan_with_more_ranks(workload, machine, asked, device_map_file);
+  add_sent_weights(plan, workload);
+  return plan;
+}
+
+void complete_plan(Plan& plan, const Workload& workload, const ParallelRequest& request) {
+  for (std::size_t size = 0; size < plan.sizes.size(); ++size) {
+    if (!plan.sizes[size].denoise.empty()) continue;
+    choose_layouts(plan.sizes[size], workload.sizes[size], plan.roles,
+                   {request.cfg, request.ulysses, request.ring}, request.shard, plan.rank_weights);
+  }
 }
 
 Box Plan::tokens(std::size_t size, int rank) const {

@@ -4,6 +4,7 @@
 #include "plan/denoise.hpp"
 #include "plan/machine.hpp"
 #include "plan/memory_plan.hpp"
+#include "plan/per_group.hpp"
 #include "plan/weights.hpp"
 
 namespace reelmesh {
@@ -13,14 +14,14 @@ struct ClipPlan {
   /// The cost of one clip on a rank of the job; zero for stages in which the rank takes no part.
   struct OfRank {
     StageMemory encode, denoise, decode;  ///< as if all weights stayed on the rank
-    StepCost step;
+    StepCost step;                        ///< of a batch of clips
   };
-  std::vector<DenoiseLayout> denoise;   ///< per replica
-  std::vector<DecodeLayout> decode;     ///< per group of Roles::decode
-  std::vector<OfRank> ranks;            ///< by rank
-  std::string why;                      ///< why the first replica has its mesh; may be empty
-  std::vector<StepExchange> exchanges;  ///< of the first replica
-  DenoiseWorkload workload;             ///< what the plan was made for
+  PerGroup<DenoiseLayout> denoise;  ///< per replica
+  PerGroup<DecodeLayout> decode;    ///< per group of Roles::decode
+  std::vector<OfRank> ranks;        ///< by rank; empty for a size that is smaller than others
+  double whole_flops = 0;           ///< in place of them: of a step of all ranks together
+  std::string why;                  ///< why the first replica has its mesh; may be empty
+  DenoiseWorkload workload;         ///< what the plan was made for
 };
 
 /// Immutable once made. Ranks are in plan order; `launched` maps them to the launcher's ranks.
@@ -55,10 +56,16 @@ struct Plan {
 /// text encoder or transformer are sharded or kept on the host, whichever is predicted to make a
 /// step faster. The result need not fit: see memory.fits().
 ///
+/// Sizes that are smaller than others are without layouts, which complete_plan() adds: plans that
+/// are only compared do not need them.
+///
 /// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
 /// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that
 /// parallel.device-map names, or empty.
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
+
+/// The plan that make_plan() made of these arguments, with the layouts of all sizes.
+void complete_plan(Plan& plan, const Workload& workload, const ParallelRequest& request);
 
 }  // namespace reelmesh

@@ -29,8 +29,16 @@ std::string box(const json& box) {
 
 std::string layout(const json& layout) {
   std::vector<std::string> boxes;
-  for (const json& one : layout.at("boxes")) boxes.push_back(box(one));
-  const std::int64_t more = layout.at("ranks").get<std::int64_t>() - std::ssize(boxes);
+  const json& all = layout.at("boxes");
+  const json whole{{"offset", Shape(layout.at("shape").size())}, {"extent", layout.at("shape")}};
+  const bool replicated =
+      all.size() > 1 && std::ranges::all_of(all, [&](const json& one) { return one == whole; });
+  if (replicated) boxes.emplace_back("whole on each rank");
+  for (const json& one : all) {
+    if (!replicated) boxes.push_back(box(one));
+  }
+  const std::int64_t more =
+      replicated ? 0 : layout.at("ranks").get<std::int64_t>() - std::ssize(boxes);
   const auto axes = layout.at("axes").get<std::vector<std::string>>();
   return fmt::format("{}{}: {}{}\n",
                      axes.size() > 1 ? fmt::format("[{}] ", fmt::join(axes, ", ")) : "",
@@ -159,23 +167,14 @@ std::string queue(const json& plan) {
 std::string clip_layout(const json& plan) {
   const json& clip = plan.at("layout");
   std::string text;
-  if (clip.contains("mesh")) {
-    const json& mesh = clip["mesh"];
+  const json& mesh = clip.at("mesh");
+  const auto why = mesh.at("why").get<std::string>();
+  if (!why.empty()) {
     text += fmt::format("mesh: {} ({})\n",
-                        to_string(Mesh{mesh.at("cfg"), mesh.at("ring"), mesh.at("ulysses")}),
-                        mesh.at("why").get<std::string>());
-    text += "tokens " + layout(clip.at("tokens"));
-    text += "text tokens " + layout(clip.at("text_tokens"));
-  } else {
-    text += "tokens for spatial attention " + layout(clip.at("tokens"));
-    text += "tokens for temporal attention " + layout(clip.at("temporal_tokens"));
+                        to_string(Mesh{mesh.at("cfg"), mesh.at("ring"), mesh.at("ulysses")}), why);
   }
-  for (const json& exchange : clip.at("exchanges")) {
-    text += fmt::format("{}: {} times a step, at most {} from a rank each time\n",
-                        exchange.at("name").get<std::string>(),
-                        exchange.at("times_per_step").get<std::int64_t>(),
-                        bytes(exchange.at("largest_bytes")));
-  }
+  text += "tokens " + layout(clip.at("tokens"));
+  text += "text tokens " + layout(clip.at("text_tokens"));
   const auto speeds = plan.at("speeds").get<std::vector<double>>();
   if (!speeds.empty()) text += fmt::format("speeds: {}\n", fmt::join(speeds, ", "));
   return text;

@@ -1,11 +1,12 @@
 #include "plan/workload.hpp"
 
+#include <algorithm>
+
 namespace reelmesh {
 
-std::int64_t StageMemory::total() const {
-  // Fragmentation: free pages between blocks stay resident, up to a tenth of the working memory
-  // (max_free_resident in tensor/memory.hpp).
-  return weights + working + working / 10;
+double StepCost::total(double speed, std::int64_t fetched_bytes) const {
+  return std::max(flops / speed + flops_per_byte * static_cast<double>(sent_bytes),
+                  flops_per_byte * static_cast<double>(fetched_bytes));
 }
 
 Shape DenoiseWorkload::tokens() const {

@@ -1,20 +1,22 @@
 #pragma once
 // What a plan knows of a model: the sizes that determine layouts and costs, and functions that
-// predict the memory of a rank. Made by the model's family (job/family.hpp).
+// count, by dry runs of the model (job/dry_runs.hpp), what a rank takes.
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "layout/clip_layout.hpp"
 #include "plan/device_map.hpp"
+#include "plan/roles.hpp"
 
 namespace reelmesh {
 
 /// Bytes of one stage on one rank.
 struct StageMemory {
   std::int64_t weights = 0;
-  std::int64_t working = 0;     ///< peak, without the weights
+  std::int64_t working = 0;     ///< peak beside the weights, with holes between blocks
   std::int64_t per_thread = 0;  ///< buffers that each thread keeps from the stage's start on
-  std::int64_t total() const;   ///< weights and working, with fragmentation
+  std::int64_t total() const { return weights + working; }
   bool used() const { return weights + working > 0; }
 };
 
@@ -37,27 +39,67 @@ struct TextWorkload {
   std::function<StageMemory(const DeviceMap::Stage&)> memory;
 };
 
-/// Denoising of clips of one size.
+/// Assumed cost of a sent byte in FLOPs; machines range from 20 (cores that share memory) to 10000
+/// (GPUs on a network).
+constexpr double flops_per_byte = 1000;
+
+/// What one rank computes and sends in a step of a batch of clips.
+struct StepCost {
+  double flops = 0;             ///< as trace::Recorder::flops
+  std::int64_t sent_bytes = 0;  ///< to other ranks
+  /// The same of weights that the rank keeps for all: sent while others are computed with.
+  std::int64_t sent_weights = 0;
+
+  /// In FLOPs, on a rank of this relative speed, with weights that arrive while it computes.
+  double total(double speed, std::int64_t fetched_bytes) const;
+};
+
+/// What denoising takes on one rank.
+struct DenoiseCost {
+  StageMemory memory;  ///< as if all weights stayed
+  StepCost step;
+};
+
+/// The FLOPs of a step on one rank that does everything.
+struct WholeStep {
+  double attention = 0, others = 0;
+};
+
+/// The group of ranks that a layout is wanted for.
+struct LayoutRequest {
+  MeshRequest mesh;
+  Shard shard = Shard::automatic;
+  int ranks = 1;        ///< a multiple of mesh.product()
+  RankWeights weights;  ///< relative speeds of the ranks; empty: equal
+};
+
+struct DenoiseWorkload;
+
+/// A layout among which the plan chooses.
+struct LayoutCandidate {
+  DenoiseLayout layout;
+  std::optional<AttentionMesh> attention;  ///< of a batch, if all tokens attend to one another
+};
+
+/// Denoising of batches of clips of one size.
 struct DenoiseWorkload {
-  AttentionKind attention = AttentionKind::joint;
   Shape latents;         ///< [frame, row, column]
   Shape patch{1, 2, 2};  ///< latents per token along each axis; the last patch may be partial
   std::int64_t dropped_frames = 0;  ///< latent frames at the front that only fill a patch
-  std::int64_t latent_channels = 4;
   std::int64_t predicted_channels = 4;
   std::int64_t text_tokens = 0;
   std::int64_t branches = 2;  ///< CFG branches per clip
-  std::int64_t layers = 1;  ///< with space_time attention: pairs of spatial and temporal attention
+  std::int64_t clips = 1;     ///< of a batch
+  std::int64_t layers = 1;
   std::int64_t heads = 1, head_channels = 1;
-  std::int64_t mlp_channels = 4;
-  std::int64_t mlps = 1;           ///< per layer; with space_time attention each comes with a
-                                   ///< cross-attention to the text
   std::int64_t element_bytes = 4;  ///< per element that attention exchanges
   StreamedWeights streamed;        ///< of the transformer
-  /// Memory of a rank of the denoising group, as if all weights stayed.
-  std::function<StageMemory(const DenoiseLayout&, int rank)> memory;
+  /// The layouts that the model can do: mesh_layouts(), for instance. At least one.
+  std::function<std::vector<LayoutCandidate>(const DenoiseWorkload&, const LayoutRequest&)> layouts;
+  /// Of a rank of the denoising group, and of one rank alone: from dry runs of the model.
+  std::function<DenoiseCost(const DenoiseLayout&, int rank)> cost;
+  std::function<WholeStep()> whole_step;
 
-  std::int64_t channels() const { return heads * head_channels; }
   Shape tokens() const;  ///< [frame, row, column]
 };
 
@@ -74,6 +116,9 @@ struct DecodeWorkload {
 
 /// Clips of one size.
 struct ClipWorkload {
+  /// Whether there are larger clips, so that these need no more memory: it is not looked at, and
+  /// the cost of a step is estimated.
+  bool smaller_than_others = false;
   DenoiseWorkload denoise;
   DecodeWorkload decode;
   /// Memory of a rank of the decoding group while it encodes the images or videos that clips begin
@@ -85,6 +130,9 @@ struct ClipWorkload {
 struct Workload {
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
+  /// Bytes of its weights that a rank of a denoising group sends in a step if they are sharded.
+  /// shares: of the ranks of the group; empty: equal.
+  std::function<std::int64_t(const RankWeights& shares, int rank, int ranks)> sent_weights;
   /// Bytes of the text embeddings and encoded inputs of all clips, and of the batch with the most:
   /// they are kept until the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;

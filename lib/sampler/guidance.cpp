@@ -17,8 +17,7 @@ double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t) {
 
 void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond) {
   expect(cond.shape().size() == 4 && uncond.shape() == cond.shape() && channels <= cond.shape(1),
-         "guidance of {} channels of {} and {}", channels, to_string(uncond.shape()),
-         to_string(cond.shape()));
+         "guidance of {} channels of {} and {}", channels, uncond.shape(), cond.shape());
   const auto on_cpu = [&] {
     const std::int64_t pixels = cond.shape(2) * cond.shape(3), frame = cond.shape(1) * pixels;
     for (std::int64_t t = 0; t < cond.shape(0); ++t) {

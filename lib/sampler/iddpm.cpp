@@ -98,7 +98,7 @@ void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>
   const Shape& shape = x.shape();
   expect(
       shape.size() == 4 && prediction.shape() == Shape{shape[0], 2 * shape[1], shape[2], shape[3]},
-      "IDDPM step of {} with a prediction {}", to_string(shape), to_string(prediction.shape()));
+      "IDDPM step of {} with a prediction {}", shape, prediction.shape());
   const IddpmCoefficients& c = coefficients_.at(static_cast<std::size_t>(i));
   Tensor drawn = Tensor::empty(shape, DType::float32);
   draw(drawn.span<float>());

@@ -61,8 +61,7 @@ void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
   expect(shape.size() == 4 && prediction.shape().size() == 4 && prediction.shape(0) == shape[0] &&
              prediction.shape(1) >= shape[1] && prediction.shape(2) == shape[2] &&
              prediction.shape(3) == shape[3],
-         "rectified flow step of {} with a prediction {}", to_string(shape),
-         to_string(prediction.shape()));
+         "rectified flow step of {} with a prediction {}", shape, prediction.shape());
   const float stride = strides_.at(static_cast<std::size_t>(i));
   const auto on_cpu = [&] {
     const std::int64_t pixels = shape[2] * shape[3], frame = shape[1] * pixels;

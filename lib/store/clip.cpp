@@ -25,7 +25,7 @@ struct Array {
 Array make_array(const ClipArray& array, const Sharded& x) {
   const Shape& shape = x.layout.global();
   expect(shape.size() == array.axes.size() && numel(shape) > 0, "{} has shape {}", array.name,
-         to_string(shape));
+         shape);
   expect(x.local.empty() || x.local.dtype() == array.dtype, "{} is {}, expected {}", array.name,
          name_of(x.local.dtype()), name_of(array.dtype));
   Shape chunk = shape;

@@ -8,6 +8,7 @@
 namespace reelmesh {
 
 std::string to_string(Device device) {
+  if (device.only_shapes) return device.is_cuda() ? "shapes of a GPU" : "shapes";
   return device.is_cuda() ? fmt::format("cuda:{}", device.cuda) : "host";
 }
 

@@ -18,15 +18,23 @@ inline constexpr bool cuda_built = true;
 inline constexpr bool cuda_built = false;
 #endif
 
-/// The host, or one CUDA device by its ordinal in the CUDA runtime.
+/// The host, or one CUDA device by its ordinal in the CUDA runtime; or one that stands for either
+/// in a dry run (tensor/ledger.hpp).
 struct Device {
-  int cuda = -1;  ///< −1: the host
+  int cuda = -1;             ///< −1: the host
+  bool only_shapes = false;  ///< tensors have no memory, and nothing is computed
+
+  /// A device whose tensors have shapes only. Code makes the same choices for it as for the host,
+  /// or for a GPU.
+  static constexpr Device shapes(bool of_gpu = false) { return {of_gpu ? 0 : -1, true}; }
 
   bool is_cuda() const { return cuda >= 0; }
+  /// Where the host's tensors are that belong to those of this device.
+  constexpr Device host() const { return {-1, only_shapes}; }
   bool operator==(const Device&) const = default;
 };
 
-std::string to_string(Device device);  ///< "host", "cuda:1"
+std::string to_string(Device device);  ///< "host", "cuda:1", "shapes"
 
 /// Why this process cannot use a CUDA device: "this build has no CUDA backend", "there is no CUDA
 /// device: …"; empty if it can.

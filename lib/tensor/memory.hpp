@@ -8,8 +8,9 @@ namespace reelmesh {
 /// Uninitialised memory of at least `bytes` > 0, aligned to 64 bytes; null if there is none left.
 /// The operating system clears new pages, which took a seventh of a denoising step. So large blocks
 /// come from one range of addresses whose pages stay resident: a freed block is merged with its
-/// free neighbours and reused for the next block that fits. If the free pages between blocks exceed
-/// max_free_resident(), some of them are returned to the operating system. Thread-safe.
+/// free neighbours and reused for the next block that fits. (Not for Purpose::queue.) If the free
+/// pages between blocks exceed max_free_resident(), some of them are returned to the operating
+/// system. Thread-safe.
 std::shared_ptr<void> host_memory(std::int64_t bytes);
 
 /// Returns the pages of free blocks to the operating system. Called when a stage of a job ends,

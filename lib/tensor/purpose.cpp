@@ -27,6 +27,8 @@ Counts& counts(bool on_gpu) {
 PurposeScope::PurposeScope(Purpose purpose) : before_(current) { current = purpose; }
 PurposeScope::~PurposeScope() { current = before_; }
 
+Purpose current_purpose() { return current; }
+
 MemoryByPurpose memory_by_purpose(bool on_gpu) {
   Counts& c = counts(on_gpu);
   const std::lock_guard lock(c.mutex);

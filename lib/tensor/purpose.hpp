@@ -26,6 +26,9 @@ class PurposeScope {
   Purpose before_;
 };
 
+/// That of the innermost scope.
+Purpose current_purpose();
+
 /// Bytes of this process's tensors on the host, or on GPUs.
 struct MemoryByPurpose {
   std::array<std::int64_t, purposes> present{};

@@ -8,6 +8,7 @@
 #include "tensor/convert.hpp"
 #include "tensor/cuda/runtime.hpp"
 #include "tensor/dispatch.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/memory.hpp"
 
 namespace reelmesh {
@@ -28,6 +29,10 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   t.dtype_ = dtype;
   const std::int64_t bytes = checked_product(t.numel_, size_of(dtype), "tensor shape");
   if (bytes == 0) return t;
+  if (device.only_shapes) {
+    t.owner_ = Ledger::current().allocate(device, bytes);
+    return t;
+  }
   if constexpr (cuda_built) {
     if (device.is_cuda()) {
       t.owner_ = cuda::allocate(device, bytes, &t.data_);
@@ -64,18 +69,18 @@ Tensor Tensor::wrap(void* data, Shape shape, DType dtype, std::shared_ptr<const 
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
   expect(!shape_.empty() && begin >= 0 && count >= 0 && begin + count <= shape_[0],
-         "rows {}..{} of a tensor {}", begin, begin + count, to_string(shape_));
+         "rows {}..{} of a tensor {}", begin, begin + count, shape_);
   Tensor t = *this;
   const std::int64_t stride = shape_[0] == 0 ? 0 : numel_ / shape_[0];
   t.shape_[0] = count;
   t.numel_ = count * stride;
+  if (data_ == nullptr) return t;
   t.data_ = static_cast<std::byte*>(data_) + begin * stride * size_of(dtype_);
   return t;
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  expect(reelmesh::numel(shape) == numel_, "tensor {} reshaped to {}", to_string(shape_),
-         to_string(shape));
+  expect(reelmesh::numel(shape) == numel_, "tensor {} reshaped to {}", shape_, shape);
   Tensor t = *this;
   t.shape_ = std::move(shape);
   return t;
@@ -84,12 +89,12 @@ Tensor Tensor::reshape(Shape shape) const {
 Tensor Tensor::view_bytes(std::int64_t begin, Shape shape, DType dtype) const {
   const std::int64_t elements = reelmesh::numel(shape), size = size_of(dtype);
   expect(begin >= 0 && begin % size == 0 && begin + elements * size <= bytes(),
-         "{} of {} from byte {} on of a tensor of {} bytes", reelmesh::to_string(shape),
-         name_of(dtype), begin, bytes());
+         "{} of {} from byte {} on of a tensor of {} bytes", shape, name_of(dtype), begin, bytes());
   Tensor t = *this;
   t.shape_ = std::move(shape);
   t.numel_ = elements;
   t.dtype_ = dtype;
+  if (data_ == nullptr) return t;
   t.data_ = static_cast<std::byte*>(data_) + begin;
   return t;
 }
@@ -124,9 +129,9 @@ Tensor Tensor::clone() const {
 
 void Tensor::copy_from(const Tensor& other) {
   expect(shape_ == other.shape_ && dtype_ == other.dtype_, "tensor {} of {} copied to {} of {}",
-         reelmesh::to_string(other.shape_), name_of(other.dtype_), reelmesh::to_string(shape_),
-         name_of(dtype_));
-  if (numel_ == 0) return;
+         reelmesh::to_string(other.shape_), name_of(other.dtype_), shape_, name_of(dtype_));
+  if (numel_ == 0 || device_.only_shapes) return;
+  if (other.device_.only_shapes) other.misplaced(device_);
   if constexpr (cuda_built) {
     const Device from = other.device_;
     if (from.is_cuda() && device_.is_cuda()) {

@@ -24,6 +24,7 @@ class Tensor {
   Tensor() = default;  ///< no elements, shape [0]
 
   /// Uninitialised, aligned to 64 bytes. Throws Error(unavailable) if there is not enough memory.
+  /// With shapes only it is counted by the current Ledger, which there must be.
   static Tensor empty(Shape shape, DType dtype, Device device = {});
   static Tensor zeros(Shape shape, DType dtype, Device device = {});
   /// A view of host memory that `owner` keeps alive (null for memory that outlives all tensors).
@@ -47,8 +48,8 @@ class Tensor {
   // Addresses. A const Tensor gives read access only, so that a function's signature shows what it
   // may write. A copy or view of it that is not const gives write access to the shared memory.
 
-  /// Host address. Throws Error(internal) if T is not the element type or the memory is on a
-  /// device.
+  /// Host address. Throws Error(internal) if T is not the element type, the memory is on a device,
+  /// or there is none, in a dry run.
   template <class T>
   T* data() {
     check_type(dtype_of<T>());
@@ -94,7 +95,8 @@ class Tensor {
   Tensor on(Device device) const;
   Tensor clone() const;
   /// Copies the values of `other`, which has the same shape and type. Within the host or a device,
-  /// or between the host and a device; throws Error(internal) for two different devices.
+  /// or between the host and a device; throws Error(internal) for two different devices, and for a
+  /// source that has only a shape, unless this tensor has no values either.
   void copy_from(const Tensor& other);
 
  private:
@@ -133,7 +135,7 @@ template <class T>
 Tensor Tensor::of(std::span<const T> values, Shape shape) {
   Tensor t = empty(std::move(shape), dtype_of<T>());
   expect(t.numel() == static_cast<std::int64_t>(values.size()), "{} values for shape {}",
-         values.size(), to_string(t.shape()));
+         values.size(), t.shape());
   for (std::size_t i = 0; i < values.size(); ++i) t.data<T>()[i] = values[i];
   return t;
 }

@@ -93,6 +93,13 @@ Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
   return Checkpoint(std::make_shared<const Contents>(std::move(contents)));
 }
 
+Checkpoint Checkpoint::of_shapes(ExpectedShapes* asked) {
+  Checkpoint out(nullptr);
+  out.asked_ = asked;
+  out.device_ = Device::shapes();
+  return out;
+}
+
 Checkpoint Checkpoint::on(Device device, const Numerics& numerics) const {
   Checkpoint out = *this;
   out.device_ = device;
@@ -172,7 +179,19 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
   return *found;
 }
 
+void Checkpoint::ask(const std::string& name, const Shape& expected) const {
+  if (!only_shapes()) {
+    find(name, expected);
+  } else if (asked_ != nullptr) {
+    asked_->insert_or_assign(name, expected);
+  }
+}
+
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
+  if (only_shapes()) {
+    ask(name, expected);
+    return Tensor::empty(expected, dtype, device_.host()).on(device_);
+  }
   const auto& [held_as, info] = find(name, expected);
   if (changes_ != nullptr && changes_->find(held_as) != nullptr) {
     return load_rows(name, expected, 0, expected.at(0), dtype);
@@ -186,7 +205,11 @@ Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std
          to_string(expected));
   Shape shape = expected;
   shape[0] = count;
-  Tensor out = Tensor::empty(std::move(shape), dtype);
+  Tensor out = Tensor::empty(std::move(shape), dtype, device_.host());
+  if (only_shapes()) {
+    ask(name, expected);
+    return out.on(device_);
+  }
   read_rows(name, expected, begin, count, dtype, out.raw(),
             count == 0 ? numel(expected) : out.numel() / count);
   return out.on(device_);

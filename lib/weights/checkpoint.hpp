@@ -43,6 +43,11 @@ class Checkpoint {
   /// outside the folder, or a tensor is not in the file that the index names.
   static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
 
+  /// One whose tensors have the shapes that they are asked for, and no values: for a dry run
+  /// (tensor/ledger.hpp), and to find out what a model needs. Their names and shapes are added to
+  /// `asked`, which must outlive the checkpoint and its copies, unless it is null.
+  static Checkpoint of_shapes(ExpectedShapes* asked = nullptr);
+
   /// The same checkpoint, whose tensors are loaded to this device (default: the host), for layers
   /// that compute with these numerics.
   Checkpoint on(Device device, const Numerics& numerics = {}) const;
@@ -62,6 +67,8 @@ class Checkpoint {
   const std::map<std::filesystem::path, SafetensorsFile>& files() const { return contents_->files; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
+  /// Says that the tensor will be read by read_rows(), perhaps later. Errors as load().
+  void ask(const std::string& name, const Shape& expected) const;
   /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data) if
   /// it is missing, its shape is not `expected`, or its type is not F32, F16 or BF16.
   Tensor load(const std::string& name, const Shape& expected, DType dtype) const;
@@ -89,11 +96,13 @@ class Checkpoint {
   };
 
   explicit Checkpoint(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
+  bool only_shapes() const { return contents_ == nullptr; }
   const TensorInfos::value_type* find(const std::string& name) const;
   const TensorInfos::value_type& find(const std::string& name, const Shape& expected) const;
   const SafetensorsFile& tensor_file(const TensorInfo& info) const { return files().at(info.file); }
 
-  std::shared_ptr<const Contents> contents_;
+  std::shared_ptr<const Contents> contents_;  ///< null for shapes only
+  ExpectedShapes* asked_ = nullptr;
   std::shared_ptr<const LoraChanges> changes_;
   Device device_;
   Numerics numerics_;

@@ -106,4 +106,16 @@ Checkpoint ModelPaths::open_vae() const { return Checkpoint::open(vae, "diffusio
 
 Checkpoint ModelPaths::open_text_encoder() const { return Checkpoint::open(text_encoder, "model"); }
 
+Checkpoint ModelPaths::open(ModelPart part) const {
+  switch (part) {
+    case ModelPart::transformer:
+      return open_transformer();
+    case ModelPart::vae:
+      return open_vae();
+    case ModelPart::text_encoder:
+      return open_text_encoder();
+  }
+  fail(Status::internal, "a model has no part {}", static_cast<int>(part));
+}
+
 }  // namespace reelmesh

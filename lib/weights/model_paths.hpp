@@ -14,6 +14,9 @@ struct LoraFile {
   double scale = 1;            ///< of all its changes
 };
 
+/// The parts of a model that have weights.
+enum class ModelPart { transformer, vae, text_encoder };
+
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
@@ -40,6 +43,7 @@ struct ModelPaths {
   Checkpoint open_transformer() const;
   Checkpoint open_vae() const;
   Checkpoint open_text_encoder() const;
+  Checkpoint open(ModelPart part) const;
 };
 
 }  // namespace reelmesh

@@ -13,11 +13,12 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "bench/bench_main.hpp"
-#include "job/families/cogvideox.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "ops/onednn.hpp"
 #include "pipeline/denoise.hpp"
 #include "plan/denoise.hpp"
 #include "sampler/generator.hpp"
+#include "support/dry_workloads.hpp"
 
 namespace {
 
@@ -46,11 +47,15 @@ void bench(const std::vector<std::string>& words) {
   if (words.size() > 4) {
     request = {std::stoi(words.at(4)), std::stoi(words.at(6)), std::stoi(words.at(5))};
   }
-  const DenoiseWorkload workload = cogvideox_workload(config, model.vae, clip.latents, 0, 2,
-                                                      config.max_text_tokens, 1, {dtype, dtype})
-                                       .denoise;
-  const ChosenLayout chosen = choose_layout(workload, request, Shard::automatic, world.size());
-  const Layout text = chosen.layout.conditioning(config.max_text_tokens, 2, config.text_channels);
+  const Family& family = test::family_of<CogVideoX>(model);
+  const DenoiseWorkload workload =
+      test::dry_workload(family,
+                         test::cogvideox_clip(config, clip.latents, 2, config.max_text_tokens), 1,
+                         {dtype, ops::compute_dtype(dtype)})
+          .sizes.front()
+          .denoise;
+  const ChosenLayout chosen = choose_layout(workload, {.mesh = request, .ranks = world.size()});
+  const Layout text = chosen.layout().conditioning(config.max_text_tokens, 2, config.text_channels);
   Tensor context = Tensor::zeros(own_box(text, world).extent, DType::float32);
   TorchGenerator generator(1);
   fill_noise(generator, text.global(), own_box(text, world).offset, own_box(text, world).extent,
@@ -60,7 +65,7 @@ void bench(const std::vector<std::string>& words) {
   double fastest = 1e300;
   const Batch batch{clip};
   const Conditioning conditioning{context.to(dtype)};
-  pipeline::Denoising denoising(world, chosen.layout, batch, {&conditioning, 1}, transformer);
+  pipeline::Denoising denoising(world, chosen.layout(), batch, {&conditioning, 1}, transformer);
   while (!denoising.finished()) {
     world.barrier();
     const std::int64_t since = trace::now_ns();
@@ -71,7 +76,7 @@ void bench(const std::vector<std::string>& words) {
   const double sent = world.sum(static_cast<double>(trace::recorder().bytes_sent));
   if (world.rank() != 0) return;
   fmt::print("{} ranks, {}, {} tokens: {:.3f} s a step, {} sent a step and rank ({})\n",
-             world.size(), to_string(chosen.layout.mesh),
+             world.size(), to_string(chosen.layout().mesh),
              workload.text_tokens + numel(workload.tokens()), fastest,
              format_bytes(sent / steps / world.size()), chosen.why);
 }

@@ -73,6 +73,7 @@ void bench_layers(Bench& bench, const std::string& model) {
         Config::parse(preset.transformer.dump(), preset.name + "/transformer"));
     const auto load = [&] {
       const std::int64_t start = trace::now_ns();
+      const std::int64_t before = device_memory(bench.device()).present;
       auto loaded = std::make_unique<const CogVideoXTransformer>(
           Checkpoint::open(folder.path() / "transformer", weights_stem(ModelPart::transformer))
               .on(bench.device()),
@@ -80,7 +81,7 @@ void bench_layers(Bench& bench, const std::string& model) {
       cuda::synchronize(bench.device());
       bench.row(fmt::format("{}/load_{}_layers_of_a_file", model, config.layers),
                 static_cast<double>(trace::now_ns() - start) * 1e-9, 0,
-                static_cast<double>(loaded->bytes()));
+                static_cast<double>(device_memory(bench.device()).present - before));
       return loaded;
     };
     const Times three = time_call(bench, *load());

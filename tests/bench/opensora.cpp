@@ -14,7 +14,7 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "bench/bench_main.hpp"
-#include "job/families/opensora.hpp"
+#include "layout/space_time.hpp"
 #include "models/checkpoints/random_model.hpp"
 #include "models/opensora/transformer.hpp"
 #include "plan/denoise.hpp"
@@ -45,11 +45,12 @@ void bench(const std::vector<std::string>& words) {
                     dtype);
   const std::int64_t side = std::stoi(words.at(3));
   const STDiTClip clip{{std::stoi(words.at(2)), side / 8, side / 8}, side, side, 8};
-  const DenoiseWorkload workload =
-      opensora_workload(config, {}, clip.latents, clip.latents[0], 20, 1, {dtype, dtype}).denoise;
-  const DenoiseLayout layout = choose_layout(workload, {}, Shard::automatic, world.size()).layout;
+  DenoiseWorkload workload;
+  workload.latents = clip.latents;
+  workload.patch = {1, config.patch.rows, config.patch.columns};
+  const DenoiseLayout layout = frame_layouts(workload, {.ranks = world.size()}).front().layout;
   const std::int64_t clips = words.size() > 6 ? std::stoi(words[6]) : 1;
-  const STDiTPlacement placement(model, world, layout.space_time.value(), clip, clips);
+  const STDiTPlacement placement(model, world, SpaceTime::of(layout, config.heads), clip, clips);
   Tensor latents = Tensor::zeros(
       own_box(layout.latents.with_axis(1, config.in_channels), world).extent, DType::float32);
   for (std::int64_t i = 0; i < latents.numel(); ++i) {

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "models/autoencoder/config.hpp"
-#include "models/cogvideox/config.hpp"
+#include "models/autoencoder/decoder.hpp"
+#include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
+#include "models/common/asked.hpp"
 #include "ops/cuda/convolution.hpp"
 #include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/plan_checks.hpp"
@@ -90,8 +92,10 @@ std::set<Convolved> convolutions() {
       found.insert({shape, name.find("downsamplers") == std::string::npos ? 1 : 2});
     }
   };
-  add(cogvideox_vae_tensors({}));
-  add(open_sora_vae_tensors({.image = {}, .temporal = TemporalAutoencoderConfig{}}));
+  add(tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig()));
+  add(tensors_of<CogVideoXEncoder>(CogVideoXVaeConfig()));
+  add(tensors_of<OpenSoraDecoder>(
+      OpenSoraVaeConfig{.image = {}, .temporal = TemporalAutoencoderConfig{}}));
   return found;
 }
 

@@ -162,7 +162,7 @@ class LoraTest(Scratch):
     def test_plan_foresees_memory(self):
         path = self.folder / "large.safetensors"
         header, data = {}, bytearray()
-        for part, shape in (("A", (512, 80)), ("B", (80, 512))):
+        for part, shape in (("A", (4096, 80)), ("B", (80, 4096))):
             count = 4 * shape[0] * shape[1]
             header[f"transformer.transformer_blocks.0.attn1.to_q.lora_{part}.weight"] = {
                 "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + count]}
@@ -171,8 +171,10 @@ class LoraTest(Scratch):
         plain, changed = [
             self.planned(self.options(*loras, device__backend="cpu"), "--ranks", 1)
             ["by_rank"][0]["memory"]["parts"]["denoise"] for loras in ((), (path,))]
-        more = 3 * 512 * 96 * 4  # three matrices A, with padded columns
-        self.assertEqual(changed, plain | {"working": plain["working"] + more})
+        # Three matrices A, with padded columns, are more than a step takes and gone before it.
+        more = 3 * 4096 * 96 * 4
+        self.assertLess(plain["working"], more)
+        self.assertEqual(changed, plain | {"working": more})
 
 
 if __name__ == "__main__":

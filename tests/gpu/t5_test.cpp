@@ -1,5 +1,6 @@
 // T5 in float16, with a float32 hidden state between layers.
 #include "models/t5/t5.hpp"
+#include "models/common/asked.hpp"
 
 #include <algorithm>
 
@@ -19,7 +20,7 @@ class T5OnGpu : public KernelTest {
   // A float16 checkpoint. last_product: standard deviation of the weight of each layer's last GEMM.
   Checkpoint weights(float last_product) const {
     std::vector<TensorToWrite> tensors;
-    for (const auto& [name, shape] : t5_tensors(config)) {
+    for (const auto& [name, shape] : tensors_of<T5Layers>(config, T5Part::whole(config))) {
       tensors.push_back({name, DType::float16, shape});
     }
     write_safetensors(folder_.path(), "model", tensors, [&](std::size_t i, Tensor& out) {

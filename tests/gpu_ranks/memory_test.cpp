@@ -1,15 +1,9 @@
-// Estimates of the memory of models on a GPU, for weights and work, compared with measurements.
-#include "models/cogvideox/memory.hpp"
+// What dry runs count for a GPU, for weights and work, compared with measurements.
 #include "gpu_ranks/ranks.hpp"
-#include "models/cogvideox/decoder.hpp"
-#include "models/cogvideox/encoder.hpp"
-#include "models/cogvideox/transformer.hpp"
-#include "models/opensora/memory.hpp"
-#include "models/opensora/transformer.hpp"
-#include "models/reference.hpp"
-#include "models/t5/memory.hpp"
+#include "models/decode_layouts.hpp"
+#include "models/dry_run.hpp"
 #include "opensora/reference.hpp"
-#include "ops/attention.hpp"
+#include "ops/cuda/convolution.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::test {
@@ -35,8 +29,22 @@ class MemoryOnGpu : public OnOwnDevice<testing::TestWithParam<DType>> {
     work();
     return cuda::peak_since_last(device) - before;
   }
-  void expect_near(std::int64_t said, std::int64_t found, const char* what) const {
-    EXPECT_LE(found, said) << what;
+  // allowance: bytes of the libraries' workspaces that a dry run counts, and the emulated ones do
+  // not need.
+  template <class Make, class Use>
+  void expect_as_foreseen(const Checkpoint& weights, const Make& make, const Use& use,
+                          const std::string& what, std::int64_t allowance = 0) const {
+    const Taken said = taken_by_dry_run(precision(), make, use);
+    const std::int64_t before = present();
+    const auto model = make(weights);
+    expect_near(said.weights, present() - before, what + ": weights");
+    const std::int64_t flops = trace::recorder().flops;
+    use(model, self, device);
+    EXPECT_EQ(said.flops, trace::recorder().flops - flops) << what;
+    expect_near(said.working - allowance, needed([&] { use(model, self, device); }), what);
+  }
+  void expect_near(std::int64_t said, std::int64_t found, const std::string& what) const {
+    EXPECT_LE(found, said + said / 100) << what;
     EXPECT_GE(5 * found, 4 * said) << what;
   }
 
@@ -48,120 +56,43 @@ INSTANTIATE_TEST_SUITE_P(Types, MemoryOnGpu, testing::Values(DType::float32, DTy
 
 TEST_P(MemoryOnGpu, OfT5) {
   const T5Config& c = reference.t5;
-  const std::int64_t before = present();
-  const T5Layers t5(open("text_encoder", "model"), c, {0, c.num_layers, true, true}, GetParam());
-  expect_near(weight_bytes(t5_tensors(c), precision()), present() - before, "weights");
-  const std::vector<std::int32_t> ids(64, 3), one(1, 3);
-  const auto encode = [&] {
-    t5(t5.embed(ids));
-    t5(t5.embed(one));  // so that the position bias of 64 tokens is made each time
-  };
-  expect_near(t5_working_bytes(c, 64, precision()), needed(encode), "work");
+  expect_as_foreseen(
+      open("text_encoder", "model"),
+      [&](const Checkpoint& weights) { return T5Layers(weights, c, T5Part::whole(c), GetParam()); },
+      encode_text(64), "T5");
 }
 
-TEST_P(MemoryOnGpu, OfTheTransformer) {
+TEST_P(MemoryOnGpu, OfTheTransformers) {
   for (const char* kind : {"sincos", "i2v", "i2v_1_5"}) {
     const Reference of(kind);
-    const CogVideoXConfig& c = of.transformer;
-    const std::int64_t before = present();
-    const CogVideoXTransformer transformer(
-        Checkpoint::open(of.folder / "transformer", "diffusion_pytorch_model").on(device), c,
-        GetParam());
-    expect_near(weight_bytes(cogvideox_layer_tensors(c), precision()), present() - before, kind);
-    const Shape tokens = c.sample_tokens();
-    const Layout grid = Layout::cut(tokens, 0, 1), text = Layout::cut({19}, 0, 1);
-    const std::int64_t all = present();
-    const CogVideoXPlacement placement(transformer, self, grid, text, 2);
-    const auto latents = [&](std::int64_t channels) {
-      return Tensor::zeros({tokens[0] * c.patch.frames, channels, tokens[1] * c.patch.rows,
-                            tokens[2] * c.patch.columns},
-                           DType::float32, device);
-    };
-    const Tensor noise = latents(c.latent_channels());
-    const Tensor context = Tensor::zeros({19, 2, c.text_channels}, GetParam(), device);
-    std::vector<Tensor> images, of_sampler;  // which keeps predictions of earlier steps
-    for (int i = 0; i < 4; ++i) of_sampler.push_back(latents(c.latent_channels()));
-    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
-    const std::int64_t held = present() - all, video = numel(tokens);
-    const CogVideoXSizes sizes{2, 19, video, 19 + video, c.heads, 19 + video, true, false};
-    expect_near(cogvideox_working_bytes(c, sizes, precision()),
-                held + needed([&] {
-                  transformer(placement, {&noise, 1}, context, std::int64_t{500}, images);
-                }),
-                kind);
+    expect_as_foreseen(
+        Checkpoint::open(of.folder / "transformer", "diffusion_pytorch_model").on(device),
+        [&](const Checkpoint& weights) {
+          return CogVideoXTransformer(weights, of.transformer, GetParam());
+        },
+        denoise(of.transformer, of.transformer.max_text_tokens), kind);
   }
-}
-
-TEST_P(MemoryOnGpu, OfAttentionWithinFrames) {
-  const std::int64_t frames = 16, tokens = 60;
-  const Tensor queries = Tensor::zeros({frames * tokens, 2, 4, 72}, GetParam(), device);
-  const Tensor keys_values = Tensor::zeros({frames * tokens, 2, 2, 4, 72}, GetParam(), device);
-  expect_near(attention_bytes({tokens, tokens, frames * 2 * 4, 72}, precision()), needed([&] {
-                ops::Attention attention(queries, 0.125F, frames);
-                attention.add(keys_values);
-                attention.finish();
-              }),
-              "work");
-}
-
-TEST_P(MemoryOnGpu, OfOpenSorasTransformer) {
   for (const char* kind : {"v1_0", "v1_2"}) {
-    const OpenSoraReference open_sora(kind);
-    const STDiTConfig& c = open_sora.transformer;
-    const STDiT transformer(
-        Checkpoint::open(open_sora.folder / "transformer", "diffusion_pytorch_model").on(device), c,
-        GetParam());
-    const STDiTClip clip{{4, 8, 4}, 64, 32, 8};
-    const std::int64_t clips = 2, positions = 4 * 2, text_tokens = 9;
-    const Tensor text = Tensor::zeros({text_tokens, c.text_channels}, GetParam(), device);
-    (void)transformer.encode_context(text);  // libraries allocate their workspaces
-    const std::int64_t all = present();
-    const STDiTPlacement placement(transformer, self,
-                                   SpaceTime(clip.tokens(c.patch), 1, 1, c.heads), clip, clips);
-    const std::vector<Tensor> latents(
-        clips, Tensor::zeros({4, c.in_channels, 8, 4}, DType::float32, device));
-    const std::vector<STDiTContext> texts(clips, transformer.encode_context(text));
-    const std::int64_t held = present() - all;
-    const STDiTSizes sizes{
-        clips * STDiT::branches, text_tokens, {4, positions}, {4, positions}, positions, 0, true};
-    const std::int64_t said = stdit_working_bytes(c, sizes, precision());
-    const std::int64_t found = held + needed([&] { transformer(placement, latents, texts, 500); });
-    EXPECT_LE(found, said) << kind;
-    EXPECT_GE(10 * found, 6 * said) << kind;  // the estimate has room for the CPU's feed-forward
+    const OpenSoraReference of(kind);
+    expect_as_foreseen(
+        Checkpoint::open(of.folder / "transformer", "diffusion_pytorch_model").on(device),
+        [&](const Checkpoint& weights) { return STDiT(weights, of.transformer, GetParam()); },
+        denoise(of.transformer, 9, 2), kind);
   }
 }
 
-TEST_P(MemoryOnGpu, OfTheDecoder) {
+TEST_P(MemoryOnGpu, OfTheAutoencoder) {
   const CogVideoXVaeConfig& c = reference.vae;
-  const std::int64_t before = present();
-  const CogVideoXDecoder decoder(open("vae", "diffusion_pytorch_model"), c, GetParam());
-  expect_near(weight_bytes(cogvideox_decoder_tensors(c), precision()), present() - before,
-              "weights");
-  const Shape shape{3, c.latent_channels, 14, 10};
-  const Sharded latents{Tensor::zeros(shape, DType::float32), Layout::cut(shape, 0, 1), self};
-  // The emulated cuDNN needs no workspace.
-  const std::int64_t said = cogvideox_decode_bytes(c, {3, 14, 10}, precision());
-  const Layout frames = Layout::cut({decoded_frames(3), 14, 10}, 0, 1);
-  const DecodeLayout layout{Layout::cut({3, 14, 10}, 0, 1), frames, frames};
-  expect_near(said - convolution_workspace_bytes, needed([&] { decoder.pixels(latents, layout); }),
-              "work");
-}
-
-TEST_P(MemoryOnGpu, OfTheEncoder) {
-  const CogVideoXVaeConfig& c = reference.vae;
-  const std::int64_t before = present();
-  const CogVideoXEncoder encoder(open("vae", "diffusion_pytorch_model"), c, GetParam());
-  expect_near(weight_bytes(cogvideox_encoder_tensors(c), precision()), present() - before,
-              "weights");
-  const Shape shape{17, 112, 80, 3};
-  const Sharded pixels{Tensor::zeros(shape, DType::uint8), Layout::cut(shape, 0, 1), self};
-  const Layout latents = Layout::cut({5, 14, 10}, 0, 1);
-  const std::int64_t said = cogvideox_encode_bytes(c, {5, 14, 10}, 17, precision());
-  expect_near(said - convolution_workspace_bytes, needed([&] {
-                encoder.sample(pixels, latents, 1,
-                               [](std::span<float> noise) { std::ranges::fill(noise, 0.0F); });
-              }),
-              "work");
+  const Shape latents{3, c.latent_channels, 14, 10};
+  expect_as_foreseen(
+      open("vae", "diffusion_pytorch_model"),
+      [&](const Checkpoint& weights) { return CogVideoXDecoder(weights, c, GetParam()); },
+      decode(latents, cogvideox_decode_layout(c, latents, 1)), "decoder",
+      gpu::Convolution::max_workspace);
+  expect_as_foreseen(
+      open("vae", "diffusion_pytorch_model"),
+      [&](const Checkpoint& weights) { return CogVideoXEncoder(weights, c, GetParam()); },
+      encode(17, {5, 14, 10}), "encoder", gpu::Convolution::max_workspace);
 }
 
 }  // namespace

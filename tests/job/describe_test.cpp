@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "job/families/opensora.hpp"
+#include "plan/denoise.hpp"
 #include "sampler/cogvideox.hpp"
 
 namespace reelmesh {
@@ -15,22 +15,24 @@ using ::testing::HasSubstr, ::testing::StartsWith;
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
 // Each rank needs as many MiB as its stage says.
-std::function<StageMemory(const DenoiseLayout&, int)> denoise_memory(std::int64_t size) {
+std::function<DenoiseCost(const DenoiseLayout&, int)> denoise_cost(std::int64_t size) {
   return [size](const DenoiseLayout&, int rank) {
-    return StageMemory{.weights = (size + rank) * mib};
+    return DenoiseCost{{.weights = (size + rank) * mib}, {}};
   };
 }
 
 // Clips of `frames` latent frames of 8 x 8 latents, each a token, and as many frames of video.
 ClipWorkload clip_workload(std::int64_t frames) {
   ClipWorkload clip;
-  clip.denoise = {.attention = AttentionKind::joint,
-                  .latents = {frames, 8, 8},
+  clip.denoise = {.latents = {frames, 8, 8},
                   .patch = {1, 1, 1},
                   .text_tokens = 6,
                   .heads = 4,
                   .head_channels = 16,
-                  .memory = denoise_memory(100)};
+                  .layouts = [](const DenoiseWorkload& w,
+                                const LayoutRequest& request) { return mesh_layouts(w, request); },
+                  .cost = denoise_cost(100),
+                  .whole_step = [] { return WholeStep{}; }};
   clip.decode = {
       .latents = {frames, 8, 8},
       .frames = frames,
@@ -77,9 +79,9 @@ TEST(Describe, HasARowForEachStage) {
   EXPECT_EQ(stages(planned_job({3}, 4, {})),
             "stage    ranks  divided by              largest share  largest memory\n"
             "---------------------------------------------------------------------\n"
-            "text     0-3    layers on 4 ranks       1 of 4 layers       64.00 MiB\n"
-            "denoise  0-3    cfg 2 x ulysses 2    96 of 192 tokens      169.00 MiB\n"
-            "decode   0-3    rows 4             25 % of the pixels      169.00 MiB\n");
+            "text     0-3    layers on 4 ranks       1 of 4 layers       56.00 MiB\n"
+            "denoise  0-3    cfg 2 x ulysses 2    96 of 192 tokens      161.00 MiB\n"
+            "decode   0-3    rows 4             25 % of the pixels      161.00 MiB\n");
 }
 
 TEST(Describe, NamesGroupsFormatsAndLimits) {
@@ -91,15 +93,15 @@ TEST(Describe, NamesGroupsFormatsAndLimits) {
             "  limit\n"
             "--------------------------------------------------------------------------------------"
             "-------\n"
-            "text              0               whole             4 of 4 layers       88.00 MiB  "
+            "text              0               whole             4 of 4 layers       80.00 MiB  "
             "512.00 MiB\n"
-            "denoise  3x64x64  1-4 (2 groups)  cfg 2         192 of 192 tokens      157.00 MiB  "
+            "denoise  3x64x64  1-4 (2 groups)  cfg 2         192 of 192 tokens      149.00 MiB  "
             "512.00 MiB\n"
-            "denoise  5x64x64  1-4 (2 groups)  cfg 2         320 of 320 tokens      157.00 MiB  "
+            "denoise  5x64x64  1-4 (2 groups)  cfg 2         320 of 320 tokens      149.00 MiB  "
             "512.00 MiB\n"
-            "decode   3x64x64  5               whole       100 % of the pixels       66.00 MiB  "
+            "decode   3x64x64  5               whole       100 % of the pixels       58.00 MiB  "
             "512.00 MiB\n"
-            "decode   5x64x64  5               whole       100 % of the pixels       66.00 MiB  "
+            "decode   5x64x64  5               whole       100 % of the pixels       58.00 MiB  "
             "512.00 MiB\n");
 }
 

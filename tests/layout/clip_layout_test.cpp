@@ -35,7 +35,7 @@ TEST(Conditioning, IsCutLikeTheTextAndByBranches) {
 
 TEST(Conditioning, IsWholeForCrossAttention) {
   DenoiseLayout layout;
-  layout.attention_kind = AttentionKind::space_time;
+  layout.text = Layout::replicated({5}, 4);
   layout.mesh = {1, 1, 4};
   const Layout text = layout.conditioning(9, 1, 16);  // any text length is accepted
   EXPECT_EQ(text, Layout::replicated({9, 1, 16}, 4));

@@ -219,9 +219,9 @@ TEST_F(Layouts, OneBranch) {
 
 TEST_F(Layouts, OpenSora) {  // 16 x 7 x 5 tokens, 5 heads
   const std::vector<LayoutRow> rows{
-      {2, "", "frames -> positions"},
+      {2, "", "whole on each rank"},
       {3, " --device.threads 2", "[11:16, 0:7, 0:5]"},
-      {3, height, "rows -> heads"},
+      {3, height, "whole on each rank"},
       {4, grid, "[8:16, 4:7, 0:5]"},
       {4, split, "denoise: ranks 1-2"},
       {5, " --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1: ranks 2-3"},
@@ -238,7 +238,7 @@ TEST_F(Layouts, OpenSoraInBFloat16) {
 TEST_F(Layouts, OpenSora1_2) {  // 15 x 7 x 5 tokens
   expect_same(opensora("v1_2"), {{2, phased, "[8:15, 0:7, 0:5]"},
                                  {5, "", "[12:15, 0:7, 0:5]"},
-                                 {6, grid, "rows -> heads"},
+                                 {6, grid, "whole on each rank"},
                                  {7, split, "denoise: ranks 1-5"}});
 }
 
@@ -249,17 +249,17 @@ TEST_F(Layouts, OpenSora1_2InBFloat16) {
 
 TEST_F(Layouts, OpenSora1_2InFloat16) {
   if (backend() != "cuda") GTEST_SKIP() << "float16 is for GPUs";
-  expect_same(opensora("v1_2") + " --numerics.dtype float16", {{4, split, "frames -> positions"}});
+  expect_same(opensora("v1_2") + " --numerics.dtype float16", {{4, split, "whole on each rank"}});
 }
 
 TEST_F(Layouts, OpenSoraOnMoreRanksThanFrames) {
   expect_same(opensora("v1_0") + " --sample.frames 3 --sample.height 64 --sample.width 96",
-              {{6, "", "rows -> heads"}});
+              {{6, "", "whole on each rank"}});
 }
 
 TEST_F(Layouts, OpenSoraOfOneImage) {
   expect_same(opensora("v1_0") + " --sample.frames 1 --sample.height 64 --sample.width 96",
-              {{5, "", "rows -> heads"}, {8, "", "rows -> heads"}});
+              {{5, "", "whole on each rank"}, {8, "", "whole on each rank"}});
 }
 
 const std::vector<LayoutRow> batches{
@@ -278,7 +278,7 @@ TEST_F(Layouts, BatchesOfOpenSora1_2) {
       latents_only + " --sample.height 104 --sample.width 72 --sample.frames 51";
   expect_same(five_clips("opensora/v1_2", size), {batches[1], batches[2]});
   expect_same(five_clips("opensora/v1_2", size + " --numerics.dtype bfloat16"),
-              {{4, " --sample.batch 3" + grid, "rows -> heads"}});
+              {{4, " --sample.batch 3" + grid, "whole on each rank"}});
 }
 
 TEST_F(Layouts, BatchesOfCogVideoX) {

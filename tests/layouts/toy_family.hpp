@@ -1,6 +1,7 @@
 #pragma once
-// A third model family, for tests: a transformer with one joint attention and a decoder with one
-// matrix product, both with weights from a fixed seed. lib/ knows it only through Family::add.
+// A third model family, for tests: a transformer with self-attention and cross-attention to the
+// text in one block, and a decoder with one matrix product, both with weights from a fixed seed.
+// lib/ knows it only through Family::add.
 #include "job/family.hpp"
 
 namespace reelmesh::test {

@@ -7,12 +7,13 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
-#include "job/families/cogvideox.hpp"
 #include "layout/relayout.hpp"
 #include "mesh/random_mesh.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
+#include "ops/onednn.hpp"
 #include "plan/denoise.hpp"
+#include "support/dry_workloads.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh::pipeline {
@@ -49,14 +50,24 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   return clip;
 }
 
-DenoiseWorkload denoise_workload(const Clip& clip, const CogVideoXConfig& config, DType dtype) {
-  return cogvideox_workload(config, {}, clip.latents, 0, clip.format.branches, clip.tokens(), 1,
-                            {dtype, dtype})
+// Of a batch of such clips.
+DenoiseWorkload denoise_workload(const Clip& clip, const Reference& reference, DType dtype,
+                                 std::int64_t clips = 1) {
+  const Family& family = test::family_of<CogVideoX>(
+      test::cogvideox_folder(reference.transformer, reference.vae, reference.t5));
+  Clip dry = clip;
+  dry.video = {decoded_frames(clip.latents[0]), 8, 8};
+  if (reference.transformer.takes_image()) {
+    dry.input.emplace();
+    dry.input->file.kind = InputKind::image;
+  }
+  return test::dry_workload(family, dry, clips, {dtype, ops::compute_dtype(dtype)})
+      .sizes.front()
       .denoise;
 }
 
 DenoiseLayout planned_layout(const DenoiseWorkload& workload, int ranks) {
-  return choose_layout(workload, {}, Shard::automatic, ranks).layout;
+  return choose_layout(workload, {.ranks = ranks}).layout();
 }
 
 // A random layout, which the plan would usually not choose.
@@ -69,9 +80,6 @@ DenoiseLayout random_layout(Dice& dice, const DenoiseWorkload& w, int ranks) {
   layout.tokens = random_partition(dice, w.tokens(), of_branch);
   layout.text = random_partition(dice, {w.text_tokens}, of_branch);
   layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
-  layout.attention.emplace(
-      std::vector{layout.text, layout.tokens},
-      AttentionGeometry{w.branches / layout.mesh.cfg, w.heads, w.head_channels, layout.mesh.ring});
   return layout;
 }
 
@@ -131,10 +139,15 @@ std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& tra
   const std::vector<Conditioning> conditioning =
       own_conditioning(batch, group, layout, transformer);
   Denoising denoising(group, layout, batch, conditioning, transformer);
-  const std::int64_t before = trace::recorder().bytes_sent;
+  const trace::Recorder& recorder = trace::recorder();
+  const std::int64_t sent = recorder.bytes_sent, flops = recorder.flops;
   while (!denoising.finished()) denoising.step_together();
-  EXPECT_EQ(trace::recorder().bytes_sent - before,
-            batch_steps(batch) * step_cost(workload, layout, group.rank()).sent_bytes);
+  if (std::ssize(batch) == workload.clips) {
+    const StepCost step = workload.cost(layout, group.rank()).step;
+    const std::int64_t calls = batch.front().sampling.sampler->calls();
+    EXPECT_EQ(recorder.bytes_sent - sent, calls * step.sent_bytes) << "as in a dry run";
+    EXPECT_EQ(double(recorder.flops - flops), double(calls) * step.flops) << "as in a dry run";
+  }
   return gathered(denoising, group, layout);
 }
 
@@ -155,15 +168,16 @@ TEST_P(Kinds, AnyMeshCutsAndBatchGiveTheBitsOfOneRank) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       Dice dice(seed);
       const Clip clip = random_clip(dice, config, seed, dtype);
-      const DenoiseWorkload workload = denoise_workload(clip, config, dtype);
-      const DenoiseLayout layout = seed == 0 ? planned_layout(workload, world.size())
-                                             : random_layout(dice, workload, world.size());
+      const DenoiseWorkload of_one = denoise_workload(clip, reference, dtype);
+      const DenoiseLayout layout = seed == 0 ? planned_layout(of_one, world.size())
+                                             : random_layout(dice, of_one, world.size());
       Batch batch(std::size_t(dice.roll(1, 3)), clip);
+      const DenoiseWorkload workload = denoise_workload(clip, reference, dtype, std::ssize(batch));
       for (Clip& one : batch) one.record.settings.seed = std::uint64_t(dice.roll(0, 1 << 20));
       const std::vector<Tensor> spread = denoised(batch, transformer, world, layout, workload);
       for (std::size_t i = 0; first.member() && i < batch.size(); ++i) {
         const Tensor alone =
-            denoised({batch[i]}, transformer, first, planned_layout(workload, 1), workload).front();
+            denoised({batch[i]}, transformer, first, planned_layout(of_one, 1), of_one).front();
         EXPECT_TRUE(same_bits(spread[i], alone))
             << GetParam() << " seed " << seed << ", clip " << i << " of " << batch.size() << ": "
             << to_string(layout.mesh) << ", " << to_string(layout.tokens);
@@ -186,7 +200,7 @@ TEST_P(Kinds, StatesContinueOnOtherRanks) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     Dice dice(100 + seed);
     const Clip clip = random_clip(dice, config, seed, DType::bfloat16);
-    const DenoiseWorkload workload = denoise_workload(clip, config, DType::bfloat16);
+    const DenoiseWorkload workload = denoise_workload(clip, reference, DType::bfloat16);
     Batch batch(2, clip);
     *batch[1].record.settings.seed += 7;
     const std::vector<Tensor> expected =
@@ -249,7 +263,7 @@ TEST_P(Kinds, InterruptedStepLeavesTheStatesAsTheyWere) {
   const auto world = test::world();
   Dice dice(7);
   const Clip clip = random_clip(dice, reference.transformer, 7, DType::float32);
-  const DenoiseWorkload workload = denoise_workload(clip, reference.transformer, DType::float32);
+  const DenoiseWorkload workload = denoise_workload(clip, reference, DType::float32);
   const DenoiseLayout layout = planned_layout(workload, world.size());
   const Batch batch{clip};
   const Tensor expected = denoised(batch, transformer, world, layout, workload).front();

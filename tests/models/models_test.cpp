@@ -1,8 +1,11 @@
 // Compares every model with the reference pipeline, and checks that all layouts give the same bits.
 #include "layout/relayout.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "models/common/asked.hpp"
 #include "models/reference.hpp"
+#include "models/t5/t5.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
@@ -295,6 +298,13 @@ TEST(Decoder, BatchesFramesAsTheReference) {
   }
 }
 
+ExpectedShapes vae_tensors() {
+  const CogVideoXVaeConfig config;
+  ExpectedShapes all = tensors_of<CogVideoXDecoder>(config);
+  all.merge(tensors_of<CogVideoXEncoder>(config));
+  return all;
+}
+
 // Numbers of tensors and parameters of the released checkpoints.
 TEST(ExpectedTensors, CountTheReleasedParameters) {
   const auto parameters = [](const ExpectedShapes& shapes) {
@@ -303,26 +313,26 @@ TEST(ExpectedTensors, CountTheReleasedParameters) {
     return sum;
   };
   CogVideoXConfig c;  // the defaults are those of 2b
-  EXPECT_EQ(parameters(cogvideox_tensors(c)), 1'693'783'872);
-  EXPECT_EQ(cogvideox_tensors(c).size(), 736U);
+  EXPECT_EQ(parameters(tensors_of<CogVideoXTransformer>(c)), 1'693'783'872);
+  EXPECT_EQ(tensors_of<CogVideoXTransformer>(c).size(), 736U);
   c.heads = 48;
   c.layers = 42;
   c.rotary = true;
-  EXPECT_EQ(parameters(cogvideox_tensors(c)), 5'570'283'072);
-  EXPECT_EQ(cogvideox_tensors(c).size(), 1024U);
+  EXPECT_EQ(parameters(tensors_of<CogVideoXTransformer>(c)), 5'570'283'072);
+  EXPECT_EQ(tensors_of<CogVideoXTransformer>(c).size(), 1024U);
   c.patch.frames = 2;
   c.linear_patch = true;
-  EXPECT_EQ(parameters(cogvideox_tensors(c)), 5'570'676'352);
-  EXPECT_EQ(parameters(cogvideox_vae_tensors({})), 215'583'907);
-  EXPECT_EQ(cogvideox_vae_tensors({}).size(), 436U);
-  EXPECT_EQ(parameters(cogvideox_decoder_tensors({})), 123'368'451);
+  EXPECT_EQ(parameters(tensors_of<CogVideoXTransformer>(c)), 5'570'676'352);
+  EXPECT_EQ(parameters(vae_tensors()), 215'583'907);
+  EXPECT_EQ(vae_tensors().size(), 436U);
+  EXPECT_EQ(parameters(tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig())), 123'368'451);
   T5Config t5;
   t5.d_model = 4096;
   t5.d_ff = 10240;
   t5.num_layers = 24;
   t5.num_heads = 64;
-  EXPECT_EQ(parameters(t5_tensors(t5)), 4'762'310'656);
-  EXPECT_EQ(t5_tensors(t5).size(), 219U);
+  EXPECT_EQ(parameters(tensors_of<T5Layers>(t5, T5Part::whole(t5))), 4'762'310'656);
+  EXPECT_EQ(tensors_of<T5Layers>(t5, T5Part::whole(t5)).size(), 219U);
 }
 
 }  // namespace

@@ -48,7 +48,9 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   const Batch batch{planned.clip(job, planned.clips.front())};
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.clip_plan(batch.front(), planned.plan).denoise.front();
-  const auto model = planned.family->denoiser(DType::float32, {}, {}, {});
+  const Family& family = *planned.family;
+  const auto model =
+      family.denoiser(family.open(ModelPart::transformer), DType::float32, {}, family.layers());
   const Tensor text = reference.text(row);
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
   pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);

@@ -1,6 +1,7 @@
 // Compares Open-Sora's transformers with Open-Sora's own code, and checks that all layouts give the
 // same bits.
 #include "models/opensora/transformer.hpp"
+#include "models/common/asked.hpp"
 
 #include <array>
 
@@ -294,11 +295,11 @@ TEST(STDiTConfig, CountsTheReleasedParameters) {
     return sum;
   };
   STDiTConfig c;  // the defaults are those of STDiT-XL/2
-  EXPECT_EQ(parameters(stdit_tensors(c)), 759'620'768 + 491'520);  // and the null caption
-  EXPECT_EQ(stdit_tensors(c).size(), 548U);  // without the two position tables
+  EXPECT_EQ(parameters(tensors_of<STDiT>(c)), 759'620'768 + 491'520);  // and the null caption
+  EXPECT_EQ(tensors_of<STDiT>(c).size(), 548U);  // without the two position tables
   c.kind = STDiTConfig::Kind::v3;
   c.max_text_tokens = 300;
-  EXPECT_EQ(parameters(stdit_tensors(c)), 1'207'643'972 + 1'228'800);
+  EXPECT_EQ(parameters(tensors_of<STDiT>(c)), 1'207'643'972 + 1'228'800);
 }
 
 }  // namespace

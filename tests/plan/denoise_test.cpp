@@ -92,20 +92,20 @@ TEST(TextLayout, FillsUpThoseThatHaveLess) {
 
 ChosenLayout choose(const MeshRequest& request, int ranks, const DenoiseWorkload& workload,
                     const RankWeights& weights = {}, Shard shard = Shard::automatic) {
-  return choose_layout(workload, request, shard, ranks, weights);
+  return choose_layout(workload, {request, shard, ranks, weights});
 }
 
 TEST(JointLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
   for (const std::int64_t branches : {1, 2}) {
     const DenoiseWorkload workload = cogvideox_2b(branches);
-    const double alone = step_cost(workload, choose({}, 1, workload).layout, 0).flops;
+    const double alone = estimated_step(workload, choose({}, 1, workload).chosen, 0).flops;
     for (const int ranks : rank_counts) {
       const ChosenLayout chosen = choose({}, ranks, workload);
-      EXPECT_EQ(chosen.layout.mesh.ranks(), ranks);
-      EXPECT_EQ(chosen.layout.mesh.cfg, branches == 2 && ranks % 2 == 0 ? 2 : 1);
+      EXPECT_EQ(chosen.layout().mesh.ranks(), ranks);
+      EXPECT_EQ(chosen.layout().mesh.cfg, branches == 2 && ranks % 2 == 0 ? 2 : 1);
       double most = 0, least = 1e300, all = 0;
       for (int r = 0; r < ranks; ++r) {
-        const double flops = step_cost(workload, chosen.layout, r).flops;
+        const double flops = estimated_step(workload, chosen.chosen, r).flops;
         most = std::max(most, flops);
         least = std::min(least, flops);
         all += flops;
@@ -120,17 +120,17 @@ TEST(JointLayout, WorkFollowsTheWeights) {
   const DenoiseWorkload workload = cogvideox_2b();
   // Both CFG halves have the same boxes: the smaller weight of each pair of ranks counts.
   const RankWeights weights{1, 2, 1, 3, 1, 4, 1, 2}, smaller{1, 2, 1, 2};
-  const DenoiseLayout layout = choose({}, 8, workload, weights).layout;
-  EXPECT_EQ(layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
+  const LayoutCandidate chosen = choose({}, 8, workload, weights).chosen;
+  EXPECT_EQ(chosen.layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
   double most = 0, least = 1e300;
   for (int r = 0; r < 4; ++r) {
-    const double time = step_cost(workload, layout, r).flops / smaller[std::size_t(r)];
+    const double time = estimated_step(workload, chosen, r).flops / smaller[std::size_t(r)];
     most = std::max(most, time);
     least = std::min(least, time);
   }
   EXPECT_LE(most / least, 1.1);
-  EXPECT_EQ(choose({}, 7, workload, RankWeights(7, 3)).layout.tokens,
-            choose({}, 7, workload).layout.tokens);
+  EXPECT_EQ(choose({}, 7, workload, RankWeights(7, 3)).layout().tokens,
+            choose({}, 7, workload).layout().tokens);
   EXPECT_TRUE(bisected_by_weight({1, 2, 1}, {1, 2, 3, 4}).is_partition());
   EXPECT_EQ(to_string(bisected_by_weight({1, 6, 1}, {1, 1, 4})),
             "[1, 6, 1]: [0:1, 0:1, 0:1] [0:1, 1:2, 0:1] [0:1, 2:6, 0:1]");
@@ -164,10 +164,11 @@ TEST(JointLayout, BytesAreThoseOfTheBoxes) {
   for (const std::int64_t branches : {1, 2}) {
     const DenoiseWorkload workload = cogvideox_2b(branches);
     for (const int ranks : rank_counts) {
-      const DenoiseLayout layout = choose({}, ranks, workload).layout;
+      const ChosenLayout chosen = choose({}, ranks, workload);
       for (int r = 0; r < ranks; ++r) {
-        EXPECT_EQ(step_cost(workload, layout, r).sent_bytes, bytes_by_boxes(layout, workload, r))
-            << to_string(layout.mesh) << " rank " << r;
+        EXPECT_EQ(estimated_step(workload, chosen.chosen, r).sent_bytes,
+                  bytes_by_boxes(chosen.layout(), workload, r))
+            << to_string(chosen.layout().mesh) << " rank " << r;
       }
     }
   }
@@ -183,7 +184,7 @@ TEST(JointLayout, BytesOfEvenBoxesAreThoseOfTheFormula) {
   for (const int ranks : {2, 3, 5, 6, 10}) {
     const auto bytes = [&](const MeshRequest& request) {
       const ChosenLayout chosen = choose(request, ranks, workload, {}, Shard::height);
-      return step_cost(workload, chosen.layout, ranks - 1).sent_bytes;
+      return estimated_step(workload, chosen.chosen, ranks - 1).sent_bytes;
     };
     EXPECT_EQ(bytes({1, ranks, 1}), 4 * all / ranks * (ranks - 1) / ranks) << "Ulysses";
     EXPECT_EQ(bytes({1, 1, ranks}), 2 * all * (ranks - 1) / ranks) << "ring";
@@ -192,7 +193,7 @@ TEST(JointLayout, BytesOfEvenBoxesAreThoseOfTheFormula) {
 
 TEST(JointLayout, TakesWhatIsAskedAndChoosesTheRest) {
   const auto mesh = [&](const MeshRequest& request, int ranks, std::int64_t branches = 2) {
-    return choose(request, ranks, cogvideox_2b(branches)).layout.mesh;
+    return choose(request, ranks, cogvideox_2b(branches)).layout().mesh;
   };
   EXPECT_EQ(mesh({}, 1), (Mesh{1, 1, 1}));
   EXPECT_EQ(mesh({}, 2), (Mesh{2, 1, 1}));
@@ -210,11 +211,12 @@ TEST(JointLayout, TakesWhatIsAskedAndChoosesTheRest) {
 }
 
 TEST(JointLayout, LatentsAreThoseOfTheTokens) {
-  const DenoiseLayout layout = choose({}, 6, cogvideox_2b()).layout;
+  const LayoutCandidate chosen = choose({}, 6, cogvideox_2b()).chosen;
+  const DenoiseLayout& layout = chosen.layout;
   EXPECT_EQ(layout.latents, Layout::cut({13, 30, 45}, 1, 3).scaled(1, 2).scaled(2, 2));
   EXPECT_EQ(layout.text.ranks(), 3);
-  ASSERT_TRUE(layout.attention.has_value());
-  EXPECT_EQ(layout.attention->all_tokens(), 13 * 30 * 45 + 226);
+  ASSERT_TRUE(chosen.attention.has_value());
+  EXPECT_EQ(chosen.attention->all_tokens(), 13 * 30 * 45 + 226);
 }
 
 TEST(JointLayout, SaysWhy) {
@@ -239,7 +241,7 @@ TEST(JointLayout, SaysWhy) {
 TEST(JointLayout, ThousandsOfRanks) {
   const DenoiseWorkload workload = cogvideox_2b();
   for (const int ranks : {1024, 4096, 4099}) {
-    const DenoiseLayout layout = choose({}, ranks, workload).layout;
+    const DenoiseLayout layout = choose({}, ranks, workload).layout();
     EXPECT_EQ(layout.mesh.ranks(), ranks);
     EXPECT_TRUE(layout.tokens.is_partition());
     EXPECT_TRUE(layout.text.is_partition());

@@ -14,8 +14,8 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   MemoryPlan memory;
   memory.program = 10 * mib;
   memory.ranks = {{{20 * mib, 0}, {}, {100 * mib, 10 * mib}, {60 * mib, 20 * mib}, mib}};
-  EXPECT_EQ(memory.denoise(0), (10 + 1 + 100 + 11 + 60) * mib);
-  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22 + 100) * mib);
+  EXPECT_EQ(memory.denoise(0), (10 + 1 + 100 + 10 + 60) * mib);
+  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 20 + 100) * mib);
   memory.limits = {200 * mib};
   memory = with_offloading(memory);
   EXPECT_FALSE(memory.offloads);
@@ -23,9 +23,9 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   memory = with_offloading(memory);
   EXPECT_TRUE(memory.offloads);
   EXPECT_TRUE(memory.fits());
-  EXPECT_EQ(memory.peak(0), (10 + 1 + 100 + 11) * mib);
+  EXPECT_EQ(memory.peak(0), (10 + 1 + 100 + 10) * mib);
   EXPECT_THAT(plan_text(describe(memory)), HasSubstr("offloaded"));
-  memory.limits = {121 * mib};
+  memory.limits = {120 * mib};
   EXPECT_THAT(describe_excess(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
 
@@ -36,18 +36,18 @@ TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
   memory.program = 10 * mib;
   memory.ranks = {{{20 * mib, 0}, {40 * mib, 100 * mib}, {}, {60 * mib, 20 * mib}, mib}};
   RankMemory& rank = memory.ranks[0];
-  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110) * mib);
-  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22) * mib);
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 100) * mib);
+  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 20) * mib);
   EXPECT_EQ(memory.peak(0), memory.encode(0));
-  EXPECT_THAT(plan_text(describe(memory)), HasSubstr("input 161.00 MiB"));
+  EXPECT_THAT(plan_text(describe(memory)), HasSubstr("input 151.00 MiB"));
   memory.limits = {100 * mib};
   EXPECT_THAT(describe_excess(memory), HasSubstr("while it encodes inputs (40.00 MiB of weights"));
 
   rank.keeps_encoder = true;
-  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110 + 60) * mib);
-  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 22 + 40) * mib);
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 100 + 60) * mib);
+  EXPECT_EQ(memory.decode(0), (10 + 1 + 60 + 20 + 40) * mib);
   memory.unloads_decoder = true;
-  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 110) * mib);
+  EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 100) * mib);
   rank.encode = {};
   EXPECT_EQ(memory.encode(0), 0);
 }
@@ -59,7 +59,7 @@ TEST(Memory, OfManyRanksIsDescribedInFewLines) {
               HasSubstr("memory: ranks 16-3999 (plan --json has each)"));
   memory.ranks.assign(4000, {.text = {0, 1 << 20}});
   EXPECT_THAT(plan_text(describe(memory)),
-              HasSubstr("memory: ranks 0-3999 1.10 MiB (text 1.10 MiB)"));
+              HasSubstr("memory: ranks 0-3999 1.00 MiB (text 1.00 MiB)"));
 }
 
 }  // namespace

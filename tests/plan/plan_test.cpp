@@ -331,7 +331,7 @@ TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
   ASSERT_EQ(plan.sizes[0].denoise.size(), 2U);
   EXPECT_EQ(plan.sizes[0].denoise[0].mesh, (Mesh{2, 1, 2}));
   EXPECT_EQ(plan.sizes[0].denoise[1].tokens, plan.sizes[0].denoise[0].tokens);
-  EXPECT_EQ(plan.sizes[1].denoise[1].attention_kind, AttentionKind::space_time);
+  EXPECT_EQ(plan.sizes[1].denoise[1].parts, (std::vector<int>{4, 1, 1}));
   ASSERT_EQ(plan.roles.decode, (std::vector<RankRange>{{0, 4}, {4, 4}}));
   EXPECT_EQ(plan.sizes[0].decode[1].latents.ranks(), 4);
   EXPECT_EQ(plan.decoded_latents(0, 6), plan.sizes[0].decode[1].latents.box(2));
@@ -423,8 +423,8 @@ TEST(Plan, KeepsTheLaunchersOrderWhereAsked) {
 TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   constexpr std::int64_t gib = std::int64_t{1} << 30;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].denoise.memory = [](const DenoiseLayout&, int) {
-    return StageMemory{2 * gib, gib, 0};
+  workload.sizes[0].denoise.cost = [](const DenoiseLayout&, int) {
+    return DenoiseCost{{2 * gib, gib, 0}, {}};
   };
   workload.sizes[0].decode.memory = [](const DecodeLayout& layout, int rank) {
     return StageMemory{gib, 12 * gib * layout.latents.box(rank).numel() / (13 * 60 * 90), 0};

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "layout/space_time.hpp"
 #include "plan/denoise.hpp"
 #include "plan/workloads.hpp"
 
@@ -16,7 +17,9 @@ DenoiseWorkload with_tokens(const Shape& grid) {
 
 SpaceTime chosen_layouts(Shard shard, const Shape& grid, int ranks,
                          const RankWeights& weights = {}) {
-  return choose_layout(with_tokens(grid), {}, shard, ranks, weights).layout.space_time.value();
+  const DenoiseWorkload workload = with_tokens(grid);
+  return SpaceTime::of(choose_layout(workload, {{}, shard, ranks, weights}).layout(),
+                       workload.heads);
 }
 
 TEST(SpaceTimeLayout, CutsFramesAsLongAsThereAreEnough) {
@@ -66,53 +69,11 @@ TEST(SpaceTimeLayout, EveryRankCountFrom1To64IsAPartition) {
 TEST(SpaceTimeLayout, HasLatentsThatEndWhereTheVideoDoes) {
   DenoiseWorkload odd = test::stdit_xl();
   odd.latents = {15, 13, 9};
-  const DenoiseLayout layout = choose_layout(odd, {}, Shard::automatic, 4).layout;
+  const DenoiseLayout layout = choose_layout(odd, {.ranks = 4}).layout();
   EXPECT_EQ(layout.tokens.global(), (Shape{15, 7, 5}));
   EXPECT_EQ(layout.latents, Layout::cut({15, 13, 9}, 0, 4));
   EXPECT_EQ(layout.mesh, (Mesh{1, 1, 4}));
   EXPECT_TRUE(layout.text.is_replicated());
-}
-
-TEST(SpaceTimeBytes, AreTwoRelayoutsOfAPairAndAQuarterOfUlysses) {
-  const DenoiseWorkload workload = with_tokens(tokens);
-  for (const int ranks : {2, 4, 8, 16}) {
-    const ChosenLayout chosen = choose_layout(workload, {}, Shard::automatic, ranks);
-    ASSERT_EQ(chosen.exchanges.size(), 2U);
-    EXPECT_EQ(chosen.exchanges[0].name, "frames -> positions");
-    EXPECT_EQ(chosen.exchanges[0].times, 28);
-    std::int64_t sent = 0;
-    for (int r = 0; r < ranks; ++r) {
-      sent += step_cost(workload, chosen.layout, r).sent_bytes / workload.layers;
-    }
-    // Everything is sent except what stays on its rank: 1/P² of the tokens on each of P ranks.
-    const std::int64_t all = 4096 * 1152 * 2 * 4;
-    EXPECT_EQ(sent, 2 * (all - all / ranks));
-    // Ulysses sends queries, keys, values and results, in spatial and in temporal attention.
-    EXPECT_EQ(4 * sent, 8 * (all - all / ranks));
-  }
-  const ChosenLayout alone = choose_layout(workload, {}, Shard::automatic, 1);
-  EXPECT_TRUE(alone.exchanges.empty());
-  EXPECT_EQ(step_cost(workload, alone.layout, 0).sent_bytes, 0);
-}
-
-TEST(SpaceTimeBytes, AreFourRelayoutsWhereRanksShareAFrame) {
-  const ChosenLayout chosen = choose_layout(with_tokens(tokens), {}, Shard::automatic, 32);
-  ASSERT_EQ(chosen.exchanges.size(), 4U);
-  EXPECT_EQ(chosen.exchanges[0].name, "rows -> heads");
-  // 128 tokens × 1152 channels × (q, k, v) × 2 branches × 4 bytes; half of the heads are sent.
-  EXPECT_EQ(chosen.exchanges[0].largest_bytes, 128 * 1152 * 3 * 2 * 4 / 2);
-  EXPECT_EQ(chosen.exchanges[1].largest_bytes, 128 * 1152 * 2 * 4 / 2);
-}
-
-TEST(SpaceTimeFlops, AllRanksDoWhatOneDoes) {
-  const DenoiseWorkload workload = with_tokens(tokens);
-  const auto all = [&](int ranks) {
-    const ChosenLayout chosen = choose_layout(workload, {}, Shard::automatic, ranks);
-    double flops = 0;
-    for (int r = 0; r < ranks; ++r) flops += step_cost(workload, chosen.layout, r).flops;
-    return flops;
-  };
-  for (const int ranks : {2, 3, 5, 16}) EXPECT_NEAR(all(ranks) / all(1), 1, 1e-12) << ranks;
 }
 
 }  // namespace

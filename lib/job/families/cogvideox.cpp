@@ -4,8 +4,8 @@
 
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
-#include "models/cogvideox/memory.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "plan/denoise.hpp"
 
 namespace reelmesh {
 namespace {
@@ -107,95 +107,58 @@ std::vector<double> CogVideoX::step_distances(const Clip& clip) const {
   });
 }
 
-ClipWorkload cogvideox_workload(const CogVideoXConfig& c, const CogVideoXVaeConfig& vae,
-                                const Shape& latents, std::int64_t dropped_frames,
-                                std::int64_t branches, std::int64_t text_tokens,
-                                std::int64_t together, const Precision& precision) {
+ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens) const {
+  const CogVideoXConfig& c = folder_.transformer;
   ClipWorkload workload;
-  workload.denoise = {
-      .attention = AttentionKind::joint,
-      .latents = latents,
-      .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
-      .dropped_frames = dropped_frames,
-      .latent_channels = c.latent_channels(),
-      .predicted_channels = c.out_channels,
-      .text_tokens = text_tokens,
-      .branches = branches,
-      .layers = c.layers,
-      .heads = c.heads,
-      .head_channels = c.head_channels,
-      .mlp_channels = 4 * c.channels(),
-      .mlps = 1,
-      .element_bytes = precision.size(),
-      .streamed = streamed_weights(tensors_below(cogvideox_layer_tensors(c),
-                                                 {"transformer_blocks.", "patch_embed.text_proj."}),
-                                   precision),
-      .memory = {}};
-  workload.denoise.memory = [c, precision, together, branches,
-                             held = memory_of_weights(cogvideox_layer_tensors(c), precision)](
-                                const DenoiseLayout& layout, int rank) {
-    const AttentionMesh& attention = *layout.attention;
-    const int own = layout.branch_rank(rank);
-    const CogVideoXSizes share{.batch = together * branches / layout.mesh.cfg,
-                               .text_tokens = layout.text.box(own).numel(),
-                               .video_tokens = layout.tokens.box(own).numel(),
-                               .row_tokens = attention.row_tokens(own),
-                               .heads = attention.heads(own),
-                               .all_tokens = attention.all_tokens(),
-                               .single_rank = attention.ranks() == 1,
-                               .uses_ulysses = attention.ulysses() > 1};
-    return with_working(held, cogvideox_working_bytes(c, share, precision));
-  };
-  const std::int64_t kept = latents.at(0) - dropped_frames, frames = decoded_frames(kept);
+  workload.denoise = {.latents = clip.latents,
+                      .patch = {c.patch.frames, c.patch.rows, c.patch.columns},
+                      .dropped_frames = clip.dropped_frames,
+                      .predicted_channels = c.out_channels,
+                      .text_tokens = text_tokens,
+                      .branches = clip.format.branches,
+                      .heads = c.heads,
+                      .head_channels = c.head_channels,
+                      .layouts = [](const DenoiseWorkload& denoise, const LayoutRequest& request) {
+                        return mesh_layouts(denoise, request);
+                      }};
+  const std::int64_t kept = clip.latents.at(0) - clip.dropped_frames;
   // Frame batches are decoded one after the other and depend on earlier ones (causal convolutions),
   // so that all frames of a clip are one group.
-  workload.decode = {.latents = {kept, latents.at(1), latents.at(2)},
-                     .frames = frames,
+  workload.decode = {.latents = {kept, clip.latents.at(1), clip.latents.at(2)},
+                     .frames = clip.video.at(0),
                      .group_latents = kept,
-                     .group_frames = frames,
-                     .single_images = false,
-                     .memory = {}};
-  workload.decode.memory = [vae, precision,
-                            held = memory_of_weights(cogvideox_decoder_tensors(vae), precision)](
-                               const DecodeLayout& layout, int rank) {
-    return with_working(held,
-                        cogvideox_decode_bytes(vae, layout.latents.box(rank).extent, precision));
-  };
+                     .group_frames = clip.video.at(0)};
   return workload;
 }
 
-ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                                 const Precision& precision) const {
-  ClipWorkload workload =
-      cogvideox_workload(folder_.transformer, folder_.vae, clip.latents, clip.dropped_frames,
-                         clip.format.branches, text_tokens, together, precision);
-  if (!clip.input) return workload;
-  workload.encode = [vae = folder_.vae, precision, input = *clip.input,
-                     held = memory_of_weights(cogvideox_encoder_tensors(folder_.vae), precision)](
-                        const DecodeLayout& layout, int rank) {
-    const Box box = layout.latents.cropped(0, 0, input.latent_frames).box(rank);
-    return with_working(held, cogvideox_encode_bytes(vae, box.extent, input.frames, precision));
+// All keys are sent to all ranks that attend, so that only what the rank has counts.
+std::vector<std::int64_t> CogVideoX::share(const DenoiseLayout& layout, int rank) const {
+  const int own = layout.branch_rank(rank), ulysses = layout.mesh.ulysses;
+  const int first = own / ulysses * ulysses, column = own - first;
+  const auto tokens = [&](int r) {
+    return layout.tokens.box(r).numel() + layout.text.box(r).numel();
   };
-  return workload;
+  std::int64_t of_row = 0;
+  for (int r = first; r < first + ulysses; ++r) of_row += tokens(r);
+  const std::int64_t heads = folder_.transformer.heads;
+  return {layout.tokens.box(own).numel(), layout.text.box(own).numel(), of_row,
+          cut_offset(heads, ulysses, column + 1) - cut_offset(heads, ulysses, column)};
 }
 
-std::unique_ptr<const Denoiser> CogVideoX::denoiser(DType dtype, Device device,
-                                                    const Numerics& numerics,
-                                                    const WeightPlacement& placement) const {
-  return std::make_unique<CogVideoXTransformer>(
-      folder_.paths.open_transformer().on(device, numerics), folder_.transformer, dtype, placement);
+std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, DType dtype,
+                                                    const WeightPlacement& placement,
+                                                    std::int64_t layers) const {
+  CogVideoXConfig config = folder_.transformer;
+  config.layers = layers;
+  return std::make_unique<CogVideoXTransformer>(weights, config, dtype, placement);
 }
 
-std::unique_ptr<const Encoder> CogVideoX::encoder(DType dtype, Device device,
-                                                  const Numerics& numerics) const {
-  return std::make_unique<CogVideoXEncoder>(folder_.paths.open_vae().on(device, numerics),
-                                            folder_.vae, dtype);
+std::unique_ptr<const Encoder> CogVideoX::encoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<CogVideoXEncoder>(weights, folder_.vae, dtype);
 }
 
-std::unique_ptr<const Decoder> CogVideoX::decoder(DType dtype, Device device,
-                                                  const Numerics& numerics) const {
-  return std::make_unique<CogVideoXDecoder>(folder_.paths.open_vae().on(device, numerics),
-                                            folder_.vae, dtype);
+std::unique_ptr<const Decoder> CogVideoX::decoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<CogVideoXDecoder>(weights, folder_.vae, dtype);
 }
 
 }  // namespace reelmesh

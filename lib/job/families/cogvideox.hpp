@@ -5,29 +5,22 @@
 
 namespace reelmesh {
 
-/// The workload of `together` clips that are denoised together. latents: [frame, row, column] that
-/// are denoised; the first `dropped_frames` of them are not decoded. branches: CFG, per clip.
-ClipWorkload cogvideox_workload(const CogVideoXConfig& config, const CogVideoXVaeConfig& vae,
-                                const Shape& latents, std::int64_t dropped_frames,
-                                std::int64_t branches, std::int64_t text_tokens,
-                                std::int64_t together, const Precision& precision);
-
 /// CogVideoX 2b, 5b and 1.5.
 class CogVideoX final : public Family {
  public:
   explicit CogVideoX(const ModelPaths& paths) : folder_(CogVideoXFolder::open(paths)) {}
+  explicit CogVideoX(CogVideoXFolder folder) : folder_(std::move(folder)) {}
 
   const ModelPaths& paths() const override { return folder_.paths; }
-  void check_weights(bool encodes_video) const override { folder_.check_weights(encodes_video); }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
-  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                        const Precision& precision) const override;
-  std::unique_ptr<const Denoiser> denoiser(DType dtype, Device device, const Numerics& numerics,
-                                           const WeightPlacement& placement) const override;
-  std::unique_ptr<const Decoder> decoder(DType dtype, Device device,
-                                         const Numerics& numerics) const override;
-  std::unique_ptr<const Encoder> encoder(DType dtype, Device device,
-                                         const Numerics& numerics) const override;
+  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
+  std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;
+  std::int64_t layers() const override { return folder_.transformer.layers; }
+  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+                                           const WeightPlacement& placement,
+                                           std::int64_t layers) const override;
+  std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
+  std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
 
  private:
   bool takes(InputKind kind) const override;

@@ -1,9 +1,9 @@
 #include "job/families/opensora.hpp"
 
+#include "layout/space_time.hpp"
 #include "models/autoencoder/decoder.hpp"
-#include "models/autoencoder/memory.hpp"
-#include "models/opensora/memory.hpp"
 #include "models/opensora/transformer.hpp"
+#include "plan/denoise.hpp"
 #include "text/clean.hpp"
 
 namespace reelmesh {
@@ -108,80 +108,50 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.sampling = sampling(clip, job);
 }
 
-ClipWorkload opensora_workload(const STDiTConfig& c, const OpenSoraVaeConfig& vae,
-                               const Shape& latents, std::int64_t frames, std::int64_t text_tokens,
-                               std::int64_t together, const Precision& precision) {
+ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens) const {
+  const STDiTConfig& c = folder_.transformer;
   ClipWorkload workload;
-  workload.denoise = {.attention = AttentionKind::space_time,
-                      .latents = latents,
+  workload.denoise = {.latents = clip.latents,
                       .patch = {1, c.patch.rows, c.patch.columns},
-                      .dropped_frames = 0,
-                      .latent_channels = c.in_channels,
                       .predicted_channels = c.out_channels(),
                       .text_tokens = text_tokens,
                       .branches = STDiT::branches,
-                      .layers = c.layers,
                       .heads = c.heads,
                       .head_channels = c.head_channels(),
-                      .mlp_channels = c.mlp_hidden,
-                      .mlps = c.kind == STDiTConfig::Kind::v3 ? 2 : 1,
-                      .element_bytes = precision.size(),
-                      .streamed = streamed_weights(
-                          tensors_below(stdit_tensors(c), {"blocks.", "spatial_blocks.",
-                                                           "temporal_blocks.", "y_embedder."}),
-                          precision),
-                      .memory = {}};
-  workload.denoise.memory = [c, precision, together, text_tokens,
-                             held = memory_of_weights(stdit_tensors(c), precision)](
-                                const DenoiseLayout& layout, int rank) {
-    const SpaceTime& l = *layout.space_time;
-    const STDiTSizes share{.branches = together * STDiT::branches,
-                           .text_tokens = text_tokens,
-                           .frames = l.spatial.box(rank).extent,
-                           .positions = l.temporal.box(rank).extent,
-                           .positions_of_frame = l.spatial.global()[1],
-                           .shared_heads = l.by_heads ? l.by_heads->heads.box(rank).extent[2] : 0,
-                           .single_rank = layout.mesh.ranks() == 1};
-    return with_working(held, stdit_working_bytes(c, share, precision));
-  };
-  const auto& temporal = vae.temporal;
-  workload.decode = {.latents = latents,
-                     .frames = frames,
+                      .layouts = frame_layouts};
+  const auto& temporal = folder_.vae.temporal;
+  workload.decode = {.latents = clip.latents,
+                     .frames = clip.video.at(0),
                      .group_latents = temporal ? temporal->micro_latents() : 1,
                      .group_frames = temporal ? temporal->micro_frames : 1,
-                     .single_images = temporal.has_value(),
-                     .memory = {}};
-  workload.decode.memory = [vae, precision,
-                            held = memory_of_weights(open_sora_decoder_tensors(vae), precision)](
-                               const DecodeLayout& layout, int rank) {
-    const Shape &group = layout.frames.box(rank).extent, &images = layout.images.box(rank).extent;
-    const ImageShare share{.frames = images[0],
-                           .rows = images[1],
-                           .columns = images[2],
-                           .pixels_of_image = layout.images.global()[1] * layout.images.global()[2],
-                           .group_pixels = group[1] * group[2]};
-    return with_working(held, open_sora_decode_bytes(vae, share, precision));
-  };
+                     .single_images = temporal.has_value()};
   return workload;
 }
 
-ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens, std::int64_t together,
-                                const Precision& precision) const {
-  return opensora_workload(folder_.transformer, folder_.vae, clip.latents, clip.video[0],
-                           text_tokens, together, precision);
+// What a rank sends between two cuts of the tokens is what does not stay on it.
+std::vector<std::int64_t> OpenSora::share(const DenoiseLayout& layout, int rank) const {
+  const SpaceTime cuts = SpaceTime::of(layout, folder_.transformer.heads);
+  const Box &frames = cuts.spatial.box(rank), &positions = cuts.temporal.box(rank);
+  std::vector<std::int64_t> share = frames.extent;
+  share.insert(share.end(), positions.extent.begin(), positions.extent.end());
+  share.push_back(intersect(frames, positions).numel());
+  if (!cuts.by_heads) return share;
+  const Box &rows = cuts.by_heads->tokens.box(rank), &heads = cuts.by_heads->heads.box(rank);
+  share.insert(share.end(), heads.extent.begin(), heads.extent.end());
+  share.push_back(intersect(rows, heads).numel());
+  return share;
 }
 
-std::unique_ptr<const Denoiser> OpenSora::denoiser(DType dtype, Device device,
-                                                   const Numerics& numerics,
-                                                   const WeightPlacement& placement) const {
-  return std::make_unique<STDiT>(folder_.paths.open_transformer().on(device, numerics),
-                                 folder_.transformer, dtype, placement);
+std::unique_ptr<const Denoiser> OpenSora::denoiser(const Checkpoint& weights, DType dtype,
+                                                   const WeightPlacement& placement,
+                                                   std::int64_t layers) const {
+  STDiTConfig config = folder_.transformer;
+  config.layers = layers;
+  return std::make_unique<STDiT>(weights, config, dtype, placement);
 }
 
-std::unique_ptr<const Decoder> OpenSora::decoder(DType dtype, Device device,
-                                                 const Numerics& numerics) const {
-  return std::make_unique<OpenSoraDecoder>(folder_.paths.open_vae().on(device, numerics),
-                                           folder_.vae, dtype);
+std::unique_ptr<const Decoder> OpenSora::decoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<OpenSoraDecoder>(weights, folder_.vae, dtype);
 }
 
 }  // namespace reelmesh

@@ -58,8 +58,4 @@ struct OpenSoraVaeConfig {
   std::int64_t latent_frames(std::int64_t frames) const;
 };
 
-/// Names and shapes of the tensors of vae/: all, or only those of the decoders.
-ExpectedShapes open_sora_vae_tensors(const OpenSoraVaeConfig& config);
-ExpectedShapes open_sora_decoder_tensors(const OpenSoraVaeConfig& config);
-
 }  // namespace reelmesh

@@ -11,6 +11,7 @@ namespace {
 Tensor scaled_channels(const Tensor& x, const std::vector<float>& factor,
                        const std::vector<float>& offset) {
   Tensor out = x.to(DType::float32).clone();
+  if (out.device().only_shapes) return out.to(x.dtype());
   const auto channels = static_cast<std::size_t>(x.shape().back());
   float* values = out.data<float>();
   for (std::size_t i = 0; i < static_cast<std::size_t>(out.numel()); ++i) {
@@ -31,7 +32,8 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
   const std::int64_t channels = config.temporal->channels;
   const auto load = [&](const char* name) {
     const Tensor values =
-        weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32).on({});
+        weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32).on(device_.host());
+    if (device_.only_shapes) return std::vector<float>(static_cast<std::size_t>(channels));
     return std::vector<float>(values.span<float>().begin(), values.span<float>().end());
   };
   scale_ = load("scale");
@@ -46,7 +48,7 @@ Sharded OpenSoraDecoder::decode_temporal(const Sharded& latents, const DecodeLay
   const std::int64_t micro = config_.temporal->micro_frames;
   const std::int64_t micro_latents = config_.temporal->micro_latents();
   const Layout out = layout.frames.with_axis(3, channels);
-  const Tensor whole = channels_last(latents.local.on({}), 1.0F, dtype_);
+  const Tensor whole = channels_last(latents.local.on(device_.host()), 1.0F, dtype_);
   const Tensor mine = scaled_channels(whole, scale_, shift_).on(device_);
   const Sharded decoded{Tensor::empty(own_box(out, latents.group).extent, dtype_, device_), out,
                         latents.group};
@@ -68,12 +70,12 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, const DecodeLayout& layo
          "decoding {} frames from latents {}", layout.images.global()[0],
          to_string(latents.layout));
   const Layout video = layout.images.scaled(1, factor).scaled(2, factor).with_axis(3, 3);
-  const Sharded mine = temporal_
-                           ? decode_temporal(latents, layout)
-                           : Sharded{channels_last(latents.local.on({}), 1.0F, dtype_).on(device_),
-                                     layout.images.with_axis(3, channels), latents.group};
-  const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored), video,
-                    latents.group};
+  const Sharded mine =
+      temporal_ ? decode_temporal(latents, layout)
+                : Sharded{channels_last(latents.local.on(device_.host()), 1.0F, dtype_).on(device_),
+                          layout.images.with_axis(3, channels), latents.group};
+  const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored, device_.host()),
+                    video, latents.group};
   const std::optional<ImagePart> part = ImagePart::of(latents.group, layout.images);
   const auto inverse = static_cast<float>(1 / config_.scaling_factor);
   for (std::int64_t frame = 0; part && frame < mine.local.shape(0); ++frame) {
@@ -95,10 +97,6 @@ DecodedVideo OpenSoraDecoder::pixels(const Sharded& latents, const DecodeLayout&
 Sharded OpenSoraDecoder::video(const Sharded& latents, const DecodeLayout& layout) const {
   return decode(latents, layout, DType::float32,
                 [](const Tensor& image) { return image.to(DType::float32); });
-}
-
-std::int64_t OpenSoraDecoder::bytes() const {
-  return image_.bytes() + (temporal_ ? temporal_->bytes() : 0);
 }
 
 }  // namespace reelmesh

@@ -19,8 +19,6 @@ class OpenSoraDecoder final : public Decoder {
   /// The same before conversion to bytes: float32, nominally in −1…1 (not clamped).
   Sharded video(const Sharded& latents, const DecodeLayout& layout) const;
 
-  std::int64_t bytes() const;  ///< of the weights as packed, without norms
-
  private:
   using Store = std::function<Tensor(const Tensor& image)>;
   Sharded decode(const Sharded& latents, const DecodeLayout& layout, DType stored,

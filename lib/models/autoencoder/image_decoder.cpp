@@ -18,8 +18,8 @@ ImageDecoder::ImageDecoder(const Checkpoint& weights, const ImageAutoencoderConf
   const ResidualKind kind{.groups = config.groups, .eps = eps};
   std::int64_t channels = widths.back();
   if (config.post_quant_conv) {
-    post_quant_ = load_linear(weights, root + "post_quant_conv", config.latent_channels,
-                              config.latent_channels, dtype);
+    post_quant_ = load_pointwise(weights, root + "post_quant_conv", config.latent_channels,
+                                 config.latent_channels, 2, dtype);
   }
   const std::string decoder = root + "decoder.", mid = decoder + "mid_block.";
   conv_in_ =
@@ -75,17 +75,6 @@ Tensor ImageDecoder::operator()(const ImagePart& part, const Tensor& latents) co
     image = image.enlarged();
   }
   return image.convolve(conv_out_, image.group_norm(x, norm_out_, config_.groups, eps, true));
-}
-
-std::int64_t ImageDecoder::bytes() const {
-  std::int64_t bytes = post_quant_.bytes() + conv_in_.bytes() + conv_out_.bytes() + query_.bytes() +
-                       key_value_.bytes() + attention_out_.bytes();
-  for (const ResidualBlock& r : mid_) bytes += r.bytes();
-  for (const Up& up : ups_) {
-    for (const ResidualBlock& r : up.residuals) bytes += r.bytes();
-    bytes += up.upsample.bytes();
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

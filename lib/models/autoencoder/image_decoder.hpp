@@ -15,8 +15,6 @@ class ImageDecoder {
   /// nominally in −1…1 (not clamped).
   Tensor operator()(const ImagePart& part, const Tensor& latents) const;
 
-  std::int64_t bytes() const;
-
  private:
   struct Up {
     std::vector<ResidualBlock> residuals;

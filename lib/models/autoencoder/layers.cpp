@@ -28,8 +28,8 @@ ResidualBlock::ResidualBlock(const Checkpoint& weights, const std::string& name,
   conv1_ = convolution(".conv1", in);
   conv2_ = convolution(".conv2", out);
   if (in == out) return;
-  shortcut_ = load_linear(weights, fmt::format("{}.{}{}", name, kind.shortcut, kind.suffix), in,
-                          out, dtype, kind.bias);
+  shortcut_ = load_pointwise(weights, fmt::format("{}.{}{}", name, kind.shortcut, kind.suffix), in,
+                             out, kind.kernel_axes, dtype, kind.bias);
 }
 
 Tensor ResidualBlock::operator()(const ImagePart& image, const Tensor& x) const {

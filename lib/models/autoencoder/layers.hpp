@@ -27,7 +27,6 @@ class ResidualBlock {
   ResidualBlock(const Checkpoint& weights, const std::string& name, std::int64_t in,
                 std::int64_t out, const ResidualKind& kind, DType dtype);
   Tensor operator()(const ImagePart& image, const Tensor& x) const;
-  std::int64_t bytes() const { return conv1_.bytes() + conv2_.bytes() + shortcut_.bytes(); }
 
  private:
   std::int64_t groups_;

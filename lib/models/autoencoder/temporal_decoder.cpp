@@ -29,8 +29,8 @@ TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoen
   };
   const std::size_t levels = config.multipliers.size();
   std::int64_t channels = config.level_channels(levels - 1);
-  post_quant_ = load_linear(weights, config.prefix + "post_quant_conv.conv", config.channels,
-                            config.channels, dtype);
+  post_quant_ = load_pointwise(weights, config.prefix + "post_quant_conv.conv", config.channels,
+                               config.channels, 3, dtype);
   conv_in_ = load_convolution(weights, decoder + "conv1.conv", config.channels, channels, 3, dtype);
   first_ = residuals("res_blocks", channels, channels);
   for (std::size_t i = levels; i-- > 0;) {
@@ -62,16 +62,6 @@ Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
   x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
   expect(frames <= x.shape(0), "{} frames requested, {} decoded", frames, x.shape(0));
   return x.rows(x.shape(0) - frames, frames);
-}
-
-std::int64_t TemporalDecoder::bytes() const {
-  std::int64_t bytes = post_quant_.bytes() + conv_in_.bytes() + conv_out_.bytes();
-  for (const ResidualBlock& r : first_) bytes += r.bytes();
-  for (const Level& level : levels_) {
-    for (const ResidualBlock& r : level.residuals) bytes += r.bytes();
-    bytes += level.doubling.bytes();
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

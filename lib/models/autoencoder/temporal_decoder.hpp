@@ -16,8 +16,6 @@ class TemporalDecoder {
   /// row, column, channel].
   Tensor operator()(const ImagePart& part, const Tensor& latents, std::int64_t frames) const;
 
-  std::int64_t bytes() const;
-
  private:
   struct Level {
     std::vector<ResidualBlock> residuals;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
-#include "models/autoencoder/config.hpp"
-#include "models/cogvideox/config.hpp"
-#include "models/opensora/config.hpp"
+#include "models/autoencoder/decoder.hpp"
+#include "models/cogvideox/decoder.hpp"
+#include "models/cogvideox/encoder.hpp"
+#include "models/cogvideox/transformer.hpp"
+#include "models/common/asked.hpp"
+#include "models/opensora/transformer.hpp"
 #include "models/t5/t5.hpp"
 
 namespace reelmesh {
@@ -32,26 +35,32 @@ struct Kind {
 // A configuration that names no class gets the first entry of its part.
 const std::vector<Kind>& kinds() {
   constexpr Tensors cogvideox = [](const Config& c) {
-    return cogvideox_tensors(CogVideoXConfig::read(c));
+    return tensors_of<CogVideoXTransformer>(CogVideoXConfig::read(c));
   };
-  constexpr Tensors stdit = [](const Config& c) { return stdit_tensors(STDiTConfig::read(c)); };
+  constexpr Tensors cogvideox_decoder = [](const Config& c) {
+    return tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig::read(c));
+  };
+  constexpr Tensors cogvideox_vae = [](const Config& c) {
+    ExpectedShapes all = tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig::read(c));
+    all.merge(tensors_of<CogVideoXEncoder>(CogVideoXVaeConfig::read(c)));
+    return all;
+  };
+  constexpr Tensors stdit = [](const Config& c) { return tensors_of<STDiT>(STDiTConfig::read(c)); };
   constexpr Tensors opensora_vae = [](const Config& c) {
-    return open_sora_vae_tensors(OpenSoraVaeConfig::read(c));
+    return tensors_of<OpenSoraDecoder>(OpenSoraVaeConfig::read(c));
   };
-  constexpr Tensors opensora_decoder = [](const Config& c) {
-    return open_sora_decoder_tensors(OpenSoraVaeConfig::read(c));
+  constexpr Tensors t5 = [](const Config& c) {
+    const T5Config config = T5Config::read(c);
+    return tensors_of<T5Layers>(config, T5Part::whole(config));
   };
-  constexpr Tensors t5 = [](const Config& c) { return t5_tensors(T5Config::read(c)); };
   static const std::vector<Kind> all{
       {ModelPart::transformer, "CogVideoXTransformer3DModel", cogvideox, cogvideox},
       {ModelPart::transformer, "STDiT", stdit, stdit},
       {ModelPart::transformer, "STDiT3", stdit, stdit},
-      {ModelPart::vae, "AutoencoderKLCogVideoX",
-       [](const Config& c) { return cogvideox_vae_tensors(CogVideoXVaeConfig::read(c)); },
-       [](const Config& c) { return cogvideox_decoder_tensors(CogVideoXVaeConfig::read(c)); }},
-      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
-      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
-      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_decoder},
+      {ModelPart::vae, "AutoencoderKLCogVideoX", cogvideox_vae, cogvideox_decoder},
+      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_vae},
+      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_vae},
+      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_vae},
       {ModelPart::text_encoder, "T5EncoderModel", t5, t5}};
   return all;
 }
@@ -84,6 +93,16 @@ ExpectedShapes expected_tensors(ModelPart part, const Config& config) {
 
 ExpectedShapes needed_tensors(ModelPart part, const Config& config) {
   return model_kind(part, config).needed(config);
+}
+
+bool is_unused(ModelPart part, const Config& config, const std::string& name) {
+  if (part != ModelPart::vae || model_class(part, config) == "AutoencoderKLCogVideoX") return false;
+  const OpenSoraVaeConfig autoencoder = OpenSoraVaeConfig::read(config);
+  std::vector<std::string> prefixes{autoencoder.image.prefix};
+  if (autoencoder.temporal) prefixes.push_back(autoencoder.temporal->prefix);
+  return std::ranges::any_of(prefixes, [&](const std::string& prefix) {
+    return name.starts_with(prefix + "encoder.") || name.starts_with(prefix + "quant_conv.");
+  });
 }
 
 bool takes_image(const Config& transformer) {

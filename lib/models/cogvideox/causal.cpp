@@ -50,9 +50,7 @@ CausalResidual::CausalResidual(const Checkpoint& weights, const std::string& nam
     : conv1_(weights, name + ".conv1", in, out, dtype, index++),
       conv2_(weights, name + ".conv2", out, out, dtype, index++) {
   if (in == out) return;
-  shortcut_ = ops::Linear(
-      weights.load(name + ".conv_shortcut.weight", {out, in, 1, 1, 1}, dtype).reshape({out, in}),
-      weights.load(name + ".conv_shortcut.bias", {out}, dtype), weights.numerics());
+  shortcut_ = load_pointwise(weights, name + ".conv_shortcut", in, out, 3, dtype);
 }
 
 Tensor CausalResidual::operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier,

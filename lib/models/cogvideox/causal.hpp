@@ -30,8 +30,6 @@ class CausalConvolution {
   /// unless this is the last batch.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier) const;
 
-  std::int64_t bytes() const { return convolution_.bytes(); }
-
  private:
   ops::Convolution convolution_;
   std::size_t index_ = 0;
@@ -52,8 +50,6 @@ class CausalResidual {
   /// norm1 must not write to x.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier,
                     const Norm& norm1, const Norm& norm2) const;
-
-  std::int64_t bytes() const { return conv1_.bytes() + conv2_.bytes() + shortcut_.bytes(); }
 
  private:
   CausalConvolution conv1_, conv2_;

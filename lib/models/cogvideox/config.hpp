@@ -82,16 +82,8 @@ struct CogVideoXVaeConfig {
   static CogVideoXVaeConfig read(const Config& config);
 };
 
-/// The table of learned positions, [1, token, channel]: text tokens before video tokens.
+/// The table of learned positions, [1, token, channel]: text tokens before video tokens. A rank
+/// reads those of its tokens when a clip is prepared.
 constexpr const char* learned_positions_tensor = "patch_embed.pos_embedding";
-
-/// Names and shapes of all tensors of transformer/, and of those that are loaded with it: all but
-/// learned positions, of which a rank reads those of its tokens when a clip is prepared.
-ExpectedShapes cogvideox_tensors(const CogVideoXConfig& config);
-ExpectedShapes cogvideox_layer_tensors(const CogVideoXConfig& config);
-/// The same of all of vae/, and of the decoder and the encoder in vae/.
-ExpectedShapes cogvideox_vae_tensors(const CogVideoXVaeConfig& config);
-ExpectedShapes cogvideox_decoder_tensors(const CogVideoXVaeConfig& config);
-ExpectedShapes cogvideox_encoder_tensors(const CogVideoXVaeConfig& config);
 
 }  // namespace reelmesh

@@ -77,10 +77,7 @@ CogVideoXDecoder::Norm CogVideoXDecoder::load_norm(const Checkpoint& weights,
                                                    std::int64_t channels) const {
   const std::int64_t latent = config_.latent_channels;
   const auto pointwise = [&](const std::string& part) {
-    return ops::Linear(
-        weights.load(name + part + ".conv.weight", {channels, latent, 1, 1, 1}, dtype_)
-            .reshape({channels, latent}),
-        weights.load(name + part + ".conv.bias", {channels}, dtype_), weights.numerics());
+    return load_pointwise(weights, name + part + ".conv", latent, channels, 3, dtype_);
   };
   return {load_affine(weights, name + ".norm_layer", channels, dtype_), pointwise(".conv_y"),
           pointwise(".conv_b")};
@@ -154,7 +151,7 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
     const trace::Scope scope(trace::spans::decode_batch);
     state.image = *image;
     state.earlier.last_batch = first + count == latents.local.shape(0);
-    state.latents = channels_last(latents.local.rows(first, count).on({}),
+    state.latents = channels_last(latents.local.rows(first, count).on(device_.host()),
                                   static_cast<float>(1.0 / config_.scaling_factor), dtype_)
                         .on(device_);
     Tensor x = conv_in_(state.image, state.latents, state.earlier);
@@ -172,31 +169,14 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
 
 DecodedVideo CogVideoXDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
   const Layout cut = layout.images.scaled(1, 8).scaled(2, 8).with_axis(3, 3);
-  Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8), cut,
-                latents.group};
+  Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8, device_.host()),
+                cut, latents.group};
   ops::FiniteCheck check(device_);
   decode(latents, [&](std::int64_t first, const Tensor& frames) {
     check.add(frames);
     video.local.rows(first, frames.shape(0)).copy_from(ops::to_pixels(frames));
   });
   return {video, check.finite()};
-}
-
-std::int64_t CogVideoXDecoder::bytes() const {
-  std::int64_t bytes = 0;
-  const auto norm = [&](const Norm& n) { bytes += n.scale.bytes() + n.shift.bytes(); };
-  const auto residual = [&](const Residual& r) {
-    norm(r.norm1);
-    norm(r.norm2);
-    bytes += r.block.bytes();
-  };
-  for (const Residual& r : mid_) residual(r);
-  for (const Up& up : ups_) {
-    for (const Residual& r : up.residuals) residual(r);
-    bytes += up.upsample.bytes();
-  }
-  norm(norm_out_);
-  return bytes + conv_in_.bytes() + conv_out_.bytes();
 }
 
 }  // namespace reelmesh

@@ -35,8 +35,6 @@ class CogVideoXDecoder final : public Decoder {
 
   DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
-  std::int64_t bytes() const;  ///< of the weights as packed, without group norms
-
  private:
   // Spatial norm. conv_y (scale) and conv_b (shift) are 1×1: they act on latents before upsampling.
   struct Norm {

@@ -91,6 +91,7 @@ namespace {
 
 // uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the reference.
 Tensor scaled_pixels(const Tensor& pixels, DType dtype) {
+  if (pixels.device().only_shapes) return Tensor::empty(pixels.shape(), dtype, pixels.device());
   Tensor table = Tensor::empty({256}, DType::float32);
   for (int i = 0; i < 256; ++i) {
     table.data<float>()[i] = 2.0F * (static_cast<float>(i) / 255.0F) - 1.0F;
@@ -124,6 +125,7 @@ Tensor halved(const Tensor& x) {
 // [frame, row, column, 2·channel]. Each operation is rounded to the type of the moments, as in
 // diffusers' DiagonalGaussianDistribution.
 void sample_posterior(const Tensor& moments, double scale, Tensor noise) {
+  if (noise.device().only_shapes) return;
   const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
   const std::int64_t pixels = noise.shape(2) * noise.shape(3);
   visit_float(moments.dtype(), [&](auto type) {
@@ -196,23 +198,14 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
 Tensor CogVideoXEncoder::sample(const Sharded& pixels, const Layout& latents, double scale,
                                 const DrawNoise& noise) const {
   const Box& box = own_box(latents, pixels.group);
-  Tensor result = Tensor::empty(
-      {box.extent[0], config_.latent_channels, box.extent[1], box.extent[2]}, DType::float32);
-  if (!result.empty()) noise(result.span<float>());
+  Tensor result =
+      Tensor::empty({box.extent[0], config_.latent_channels, box.extent[1], box.extent[2]},
+                    DType::float32, device_.host());
+  if (!result.empty() && !device_.only_shapes) noise(result.span<float>());
   encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
-    sample_posterior(moments.on({}), scale, result.rows(first, moments.shape(0)));
+    sample_posterior(moments.on(device_.host()), scale, result.rows(first, moments.shape(0)));
   });
   return result;
-}
-
-std::int64_t CogVideoXEncoder::bytes() const {
-  std::int64_t bytes = conv_in_.bytes() + conv_out_.bytes();
-  for (const Residual& r : mid_) bytes += r.block.bytes();
-  for (const Down& down : downs_) {
-    for (const Residual& r : down.residuals) bytes += r.block.bytes();
-    if (down.downsamples) bytes += down.downsample.bytes();
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

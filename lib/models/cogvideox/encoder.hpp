@@ -31,8 +31,6 @@ class CogVideoXEncoder final : public Encoder {
   Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
                 const DrawNoise& noise) const override;
 
-  std::int64_t bytes() const;  ///< of the weights as packed, without group norms
-
  private:
   struct Residual {
     Affine norm1, norm2;

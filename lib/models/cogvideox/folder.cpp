@@ -56,14 +56,6 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   return f;
 }
 
-void CogVideoXFolder::check_weights(bool encodes_video) const {
-  paths.open_text_encoder().check(t5_tensors(text_encoder));
-  paths.open_transformer().check(cogvideox_tensors(transformer));
-  paths.open_vae().check(encodes_video || transformer.takes_image()
-                             ? cogvideox_vae_tensors(vae)
-                             : cogvideox_decoder_tensors(vae));
-}
-
 double CogVideoXFolder::default_fps() const { return transformer.linear_patch ? 16 : 8; }
 
 }  // namespace reelmesh

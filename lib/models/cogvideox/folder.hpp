@@ -27,11 +27,6 @@ struct CogVideoXFolder {
   /// model or its parts do not match.
   static CogVideoXFolder open(const ModelPaths& paths);
 
-  /// Reads the headers of all weight files. Throws Error(data) if a tensor that a run needs is
-  /// missing or has a wrong shape or type. encodes_video: the run needs the autoencoder's encoder,
-  /// as every run of an image-to-video model does.
-  void check_weights(bool encodes_video = false) const;
-
   double default_fps() const;  ///< frames per second: 16 for CogVideoX 1.5, 8 for earlier ones
 };
 

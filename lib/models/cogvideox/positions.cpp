@@ -53,9 +53,10 @@ Crop centred_crop(std::int64_t grid_rows, std::int64_t grid_columns, std::int64_
 }  // namespace
 
 Tensor timestep_embedding(std::int64_t timestep, std::int64_t channels,
-                          const CogVideoXConfig& config) {
+                          const CogVideoXConfig& config, Device host) {
   const std::int64_t half = channels / 2;
-  Tensor out = Tensor::zeros({1, channels}, DType::float32);
+  Tensor out = Tensor::zeros({1, channels}, DType::float32, host);
+  if (host.only_shapes) return out;
   float* values = out.data<float>();
   for (std::int64_t i = 0; i < half; ++i) {
     const float exponent = static_cast<float>(-std::log(10000.0)) * static_cast<float>(i) /
@@ -70,7 +71,7 @@ Tensor timestep_embedding(std::int64_t timestep, std::int64_t channels,
   return out;
 }
 
-Tensor sincos_positions(const CogVideoXConfig& config, const Box& grid) {
+Tensor sincos_positions(const CogVideoXConfig& config, const Box& grid, Device host) {
   const std::int64_t channels = config.channels();
   const std::int64_t time = channels / 4, space = channels * 3 / 8;
   const auto write = [](float* into, std::int64_t n, std::int64_t index, double scale) {
@@ -82,7 +83,8 @@ Tensor sincos_positions(const CogVideoXConfig& config, const Box& grid) {
       into[n / 2 + k] = static_cast<float>(std::cos(position * frequency));
     }
   };
-  Tensor out = Tensor::empty({grid.numel(), channels}, DType::float32);
+  Tensor out = Tensor::empty({grid.numel(), channels}, DType::float32, host);
+  if (host.only_shapes) return out;
   for_each_token(grid, [&](std::int64_t token, std::int64_t t, std::int64_t y, std::int64_t x) {
     float* row = out.data<float>() + token * channels;
     write(row, time, t, config.temporal_scale);
@@ -97,9 +99,12 @@ Tensor learned_positions(const Checkpoint& weights, const CogVideoXConfig& confi
   const Shape grid = config.sample_tokens();
   expect(Box{{0}, {config.max_text_tokens}}.contains(text) && whole_box(grid).contains(video),
          "text tokens {} and video tokens {} of a checkpoint with learned positions for {} and {}",
-         to_string(text), to_string(video), config.max_text_tokens, to_string(grid));
+         to_string(text), to_string(video), config.max_text_tokens, grid);
   const Shape table{config.max_text_tokens + numel(grid), config.channels()};
-  Tensor out = Tensor::empty({text.numel() + video.numel(), config.channels()}, dtype);
+  weights.ask(learned_positions_tensor, table);
+  Tensor out = Tensor::empty({text.numel() + video.numel(), config.channels()}, dtype,
+                             weights.device().host());
+  if (out.device().only_shapes) return out.on(weights.device());
   std::int64_t done = 0;
   const auto read = [&](std::int64_t begin, std::int64_t count) {
     if (count == 0) return;
@@ -116,7 +121,8 @@ Tensor learned_positions(const Checkpoint& weights, const CogVideoXConfig& confi
   return out.on(weights.device());
 }
 
-RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, const Box& box) {
+RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, const Box& box,
+                              Device host) {
   const std::int64_t n = config.head_channels, time = n / 4, space = n * 3 / 8;
   const std::int64_t base_rows = config.sample_height / config.patch.rows;
   const std::int64_t base_columns = config.sample_width / config.patch.columns;
@@ -135,8 +141,9 @@ RotaryTables rotary_positions(const CogVideoXConfig& config, const Shape& grid, 
     columns = linspace(crop.left, (crop.left + crop.columns) * (w - 1) / w, grid[2]);
   }
 
-  RotaryTables tables{Tensor::empty({box.numel(), n}, DType::float32),
-                      Tensor::empty({box.numel(), n}, DType::float32)};
+  RotaryTables tables{Tensor::empty({box.numel(), n}, DType::float32, host),
+                      Tensor::empty({box.numel(), n}, DType::float32, host)};
+  if (host.only_shapes) return tables;
   for_each_token(box, [&](std::int64_t token, std::int64_t t, std::int64_t y, std::int64_t x) {
     std::int64_t at = token * n;
     const auto write = [&](std::int64_t size, float position) {

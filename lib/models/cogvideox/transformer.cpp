@@ -23,16 +23,15 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
   const Device device = transformer.device();
   const Box& box = own_box(grid, group);
   if (config.rotary) {
-    rotary_ = rotary_positions(config, grid.global(), box);
+    rotary_ = rotary_positions(config, grid.global(), box, device.host());
     rotary_ = {rotary_.cosines.on(device), rotary_.sines.on(device)};
   } else {
-    sincos_table_ = sincos_positions(config, box).on(device);
+    sincos_table_ = sincos_positions(config, box, device.host()).on(device);
   }
   if (config.learned_positions) {
     expect(
         text.global() == Shape{config.max_text_tokens} && grid.global() == config.sample_tokens(),
-        "{} text tokens and video tokens {} for learned positions", to_string(text.global()),
-        to_string(grid.global()));
+        "{} text tokens and video tokens {} for learned positions", text.global(), grid.global());
     learned_table_ = transformer.own_learned_positions(own_box(text, group), box);
   }
 }
@@ -40,7 +39,11 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype, const WeightPlacement& placement)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
-  if (c.learned_positions) learned_positions_ = weights;
+  if (c.learned_positions) {
+    learned_positions_ = weights;
+    weights.ask(learned_positions_tensor,
+                {1, c.max_text_tokens + numel(c.sample_tokens()), c.channels()});
+  }
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
   // Layers that pass through the stream are made in the order in which a step uses them. The small
   // ones before and after the blocks stay, so that a step without the blocks fetches nothing.
@@ -62,7 +65,9 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
         load_linear(weights, "ofs_embedding.linear_1", c.ofs_channels, t, dtype);
     const ops::Linear ofs2 = load_linear(weights, "ofs_embedding.linear_2", t, t, dtype);
     const Tensor sinusoid =
-        timestep_embedding(CogVideoXConfig::ofs_value, c.ofs_channels, c).to(dtype).on(device_);
+        timestep_embedding(CogVideoXConfig::ofs_value, c.ofs_channels, c, device_.host())
+            .to(dtype)
+            .on(device_);
     ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(sinusoid, ops::Activation::silu));
   }
   text_ = linear("patch_embed.text_proj", c.text_channels, d);
@@ -173,7 +178,8 @@ CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(const Block& blo
 }
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
-  return timestep_embedding(static_cast<std::int64_t>(timestep), config_.channels(), config_)
+  return timestep_embedding(static_cast<std::int64_t>(timestep), config_.channels(), config_,
+                            device_.host())
       .to(dtype_)
       .on(device_);
 }
@@ -225,12 +231,11 @@ class PreparedTransformer final : public Denoiser::Prepared {
     for (const Conditioning& clip : conditioning) {
       texts.push_back(clip.text);
       if (channels == 0) {
-        expect(clip.image.empty(), "latents {} of an image for text to video",
-               to_string(clip.image.shape()));
+        expect(clip.image.empty(), "latents {} of an image for text to video", clip.image.shape());
         continue;
       }
       expect(clip.image.shape() == expected, "latents {} of an image, expected {}",
-             to_string(clip.image.shape()), to_string(expected));
+             clip.image.shape(), to_string(expected));
       images_.push_back(transformer.patches(clip.image.on(transformer.device())));
     }
     context_ = ops::join_batches(texts).on(transformer.device());
@@ -288,8 +293,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
-         "context {} for {} text tokens of a batch of {}", to_string(context.shape()),
-         text_box.numel(), batch);
+         "context {} for {} text tokens of a batch of {}", context.shape(), text_box.numel(),
+         batch);
   expect(images.size() == (config_.takes_image() ? latents.size() : 0),
          "latents of {} images for {} clips of a model with {} channels for them", images.size(),
          latents.size(), config_.image_channels());
@@ -337,20 +342,6 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));
   }
   return predictions;
-}
-
-std::int64_t CogVideoXTransformer::bytes() const {
-  std::int64_t bytes = 0;
-  for (const ops::Linear* linear : {&patch_, &text_, &time1_, &time2_, &modulation_out_, &out_}) {
-    bytes += linear->bytes();
-  }
-  for (const Block& block : blocks_) {
-    for (const ops::Linear* linear : {&block.modulation1, &block.modulation2, &block.query,
-                                      &block.key_value, &block.out, &block.up, &block.down}) {
-      bytes += linear->bytes();
-    }
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

@@ -87,8 +87,6 @@ class CogVideoXTransformer final : public Denoiser {
     return (*this)(placement, latents, context, embed(static_cast<double>(timestep)), images);
   }
 
-  std::int64_t bytes() const;  ///< of the weights that this rank keeps, without norms
-
  private:
   struct Block {
     ops::Linear modulation1, modulation2;  ///< shift, scale, gate for video, then for text

@@ -12,7 +12,12 @@ ImagePart::ImagePart(const comm::Group& group, Layout pixels)
 
 std::optional<ImagePart> ImagePart::of(const comm::Group& group, const Layout& images) {
   const Box& mine = own_box(images, group);
-  const comm::Group together = group.split(mine.empty() ? -1 : static_cast<int>(mine.offset[0]));
+  std::vector<int> first_frames;
+  for (int r = 0; r < images.ranks(); ++r) {
+    const Box& box = images.box(r);
+    first_frames.push_back(box.empty() ? -1 : static_cast<int>(box.offset[0]));
+  }
+  const comm::Group together = group.split(first_frames);
   if (mine.empty()) return std::nullopt;
   std::vector<Box> pixels;
   for (int r = 0; r < images.ranks(); ++r) {
@@ -35,10 +40,13 @@ Layout ImagePart::image_layout(const Tensor& x) const {
 }
 
 Halo::Pending ImagePart::begin(const Tensor& x, const ops::Window& window) const {
-  const Layout image = image_layout(x);
-  const auto [entry, is_new] = halos_->try_emplace(
-      {image.global(), window.before, window.halo_after()}, group_, image, window);
-  return entry->second.begin(x);
+  const Shape &pixels = pixels_.global(), image{x.shape(0), pixels[0], pixels[1], x.shape(3)};
+  const std::tuple key{image, window.before, window.halo_after()};
+  auto found = halos_->find(key);
+  if (found == halos_->end()) {
+    found = halos_->try_emplace(key, group_, image_layout(x), window).first;
+  }
+  return found->second.begin(x);
 }
 
 Tensor ImagePart::convolve(const ops::Convolution& convolution, const Tensor& x,

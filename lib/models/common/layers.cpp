@@ -10,6 +10,15 @@ ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std:
   return load_linears(weights, {name}, in, out, dtype, bias);
 }
 
+ops::Linear load_pointwise(const Checkpoint& weights, const std::string& name, std::int64_t in,
+                           std::int64_t out, std::int64_t kernel_axes, DType dtype, bool bias) {
+  Shape shape{out, in};
+  shape.insert(shape.end(), static_cast<std::size_t>(kernel_axes), 1);
+  return ops::Linear(weights.load(name + ".weight", shape, dtype).reshape({out, in}),
+                     bias ? weights.load(name + ".bias", {out}, dtype) : Tensor(),
+                     weights.numerics());
+}
+
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias) {
   const LinearParameters layer = linear_parameters(weights, names, in, out, dtype, bias);
@@ -32,10 +41,14 @@ LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<
     }
   };
   LinearParameters layer{{in, parts * out, dtype, read, weights.device(), weights.numerics()}, {}};
+  for (const std::string& name : names) weights.ask(name + ".weight", {out, in});
   if (bias) {
-    layer.bias = Tensor::empty({parts * out}, dtype);
+    const Device host = weights.device().host();
+    layer.bias = Tensor::empty({parts * out}, dtype, host);
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::string name = names.at(static_cast<std::size_t>(i)) + ".bias";
+      weights.ask(name, {out});
+      if (host.only_shapes) continue;
       weights.read_rows(name, {out}, 0, out, dtype, layer.bias.rows(i * out, out).raw(), 1);
     }
   }

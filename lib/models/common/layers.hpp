@@ -21,6 +21,12 @@ LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<
 ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std::int64_t in,
                         std::int64_t out, DType dtype, bool bias = true);
 
+/// A convolution of single pixels, which is a linear layer: <name>.weight [out, in, 1, …] with
+/// kernel_axes ones, and <name>.bias [out] unless there is none. Errors as Checkpoint::load.
+ops::Linear load_pointwise(const Checkpoint& weights, const std::string& name, std::int64_t in,
+                           std::int64_t out, std::int64_t kernel_axes, DType dtype,
+                           bool bias = true);
+
 /// Fuses several linear layers with the same input; outputs are concatenated.
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias = true);

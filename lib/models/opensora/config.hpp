@@ -42,8 +42,4 @@ struct STDiTConfig {
 /// Source: ali-vilab/TeaCache at 7c10efc, eval/teacache/experiments/opensora.py.
 std::optional<CacheCoefficients> known_cache_coefficients(const STDiTConfig& config);
 
-/// Names and shapes of transformer/ as in Open-Sora's state dict, without v1's position tables
-/// (pos_embed, pos_embed_temporal), which are computed for the size of a clip.
-ExpectedShapes stdit_tensors(const STDiTConfig& config);
-
 }  // namespace reelmesh

@@ -49,12 +49,6 @@ OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
   return f;
 }
 
-void OpenSoraFolder::check_weights() const {
-  paths.open_text_encoder().check(t5_tensors(text_encoder));
-  paths.open_transformer().check(stdit_tensors(transformer));
-  paths.open_vae().check(open_sora_decoder_tensors(vae));
-}
-
 const char* OpenSoraFolder::scheduler_name() const {
   return std::holds_alternative<IddpmConfig>(scheduler) ? "IDDPM" : "RFLOW";
 }

@@ -26,10 +26,6 @@ struct OpenSoraFolder {
   /// model or its parts do not match.
   static OpenSoraFolder open(const ModelPaths& paths);
 
-  /// Reads the headers of all weight files. Throws Error(data) if a tensor that a run needs is
-  /// missing or has a wrong shape or type.
-  void check_weights() const;
-
   const char* scheduler_name() const;  ///< "IDDPM", "RFLOW"
   std::int64_t default_steps() const;
   double default_guidance() const;

@@ -32,15 +32,15 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
   const STDiTConfig& config = model.config();
   const Device device = model.device();
   expect(layouts.tokens.global() == clip.tokens(patch_), "layouts of {} for tokens {}",
-         to_string(layouts.tokens.global()), to_string(clip.tokens(patch_)));
+         layouts.tokens.global(), to_string(clip.tokens(patch_)));
   positions_ = spatial_positions(config, layouts.tokens.global(), own_box(layouts.tokens, group),
-                                 clip.height, clip.width)
+                                 clip.height, clip.width, device.host())
                    .reshape({positions(), config.hidden})
                    .on(device);
   if (config.kind == STDiTConfig::Kind::v1) {
-    times_ = time_positions(config, clip.latents[0]).on(device);
+    times_ = time_positions(config, clip.latents[0], device.host()).on(device);
   } else {
-    fps_ = number_embedding(clip.fps).on(device);
+    fps_ = number_embedding(clip.fps, device.host()).on(device);
     rotation_ = temporal_rotary_tables(model.frequencies(), clip.latents[0]);
     rotation_ = {rotation_.cosines.on(device), rotation_.sines.on(device)};
   }
@@ -92,8 +92,7 @@ std::int64_t STDiTPlacement::sent_elements() const {
 std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts) {
   std::vector<Tensor> all;
   if (parts == 0) return all;
-  expect(x.shape(0) % parts == 0, "rows of {} do not divide into {} parts", to_string(x.shape()),
-         parts);
+  expect(x.shape(0) % parts == 0, "rows of {} do not divide into {} parts", x.shape(), parts);
   const std::int64_t rows = x.shape(0) / parts;
   for (std::int64_t part = 0; part < parts; ++part) all.push_back(x.rows(part * rows, rows));
   return all;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "layout/relayout.hpp"
+#include "layout/space_time.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/opensora/positions.hpp"
 

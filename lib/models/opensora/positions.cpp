@@ -48,9 +48,10 @@ Positions axis_positions(const STDiTConfig& config, const Shape& grid, std::int6
 
 }  // namespace
 
-Tensor number_embedding(double number) {
+Tensor number_embedding(double number, Device host) {
   constexpr std::int64_t half = 128;
-  Tensor out = Tensor::empty({1, 2 * half}, DType::float32);
+  Tensor out = Tensor::empty({1, 2 * half}, DType::float32, host);
+  if (host.only_shapes) return out;
   for (std::int64_t k = 0; k < half; ++k) {
     const float exponent =
         static_cast<float>(-std::log(10000.0)) * static_cast<float>(k) / static_cast<float>(half);
@@ -63,7 +64,7 @@ Tensor number_embedding(double number) {
 }
 
 Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box& box,
-                         std::int64_t height, std::int64_t width) {
+                         std::int64_t height, std::int64_t width, Device host) {
   const std::int64_t half = config.hidden / 2;
   const Positions positions = axis_positions(config, grid, height, width);
   const auto write = [&](double position, float* into) {
@@ -73,7 +74,8 @@ Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box
       write_position<float>(static_cast<float>(position), half, into);
     }
   };
-  Tensor out = Tensor::empty({box.extent[1], box.extent[2], config.hidden}, DType::float32);
+  Tensor out = Tensor::empty({box.extent[1], box.extent[2], config.hidden}, DType::float32, host);
+  if (host.only_shapes) return out;
   float* into = out.data<float>();
   for (std::int64_t y = box.offset[1]; y < box.end(1); ++y) {
     for (std::int64_t x = box.offset[2]; x < box.end(2); ++x, into += config.hidden) {
@@ -84,8 +86,9 @@ Tensor spatial_positions(const STDiTConfig& config, const Shape& grid, const Box
   return out;
 }
 
-Tensor time_positions(const STDiTConfig& config, std::int64_t frames) {
-  Tensor out = Tensor::empty({frames, config.hidden}, DType::float32);
+Tensor time_positions(const STDiTConfig& config, std::int64_t frames, Device host) {
+  Tensor out = Tensor::empty({frames, config.hidden}, DType::float32, host);
+  if (host.only_shapes) return out;
   for (std::int64_t t = 0; t < frames; ++t) {
     write_position<double>(static_cast<double>(t) / config.time_scale, config.hidden,
                            out.rows(t, 1).data<float>());
@@ -95,8 +98,10 @@ Tensor time_positions(const STDiTConfig& config, std::int64_t frames) {
 
 TemporalRotaryTables temporal_rotary_tables(const Tensor& frequencies, std::int64_t frames) {
   const std::int64_t channels = 2 * frequencies.numel();
-  TemporalRotaryTables tables{Tensor::empty({frames, channels}, DType::float32),
-                              Tensor::empty({frames, channels}, DType::float32)};
+  const Device host = frequencies.device();
+  TemporalRotaryTables tables{Tensor::empty({frames, channels}, DType::float32, host),
+                              Tensor::empty({frames, channels}, DType::float32, host)};
+  if (host.only_shapes) return tables;
   for (std::int64_t i = 0; i < frames * channels; ++i) {
     const float frequency = frequencies.data<float>()[i % channels / 2];
     const auto angle = static_cast<double>(static_cast<float>(i / channels) * frequency);

@@ -4,6 +4,7 @@
 
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
+#include "layout/space_time.hpp"
 #include "models/common/residual.hpp"
 #include "ops/attention.hpp"
 
@@ -192,7 +193,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
 }
 
 Tensor STDiT::embed(double timestep) const {
-  return number_embedding(timestep).to(dtype_).on(device_);
+  return number_embedding(timestep, device_.host()).to(dtype_).on(device_);
 }
 
 namespace {
@@ -202,8 +203,8 @@ class PreparedSTDiT final : public Denoiser::Prepared {
   PreparedSTDiT(const STDiT& model, const DenoiseTask& task,
                 std::span<const Conditioning> conditioning)
       : model_(model),
-        placement_(model, task.group, task.layout.space_time.value(), stdit_clip(task),
-                   std::ssize(conditioning)) {
+        placement_(model, task.group, SpaceTime::of(task.layout, model.config().heads),
+                   stdit_clip(task), std::ssize(conditioning)) {
     for (const Conditioning& clip : conditioning) {
       texts_.push_back(
           model.encode_context(clip.text.reshape({clip.text.shape(0), clip.text.shape(2)})));
@@ -302,11 +303,12 @@ Tensor STDiT::first_input(const STDiTPlacement& placement, const StepInput& step
 double STDiT::change(const STDiTPlacement& placement, const StepInput& now,
                      const StepInput& before) const {
   const Layout layout = placement.layouts_.tokens.with_axis(3, 2);
-  const Tensor sums =
-      ops::change_sums(first_input(placement, now), first_input(placement, before)).on({});
+  const Tensor sums = ops::change_sums(first_input(placement, now), first_input(placement, before))
+                          .on(device_.host());
   const Layout whole = Layout::replicated(layout.global(), layout.ranks());
   const comm::Group& group = placement.group();
   const Sharded all = relayout({sums.reshape(own_box(layout, group).extent), layout, group}, whole);
+  if (device_.only_shapes) return 0;
   double changes = 0, values = 0;
   const auto tokens = all.local.span<float>();
   for (std::size_t i = 0; i < tokens.size(); i += 2) {

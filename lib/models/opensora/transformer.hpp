@@ -70,8 +70,6 @@ class STDiT final : public Denoiser {
   double change(const STDiTPlacement& placement, const StepInput& now,
                 const StepInput& before) const;
 
-  std::int64_t bytes() const;  ///< of linear layers and tables
-
  private:
   static constexpr float norm_eps = 1e-6F;  ///< of all norms; not in config.json
 

@@ -42,6 +42,7 @@ struct STDiT::Loader {
   // The file stores queries, keys and values as one layer.
   Attention attention(const std::string& name) const {
     const std::int64_t d = config.hidden;
+    weights.ask(name + ".qkv.weight", {3 * d, d});
     const auto rows = [&](std::int64_t first, std::int64_t count) {
       const auto read = [weights = weights, dtype = dtype, name, d, first](
                             std::int64_t begin, std::int64_t n, void* into, std::int64_t stride) {
@@ -101,10 +102,10 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
       device_(weights.device()),
       numerics_(weights.numerics()),
       scale_(1.0F / std::sqrt(static_cast<float>(c.head_channels()))),
-      ones_(Tensor::empty({c.hidden}, DType::float32)),
+      ones_(Tensor::empty({c.hidden}, DType::float32, device_.host())),
       zeros_(Tensor::zeros({c.hidden}, DType::float32, device_)) {
   const std::int64_t d = c.hidden, sinusoid = 256;
-  std::ranges::fill(ones_.span<float>(), 1.0F);
+  if (!device_.only_shapes) std::ranges::fill(ones_.span<float>(), 1.0F);
   ones_ = ones_.on(device_);
   const bool v3 = c.kind == STDiTConfig::Kind::v3;
   WeightStream step(placement), texts(placement);
@@ -120,7 +121,8 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
   if (v3) {
     fps1_ = load_linear(weights, "fps_embedder.mlp.0", sinusoid, d, dtype);
     fps2_ = load_linear(weights, "fps_embedder.mlp.2", d, d, dtype);
-    frequencies_ = weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on({});
+    frequencies_ =
+        weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on(device_.host());
   }
   time_block_ = load_linear(weights, "t_block.1", d, 6 * d, dtype);
   const Shape patch{d, c.in_channels, 1, c.patch.rows, c.patch.columns};
@@ -142,26 +144,6 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
                     c.out_channels()),
       channel_first(weights.load("final_layer.linear.bias", {features}, dtype), c.out_channels()),
       numerics_);
-}
-
-std::int64_t STDiT::bytes() const {
-  std::int64_t bytes = null_caption_.bytes() + out_table_.bytes();
-  for (const ops::Linear* linear :
-       {&patch_, &time1_, &time2_, &time_block_, &fps1_, &fps2_, &caption1_, &caption2_, &out_}) {
-    bytes += linear->bytes();
-  }
-  for (const Pair& pair : pairs_) {
-    for (const Block* block : {&pair.spatial, &pair.temporal}) {
-      bytes += block->table.bytes();
-      for (const ops::Linear* linear :
-           {&block->attention.query, &block->attention.key_value, &block->attention.out,
-            &block->text.query, &block->text.key_value, &block->text.out, &block->up,
-            &block->down}) {
-        bytes += linear->bytes();
-      }
-    }
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

@@ -20,6 +20,9 @@ T5Config T5Config::read(const Config& config) {
   c.d_ff = config.get_int("d_ff", c.d_ff, 1, max_value);
   c.num_layers = config.get_int("num_layers", c.num_layers, 1, 1000);
   c.num_heads = config.get_int("num_heads", c.num_heads, 1, 10000);
+  require(c.num_heads <= max_value / c.d_kv, Status::data,
+          "{}: num_heads {} times d_kv {}, expected at most {} channels", config.file().string(),
+          c.num_heads, c.d_kv, max_value);
   c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
   c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
   c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
@@ -33,30 +36,6 @@ T5Config T5Config::read(const Config& config) {
           "relative_attention_num_buckets",
           config.file().string(), c.max_distance, c.num_buckets);
   return c;
-}
-
-ExpectedShapes t5_tensors(const T5Config& c, const T5Part& part) {
-  const std::int64_t inner = c.num_heads * c.d_kv;
-  ExpectedShapes shapes;
-  if (part.embedding) shapes["shared.weight"] = {c.vocab_size, c.d_model};
-  if (part.first < part.last) shapes[t5_position_table] = {c.num_buckets, c.num_heads};
-  for (std::int64_t i = part.first; i < part.last; ++i) {
-    shapes[t5_layer_name(i, "0.layer_norm.weight")] = {c.d_model};
-    for (const char* name : {"q", "k", "v"}) {
-      shapes[t5_layer_name(i, "0.SelfAttention.") + name + ".weight"] = {inner, c.d_model};
-    }
-    shapes[t5_layer_name(i, "0.SelfAttention.o.weight")] = {c.d_model, inner};
-    shapes[t5_layer_name(i, "1.layer_norm.weight")] = {c.d_model};
-    shapes[t5_layer_name(i, "1.DenseReluDense.wi_0.weight")] = {c.d_ff, c.d_model};
-    shapes[t5_layer_name(i, "1.DenseReluDense.wi_1.weight")] = {c.d_ff, c.d_model};
-    shapes[t5_layer_name(i, "1.DenseReluDense.wo.weight")] = {c.d_model, c.d_ff};
-  }
-  if (part.final_norm) shapes["encoder.final_layer_norm.weight"] = {c.d_model};
-  return shapes;
-}
-
-ExpectedShapes t5_tensors(const T5Config& config) {
-  return t5_tensors(config, {0, config.num_layers, true, true});
 }
 
 std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance) {

@@ -21,17 +21,15 @@ struct T5Config {
   static T5Config read(const Config& config);
 };
 
-/// Names and shapes of all tensors of text_encoder/.
-ExpectedShapes t5_tensors(const T5Config& config);
 /// The part of the encoder that a rank holds: layers [first, last), the embedding, the final norm.
 struct T5Part {
   std::int64_t first = 0;
   std::int64_t last = 0;
   bool embedding = false;
   bool final_norm = false;
+
+  static T5Part whole(const T5Config& config) { return {0, config.num_layers, true, true}; }
 };
-/// The tensors of a part.
-ExpectedShapes t5_tensors(const T5Config& config, const T5Part& part);
 
 /// Name of a tensor of a layer: `rest` is "0.layer_norm.weight", for instance.
 std::string t5_layer_name(std::int64_t layer, const char* rest);

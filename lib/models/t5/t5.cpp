@@ -30,7 +30,7 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
   }
   if (part.first < part.last) {
     position_table_ = weights.load(t5_position_table, {c.num_buckets, c.num_heads}, dtype)
-                          .on({})
+                          .on(weights.device().host())
                           .to(DType::float32);
   }
   for (std::int64_t i = part.first; i < part.last; ++i) {
@@ -68,8 +68,8 @@ Tensor T5Layers::normed(const Tensor& x, const Tensor& weight) const {
 const Tensor& T5Layers::position_bias(std::int64_t tokens, Device device) const {
   const std::int64_t heads = config_.num_heads;
   if (position_bias_.shape() == Shape{heads, tokens, tokens}) return position_bias_;
-  Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32);
-  for (std::int64_t q = 0; q < tokens; ++q) {
+  Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32, device.host());
+  for (std::int64_t q = 0; q < tokens && !device.only_shapes; ++q) {
     for (std::int64_t k = 0; k < tokens; ++k) {
       const float* row = position_table_.data<float>() +
                          t5_bucket(k - q, config_.num_buckets, config_.max_distance) * heads;
@@ -103,15 +103,6 @@ Tensor T5Layers::operator()(Tensor x) const {
     ops::add(x, layer.down.with_all_rows(gated.to(x.dtype())));
   }
   return part_.final_norm ? normed(x, final_norm_) : x;
-}
-
-std::int64_t T5Layers::bytes() const {
-  std::int64_t bytes = embedding_.bytes() + position_table_.bytes() + final_norm_.bytes();
-  for (const Layer& layer : layers_) {
-    bytes += layer.attention_norm.bytes() + layer.feed_forward_norm.bytes() + layer.qkv.bytes() +
-             layer.out.bytes() + layer.gate.bytes() + layer.up.bytes() + layer.down.bytes();
-  }
-  return bytes;
 }
 
 }  // namespace reelmesh

@@ -28,7 +28,6 @@ class T5Layers {
   /// t5_stream(dtype) → the same shape; the same type, or `dtype` after the final norm. There is no
   /// mask, as in CogVideoX: tokens also attend to padding.
   Tensor operator()(Tensor x) const;
-  std::int64_t bytes() const;
 
  private:
   struct Layer {

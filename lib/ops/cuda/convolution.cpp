@@ -17,20 +17,19 @@ namespace {
 // Tiles that are convolved together. May affect the bits, but is the same in all layouts.
 constexpr std::int64_t batch = TileBatch::max_tiles;
 
-std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
-
 // [out, in, kt, kernel, kernel] → [out, kt, kernel, kernel, in], channels zero-padded.
 Tensor channels_last(const Tensor& weight, std::int64_t kt, std::int64_t kernel) {
   const std::int64_t out = weight.shape(0), in = weight.shape(1), taps = kt * kernel * kernel;
+  const Shape padded = Convolution::padded_weight(weight.shape());
   const std::int64_t size = size_of(weight.dtype());
   const Tensor plain = weight.on({});
-  Tensor result = Tensor::zeros({padded(out), kt, kernel, kernel, padded(in)}, weight.dtype());
+  Tensor result = Tensor::zeros(padded, weight.dtype());
   const auto* from = static_cast<const std::byte*>(plain.raw());
   auto* into = static_cast<std::byte*>(result.raw());
   for (std::int64_t o = 0; o < out; ++o) {
     for (std::int64_t i = 0; i < in; ++i) {
       for (std::int64_t t = 0; t < taps; ++t) {
-        std::memcpy(into + ((o * taps + t) * padded(in) + i) * size,
+        std::memcpy(into + ((o * taps + t) * padded.back() + i) * size,
                     from + ((o * in + i) * taps + t) * size, static_cast<std::size_t>(size));
       }
     }
@@ -114,11 +113,9 @@ void Convolution::run(const ops::Image& x, const ops::Image& previous, std::int6
   const std::int64_t frames = out.shape(0);
   const Device device = out.device();
   const ImageTiles image = make_image_tiles(x, previous, enlarged, window_, kt_ - 1, device);
-  Tensor source = Tensor::empty({batch, frames + kt_ - 1, window_.reach(tile_rows),
-                                 window_.reach(tile_columns), weight_.shape(4)},
-                                out.dtype(), device);
-  Tensor result = Tensor::empty({batch, frames, tile_rows, tile_columns, weight_.shape(0)},
-                                out.dtype(), device);
+  const TileShapes tile = tile_shapes(frames, weight_.shape(), window_);
+  Tensor source = Tensor::empty(tile.source, out.dtype(), device);
+  Tensor result = Tensor::empty(tile.result, out.dtype(), device);
   for (std::int64_t first = 0; first < std::ssize(tiles); first += batch) {
     const auto count = static_cast<std::size_t>(std::min(batch, std::ssize(tiles) - first));
     const TileBatch some = make_tile_batch({&tiles[static_cast<std::size_t>(first)], count});

@@ -3,6 +3,7 @@
 
 #include "ops/convolution.hpp"
 #include "ops/convolution_tiles.hpp"
+#include "ops/cuda/image_tiles.hpp"
 
 namespace reelmesh::gpu {
 
@@ -31,9 +32,28 @@ class Convolution {
            const ops::ImageBox& want, Tensor& out,
            const std::vector<ops::ConvolutionTile>& tiles) const;
 
-  std::int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
+  /// Limit on cuDNN's workspace.
+  static constexpr std::int64_t max_workspace = std::int64_t{512} << 20;
+  /// The shape in which a weight is kept: [out, kt, kernel, kernel, in], channels padded.
+  static Shape padded_weight(const Shape& weight) {
+    const bool over_frames = weight.size() == 5;
+    return {padded(weight[0]), over_frames ? weight[2] : 1, weight.back(), weight.back(),
+            padded(weight[1])};
+  }
+  /// The shapes of the tiles that are convolved together, before and after. weight: padded.
+  struct TileShapes {
+    Shape source, result;
+  };
+  static TileShapes tile_shapes(std::int64_t frames, const Shape& weight,
+                                const ops::Window& window) {
+    return {{TileBatch::max_tiles, frames + weight[1] - 1, window.reach(tile_rows),
+             window.reach(tile_columns), weight[4]},
+            {TileBatch::max_tiles, frames, tile_rows, tile_columns, weight[0]}};
+  }
 
  private:
+  static constexpr std::int64_t padded(std::int64_t channels) { return (channels + 7) / 8 * 8; }
+
   std::int64_t in_, out_, kt_;
   ops::Window window_;
   Tensor weight_;  ///< [out, kt, kernel, kernel, in], channels padded with zeros

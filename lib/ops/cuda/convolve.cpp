@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
+#include "ops/cuda/convolution.hpp"
 #include "ops/cuda/digest.hpp"
 #include "ops/cuda/dnn.hpp"
 #include "ops/cuda/plan_checks.hpp"
@@ -15,8 +16,6 @@
 
 namespace reelmesh::gpu {
 namespace {
-
-constexpr std::int64_t max_workspace = 512 << 20;
 
 using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
@@ -118,7 +117,7 @@ std::vector<Plan> convolution_plans(const dnn::Target& target, DType dtype, bool
     for (Descriptor& config : dnn::engine_configs(target, problem->graph, mode)) {
       if (is_rejected(config, dtype, tf32)) continue;
       std::optional<dnn::Plan> plan = dnn::execution_plan(target, config);
-      if (!plan || plan->workspace > max_workspace) continue;
+      if (!plan || plan->workspace > Convolution::max_workspace) continue;
       plans.push_back({problem, std::move(config), std::move(*plan)});
       if (plans.size() == most) return plans;
     }

@@ -1,0 +1,383 @@
+#include "job/dry_runs.hpp"
+
+#include <algorithm>
+
+#include "models/t5/t5.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh {
+
+// A part of a model with its ledger.
+template <class Model>
+struct DryRuns::Part {
+  Ledger ledger;
+  std::unique_ptr<const Model> model;
+  std::int64_t weights = 0, loading = 0;  // bytes; loading: beside the weights, at the peak
+
+  template <class Make>
+  Part(const Precision& precision, const Make& make) : ledger(precision) {
+    const DryRun run(ledger);
+    const PurposeScope purpose(Purpose::weights);
+    model = make();
+    const std::int64_t peak = ledger.peak();
+    ledger.release();
+    weights = ledger.present();
+    loading = peak - weights;
+  }
+};
+
+// Clips of one size that are denoised together, and what was found for them.
+struct DryRuns::Batch {
+  Clip clip;  // the first
+  std::int64_t clips = 1, text_tokens = 1;
+  DenoiseLayout alone;  // on one rank
+  std::optional<WholeStep> whole;
+  std::map<std::vector<std::int64_t>, DenoiseCost> costs;             // by Family::share()
+  std::map<std::vector<std::int64_t>, StageMemory> decoded, encoded;  // by extents and edges
+};
+
+// A step on one rank. Bytes, FLOPs.
+struct DryRuns::Step {
+  std::int64_t weights = 0, loading = 0;
+  std::int64_t held = 0;    // while the clip is denoised, beside the weights
+  std::int64_t excess = 0;  // at the peak of a step
+  std::int64_t per_thread = 0, sent = 0, flops = 0, attention = 0;
+
+  // If each layer beyond `one` adds what the second adds.
+  static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
+    Step step = two;
+    for (std::int64_t Step::*amount :
+         {&Step::weights, &Step::held, &Step::sent, &Step::flops, &Step::attention}) {
+      step.*amount = one.*amount + (layers - 1) * (two.*amount - one.*amount);
+    }
+    return step;
+  }
+};
+
+namespace {
+
+// The images of a rank of the decoding group: their extents, and at which edges they are.
+struct Place {
+  std::vector<std::int64_t> extents, edges;
+  Place(const DecodeLayout& layout, int rank) {
+    for (const Layout* one : {&layout.latents, &layout.frames, &layout.images}) {
+      const Box& box = one->box(rank);
+      for (std::size_t axis = 0; axis < box.extent.size(); ++axis) {
+        extents.push_back(box.extent[axis]);
+        edges.push_back(box.offset[axis] == 0);
+        edges.push_back(box.end(axis) == one->global()[axis]);
+      }
+    }
+  }
+  auto at_edges() const { return std::ranges::count(edges, 1); }
+};
+
+// In a large group: a rank with images of the same extents that is at the fewest edges, and so has
+// the largest halo.
+int inner_rank(const DecodeLayout& layout, int rank) {
+  const Place mine(layout, rank);
+  auto fewest = mine.at_edges();
+  for (int other = 0; other < layout.latents.ranks(); ++other) {
+    const Place place(layout, other);
+    if (place.extents != mine.extents || place.at_edges() >= fewest) continue;
+    fewest = place.at_edges();
+    rank = other;
+  }
+  return rank;
+}
+
+}  // namespace
+
+DryRuns::DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
+                 bool unlike_processors)
+    : family_(family),
+      precision_(precision),
+      numerics_(numerics),
+      unlike_processors_(unlike_processors) {}
+
+DryRuns::~DryRuns() = default;
+
+std::shared_ptr<DryRuns> DryRuns::of(const Family& family, const Precision& precision,
+                                     const Numerics& numerics, bool unlike_processors) {
+  return std::shared_ptr<DryRuns>(new DryRuns(family, precision, numerics, unlike_processors));
+}
+
+Checkpoint DryRuns::shapes() const {
+  return Checkpoint::of_shapes().on(precision_.device(), numerics_);
+}
+
+// The pool of a GPU's memory keeps blocks that fit no other use: a tenth is allowed for them.
+StageMemory DryRuns::of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
+                              std::int64_t per_thread) const {
+  if (precision_.on_gpu) running += running / 10;
+  return {weights, std::max(loading, running), precision_.on_gpu ? 0 : per_thread};
+}
+
+DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence residence) {
+  std::unique_ptr<Transformer>& made = transformers_[{layers, residence}];
+  if (made == nullptr) {
+    WeightPlacement placement{.residence = residence, .unlike_processors = unlike_processors_};
+    // Shares of two ranks: there is no window on one rank, and it is the same on more.
+    if (residence != Residence::replicated) placement.group = comm::Group::pretended(0, 2);
+    made = make_transformer(layers, placement);
+  }
+  return *made;
+}
+
+std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
+    std::int64_t layers, const WeightPlacement& placement) const {
+  return std::make_unique<Transformer>(precision_, [&] {
+    return family_.denoiser(shapes(), precision_.tensors, placement, layers);
+  });
+}
+
+DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
+                            int rank) {
+  Ledger& ledger = part.ledger;
+  const DryRun run(ledger);
+  ledger.release();
+  const trace::Recorder& counted = ledger.counted();
+  const auto attention = [&] {
+    const auto found = ledger.operations().find(trace::spans::attention.name);
+    return found == ledger.operations().end() ? 0 : found->second.flops;
+  };
+  Step step{.weights = part.weights, .loading = part.loading};
+  const Clip& clip = batch.clip;
+  const Device device = precision_.device();
+  const Mesh& mesh = layout.mesh;
+  const int own = layout.branch_rank(rank);
+  const comm::Group all = comm::Group::pretended(rank, mesh.ranks());
+  const Shape box = layout.latents.with_axis(1, clip.latent_channels).box(own).extent;
+  const Shape text =
+      layout.conditioning(batch.text_tokens, std::ssize(clip.texts), family_.text_encoder().d_model)
+          .box(rank)
+          .extent;
+  const bool has_image = clip.input && clip.input->file.kind == InputKind::image;
+  std::vector<Conditioning> conditioning;
+  std::vector<Tensor> latents, history;
+  for (std::int64_t i = 0; i < batch.clips; ++i) {
+    conditioning.push_back({Tensor::empty(text, precision_.tensors, device.host()), {}});
+    if (has_image) conditioning.back().image = Tensor::empty(box, DType::float32, device.host());
+    for (auto* of_state : {&latents, &history}) {
+      of_state->push_back(Tensor::empty(box, DType::float32, device));
+    }
+  }
+  const std::unique_ptr<Denoiser::Prepared> prepared =
+      part.model->prepare({.group = comm::Group::pretended(own, mesh.branch_ranks()),
+                           .layout = layout,
+                           .latents = clip.latents,
+                           .branches = clip.format.branches / mesh.cfg,
+                           .size = clip.format.size,
+                           .fps = clip.fps(),
+                           .keeps_residual = clip.format.keeps_residual},
+                          conditioning);
+  step.held = ledger.present() - part.weights;
+  const std::int64_t flops = counted.flops, sent = counted.bytes_sent, in_attention = attention();
+  const Tensor time = part.model->embed(clip.sampling.sampler->timestep(0));
+  const std::vector<Tensor> predictions = prepared->predict_together(
+      latents, time, clip.format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute);
+  std::int64_t of_predictions = 0;
+  std::vector<comm::Message> sends, receives;
+  const int partner = (rank + mesh.branch_ranks()) % mesh.ranks();
+  for (const Tensor& mine : predictions) {
+    of_predictions += mine.bytes();
+    if (mesh.cfg == 1) continue;
+    sends.push_back({partner, mine});
+    receives.push_back({partner, Tensor::empty(mine.shape(), mine.dtype(), mine.device())});
+  }
+  all.exchange(sends, receives);
+  // Those of the step before are kept until they are replaced.
+  step.held += of_predictions;
+  step.excess = ledger.peak() + of_predictions - part.weights - step.held;
+  step.flops = counted.flops - flops;
+  step.attention = attention() - in_attention;
+  step.sent = counted.bytes_sent - sent;
+  step.per_thread = ledger.scratch();
+  return step;
+}
+
+DryRuns::Step DryRuns::step(const Batch& batch, const DenoiseLayout& layout, int rank,
+                            Residence residence) {
+  const std::int64_t layers = family_.layers();
+  const Step one = step(transformer(1, residence), batch, layout, rank);
+  if (layers == 1) return one;
+  return Step::of_layers(one, step(transformer(2, residence), batch, layout, rank), layers);
+}
+
+DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank) {
+  std::vector<std::int64_t> share = family_.share(layout, rank);
+  const Mesh& mesh = layout.mesh;
+  share.insert(share.end(), {mesh.cfg, mesh.ring, mesh.ulysses});
+  const auto [entry, is_new] = batch.costs.try_emplace(std::move(share));
+  DenoiseCost& cost = entry->second;
+  if (is_new) {
+    const Step found = step(batch, layout, rank, Residence::replicated);
+    cost.memory =
+        of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
+    cost.step = {static_cast<double>(found.flops), found.sent};
+  }
+  return cost;
+}
+
+WholeStep DryRuns::whole_step(Batch& batch) {
+  if (!batch.whole) {
+    const Step alone = step(batch, batch.alone, 0, Residence::replicated);
+    batch.whole = {static_cast<double>(alone.attention),
+                   static_cast<double>(alone.flops - alone.attention)};
+  }
+  return *batch.whole;
+}
+
+const StreamedWeights& DryRuns::streamed(const Batch& batch) {
+  if (streamed_) return *streamed_;
+  const auto step = [&](Residence residence) {
+    return this->step(batch, batch.alone, 0, residence);
+  };
+  const Step whole = step(Residence::replicated), fetched = step(Residence::host);
+  const auto window = [&](const Step& other) {
+    return std::max<std::int64_t>(0, other.held + other.excess - whole.held - whole.excess);
+  };
+  streamed_ = {whole.weights - fetched.weights, window(step(Residence::sharded)), window(fetched)};
+  return *streamed_;
+}
+
+// The units of all layers are divided together, so all of them are run: with one rank's clip, which
+// sends nothing else.
+std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int ranks) {
+  constexpr int most_ranks = 64;
+  if (ranks > most_ranks) return streamed(*first_).bytes / ranks * (ranks - 1);
+  const auto [entry, is_new] = sent_weights_.try_emplace({shares, rank, ranks});
+  if (is_new) {
+    const auto sharded =
+        make_transformer(family_.layers(), {.residence = Residence::sharded,
+                                            .group = comm::Group::pretended(rank, ranks),
+                                            .shares = shares,
+                                            .unlike_processors = unlike_processors_});
+    entry->second = step(*sharded, *first_, first_->alone, 0).sent;
+  }
+  return entry->second;
+}
+
+StageMemory DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int rank) {
+  if (decoder_ == nullptr) {
+    decoder_ = std::make_unique<Part<Decoder>>(
+        precision_, [&] { return family_.decoder(shapes(), precision_.tensors); });
+  }
+  Ledger& ledger = decoder_->ledger;
+  const DryRun run(ledger);
+  ledger.release();
+  const Layout cut = layout.latents.with_axis(1, batch.clip.latent_channels);
+  const comm::Group group = comm::Group::pretended(rank, cut.ranks());
+  const Tensor latents =
+      Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
+  decoder_->model->pixels({latents, cut, group}, layout);
+  return of_stage(decoder_->weights, decoder_->loading, ledger.peak() - decoder_->weights,
+                  ledger.scratch());
+}
+
+StageMemory DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int rank) {
+  if (encoder_ == nullptr) {
+    encoder_ = std::make_unique<Part<Encoder>>(
+        precision_, [&] { return family_.encoder(shapes(), precision_.tensors); });
+  }
+  Ledger& ledger = encoder_->ledger;
+  const DryRun run(ledger);
+  ledger.release();
+  const Clip& clip = batch.clip;
+  const Layout cut = layout.latents.cropped(0, 0, clip.input->latent_frames);
+  const Layout pixels = encoded_pixels(clip, cut);
+  const comm::Group group = comm::Group::pretended(rank, cut.ranks());
+  const Tensor read =
+      Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
+  encoder_->model->sample({read, pixels, group}, cut, clip.input->scale, {});
+  return of_stage(encoder_->weights, encoder_->loading, ledger.peak() - encoder_->weights,
+                  ledger.scratch());
+}
+
+void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t together) {
+  DenoiseWorkload& w = workload.denoise;
+  w.clips = together;
+  w.layers = family_.layers();
+  w.element_bytes = precision_.size();
+  const auto batch = std::make_shared<Batch>(Batch{.clip = clip,
+                                                   .clips = together,
+                                                   .text_tokens = w.text_tokens,
+                                                   .alone = {},
+                                                   .whole = {},
+                                                   .costs = {},
+                                                   .decoded = {},
+                                                   .encoded = {}});
+  batch->alone = w.layouts(w, {}).front().layout;
+  w.streamed = streamed(*batch);
+  if (first_ == nullptr) first_ = batch;
+  const auto runs = shared_from_this();
+  w.cost = [runs, batch](const DenoiseLayout& layout, int rank) {
+    return runs->denoise(*batch, layout, rank);
+  };
+  w.whole_step = [runs, batch] { return runs->whole_step(*batch); };
+  const auto kept = [runs, batch](auto results, auto count) {
+    return [runs, batch, results, count](const DecodeLayout& layout, int rank) {
+      constexpr int small_group = 64;
+      const bool small = layout.latents.ranks() <= small_group;
+      const Place place(layout, rank);
+      std::vector<std::int64_t> key = place.extents;
+      if (small) key.insert(key.end(), place.edges.begin(), place.edges.end());
+      const auto [entry, is_new] = ((*batch).*results).try_emplace(std::move(key));
+      if (is_new) {
+        entry->second = ((*runs).*count)(*batch, layout, small ? rank : inner_rank(layout, rank));
+      }
+      return entry->second;
+    };
+  };
+  workload.decode.memory = kept(&Batch::decoded, &DryRuns::decode);
+  if (clip.input) workload.encode = kept(&Batch::encoded, &DryRuns::encode);
+}
+
+TextWorkload DryRuns::text(std::int64_t tokens) {
+  const T5Config& config = family_.text_encoder();
+  const auto run_part = [this, &config, tokens](const T5Part& part, Residence residence) {
+    const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
+    Part<T5Layers> layers(precision_, [&] {
+      return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors,
+                                              placement);
+    });
+    const DryRun run(layers.ledger);
+    layers.ledger.release();
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+    const Tensor embedded = part.embedding
+                                ? layers.model->embed(ids)
+                                : Tensor::empty({tokens, 1, config.d_model},
+                                                t5_stream(precision_.tensors), precision_.device());
+    const Tensor encoded = (*layers.model)(embedded);
+    return of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
+                    layers.ledger.scratch());
+  };
+  const auto layers = [&](std::int64_t count, Residence residence = Residence::replicated) {
+    return run_part({0, count, false, false}, residence);
+  };
+  const StageMemory one = layers(1), two = layers(2);
+  const StageMemory one_on_host = layers(1, Residence::host),
+                    two_on_host = layers(2, Residence::host);
+  TextWorkload workload;
+  workload.layers = config.num_layers;
+  workload.layer_bytes = two.weights - one.weights;
+  workload.embedding_bytes = run_part({0, 0, true, false}, Residence::replicated).weights;
+  workload.streamed_layer.bytes =
+      workload.layer_bytes - (two_on_host.weights - one_on_host.weights);
+  workload.streamed_layer.host_window =
+      std::max<std::int64_t>(0, two_on_host.working - two.working);
+  const auto known =
+      std::make_shared<std::map<std::tuple<std::int64_t, bool, bool>, StageMemory>>();
+  workload.memory = [runs = shared_from_this(), run_part, known](const DeviceMap::Stage& stage) {
+    const std::int64_t count = stage.last - stage.first;
+    const auto [entry, is_new] = known->try_emplace({count, stage.embedding, stage.final_norm});
+    if (is_new) {
+      entry->second =
+          run_part({0, count, stage.embedding, stage.final_norm}, Residence::replicated);
+    }
+    return entry->second;
+  };
+  return workload;
+}
+
+}  // namespace reelmesh

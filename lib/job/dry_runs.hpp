@@ -1,0 +1,66 @@
+#pragma once
+// What the stages of a job take on a rank, counted by running the model's parts on shapes
+// (tensor/ledger.hpp) in groups of pretended ranks.
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "job/family.hpp"
+#include "tensor/ledger.hpp"
+
+namespace reelmesh {
+
+/// Dry runs of one model. Ranks with equal shares of a clip run once. The transformer runs with one
+/// and with two layers, since every further layer adds the same.
+class DryRuns : public std::enable_shared_from_this<DryRuns> {
+ public:
+  /// unlike_processors: as WeightPlacement. The family must outlive the object and the workloads
+  /// that it completes.
+  static std::shared_ptr<DryRuns> of(const Family& family, const Precision& precision,
+                                     const Numerics& numerics, bool unlike_processors);
+  ~DryRuns();
+
+  /// Gives a workload, which Family::workload() has made for clips like this one, what it lacks.
+  /// together: clips that are denoised together.
+  void complete(ClipWorkload& workload, const Clip& clip, std::int64_t together);
+  /// The text encoder for texts of at most `tokens` tokens.
+  TextWorkload text(std::int64_t tokens);
+  /// As Workload::sent_weights. Exact for groups of at most 64 ranks; after complete().
+  std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks);
+
+ private:
+  template <class Model>
+  struct Part;
+  using Transformer = Part<Denoiser>;
+  struct Batch;
+  struct Step;
+  DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
+          bool unlike_processors);
+  Checkpoint shapes() const;
+  Transformer& transformer(std::int64_t layers, Residence residence);
+  std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
+                                                const WeightPlacement& placement) const;
+  Step step(Transformer& part, const Batch& batch, const DenoiseLayout& layout, int rank);
+  Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence);
+  DenoiseCost denoise(Batch& batch, const DenoiseLayout& layout, int rank);
+  WholeStep whole_step(Batch& batch);
+  const StreamedWeights& streamed(const Batch& batch);
+  StageMemory decode(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageMemory encode(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
+                       std::int64_t per_thread) const;
+
+  const Family& family_;
+  Precision precision_;
+  Numerics numerics_;
+  bool unlike_processors_;
+  std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
+  std::unique_ptr<Part<Decoder>> decoder_;
+  std::unique_ptr<Part<Encoder>> encoder_;
+  std::shared_ptr<Batch> first_;  ///< of the first workload
+  std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
+  std::optional<StreamedWeights> streamed_;
+};
+
+}  // namespace reelmesh

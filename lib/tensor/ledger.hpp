@@ -1,0 +1,104 @@
+#pragma once
+// Dry runs: code runs as usual, on tensors that have shapes and no memory (Device::shapes), and
+// what it would take is counted. As PyTorch's meta device.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "base/trace.hpp"
+#include "tensor/device.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh {
+
+/// The processor that weights are packed for. oneDNN's packed layout and its padding of rows and
+/// columns depend on it.
+enum class PackedFor {
+  this_processor,  ///< size on this machine; for types that it does not compute in
+                   ///< (ops::compute_dtype) the same as any_processor
+  any_processor,   ///< maximum over all known layouts
+};
+
+/// Data types and packing, which determine sizes.
+struct Precision {
+  DType tensors = DType::float32;
+  /// The type in which products of `tensors` are computed: ops::compute_dtype(tensors).
+  DType products = DType::float32;
+  bool on_gpu = false;  ///< weights are not packed; convolutions have padded channels
+  PackedFor packed_for = PackedFor::this_processor;
+
+  std::int64_t size() const { return size_of(tensors); }
+  /// As ops::compute_dtype, for a dry run.
+  DType products_of(DType dtype) const { return dtype == tensors ? products : DType::float32; }
+  Device device() const { return Device::shapes(on_gpu); }
+};
+
+/// What dry runs take.
+class Ledger {
+ public:
+  explicit Ledger(const Precision& precision);
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  /// That of the DryRun of this thread; Error(internal) if there is none.
+  static Ledger& current();
+  static Ledger* active();  ///< or null
+
+  const Precision& precision() const { return precision_; }
+
+  /// Counts the memory of a tensor of shapes until the last owner is gone, which may outlive the
+  /// ledger. On a host, blocks are placed and rounded as by its allocator; those of a GPU are added
+  /// up.
+  std::shared_ptr<const void> allocate(Device device, std::int64_t bytes);
+
+  // Memory of tensors on the device: of a host, what their pages take.
+  std::int64_t present() const;      ///< without holes between blocks
+  std::int64_t peak() const;         ///< since release(); with holes
+  std::int64_t peak_in_use() const;  ///< the same without holes
+  std::array<std::int64_t, purposes> present_by_purpose() const;
+  /// As release_free_memory() of a host. The peak is then what is present.
+  void release();
+
+  /// A thread uses a buffer (ops::thread_scratch) of this many bytes.
+  void note_scratch(std::size_t slot, std::int64_t bytes);
+  std::int64_t scratch() const;  ///< bytes of all buffers of a thread
+  static constexpr std::size_t scratch_slots = 8;
+
+  /// FLOPs, bytes sent and fetched, as a run counts them.
+  const trace::Recorder& counted() const { return recorder_; }
+  /// Messages to a rank of the group.
+  void note_sent(int peer, std::int64_t bytes) { sent_[peer] += bytes; }
+  const std::map<int, std::int64_t>& sent() const { return sent_; }
+
+  /// Of the operations of one kind (names of spans).
+  struct Total {
+    std::int64_t count = 0, flops = 0, bytes = 0;
+  };
+  void note_operation(const char* kind, std::int64_t flops, std::int64_t bytes);
+  const std::map<std::string_view, Total>& operations() const { return operations_; }
+
+ private:
+  friend class DryRun;
+  struct Memory;
+  Precision precision_;
+  trace::Recorder recorder_;
+  std::shared_ptr<Memory> device_, host_;  ///< host_: of a GPU's rank
+  std::array<std::int64_t, scratch_slots> scratch_{};
+  std::map<int, std::int64_t> sent_;
+  std::map<std::string_view, Total> operations_;
+};
+
+/// In its scope this thread's tensors of shapes are counted in a ledger, and what it records goes
+/// there, too, at Level::off. Not within another.
+class DryRun {
+ public:
+  explicit DryRun(Ledger& ledger);
+  ~DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,72 @@
+#pragma once
+// Workloads of models that have configurations and no files.
+#include <memory>
+
+#include "job/dry_runs.hpp"
+#include "job/families/cogvideox.hpp"
+#include "job/families/opensora.hpp"
+#include "models/cogvideox/decoder.hpp"
+
+namespace reelmesh::test {
+
+inline CogVideoXFolder cogvideox_folder(const CogVideoXConfig& transformer,
+                                        const CogVideoXVaeConfig& vae = {},
+                                        const T5Config& text_encoder = {}) {
+  CogVideoXFolder folder;
+  folder.transformer = transformer;
+  folder.vae = vae;
+  folder.text_encoder = text_encoder;
+  return folder;
+}
+
+inline OpenSoraFolder opensora_folder(const STDiTConfig& transformer,
+                                      const OpenSoraVaeConfig& vae = {},
+                                      const T5Config& text_encoder = {}) {
+  OpenSoraFolder folder;
+  folder.transformer = transformer;
+  folder.vae = vae;
+  folder.text_encoder = text_encoder;
+  return folder;
+}
+
+/// A clip of these latents [frame, row, column], with what a dry run looks at. texts: of `tokens`
+/// tokens each.
+inline Clip dry_clip(const Shape& latents, std::int64_t latent_channels, std::int64_t frames,
+                     std::int64_t branches, std::int64_t texts, std::int64_t tokens) {
+  Clip clip;
+  clip.record.settings.fps = 8;
+  clip.record.settings.steps = 1;
+  clip.latents = latents;
+  clip.latent_channels = latent_channels;
+  clip.format.size = {8 * latents.at(1), 8 * latents.at(2), frames};
+  clip.format.branches = branches;
+  clip.video = {frames, 8 * latents[1], 8 * latents[2]};
+  clip.texts.resize(std::size_t(texts), std::vector<std::int32_t>(std::size_t(tokens)));
+  clip.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, 1));
+  return clip;
+}
+
+inline Clip cogvideox_clip(const CogVideoXConfig& config, const Shape& latents,
+                           std::int64_t branches, std::int64_t tokens) {
+  return dry_clip(latents, config.latent_channels(), decoded_frames(latents.at(0)), branches,
+                  branches, tokens);
+}
+
+/// Families live as long as the process, since workloads refer to them.
+template <class F, class Folder>
+const Family& family_of(Folder folder) {
+  return *new F(std::move(folder));
+}
+
+/// The workload of `together` such clips.
+inline Workload dry_workload(const Family& family, const Clip& clip, std::int64_t together,
+                             const Precision& precision) {
+  const auto runs = DryRuns::of(family, precision, {}, false);
+  Workload workload;
+  workload.text = runs->text(clip.tokens());
+  workload.sizes.push_back(family.workload(clip, clip.tokens()));
+  runs->complete(workload.sizes.back(), clip, together);
+  return workload;
+}
+
+}  // namespace reelmesh::test
