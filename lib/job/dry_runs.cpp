@@ -241,8 +241,8 @@ const StreamedWeights& DryRuns::streamed(const Batch& batch) {
   return *streamed_;
 }
 
-// The units of all layers are divided together, so all of them are run: with one rank's clip, which
-// sends nothing else.
+// The shares of ranks depend on the sizes of all layers, so all layers are run, on one rank's clip,
+// which sends nothing else. In larger groups, equal shares are assumed.
 std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int ranks) {
   constexpr int most_ranks = 64;
   if (ranks > most_ranks) return streamed(*first_).bytes / ranks * (ranks - 1);
