@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "job/train_settings.hpp"
 #include "plan/request.hpp"
 #include "sampler/clip_settings.hpp"
 #include "tensor/device.hpp"
@@ -82,6 +83,8 @@ struct Job {
   bool keep_embeddings = false;
   IfExists if_exists = IfExists::fail;
   bool strict = false;  ///< a clip that fails ends the job
+
+  std::optional<TrainSettings> train;  ///< of a training job; it has no clips to make
 
   RestartSettings restart;
   /// Seconds after which the job stops early, saved; infinite for none. Default: the time that the

@@ -28,6 +28,7 @@ MAY_INCLUDE = {
     # What a job is: options, clips, inputs, model families, its plan. It runs nothing.
     "job": "base tensor ops comm layout media weights text sampler models plan store",
     "pipeline": "base tensor ops comm layout media weights text sampler models plan store job",
+    "train": "base tensor ops comm layout media weights text sampler models plan store job pipeline",
 }
 # Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {

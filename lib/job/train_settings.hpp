@@ -1,0 +1,53 @@
+#pragma once
+// What a training job (`reelmesh train`) asks for beside what all jobs have (job/job.hpp). Defaults
+// are those of the options; names and formats are in the table of options.
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reelmesh {
+
+/// [data]: the clips to learn from.
+struct DataSettings {
+  std::filesystem::path path;  ///< a list (.jsonl, .csv) or a folder
+  // As clips are trained; unset: those of the model.
+  std::optional<std::int64_t> height, width, frames;
+  std::optional<double> fps;    ///< frames are chosen to have this rate; unset: each video's own
+  bool shuffle = true;          ///< another order in each epoch
+  bool strict = false;          ///< end at the first clip that cannot be used, and leave out none
+  std::filesystem::path cache;  ///< folder of encoded samples; empty: OUT/cache
+};
+
+enum class RateSchedule { constant, linear, cosine };  ///< of the learning rate, after the warm-up
+enum class OptimizerKind { adamw, sgd };
+
+/// [lora]: what is trained.
+struct LoraSettings {
+  std::int64_t rank = 64;
+  std::optional<double> alpha;  ///< unset: the rank
+  std::vector<std::string> targets{"to_q", "to_k", "to_v", "to_out.0"};
+  std::filesystem::path init;  ///< a LoRA to go on from; empty: A random, B zero
+};
+
+/// [train]
+struct TrainSettings {
+  DataSettings data;
+  LoraSettings lora;
+  std::int64_t steps = 0;
+  std::int64_t batch = 1;  ///< clips of a step, of all ranks together
+  std::uint64_t seed = 42;
+  double learning_rate = 1e-4;
+  RateSchedule schedule = RateSchedule::constant;
+  std::int64_t warmup = 0;  ///< steps in which the rate rises linearly
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  double beta1 = 0.9, beta2 = 0.95, weight_decay = 1e-4, epsilon = 1e-8;
+  std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit
+  double caption_dropout = 0;        ///< probability of an empty caption
+  bool samples_posterior = true;     ///< latents are drawn from the posterior, or are its mean
+  std::int64_t save_every = 0;       ///< steps between saved states; 0: as [restart] says
+  bool reproducible = true;          ///< the same bits for every layout
+};
+
+}  // namespace reelmesh
