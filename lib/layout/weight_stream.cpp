@@ -55,8 +55,9 @@ struct Layer {
   ops::WeightRows weight;
 };
 
-// Units [first, first + count) of a weight, which are fetched together.
-struct Part {
+// Units [first, first + count) of a weight, which are fetched together, and what this rank keeps of
+// them.
+struct Stored {
   std::shared_ptr<const Layer> layer;
   std::int64_t first = 0, count = 0;
   bool plain = false;                 ///< fetched as rows of the weight, not packed
@@ -65,11 +66,6 @@ struct Part {
   // All values. Before `pinned`, which is therefore released first, while this is still mapped.
   std::shared_ptr<std::byte> on_host;
   std::shared_ptr<const void> pinned;
-
-  // Set while it is fetched and used.
-  Tensor buffer;
-  comm::PendingMessages messages;
-  cuda::HostCopy copy;
 
   // The first element of a unit, in the form in which the part is fetched.
   std::int64_t element(std::int64_t unit) const {
@@ -80,6 +76,14 @@ struct Part {
   std::int64_t elements() const { return element(first + count); }
   std::int64_t bytes() const { return elements() * size_of(layer->form.dtype()); }
   bool fetched() const { return !borders.empty() || on_host != nullptr; }
+};
+
+// One use of them in a pass.
+struct Part : Stored {
+  // Set while it is fetched and used.
+  Tensor buffer;
+  comm::PendingMessages messages;
+  cuda::HostCopy copy;
 };
 
 // Reads rows [first, first + count) of a weight to dense host memory, with all threads.
@@ -109,6 +113,8 @@ class WeightStream::State {
 
   // Adds the parts of a layer; returns the index of the first.
   std::size_t add(const ops::LinearForm& form, const ops::WeightRows& weight);
+  // The same parts once more; returns the index of the first.
+  std::size_t again(std::size_t first, std::size_t end);
   std::size_t size() const { return parts_.size(); }
   bool capturable() const { return !messages_.member() || messages_.capturable(); }
   const Part& part(std::size_t index) const { return parts_[index]; }
@@ -162,6 +168,15 @@ std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::Wei
     keep(part);
     if (part.fetched()) largest_ = std::max(largest_, Ring::aligned(part.bytes()));
     first = end;
+  }
+  return before;
+}
+
+std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
+  const std::size_t before = parts_.size();
+  for (std::size_t i = first; i < end; ++i) {
+    const Stored stored = parts_[i];
+    static_cast<Stored&>(parts_.emplace_back()) = stored;
   }
   return before;
 }
@@ -365,6 +380,11 @@ class WeightStream::Source final : public ops::WeightSource {
   Source(std::shared_ptr<State> state, std::size_t first)
       : state_(std::move(state)), first_(first), end_(state_->size()) {}
 
+  std::shared_ptr<const Source> again() const {
+    const std::size_t first = state_->again(first_, end_);
+    return std::make_shared<const Source>(state_, first);
+  }
+
   void visit(const Use& use) const override {
     for (std::size_t i = first_; i < end_; ++i) {
       const Tensor values = state_->acquire(i);
@@ -391,6 +411,13 @@ ops::Linear WeightStream::add(const ops::WeightRows& weight, const Tensor& bias)
   const ops::LinearForm form(weight.in, weight.out, weight.dtype, weight.device);
   const std::size_t first = state_->add(form, weight);
   return {form, std::make_shared<const Source>(state_, first), bias, weight.numerics};
+}
+
+ops::Linear WeightStream::again(const ops::Linear& layer) {
+  if (state_ == nullptr) return layer;
+  const auto source = std::dynamic_pointer_cast<const Source>(layer.source());
+  expect(source != nullptr, "a layer of another stream");
+  return layer.from(source->again());
 }
 
 }  // namespace reelmesh

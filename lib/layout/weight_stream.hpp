@@ -47,6 +47,8 @@ class WeightStream {
   /// Residence::host on a CPU, `weight.read` is also called at each use. Collective over the group,
   /// unless weights are replicated.
   ops::Linear add(const ops::WeightRows& weight, const Tensor& bias);
+  /// A layer of add() that is called once more in each pass, after those added so far.
+  ops::Linear again(const ops::Linear& layer);
   /// Whether calls of the layers on a GPU can be captured in a CUDA graph: false if the host takes
   /// part in messages between ranks.
   bool capturable() const;

@@ -46,4 +46,12 @@ REELMESH_HOST_DEVICE inline void rotate_pair(float& even, float& odd, const floa
   odd = y * c[1] + x * s[1];
 }
 
+/// The adjoint of rotate_pair(): gradients of the results → gradients of the arguments.
+REELMESH_HOST_DEVICE inline void rotate_pair_backward(float& even, float& odd, const float* c,
+                                                      const float* s) {
+  const float x = even, y = odd;
+  even = x * c[0] + y * s[1];
+  odd = y * c[1] - x * s[0];
+}
+
 }  // namespace reelmesh::ops

@@ -95,6 +95,31 @@ Tensor as(DType dtype, const Tensor& x) {
 
 }  // namespace
 
+WeightRows transposed(const WeightRows& weight) {
+  WeightRows result = weight;
+  std::swap(result.in, result.out);
+  result.read = [weight](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+    constexpr std::int64_t block_rows = 64;
+    std::vector<std::byte> block(
+        static_cast<std::size_t>(block_rows * weight.in * size_of(weight.dtype)));
+    visit_float(weight.dtype, [&](auto type) {
+      using T = decltype(type);
+      const T* from = reinterpret_cast<const T*>(block.data());
+      T* to = static_cast<T*>(into);
+      for (std::int64_t row = 0; row < weight.out; row += block_rows) {
+        const std::int64_t rows = std::min(block_rows, weight.out - row);
+        weight.read(row, rows, block.data(), weight.in);
+        for (std::int64_t column = 0; column < count; ++column) {
+          for (std::int64_t r = 0; r < rows; ++r) {
+            to[column * stride + row + r] = from[r * weight.in + first + column];
+          }
+        }
+      }
+    });
+  };
+  return result;
+}
+
 std::int64_t product_sums_bytes(std::int64_t in, DType products) {
   const bool divided = products == DType::bfloat16 && in > undivided_steps * amx::step_values;
   return divided ? most_rows * most_columns * size_of(DType::float32) : 0;

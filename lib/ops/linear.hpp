@@ -21,6 +21,9 @@ struct WeightRows {
   Numerics numerics;
 };
 
+/// The transposed weight, [in, out]. Rows are read in blocks, and each block once for every call.
+WeightRows transposed(const WeightRows& weight);
+
 /// How the weight [out, in] of a linear layer is stored for multiplication, without its values. It
 /// consists of units that are made independently: on the CPU tiles of at most 192 output columns,
 /// each packed in oneDNN's layout for this processor or in that of AMX's kernels; on a GPU rows,
@@ -121,6 +124,15 @@ class Linear {
   /// The same for an x with all rows of its matrix: no other rank has a share of them.
   Tensor with_all_rows(const Tensor& x, Activation activation = Activation::none) const {
     return (*this)(x, activation, x.numel() / form_.in());
+  }
+
+  /// Where the values are from; null if they are kept.
+  const std::shared_ptr<const WeightSource>& source() const { return source_; }
+  /// The same layer, whose values are from another source.
+  Linear from(std::shared_ptr<const WeightSource> source) const {
+    Linear layer = *this;
+    layer.source_ = std::move(source);
+    return layer;
   }
 
   std::int64_t in_features() const { return form_.in(); }

@@ -66,6 +66,15 @@ REELMESH_INLINE float gelu_tanh(float x) {
   return x / (1.0F + exp_approx(-2.0F * u));
 }
 
+/// The derivative of gelu_tanh: σ(2u) + x·σ(2u)·(1 − σ(2u))·2·du/dx.
+REELMESH_INLINE float gelu_tanh_slope(float x) {
+  constexpr float factor = 0.79788456080286535588F;
+  const float u = factor * (x + 0.044715F * (x * x * x));
+  const float sigma = 1.0F / (1.0F + exp_approx(-2.0F * u));
+  const float twice_du = 2.0F * factor * (1.0F + 3.0F * 0.044715F * (x * x));
+  return sigma + x * sigma * (1.0F - sigma) * twice_du;
+}
+
 }  // namespace reelmesh::ops
 
 #undef REELMESH_INLINE

@@ -6,6 +6,7 @@
 #include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "models/common/residual.hpp"
+#include "ops/norm_backward.hpp"
 
 namespace reelmesh {
 
@@ -37,7 +38,8 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
 }
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
-                                           DType dtype, const WeightPlacement& placement)
+                                           DType dtype, const WeightPlacement& placement,
+                                           std::span<const BlockAdapters> adapters)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   if (c.learned_positions) {
     learned_positions_ = weights;
@@ -92,12 +94,38 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     block.norm2 = load_affine(weights, name + "norm2.norm", d, dtype);
     block.up = linear(name + "ff.net.0.proj", d, 4 * d);
     block.down = linear(name + "ff.net.2", 4 * d, d);
+    if (!adapters.empty()) block.adapters = adapters[static_cast<std::size_t>(i)];
+  }
+  // A backward pass goes through the blocks in reverse, and computes each of them again before.
+  const auto transposed = [&](const std::vector<std::string>& names, std::int64_t in,
+                              std::int64_t out) {
+    return transposed_weight(linear_parameters(weights, names, in, out, dtype, false),
+                             placement.residence != Residence::host);
+  };
+  for (std::int64_t i = c.layers - 1; !adapters.empty() && i >= 0; --i) {
+    const std::string name = fmt::format("transformer_blocks.{}.", i);
+    Block& block = blocks_[static_cast<std::size_t>(i)];
+    BlockBackward& back = block.backward;
+    back.query_again = stream.again(block.query);
+    back.key_value_again = stream.again(block.key_value);
+    back.out_again = stream.again(block.out);
+    back.up_again = stream.again(block.up);
+    back.down = stream.add(transposed({name + "ff.net.2"}, 4 * d, d), {});
+    back.up = stream.add(transposed({name + "ff.net.0.proj"}, d, 4 * d), {});
+    back.out = stream.add(transposed({name + "attn1.to_out.0"}, d, d), {});
+    if (i == 0) break;
+    back.key_value = stream.add(transposed({name + "attn1.to_k", name + "attn1.to_v"}, d, d), {});
+    back.query = stream.add(transposed({name + "attn1.to_q"}, d, d), {});
   }
   norm_final_ = load_affine(weights, "norm_final", d, dtype);
   modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
   norm_out_ = load_affine(weights, "norm_out.norm", d, dtype);
-  out_ = load_linear(weights, "proj_out", d,
-                     c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns, dtype);
+  const std::int64_t out_features =
+      c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
+  out_ = load_linear(weights, "proj_out", d, out_features, dtype);
+  if (!adapters.empty()) {
+    out_backward_ = ops::Linear(transposed({"proj_out"}, d, out_features));
+  }
 }
 
 namespace {
@@ -131,43 +159,58 @@ Tensor added_and_modulated(Tensor& z, const Tensor& change, const Tensor& table,
 
 }  // namespace
 
-CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(const Block& block,
-                                                                const Block* next,
-                                                                const CogVideoXPlacement& placement,
-                                                                Tensor& z, const Modulated& input,
-                                                                const Tensor& time) const {
+Tensor CogVideoXTransformer::hidden_features(const Block& block,
+                                             const CogVideoXPlacement& placement,
+                                             const Tensor& x) const {
+  const std::int64_t all = placement.all_tokens();
+  if (block.adapters.up == nullptr) return block.up(x, ops::Activation::gelu_tanh, all);
+  Tensor hidden = block.up(x, ops::Activation::none, all);
+  block.adapters.up->add(block.adapters.up->hidden(x, all), hidden, all);
+  return ops::gelu_tanh(hidden);
+}
+
+CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(
+    const Block& block, const Block* next, const CogVideoXPlacement& placement, Tensor& z,
+    const Modulated& input, const Tensor& time, Tensor* second_table) const {
   const auto eps = static_cast<float>(config_.norm_eps);
   const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
-  const auto of_tokens = [&](const ops::Linear& product, const Tensor& from,
-                             ops::Activation activation = ops::Activation::none) {
-    return product(from, activation, placement.all_tokens());
+  const std::int64_t all = placement.all_tokens();
+  const auto of_tokens = [&](const ops::Linear& product, const Adapter* adapter,
+                             const Tensor& from) {
+    Tensor result = product(from, ops::Activation::none, all);
+    if (adapter != nullptr) adapter->add(adapter->hidden(from, all), result, all);
+    return result;
   };
-  const auto projected_heads = [&](const ops::Linear& product, std::int64_t parts,
-                                   const ops::HeadNorm& norm) {
-    Tensor heads = of_tokens(product, input.tokens)
+  const auto projected_heads = [&](const ops::Linear& product, const Adapter* adapter,
+                                   std::int64_t parts, const ops::HeadNorm& norm) {
+    Tensor heads = of_tokens(product, adapter, input.tokens)
                        .reshape({tokens, batch, parts, config_.heads, config_.head_channels});
     ops::normalise_and_rotate(heads, norm, placement.rotary_.cosines, placement.rotary_.sines,
                               text_tokens(placement));
     return heads;
   };
-  const Tensor q = projected_heads(block.query, 1, block.query_norm);
+  const BlockAdapters& adapters = block.adapters;
+  const Tensor q = projected_heads(block.query, adapters.query, 1, block.query_norm);
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
+  const auto keys_values = [&] {
+    return projected_heads(block.key_value, adapters.key_value, 2, block.key_norm);
+  };
   const Tensor attended =
       placement
-          .attend_(
-              q.reshape({tokens, batch, config_.heads, config_.head_channels}),
-              [&] { return projected_heads(block.key_value, 2, block.key_norm); }, scale)
+          .attend_(q.reshape({tokens, batch, config_.heads, config_.head_channels}), keys_values,
+                   scale)
           .reshape({tokens, batch, d});
-  Tensor change = of_tokens(block.out, attended);
+  Tensor change = of_tokens(block.out, adapters.out, attended);
   Tensor table = block.modulation2.with_all_rows(time);
   Tensor normed = added_and_modulated(z, change, input.table, block.norm2, eps, table, placement);
   change = {};
   interruption_point();
 
-  Tensor hidden = of_tokens(block.up, normed, ops::Activation::gelu_tanh);
+  Tensor hidden = hidden_features(block, placement, normed);
   normed = {};
-  change = of_tokens(block.down, hidden);
+  change = of_tokens(block.down, adapters.down, hidden);
   hidden = {};
+  if (second_table != nullptr) *second_table = table;
   if (next == nullptr) {
     ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
     return {};
@@ -285,11 +328,9 @@ std::unique_ptr<Denoiser::Prepared> CogVideoXTransformer::prepare(
   return std::make_unique<PreparedTransformer>(*this, task, conditioning);
 }
 
-std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
-                                                     std::span<const Tensor> latents,
-                                                     const Tensor& context, const Tensor& sinusoid,
-                                                     std::span<const Tensor> images, Blocks blocks,
-                                                     Tensor residual) const {
+Tensor CogVideoXTransformer::embed_tokens(const CogVideoXPlacement& placement,
+                                          std::span<const Tensor> latents, const Tensor& context,
+                                          std::span<const Tensor> images, Blocks blocks) const {
   const std::int64_t d = config_.channels(), batch = placement.batch_;
   const Box& text_box = own_box(placement.text_, placement.group_);
   expect(context.shape() == Shape{text_box.numel(), batch, config_.text_channels},
@@ -298,25 +339,34 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   expect(images.size() == (config_.takes_image() ? latents.size() : 0),
          "latents of {} images for {} clips of a model with {} channels for them", images.size(),
          latents.size(), config_.image_channels());
-
-  const Tensor time = time_embedding(sinusoid);
   // Without the blocks, the text's tokens are not needed.
   const std::int64_t texts = blocks == Blocks::reuse ? 0 : context.shape(0);
   const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
   Tensor z = Tensor::empty({texts + tokens, batch, d}, dtype_, device_);
-  const auto of_video = [&](const ops::Linear& product, const Tensor& x) {
-    return product(x, ops::Activation::none, placement.all_video_tokens());
-  };
   // Also on a rank without text tokens: the others may need its share of the weights.
   if (blocks != Blocks::reuse) {
     z.rows(0, texts).copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
   }
   Tensor video = z.rows(texts, tokens);
-  ops::repeat_for_batch(of_video(patch_, input_patches(latents, images)), video);
+  ops::repeat_for_batch(
+      patch_(input_patches(latents, images), ops::Activation::none, placement.all_video_tokens()),
+      video);
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
   if (config_.learned_positions) {
     ops::add_table(z, placement.learned_table_.rows(context.shape(0) - texts, texts + tokens));
   }
+  return z;
+}
+
+std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& placement,
+                                                     std::span<const Tensor> latents,
+                                                     const Tensor& context, const Tensor& sinusoid,
+                                                     std::span<const Tensor> images, Blocks blocks,
+                                                     Tensor residual) const {
+  const Tensor time = time_embedding(sinusoid);
+  Tensor z = embed_tokens(placement, latents, context, images, blocks);
+  const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
+  Tensor video = z.rows(z.shape(0) - tokens, tokens);
   before_blocks(blocks, video, residual);
   const auto eps = static_cast<float>(config_.norm_eps);
   Modulated input;
@@ -336,9 +386,9 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
                             {modulation_out_.with_all_rows(time), 0, 1}, video);
-  const Tensor features = of_video(out_, video);
+  const Tensor features = out_(video, ops::Activation::none, placement.all_video_tokens());
   std::vector<Tensor> predictions;
-  for (std::int64_t item = 0; item < batch; ++item) {
+  for (std::int64_t item = 0; item < placement.batch_; ++item) {
     predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));
   }
   return predictions;

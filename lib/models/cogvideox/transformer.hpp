@@ -8,6 +8,7 @@
 #include "layout/sharded.hpp"
 #include "layout/weight_stream.hpp"
 #include "models/cogvideox/positions.hpp"
+#include "models/common/adapter.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/layers.hpp"
 #include "ops/norm.hpp"
@@ -30,15 +31,14 @@ class CogVideoXPlacement {
   const comm::Group& group() const { return group_; }
   const Layout& text() const { return text_; }
   std::int64_t batch() const { return batch_; }
-
- private:
-  friend class CogVideoXTransformer;
   /// Of one clip on all ranks. Algorithms of matrix products are chosen for these, not for the rows
   /// of this rank or of the batch.
   std::int64_t all_text_tokens() const { return numel(text_.global()); }
   std::int64_t all_video_tokens() const { return numel(grid_.global()); }
   std::int64_t all_tokens() const { return all_text_tokens() + all_video_tokens(); }
 
+ private:
+  friend class CogVideoXTransformer;
   comm::Group group_;
   Layout grid_, text_;
   std::int64_t batch_;
@@ -48,11 +48,20 @@ class CogVideoXPlacement {
   RotaryTables rotary_;   ///< of this rank's video tokens, or empty
 };
 
+/// The LoRAs of a block's layers while they are trained; null: none.
+struct BlockAdapters {
+  const Adapter *query = nullptr, *key_value = nullptr, *out = nullptr;
+  const Adapter *up = nullptr, *down = nullptr;
+};
+
 class CogVideoXTransformer final : public Denoiser {
  public:
   /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
+  /// adapters: of each block of a model that is trained; they must outlive it. The layers that its
+  /// backward pass needs are then made, too.
   CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype,
-                       const WeightPlacement& placement = {});
+                       const WeightPlacement& placement = {},
+                       std::span<const BlockAdapters> adapters = {});
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -88,12 +97,21 @@ class CogVideoXTransformer final : public Denoiser {
   }
 
  private:
+  friend class CogVideoXGradients;
+  /// Layers of the backward pass. Those that compute a block again, in their order, then products
+  /// with transposed weights, which give gradients of inputs.
+  struct BlockBackward {
+    ops::Linear query_again, key_value_again, out_again, up_again;
+    ops::Linear down, up, out, key_value, query;  ///< the last two not of the first block
+  };
   struct Block {
     ops::Linear modulation1, modulation2;  ///< shift, scale, gate for video, then for text
     Affine norm1, norm2;
     ops::Linear query, key_value, out;
     ops::HeadNorm query_norm, key_norm;
     ops::Linear up, down;
+    BlockAdapters adapters;
+    BlockBackward backward;  ///< only of a model that is trained
   };
   Tensor time_embedding(const Tensor& sinusoid) const;
   Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
@@ -105,7 +123,14 @@ class CogVideoXTransformer final : public Denoiser {
   /// Updates z; → the input of the next block, which is made in the same pass over z, or nothing if
   /// there is none.
   Modulated run_block(const Block& block, const Block* next, const CogVideoXPlacement& placement,
-                      Tensor& z, const Modulated& input, const Tensor& time) const;
+                      Tensor& z, const Modulated& input, const Tensor& time,
+                      Tensor* second_table = nullptr) const;
+  /// The tokens of text and video before the first block; without the text's for Blocks::reuse.
+  Tensor embed_tokens(const CogVideoXPlacement& placement, std::span<const Tensor> latents,
+                      const Tensor& context, std::span<const Tensor> images, Blocks blocks) const;
+  /// gelu(up(x)), not rounded in between unless the layer is trained.
+  Tensor hidden_features(const Block& block, const CogVideoXPlacement& placement,
+                         const Tensor& x) const;
 
   std::optional<Checkpoint> learned_positions_;  ///< where they are read, if there are any
   CogVideoXConfig config_;
@@ -114,7 +139,8 @@ class CogVideoXTransformer final : public Denoiser {
   Numerics numerics_;
   bool capturable_ = true;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
-  Tensor ofs_;  ///< embedding of the offset, [1, time channels], or empty
+  ops::Linear out_backward_;  ///< only of a model that is trained
+  Tensor ofs_;                ///< embedding of the offset, [1, time channels], or empty
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;
 };

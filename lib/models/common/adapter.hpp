@@ -1,0 +1,69 @@
+#pragma once
+// Low-rank changes of linear layers that are being trained (LoRA, Hu et al. 2021).
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/linear.hpp"
+
+namespace reelmesh {
+
+/// A linear layer with a LoRA: its weight [out, in] is changed by factor·B·A.
+struct LoraTarget {
+  std::string module;  ///< "transformer_blocks.0.attn1.to_q"
+  std::int64_t in = 0, out = 0;
+};
+
+/// Values of one target, or their gradient; float32 on the host. For some columns or for all.
+struct LoraValues {
+  Tensor down;  ///< A: [rank, column of in]
+  Tensor up;    ///< B, transposed: [rank, column of out]
+};
+
+/// The low-rank change of a linear layer that may be several targets fused (their outputs are
+/// concatenated; models/common/layers.hpp). With x [row, in]:
+///   hidden = x·Aᵀ, y += hidden·(factor·B)ᵀ
+/// where A has the rows of all targets, and B is block diagonal. Products are of dtype.
+class Adapter {
+ public:
+  /// parts: the index of the target of each part of the layer, in the order of outputs; −1: none.
+  Adapter(std::vector<int> parts, std::int64_t in, std::int64_t out_of_part, std::int64_t rank,
+          double factor, DType dtype, Device device, const Numerics& numerics);
+
+  /// What the layer computes with from now on. values: of all targets, with all columns.
+  void set(std::span<const LoraValues> values);
+
+  std::int64_t lora_rank() const { return rank_; }
+  double factor() const { return factor_; }
+  std::int64_t outputs() const { return out_of_part_; }  ///< of each part
+  /// Targets of this layer in the order of `hidden`'s columns, lora_rank() each.
+  struct Part {
+    int target;
+    std::int64_t first_output;
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+
+  Tensor hidden(const Tensor& x, std::int64_t all_rows) const { return down_(x, none, all_rows); }
+  /// y += the change. y: [..., all outputs].
+  void add(const Tensor& hidden, Tensor& y, std::int64_t all_rows) const;
+  /// The gradient of hidden for that of y.
+  Tensor hidden_gradient(const Tensor& d, std::int64_t all_rows) const {
+    return up_transposed_(d, none, all_rows);
+  }
+  /// dx += the gradient of x for that of hidden.
+  void add_input_gradient(const Tensor& d_hidden, Tensor& dx, std::int64_t all_rows) const;
+
+ private:
+  static constexpr ops::Activation none = ops::Activation::none;
+  ops::Linear linear(std::vector<float> values, std::int64_t rows, std::int64_t columns) const;
+
+  std::vector<Part> parts_;
+  std::int64_t in_, out_, out_of_part_, rank_;
+  double factor_;
+  DType dtype_;
+  Device device_;
+  Numerics numerics_;
+  ops::Linear down_, down_transposed_, up_, up_transposed_;
+};
+
+}  // namespace reelmesh

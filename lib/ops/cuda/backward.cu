@@ -1,0 +1,284 @@
+// Backward passes of norms and activations, and products over tokens. A warp has one row; sums of a
+// row have an order that depends on its length alone.
+#include "ops/cuda/backward.hpp"
+#include "ops/index_math.hpp"
+#include "ops/math.hpp"
+#include "tensor/cuda/packs.cuh"
+
+namespace reelmesh::gpu {
+namespace {
+
+constexpr int threads = 128, warps = threads / warp_size;
+
+// What a norm's gradient needs of its row: with g = d·weight of the modulated result,
+// dx = rstd·(g − shift − normalised·slope).
+struct RowFactors {
+  float mean, rstd, shift, slope;
+  __device__ float gradient(float x, float g) const {
+    return ((g - shift) - (x - mean) * rstd * slope) * rstd;
+  }
+};
+
+// x(i), g(i): values of the row. All lanes of the warp call it.
+template <class X, class G>
+__device__ RowFactors row_factors(std::uint32_t n, bool centred, float eps, const X& x,
+                                  const G& g) {
+  const std::uint32_t lane = threadIdx.x % warp_size;
+  const auto count = static_cast<float>(n);
+  RowFactors row{};
+  if (centred) {
+    float sum = 0;
+    for (std::uint32_t i = lane; i < n; i += warp_size) sum += x(i);
+    row.mean = warp_sum(sum) / count;
+  }
+  float squares = 0;
+  for (std::uint32_t i = lane; i < n; i += warp_size) {
+    const float difference = x(i) - row.mean;
+    squares = fmaf(difference, difference, squares);
+  }
+  row.rstd = 1.0F / sqrtf(warp_sum(squares) / count + eps);
+  float sum = 0, products = 0;
+  for (std::uint32_t i = lane; i < n; i += warp_size) {
+    sum += g(i);
+    products = fmaf(g(i), (x(i) - row.mean) * row.rstd, products);
+  }
+  const float all = warp_sum(sum);
+  row.shift = centred ? all / count : 0.0F;
+  row.slope = warp_sum(products) / count;
+  return row;
+}
+
+template <class T>
+struct LayerNormBackward {
+  const T *x, *d;
+  T* dx;
+  Numbers<T> weight, table;
+  std::int64_t table_elements, scale, later;  ///< later: of the chunks of the first tokens
+  std::uint32_t table_rows, batch, first_tokens, n, rows;
+  float eps;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads) layer_norm_rows(LayerNormBackward<T> p) {
+  const std::uint32_t row = blockIdx.x * warps + threadIdx.x / warp_size;
+  if (row >= p.rows) return;  // the whole warp
+  const std::int64_t begin = std::int64_t{row} * p.n;
+  const std::int64_t scale = row % p.batch % p.table_rows * p.table_elements + p.scale +
+                             (row / p.batch < p.first_tokens ? p.later : 0);
+  const auto x = [&](std::uint32_t i) { return widen(p.x[begin + i]); };
+  const auto g = [&](std::uint32_t i) {
+    float weight[1], s[1] = {0.0F};
+    p.weight.template load<1>(i, weight);
+    if (!p.table.none()) p.table.template load<1>(scale + i, s);
+    return widen(p.d[begin + i]) * (1.0F + s[0]) * weight[0];
+  };
+  const RowFactors factors = row_factors(p.n, true, p.eps, x, g);
+  for (std::uint32_t i = threadIdx.x % warp_size; i < p.n; i += warp_size) {
+    p.dx[begin + i] = narrow<T>(widen(p.dx[begin + i]) + factors.gradient(x(i), g(i)));
+  }
+}
+
+template <class T>
+struct HeadsBackward {
+  const T* x;
+  T* d;
+  const float *weight, *cosines, *sines;  ///< cosines, sines: or null
+  std::uint32_t batch, parts, heads, n, unrotated, rows;
+  bool centred;
+  float eps;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
+  const std::uint32_t row = blockIdx.x * warps + threadIdx.x / warp_size;
+  if (row >= p.rows) return;
+  const std::uint32_t item = row / p.heads, head = row - item * p.heads, token = item / p.batch;
+  const T* const of_x = p.x + (std::int64_t{item} * p.parts * p.heads + head) * p.n;
+  T* const of_d = p.d + std::int64_t{row} * p.n;
+  const bool rotated = p.cosines != nullptr && token >= p.unrotated;
+  const std::int64_t angles = rotated ? std::int64_t{token - p.unrotated} * p.n : 0;
+  const auto x = [&](std::uint32_t i) { return widen(of_x[i]); };
+  const auto g = [&](std::uint32_t i) {
+    if (!rotated) return widen(of_d[i]) * p.weight[i];
+    const std::uint32_t even = i / 2 * 2;
+    float pair[2] = {widen(of_d[even]), widen(of_d[even + 1])};
+    ops::rotate_pair_backward(pair[0], pair[1], p.cosines + angles + even, p.sines + angles + even);
+    return pair[i - even] * p.weight[i];
+  };
+  const RowFactors factors = row_factors(p.n, p.centred, p.eps, x, g);
+  // A lane overwrites whole pairs, which are rotated together.
+  for (std::uint32_t i = threadIdx.x % warp_size * 2; i < p.n; i += 2 * warp_size) {
+    const float even = factors.gradient(x(i), g(i)), odd = factors.gradient(x(i + 1), g(i + 1));
+    of_d[i] = narrow<T>(even);
+    of_d[i + 1] = narrow<T>(odd);
+  }
+}
+
+template <class T>
+struct Gated {
+  const T* d;
+  T* out;
+  Numbers<T> table;
+  std::int64_t table_elements, chunk, later;
+  std::uint32_t table_rows, batch, first_tokens, n;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const RowColumn element(at, n);
+    const std::int64_t begin = element.row % batch % table_rows * table_elements + chunk +
+                               (element.row / batch < first_tokens ? later : 0);
+    float v[W], gate[W];
+    load<W>(d + at, v);
+    table.template load<W>(begin + element.column, gate);
+    for (int i = 0; i < W; ++i) v[i] = v[i] * gate[i];
+    store<W>(v, out + at);
+  }
+};
+
+struct Gelu {
+  __device__ float operator()(float x) const { return ops::gelu_tanh(x); }
+};
+struct GeluBackward {
+  __device__ float operator()(float x, float d) const { return d * ops::gelu_tanh_slope(x); }
+};
+
+constexpr int tile = 64, tile_tokens = 16, tile_threads = 256, own = 4;
+
+// A block has a tile of 64 × 64 elements, a thread 4 × 4 of them, each summed token by token.
+template <class T>
+__global__ void __launch_bounds__(tile_threads)
+    token_products_tile(const T* a, const T* b, float* out, std::int64_t tokens, std::uint32_t m,
+                        std::uint32_t n) {
+  __shared__ float left[tile_tokens][tile], right[tile_tokens][tile];
+  const std::uint32_t column_tiles = (n + tile - 1) / tile;
+  const std::uint32_t row = blockIdx.x / column_tiles * tile;
+  const std::uint32_t column = blockIdx.x % column_tiles * tile;
+  const std::uint32_t y = threadIdx.x / (tile / own) * own, x = threadIdx.x % (tile / own) * own;
+  float sums[own][own] = {};
+  for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
+    for (std::uint32_t i = threadIdx.x; i < tile_tokens * tile; i += tile_threads) {
+      const std::int64_t token = first + i / tile;
+      const std::uint32_t at = i % tile;
+      const bool there = token < tokens;
+      left[i / tile][at] = there && row + at < m ? widen(a[token * m + row + at]) : 0.0F;
+      right[i / tile][at] = there && column + at < n ? widen(b[token * n + column + at]) : 0.0F;
+    }
+    __syncthreads();
+    for (int t = 0; t < tile_tokens; ++t) {
+      for (int i = 0; i < own; ++i) {
+        for (int j = 0; j < own; ++j) {
+          sums[i][j] = fmaf(left[t][y + i], right[t][x + j], sums[i][j]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  for (std::uint32_t i = 0; i < own; ++i) {
+    for (std::uint32_t j = 0; j < own; ++j) {
+      if (row + y + i < m && column + x + j < n) {
+        out[std::int64_t{row + y + i} * n + column + x + j] = sums[i][j];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
+                         const ops::Modulation& modulation, const Tensor& d, Tensor& dx) {
+  const Device device = x.device();
+  const std::int64_t n = x.shape(2), rows = x.numel() / n;
+  const bool modulated = !modulation.table.empty();
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(
+        {"layer_norm_backward", device, blocks_for(rows, warps), threads}, layer_norm_rows<T>,
+        LayerNormBackward<T>{.x = address<T>(x, device),
+                             .d = address<T>(d, device),
+                             .dx = address<T>(dx, device),
+                             .weight = {weight, device},
+                             .table = {modulation.table, device},
+                             .table_elements = modulated ? modulation.table.shape(1) : 0,
+                             .scale = modulation.scale * n,
+                             .later = modulation.first.chunks_later * n,
+                             .table_rows = modulated ? narrow_index(modulation.table.shape(0)) : 1,
+                             .batch = narrow_index(x.shape(1)),
+                             .first_tokens = narrow_index(modulation.first.count),
+                             .n = narrow_index(n),
+                             .rows = narrow_index(rows),
+                             .eps = eps});
+  });
+}
+
+void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
+                                   const Tensor& cosines, const Tensor& sines,
+                                   std::int64_t unrotated, Tensor& d) {
+  const Device device = x.device();
+  const std::int64_t n = x.shape(4), rows = d.numel() / n;
+  expect(n % 2 == 0, "gradient of a norm of heads of {} channels", n);
+  const auto numbers = [&](const Tensor& t) -> const float* {
+    return t.empty() ? nullptr : address<float>(t, device);
+  };
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch({"normalise_and_rotate_backward", device, blocks_for(rows, warps), threads},
+           head_rows<T>,
+           HeadsBackward<T>{.x = address<T>(x, device),
+                            .d = address<T>(d, device),
+                            .weight = numbers(norm.weight),
+                            .cosines = numbers(cosines),
+                            .sines = numbers(sines),
+                            .batch = narrow_index(x.shape(1)),
+                            .parts = narrow_index(x.shape(2)),
+                            .heads = narrow_index(x.shape(3)),
+                            .n = narrow_index(n),
+                            .unrotated = narrow_index(unrotated),
+                            .rows = narrow_index(rows),
+                            .centred = !norm.bias.empty(),
+                            .eps = norm.eps});
+  });
+}
+
+Tensor gated(const Tensor& d, const ops::Gate& gate) {
+  const Device device = d.device();
+  const std::int64_t n = d.shape(2);
+  Tensor out = Tensor::empty(d.shape(), d.dtype(), device);
+  visit_float(d.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(d, device);
+    T* into = address<T>(out, device);
+    const Numbers<T> table(gate.table, device);
+    for_packs<T>(
+        "gated", device, d.numel(), n, {from, into, table.any()},
+        Gated<T>{from, into, table, gate.table.shape(1), gate.chunk * n,
+                 gate.first.chunks_later * n, narrow_index(gate.table.shape(0)),
+                 narrow_index(d.shape(1)), narrow_index(gate.first.count), narrow_index(n)});
+  });
+  return out;
+}
+
+Tensor gelu_tanh(const Tensor& x) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (x.empty()) return out;
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("gelu", out, Gelu{}, x); });
+  return out;
+}
+
+void gelu_tanh_backward(const Tensor& x, Tensor& d) {
+  visit_float(x.dtype(),
+              [&](auto type) { map<decltype(type)>("gelu_backward", d, GeluBackward{}, x, d); });
+}
+
+Tensor token_products(const Tensor& a, const Tensor& b) {
+  const Device device = a.device();
+  const std::int64_t m = a.shape(1), n = b.shape(1);
+  Tensor out = Tensor::empty({m, n}, DType::float32, device);
+  visit_float(a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch({"token_products", device, blocks_for(m, tile) * blocks_for(n, tile), tile_threads},
+           token_products_tile<T>, address<T>(a, device), address<T>(b, device),
+           address<float>(out, device), a.shape(0), narrow_index(m), narrow_index(n));
+  });
+  return out;
+}
+
+}  // namespace reelmesh::gpu
