@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Makes tests/data/cogvideox/training: gradients of LoRAs, and ten steps of training, by PyTorch.
+
+The transformers are those of the tiny checkpoints in tests/data/cogvideox (make_cogvideox_data.py), in
+float32 on the CPU; the LoRAs are adapters that diffusers makes with PEFT. tests/data/cogvideox/README.md
+describes the files. To run it again:
+    pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" "peft==0.21.*" accelerate \\
+        sentencepiece safetensors
+    python tools/reference/make_training_data.py                  # into tests/data/cogvideox/training
+
+The loss is the mean of (out - v)^2. For the ten steps it also prints, and compares with, the loss of
+diffusers' examples/cogvideo/train_cogvideox_lora.py: the mean of w (x0 - x)^2 with w = 1 / (1 - alpha) and
+the predicted latents x, which is the same number.
+"""
+import peft
+import torch
+from diffusers import CogVideoXPipeline
+from diffusers.optimization import get_scheduler
+from safetensors.torch import load_file, save_file
+
+from make_cogvideox_data import folders_given, load, prepare_libraries, write_json
+from make_lora_data import draw
+
+RANK, ALPHA = 4, 6
+ATTENTION = ["to_q", "to_k", "to_v", "to_out.0"]
+LORAS = {  # name: kind and targets
+    "sincos": ("sincos", ATTENTION),
+    "rotary": ("rotary", ATTENTION),
+    "rotary_ff": ("rotary", [*ATTENTION, "ff.net.0.proj", "ff.net.2"]),
+    "v1_5": ("v1_5", ATTENTION),
+}
+# Of one sample each. latents: frames with padding, rows, columns; text: row of the kind's text.embeddings.
+GRADIENTS = {
+    "sincos": dict(lora="sincos", latents=(3, 14, 10), timestep=601, text=1),
+    "sincos.odd": dict(lora="sincos", latents=(5, 6, 10), timestep=37, text=3),
+    "rotary": dict(lora="rotary", latents=(4, 14, 6), timestep=601, text=1),
+    "rotary.odd": dict(lora="rotary", latents=(3, 10, 18), timestep=999, text=3),
+    "rotary_ff": dict(lora="rotary_ff", latents=(3, 10, 6), timestep=250, text=2),
+    "v1_5": dict(lora="v1_5", latents=(6, 10, 6), timestep=601, text=1),
+    "v1_5.odd": dict(lora="v1_5", latents=(2, 6, 14), timestep=37, text=3),
+}
+# latents: frames without padding, rows, columns.
+TEN_STEPS = {
+    "sincos": dict(lora="sincos", latents=(5, 6, 10)),
+    "rotary": dict(lora="rotary", latents=(3, 10, 6)),
+    "v1_5": dict(lora="v1_5", latents=(3, 6, 10)),
+}
+SAMPLES, TEXTS, EMPTY_TEXT = 3, [1, 2, 3], 0
+SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine", warmup=3, beta1=0.9, beta2=0.95,
+                weight_decay=1e-4, epsilon=1e-8, clip=0.35, caption_dropout=0.3)  # some norms are larger
+
+
+def config_of(targets):
+    return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets)
+
+
+def with_lora(checkpoints, name, loras):
+    """The pipeline of the kind, its transformer with this LoRA, of which alone gradients are wanted."""
+    kind, targets = LORAS[name]
+    pipeline = load(checkpoints / kind, torch.float32)
+    pipeline.transformer.requires_grad_(False)
+    pipeline.transformer.add_adapter(config_of(targets))
+    parameters = trained(pipeline.transformer)
+    assert set(parameters) == set(loras[name])
+    with torch.no_grad():
+        for key, parameter in parameters.items():
+            parameter.copy_(loras[name][key])
+    return pipeline, parameters
+
+
+def trained(transformer):
+    """Parameters of the adapter by the names that files have: MODULE.lora_A.weight, MODULE.lora_B.weight."""
+    return {name.replace(".default", ""): p for name, p in transformer.named_parameters() if p.requires_grad}
+
+
+def drawn_lora(transformer, targets, seed):
+    modules = [name for name, module in transformer.named_modules()
+               if isinstance(module, torch.nn.Linear) and name.startswith("transformer_blocks.")
+               and any(name.endswith("." + target) for target in targets)]
+    return draw(transformer, seed, dict.fromkeys(modules, RANK))
+
+
+def call(pipeline, x, text, timesteps):
+    """x: [sample, frame, channel, row, column]"""
+    rotary = None
+    if pipeline.transformer.config.use_rotary_positional_embeddings:
+        rotary = pipeline._prepare_rotary_positional_embeddings(8 * x.shape[3], 8 * x.shape[4], x.shape[1], "cpu")
+    return pipeline.transformer(x, text, timesteps, image_rotary_emb=rotary, return_dict=False)[0]
+
+
+def losses_of(out, v):
+    """float64, of each sample"""
+    return (out.double() - v.double()).pow(2).flatten(1).mean(1)
+
+
+def norm_of(parameters):
+    """Norm of all gradients together."""
+    return torch.stack([p.grad.double().pow(2).sum() for p in parameters.values()]).sum().sqrt().item()
+
+
+def gradients(checkpoints, loras, case, seed):
+    """Tensors and figures of a case of GRADIENTS."""
+    pipeline, parameters = with_lora(checkpoints, case["lora"], loras)
+    kind = LORAS[case["lora"]][0]
+    frames, rows, columns = case["latents"]
+    generator = torch.Generator().manual_seed(seed)
+    shape = (1, frames, pipeline.transformer.config.out_channels, rows, columns)
+    x0, noise = (torch.randn(shape, generator=generator) for _ in range(2))
+    timestep = torch.tensor([case["timestep"]])
+    x = pipeline.scheduler.add_noise(x0, noise, timestep)
+    v = pipeline.scheduler.get_velocity(x0, noise, timestep)
+    text = embeddings_of(checkpoints, kind)[case["text"]][None]
+    out = call(pipeline, x, text, timestep)
+    loss = losses_of(out, v).mean()
+    loss.backward()
+    tensors = {"latents": x[0], "target": v[0], "output": out[0].detach()}
+    tensors |= {f"gradient.{name}": p.grad for name, p in parameters.items()}
+    facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "timestep": case["timestep"],
+             "text": case["text"], "loss": loss.item(), "gradient_norm": norm_of(parameters)}
+    return tensors, facts
+
+
+def embeddings_of(checkpoints, kind):
+    return load_file(checkpoints / kind / "reference.safetensors")["text.embeddings"]
+
+
+def cached_samples(pipeline, case, seed):
+    """Means and standard deviations of the posterior, each [sample, frame, channel, row, column]."""
+    frames, rows, columns = case["latents"]
+    generator = torch.Generator().manual_seed(seed)
+    shape = (SAMPLES, frames, pipeline.transformer.config.out_channels, rows, columns)
+    mean = torch.randn(shape, generator=generator) / pipeline.vae.config.scaling_factor
+    std = torch.exp(-4.0 + 0.8 * torch.randn(shape, generator=generator))
+    return mean, std
+
+
+def drawn_sample(pipeline, mean, std, number):
+    """Sample `number` of the run: scaled latents and noise, both with padding; timestep; whether the caption
+    is dropped. `mean` and `std` are those of all samples of the data."""
+    epoch, place = divmod(number, SAMPLES)
+    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SETTINGS["seed"] + epoch))
+    which = int(order[place])
+    generator = torch.Generator().manual_seed(SETTINGS["seed"] + number)
+    timestep = torch.randint(0, 1000, (1,), generator=generator)
+    dropped = bool(torch.rand(1, generator=generator) < SETTINGS["caption_dropout"])
+    posterior = torch.randn(mean[which].shape, generator=generator)
+    noise = torch.randn(mean[which].shape, generator=generator)
+    x0 = (mean[which] + std[which] * posterior) * pipeline.vae.config.scaling_factor
+    padding = x0.shape[0] % (pipeline.transformer.config.patch_size_t or 1)
+    if padding:
+        x0 = torch.cat([x0[:1]] * padding + [x0])
+        noise = torch.cat([torch.randn((padding, *noise.shape[1:]), generator=generator), noise])
+    return which, x0, noise, timestep, dropped
+
+
+def weighted_losses(scheduler, out, x, x0, timesteps):
+    """The loss of diffusers' script, of each sample."""
+    predicted = scheduler.get_velocity(out, x, timesteps)
+    weights = 1 / (1 - scheduler.alphas_cumprod[timesteps])
+    return (weights.view(-1, 1, 1, 1, 1) * (predicted - x0) ** 2).flatten(1).mean(1)
+
+
+def train(checkpoints, loras, case, seed, loss_of):
+    """The data, a row of figures per step, and the LoRA after the last. loss_of(scheduler, out, x, x0, v,
+    timesteps) → of each sample"""
+    pipeline, parameters = with_lora(checkpoints, case["lora"], loras)
+    scheduler = pipeline.scheduler
+    text = embeddings_of(checkpoints, LORAS[case["lora"]][0])
+    mean, std = cached_samples(pipeline, case, seed)
+    optimizer = torch.optim.AdamW(
+        parameters.values(), lr=SETTINGS["learning_rate"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
+        eps=SETTINGS["epsilon"], weight_decay=SETTINGS["weight_decay"], foreach=False)
+    rates = get_scheduler(SETTINGS["schedule"], optimizer, num_warmup_steps=SETTINGS["warmup"],
+                          num_training_steps=SETTINGS["steps"])
+    rows = []
+    for step in range(SETTINGS["steps"]):
+        batch = SETTINGS["batch"]
+        samples = [drawn_sample(pipeline, mean, std, step * batch + place) for place in range(batch)]
+        which, x0, noise, timesteps, dropped = zip(*samples)
+        x0, noise, timesteps = torch.stack(x0), torch.stack(noise), torch.cat(timesteps)
+        x = scheduler.add_noise(x0, noise, timesteps)
+        v = scheduler.get_velocity(x0, noise, timesteps)
+        context = torch.stack([text[EMPTY_TEXT if d else TEXTS[w]] for w, d in zip(which, dropped)])
+        loss = loss_of(scheduler, call(pipeline, x, context, timesteps), x, x0, v, timesteps).mean()
+        loss.backward()
+        norm = norm_of(parameters)
+        torch.nn.utils.clip_grad_norm_(parameters.values(), SETTINGS["clip"])
+        rows.append({"samples": list(which), "timesteps": timesteps.tolist(), "dropped": list(dropped),
+                     "loss": loss.item(), "gradient_norm": norm, "learning_rate": rates.get_last_lr()[0]})
+        optimizer.step()
+        rates.step()
+        optimizer.zero_grad()
+    return {"latent_mean": mean, "latent_std": std}, rows, {k: p.detach().clone() for k, p in parameters.items()}
+
+
+def largest_difference(a, b, start):
+    """Between two trained LoRAs, as a share of the largest change from the start."""
+    change = max(float((a[name] - start[name]).abs().max()) for name in a)
+    return max(float((a[name] - b[name]).abs().max()) for name in a) / change
+
+
+def ten_steps(checkpoints, loras, name, case, seed):
+    """Tensors and figures of a case of TEN_STEPS."""
+    tensors, rows, final = train(checkpoints, loras, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
+    _, weighted, weighted_final = train(
+        checkpoints, loras, case, seed, lambda s, out, x, x0, _v, t: weighted_losses(s, out, x, x0, t))
+    start = loras[case["lora"]]
+    assert any(row["gradient_norm"] > SETTINGS["clip"] for row in rows)
+    assert any(row["gradient_norm"] < SETTINGS["clip"] for row in rows)
+    difference = largest_difference(final, weighted_final, start)
+    for row, other in zip(rows, weighted):
+        print(f"{name} step: loss {row['loss']:.9f}, w(x0 - x)^2 {other['loss']:.9f}, relative difference "
+              f"{abs(other['loss'] / row['loss'] - 1):.1e}; gradient norm {row['gradient_norm']:.4f}, rate "
+              f"{row['learning_rate']:.3e}, timesteps {row['timesteps']}, dropped {row['dropped']}")
+        assert abs(other["loss"] / row["loss"] - 1) < 1e-4
+    print(f"{name}: LoRAs after ten steps with either loss differ by {difference:.1e} of the largest change")
+    tensors |= {f"final.{key}": value for key, value in final.items()}
+    kind = LORAS[case["lora"]][0]
+    facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "texts": TEXTS, "empty_text": EMPTY_TEXT,
+             **SETTINGS, "steps_done": rows, "weighted_loss_of_first_step": weighted[0]["loss"],
+             "weighted_difference": difference}
+    return tensors, facts
+
+
+def main():
+    prepare_libraries()
+    torch.set_grad_enabled(True)
+    checkpoints, out = folders_given(__doc__, "training")
+    loras = {}
+    for seed, (name, (kind, targets)) in enumerate(LORAS.items(), start=100):
+        transformer = load(checkpoints / kind, torch.float32).transformer
+        loras[name] = drawn_lora(transformer, targets, seed)
+        settings = config_of(targets).to_dict() | {"target_modules": sorted(targets)}
+        CogVideoXPipeline.save_lora_weights(out, loras[name], weight_name=f"{name}_lora.safetensors",
+                                            transformer_lora_adapter_metadata=settings)
+    tensors, facts = {}, {"gradients": {}, "ten_steps": {}}
+    for seed, (name, case) in enumerate(GRADIENTS.items(), start=200):
+        results, facts["gradients"][name] = gradients(checkpoints, loras, case, seed)
+        tensors |= {f"gradients.{name}.{key}": value for key, value in results.items()}
+        print(f"{name}: {facts['gradients'][name]}")
+    for seed, (name, case) in enumerate(TEN_STEPS.items(), start=300):
+        results, facts["ten_steps"][name] = ten_steps(checkpoints, loras, name, case, seed)
+        tensors |= {f"ten_steps.{name}.{key}": value for key, value in results.items()}
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, out / "reference.safetensors")
+    for file in out.glob("*.safetensors"):
+        file.chmod(0o644)
+    write_json(out / "reference.json", facts)
+
+
+if __name__ == "__main__":
+    main()
