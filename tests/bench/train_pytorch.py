@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Times a training step of PyTorch and diffusers: LoRA of a CogVideoX transformer, on the CPU.
+
+    tests/bench/train_pytorch.py [--frames 9 --height 240 --width 360 --dtype bfloat16 --layers 2]
+
+The transformer has the width of CogVideoX-2b, --layers layers, and random weights. A step is what
+diffusers' examples/cogvideo/train_cogvideox_lora.py does: forward and backward pass with gradient
+checkpointing, clipping of the norm, AdamW of the LoRA. For bfloat16 as with its
+--mixed_precision bf16: weights are bfloat16, the LoRA is float32, and autocast is on. One line with
+a JSON object per step, then one with the medians and the peak resident memory of the process, which
+includes that of the libraries. The first step does not count. On a busy machine, compare busy seconds
+(CPU time of all threads) with --threads 1. Needs torch, diffusers and peft.
+"""
+import argparse
+import json
+import resource
+import statistics
+import time
+
+import diffusers
+import peft
+import torch
+
+TEXT_TOKENS = 226
+TARGETS = ["to_q", "to_k", "to_v", "to_out.0"]
+
+
+def transformer_of(layers, dtype, rank):
+    """What the class has as defaults is CogVideoX-2b."""
+    transformer = diffusers.CogVideoXTransformer3DModel(num_layers=layers)
+    transformer.requires_grad_(False)
+    transformer.to(dtype)
+    transformer.enable_gradient_checkpointing()
+    transformer.add_adapter(peft.LoraConfig(r=rank, lora_alpha=rank, target_modules=TARGETS))
+    diffusers.training_utils.cast_training_params([transformer], dtype=torch.float32)
+    return transformer.train()
+
+
+class Training:
+    def __init__(self, options):
+        self.dtype = getattr(torch, options.dtype)
+        self.transformer = transformer_of(options.layers, self.dtype, options.rank)
+        self.lora = [p for p in self.transformer.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.lora, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
+        self.scheduler = diffusers.CogVideoXDDIMScheduler(
+            beta_schedule="scaled_linear", prediction_type="v_prediction", rescale_betas_zero_snr=True)
+        frames = (options.frames - 1) // 4 + 1
+        rows, columns = options.height // 16, options.width // 16  # of tokens
+        self.shape = (1, frames, 16, 2 * rows, 2 * columns)
+        self.tokens = TEXT_TOKENS + frames * rows * columns
+        self.generator = torch.Generator().manual_seed(0)
+        self.text = torch.randn(1, TEXT_TOKENS, 4096, generator=self.generator).to(self.dtype)
+
+    def step(self):
+        x0, noise = (torch.randn(self.shape, generator=self.generator).to(self.dtype) for _ in range(2))
+        timestep = torch.randint(0, 1000, (1,), generator=self.generator)
+        x = self.scheduler.add_noise(x0, noise, timestep)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            out = self.transformer(x, self.text, timestep, return_dict=False)[0]
+        v = self.scheduler.get_velocity(x0, noise, timestep)
+        loss = (out.float() - v.float()).pow(2).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.lora, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=9, help="of the video")
+    parser.add_argument("--height", type=int, default=240, help="pixels")
+    parser.add_argument("--width", type=int, default=360, help="pixels")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--rank", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=5, help="that count")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    before = peak_bytes()
+    training = Training(options)
+    seconds, busy = [], []
+    for number in range(options.steps + 1):
+        start, processor = time.perf_counter(), time.process_time()
+        loss = training.step()
+        seconds.append(time.perf_counter() - start)
+        busy.append(time.process_time() - processor)
+        print(json.dumps({"step": number, "seconds": seconds[-1], "busy_seconds": busy[-1], "loss": loss}), flush=True)
+    counted = seconds[1:]
+    print(json.dumps({
+        **vars(options), "latents": training.shape, "tokens": training.tokens,
+        "median_seconds": statistics.median(counted), "lowest": min(counted), "highest": max(counted),
+        "median_busy_seconds": statistics.median(busy[1:]),
+        "peak_bytes": peak_bytes(), "peak_bytes_of_libraries": before,
+        "versions": {m.__name__: m.__version__ for m in (torch, diffusers, peft)}}))
+
+
+if __name__ == "__main__":
+    main()
