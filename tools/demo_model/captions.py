@@ -4,7 +4,7 @@ Files of pictures are named after what they show: 007_red_circle_on_blue_at_30_2
 """
 import re
 
-from .scenes import BACKGROUNDS, COLOURS, DIRECTIONS, MOTIONS, SHAPES, SIZES, SPEEDS
+from .scenes import ALL_MOTIONS, BACKGROUNDS, COLOURS, DIRECTIONS, SHAPES, SIZES, SPEEDS
 
 _GO = ["moves", "slides", "drifts", "goes", "glides"]
 _TO = {
@@ -20,7 +20,8 @@ _CHANGE = {
     "shrink": ["shrinks", "gets smaller", "contracts"],
     "turn": ["turns", "rotates", "spins", "turns around"],
     "blink": ["blinks", "flashes", "flickers"],
-    "still": ["stays still", "does not move", "rests", "stands still"]}
+    "still": ["stays still", "does not move", "rests", "stands still"],
+    "jump": ["jumps", "hops", "jumps up and down"]}
 _FAST = {"slowly": ["slowly"], "quickly": ["quickly", "fast"]}
 _OVER = ["over a {} field", "on a {} background", "over a {} background", "against a {} backdrop",
          "on a {} field", "over {}", "on {}"]
@@ -53,7 +54,7 @@ def caption(rng, labels, index):
         size = SIZES[labels.size[index, slot]]
         size = "big" if size == "large" and rng.random() < 0.3 else size
         words = [size, colour, SHAPES[labels.shape[index, slot]],
-                 _motion(rng, MOTIONS[labels.motion[index, slot]],
+                 _motion(rng, ALL_MOTIONS[labels.motion[index, slot]],
                          SPEEDS[labels.speed[index, slot]])]
         article = "an" if next(w for w in words if w)[0] == "o" else "a"
         things.append(" ".join(" ".join((article, *words)).split()))
@@ -67,7 +68,7 @@ def caption(rng, labels, index):
 
 def motion_caption(rng, labels, index):
     """A sentence that only says how the shape of scene `index` moves."""
-    motion = _motion(rng, MOTIONS[labels.motion[index, 0]], SPEEDS[labels.speed[index, 0]])
+    motion = _motion(rng, ALL_MOTIONS[labels.motion[index, 0]], SPEEDS[labels.speed[index, 0]])
     text = f"{_pick(rng, _SUBJECTS)} {motion}".strip()
     if rng.random() < 0.25:
         text = text[0].upper() + text[1:]
@@ -76,7 +77,7 @@ def motion_caption(rng, labels, index):
 
 _KEYS = [  # motion: the first pattern that matches the words after a shape
     ("grow", r"grow|bigger|expand|swell"), ("shrink", r"shrink|smaller|contract"),
-    ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
+    ("jump", r"\bjump|\bhop"), ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
     ("up left", r"up(wards)? (and )?(to the )?left|upper left"),
     ("up right", r"up(wards)? (and )?(to the )?right|upper right"),
     ("down left", r"down(wards)? (and )?(to the )?left|lower left"),

@@ -23,6 +23,8 @@ DIRECTIONS = {
     "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1), "up left": (-1, -1),
     "up right": (1, -1), "down left": (-1, 1), "down right": (1, 1)}
 MOTIONS = [*DIRECTIONS, "grow", "shrink", "turn", "blink", "still"]
+NEW_MOTIONS = ["jump"]  # the demo's models do not know them; a LoRA can learn them
+ALL_MOTIONS = [*MOTIONS, *NEW_MOTIONS]
 SIZES = ["small", "", "large"]
 SPEEDS = ["slowly", "", "quickly"]
 
@@ -46,6 +48,10 @@ PICTURE_RADIUS = (9.5, 12.0)  # in the first frame
 PICTURE_TRAVEL = np.array([7.0, 10.0, 14.0])  # as TRAVEL
 PICTURE_GROWTH = 1.5  # last radius / first radius of growing shapes; shrinking: the inverse
 
+# Pixels: height of a jump, whose path is centred like others. It is even within each group of frames
+# that is one latent frame, which the VAE reproduces well.
+JUMP = 12.0
+
 
 def held_out(colour, shape, motion):
     """Whether no training clip shows this combination of indices: every ninth, evenly spread."""
@@ -56,7 +62,7 @@ def held_out(colour, shape, motion):
 class Scenes:
     count: np.ndarray  # [N] number of shapes
     background: np.ndarray  # [N] index into BACKGROUNDS
-    colour: np.ndarray  # [N, S] indices into COLOURS, SHAPES, MOTIONS, SIZES, SPEEDS
+    colour: np.ndarray  # [N, S] indices into COLOURS, SHAPES, ALL_MOTIONS, SIZES, SPEEDS
     shape: np.ndarray
     motion: np.ndarray
     size: np.ndarray
@@ -70,11 +76,12 @@ class Scenes:
         return len(self.count)
 
 
-def _kinds(rng, n, held):
+def _kinds(rng, n, held, motions=MOTIONS):
     """Colour, shape and motion of n × S shapes, only held-out combinations or only others."""
-    table = [(c, s, m) for c in range(len(COLOURS)) for s in range(len(SHAPES))
-             for m in range(len(MOTIONS))
-             if held_out(c, s, m) == held and not (SHAPES[s] == "circle" and MOTIONS[m] == "turn")]
+    table = [(c, s, ALL_MOTIONS.index(motion)) for c in range(len(COLOURS))
+             for s in range(len(SHAPES)) for motion in motions
+             if held_out(c, s, ALL_MOTIONS.index(motion)) == held
+             and (SHAPES[s], motion) != ("circle", "turn")]
     return np.array(table)[rng.integers(len(table), size=(n, SHAPES_MAX))]
 
 
@@ -148,6 +155,11 @@ def sample_pictured(rng, n, held=False):
     return _first(n, lambda: _sample_pictured(rng, 2 * n + 16, held))
 
 
+def sample_jumping(rng, n, held=False):
+    """n random scenes of one shape that jumps up, and is down again in the last frame."""
+    return _first(n, lambda: _sample_jumping(rng, 2 * n + 16, held))
+
+
 def _first(n, sample_some):
     parts = []
     while sum(len(p) for p in parts) < n:
@@ -174,6 +186,19 @@ def _sample_pictured(rng, n, held):
                         np.minimum(high, SIZE / 2 + PICTURE_JITTER))
     centre = start[..., None, :] + move[..., None, :] * time[:, None]
     scenes = _scenes(count, background, kinds, np.ones_like(motion), speed, centre, radius)
+    return _kept(scenes, _colours_differ(kinds, background, count))
+
+
+def _sample_jumping(rng, n, held):
+    count, background = np.ones(n, int), rng.integers(len(BACKGROUNDS), size=n)
+    kinds = _kinds(rng, n, held, ["jump"])
+    size = rng.choice(3, size=kinds.shape[:2], p=(0.25, 0.5, 0.25))
+    radius = RADIUS[size][..., None] * np.ones(FRAMES)
+    height = JUMP * (1 - np.abs(np.linspace(-1, 1, FRAMES)))
+    start = PLACES[0] + JITTER * rng.uniform(-1, 1, (n, SHAPES_MAX, 2)) + (0, JUMP / 2)
+    centre = np.repeat(start[..., None, :], FRAMES, 2)
+    centre[..., 1] -= height
+    scenes = _scenes(count, background, kinds, size, np.ones_like(size), centre, radius)
     return _kept(scenes, _colours_differ(kinds, background, count))
 
 

@@ -17,6 +17,7 @@ NAMES = list(PALETTE)
 MIN_CORE_PIXELS = 10  # minimum pixels of a patch without its edge
 MIN_CONTRAST = 40  # minimum difference of thing and background in one channel, of 255
 MOVED = 4.5  # minimum pixels from the first to the last frame
+JUMPED = 5.0  # minimum pixels from either end of the path up to its top, maximum between the ends
 GREW = 1.5  # minimum ratio of areas
 TURNED = 30.0  # minimum degrees
 STEP = 5  # degrees between templates
@@ -88,6 +89,8 @@ def _motion(seen, centres, areas, angles, period):
     if len(seen) - seen.sum() >= 2 and (~seen[first:last]).sum() >= 1:
         return "blink"
     way = centres[-1] - centres[0]
+    if np.hypot(*way) <= JUMPED and min(centres[[0, -1], 1]) - centres[:, 1].min() > JUMPED:
+        return "jump"
     if np.hypot(*way) > MOVED:
         names = list(DIRECTIONS)
         units = np.array([DIRECTIONS[name] / np.hypot(*DIRECTIONS[name]) for name in names])

@@ -51,8 +51,7 @@ def write_film(clip, known, path, quality, lossless):
         # Names that QuickTime's own players look for.
         tags |= {f"com.apple.quicktime.{name}": tags[name] for name in ("title", "comment")}
     words = [word for name, text in tags.items() for word in ("-metadata", f"{name}={text}")]
-    codec = (["-c:v", "ffv1", "-level", "3", "-pix_fmt", "bgr0", "-f", "matroska"] if lossless
-             else movie.h264(quality))
+    codec = movie.LOSSLESS if lossless else movie.h264(quality)
     movie.encode(clip, path, [*codec, *words], even=not lossless)
 
 

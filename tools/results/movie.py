@@ -12,6 +12,7 @@ TAGS = ("-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt70
         "-color_range", "tv")
 # Pixels: clips are enlarged until the shorter side has MIN_SIDE, the longer at most MAX_SIDE.
 MIN_SIDE, MAX_SIDE = 384, 1920
+LOSSLESS = ("-c:v", "ffv1", "-level", "3", "-pix_fmt", "bgr0", "-f", "matroska")  # of RGB
 GIF_RATE = 50  # frames per second at most: browsers slow down GIFs with more
 
 
