@@ -5,6 +5,7 @@
 namespace reelmesh::app {
 
 Status run_command(int argc, const char* const* argv);
+Status train_command(int argc, const char* const* argv);
 Status plan_command(int argc, const char* const* argv);
 Status inspect_command(int argc, const char* const* argv);
 Status make_model_command(int argc, const char* const* argv);

@@ -26,8 +26,9 @@ struct Command {
   Status (*run)(int argc, const char* const* argv);
 };
 
-constexpr std::array<Command, 4> commands{{
+constexpr std::array<Command, 5> commands{{
     {"run", "make the clips of a job", run_help, run_command},
+    {"train", "train a LoRA of a checkpoint on videos with captions", train_help, train_command},
     {"plan", "print the layout, memory and messages of a job on N ranks without running it",
      plan_help, plan_command},
     {"inspect", "print what a checkpoint holds, and what is missing or invalid", inspect_help,
@@ -43,7 +44,7 @@ std::string general_help() {
        {{"--help", "print this text; SUBCOMMAND --help prints that of a subcommand"},
         {"--version", "print version, git revision, backends and libraries"}}},
       {"Exit status",
-       {{"0", "all clips are complete"},
+       {{"0", "all clips are complete, or the training is"},
         {"64", "wrong option"},
         {"65", "invalid file, such as a damaged checkpoint"},
         {"66", "missing input"},
@@ -86,9 +87,9 @@ Status print_once(const std::string& text) {
 }
 
 Status dispatch(int argc, const char* const* argv) {
-  require(
-      argc >= 2, Status::usage,
-      "a subcommand is missing, expected run, plan, inspect or make-model (see reelmesh --help)");
+  require(argc >= 2, Status::usage,
+          "a subcommand is missing, expected run, train, plan, inspect or make-model (see reelmesh "
+          "--help)");
   const std::string_view first = argv[1];
   if (first == "--help" || first == "-h" || first == "help") return print_once(general_help());
   if (first == "--version") return print_once(version_text());

@@ -22,27 +22,40 @@ namespace {
 
 std::string option_section(const std::string& name) { return name.substr(0, name.find('.')); }
 
-std::vector<std::string> key_names() {
+// The keys of jobs of this kind.
+std::vector<Option> keys_of(JobKind kind) {
+  std::vector<Option> keys;
+  std::ranges::copy_if(reelmesh::options(), std::back_inserter(keys),
+                       [&](const Option& key) { return key.is_of(kind); });
+  return keys;
+}
+
+std::vector<std::string> key_names(JobKind kind) {
   std::vector<std::string> names;
-  for (const Option& key : reelmesh::options()) names.emplace_back(key.name);
+  for (const Option& key : keys_of(kind)) names.emplace_back(key.name);
   return names;
 }
 
 // The options for Boost's parser; --help is printed by format_help.
-po::options_description known_options() {
+po::options_description known_options(JobKind kind) {
   po::options_description known;
-  known.add_options()("config", po::value<std::string>())("from", po::value<std::string>())(
-      "max-time", po::value<std::string>())("help", "");
-  for (const Option& key : reelmesh::options())
+  known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
+      "help", "");
+  if (kind != JobKind::training) known.add_options()("from", po::value<std::string>());
+  for (const Option& key : keys_of(kind)) {
     known.add_options()(key.name, po::value<std::string>(), "");
+  }
   return known;
 }
 
 const char* section_title(std::string_view section) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 9> titles{{
+  constexpr std::array<std::pair<std::string_view, const char*>, 12> titles{{
       {"model", "Model [model]"},
       {"prompt", "Prompts [prompt]"},
       {"sample", "Sampling [sample]"},
+      {"data", "Clips to learn from [data]"},
+      {"train", "Training [train]"},
+      {"lora", "What is trained [lora]"},
       {"output", "Output [output]"},
       {"restart", "Stopping and going on [restart]"},
       {"parallel", "Layout over the ranks [parallel]"},
@@ -54,10 +67,10 @@ const char* section_title(std::string_view section) {
   return found->second;
 }
 
-std::vector<HelpSection> option_sections() {
+std::vector<HelpSection> option_sections(JobKind kind) {
   std::vector<HelpSection> sections;
   std::string section;
-  for (const Option& key : reelmesh::options()) {
+  for (const Option& key : keys_of(kind)) {
     if (option_section(key.name) != section) {
       section = option_section(key.name);
       sections.push_back({section_title(section), {}});
@@ -87,6 +100,23 @@ ByName by_name(const std::vector<Given>& givens) {
   return found;
 }
 
+// Whether an option of training is given; then the others must not be of jobs that make clips.
+JobKind kind_of_job(const ByName& line, const ByName& file) {
+  std::optional<Given> of_clips, of_training;
+  for (const ByName* source : {&file, &line}) {
+    for (const auto& [name, values] : *source) {
+      const auto key = std::ranges::find(reelmesh::options(), name, &Option::name);
+      if (key == reelmesh::options().end()) continue;
+      if (key->kind == JobKind::clips) of_clips = values.front();
+      if (key->kind == JobKind::training) of_training = values.front();
+    }
+  }
+  require(!of_clips || !of_training, Status::usage,
+          "{} and {} are given, expected options of clips to make or of a training",
+          of_clips ? of_clips->where : "", of_training ? of_training->where : "");
+  return of_training ? JobKind::training : JobKind::clips;
+}
+
 bool gives_prompts(const ByName& line) {
   return line.contains("prompt.text") || line.contains("prompt.file");
 }
@@ -105,9 +135,10 @@ void drop_replaced_prompts(ByName& file, const ByName& line) {
 
 // Sets each key from the command line, the file or its default (in this order of precedence), in
 // the order of the table.
-Draft set_keys(const ByName& line, const ByName& file) {
+Draft set_keys(JobKind kind, const ByName& line, const ByName& file) {
   Draft draft;
-  for (const Option& key : reelmesh::options()) {
+  if (kind == JobKind::training) draft.job.train.emplace();
+  for (const Option& key : keys_of(kind)) {
     std::vector<Given> values;
     if (const auto on_line = line.find(key.name); on_line != line.end()) {
       values = on_line->second;
@@ -167,10 +198,13 @@ double parse_time_limit(std::string_view text, const std::string& option) {
 }
 
 // The job from the command line and the file of --config or --from; clips only from the latter.
-Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
+// kind: any if the options decide.
+Draft read_draft(JobKind kind, const std::vector<Given>& givens,
+                 const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
-          "unexpected argument '{}', expected options such as --sample.steps 50",
-          operands.empty() ? "" : operands.front());
+          "unexpected argument '{}', expected options such as --{}",
+          operands.empty() ? "" : operands.front(),
+          kind == JobKind::training ? "train.steps 1000" : "sample.steps 50");
   const ByName line = by_name(givens);
   const auto config = line.find("config"), from = line.find("from");
   require(config == line.end() || from == line.end(), Status::usage,
@@ -178,13 +212,14 @@ Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string
   ByName file;
   EarlierJob earlier;
   if (config != line.end()) {
-    file = by_name(read_config(config->second.front().value, key_names()));
+    file = by_name(read_config(config->second.front().value, key_names(kind)));
     drop_replaced_prompts(file, line);
   } else if (from != line.end()) {
-    earlier = read_earlier(from->second.front().value, key_names());
+    earlier = read_earlier(from->second.front().value, key_names(JobKind::clips));
     file = by_name(earlier.options);
   }
-  Draft draft = set_keys(line, file);
+  if (kind == JobKind::any) kind = kind_of_job(line, file);
+  Draft draft = set_keys(kind, line, file);
   JobSource& source = draft.job.source;
   source.given = given_options(line, from == line.end() ? file : ByName());
   if (config != line.end()) {
@@ -204,30 +239,47 @@ Draft read_draft(const std::vector<Given>& givens, const std::vector<std::string
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
   draft.job.model.complete();
+  if (draft.job.train) {
+    require(draft.job.train->steps > 0, Status::usage,
+            "train.steps is missing, expected the number of steps");
+  }
   return draft;
 }
 
+void require_output(const Job& job) {
+  require(!job.output.empty(), Status::usage,
+          "output.path is missing, expected a folder for the results");
+}
+
 po::options_description known_plan_options() {
-  po::options_description known = known_options();
+  po::options_description known = known_options(JobKind::any);
   known.add_options()("ranks", po::value<std::string>())(
       "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
       "json", po::bool_switch());
   return known;
 }
 
-const char* const job_file_text =
-    "A job file has [section] lines, \"key = value\" lines and # comment lines:\n"
-    "--sample.steps 20 is \"steps = 20\" in section [sample]. Options on the command\n"
-    "line win. Relative paths are relative to the current folder.\n\n";
+// With an example of an option and how a job file has it.
+std::string job_file_text(const std::string& option, const std::string& line,
+                          const std::string& section) {
+  return fmt::format(
+      "A job file has [section] lines, \"key = value\" lines and # comment lines:\n"
+      "--{} is \"{}\" in section [{}]. Options on the command\n"
+      "line win. Relative paths are relative to the current folder.\n\n",
+      option, line, section);
+}
+
+const char* const max_time_help =
+    "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a job of "
+    "Slurm 23.02 or later stops a minute before its end";
 
 }  // namespace
 
 Job parse_run(int argc, const char* const* argv,
               const std::function<void(const Job&)>& before_prompts) {
-  const CommandLine words = read_command_line(argc, argv, known_options());
-  Draft draft = read_draft(words.options, words.operands);
-  require(!draft.job.output.empty(), Status::usage,
-          "output.path is missing, expected a folder for the results");
+  const CommandLine words = read_command_line(argc, argv, known_options(JobKind::clips));
+  Draft draft = read_draft(JobKind::clips, words.options, words.operands);
+  require_output(draft.job);
   require(!draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty(),
           Status::usage, "no prompt is given, expected prompt.text or prompt.file");
   if (!draft.job.source.from.empty()) {
@@ -235,6 +287,16 @@ Job parse_run(int argc, const char* const* argv,
   }
   if (before_prompts) before_prompts(draft.job);
   add_clips(draft);
+  return std::move(draft.job);
+}
+
+Job parse_train(int argc, const char* const* argv) {
+  const CommandLine words = read_command_line(argc, argv, known_options(JobKind::training));
+  Draft draft = read_draft(JobKind::training, words.options, words.operands);
+  require_output(draft.job);
+  require(!draft.job.train->data.path.empty(), Status::usage,
+          "data.path is missing, expected the clips to learn from: a .jsonl or .csv file, or a "
+          "folder");
   return std::move(draft.job);
 }
 
@@ -261,8 +323,10 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
   }
   require(options.ranks > 0, Status::usage, "--ranks is missing, expected the number of ranks");
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
-  Draft draft = read_draft(of_job, words.operands);
-  if (draft.texts.empty() && draft.prompt_file.empty() && draft.job.clips.empty()) {
+  Draft draft = read_draft(JobKind::any, of_job, words.operands);
+  const bool has_clips =
+      !draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty();
+  if (!draft.job.train && !has_clips) {
     draft.texts.emplace_back();
   }
   add_clips(draft);
@@ -280,38 +344,58 @@ std::string plan_help() {
         {"--config FILE", "job file"},
         {"--from JOB.h5", "an earlier job instead of a job file"},
         {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = option_sections();
+  const std::vector<HelpSection> of_job = option_sections(JobKind::any);
   sections.insert(sections.end(), of_job.begin(), of_job.end());
-  return "Prints the layout that run would use on N ranks, without MPI or GPUs: roles,\n"
-         "device map, boxes, memory, bytes sent. Refuses a job that does not fit (status\n"
-         "69), naming what would make it fit.\n\n"
+  return "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
+         "roles, device map, boxes, memory, bytes sent. Refuses a job that does not fit\n"
+         "(status 69), naming what would make it fit.\n\n"
          "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n\n"
          "The options are those of run; prompts and output.path may be missing (the plan\n"
-         "is then for one clip with an empty prompt). device.threads is 1 unless given,\n"
-         "and device.speeds = auto counts as equal.\n\n" +
-         std::string(job_file_text) + format_help(sections, help_style()) +
+         "is then for one clip with an empty prompt). With an option of [data], [train] or\n"
+         "[lora] they are those of train; data.path may be missing. device.threads is 1\n"
+         "unless given, and device.speeds = auto counts as equal.\n\n" +
+         job_file_text("sample.steps 20", "steps = 20", "sample") +
+         format_help(sections, help_style()) +
          "\nExamples\n"
          "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
          "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n";
 }
 
+std::string train_help() {
+  std::vector<HelpSection> sections{{"Options",
+                                     {{"--config FILE", "job file"},
+                                      {"--max-time TIME|none", max_time_help},
+                                      {"--help", "print this text"}}}};
+  const std::vector<HelpSection> of_job = option_sections(JobKind::training);
+  sections.insert(sections.end(), of_job.begin(), of_job.end());
+  return "Trains a LoRA of a checkpoint on videos with captions, with the same bits on any\n"
+         "number of ranks, and writes it to lora/ in output.path.\n\n"
+         "Usage: mpirun -n N reelmesh train [--config FILE] [--section.key value ...]\n\n" +
+         job_file_text("train.steps 1000", "steps = 1000", "train") +
+         format_help(sections, help_style()) +
+         "\nExamples\n"
+         "  mpirun -n 4 reelmesh train --model.path models/CogVideoX-2b --output.path out \\\n"
+         "      --data.path clips --train.steps 1000\n"
+         "  mpirun -n 8 reelmesh train --config train.cfg --output.if-exists resume\n"
+         "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out2 \\\n"
+         "      --model.lora out/lora --prompt.text 'A red fox walks through snow'\n";
+}
+
 std::string run_help() {
-  const char* const max_time =
-      "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a job of "
-      "Slurm 23.02 or later stops a minute before its end";
   const char* const from =
       "run the job of this file again, with its prompts, settings and layout options, into another "
       "output.path. Options on the command line win, also over the settings of its clips";
   std::vector<HelpSection> sections{{"Options",
                                      {{"--config FILE", "job file"},
                                       {"--from JOB.h5", from},
-                                      {"--max-time TIME|none", max_time},
+                                      {"--max-time TIME|none", max_time_help},
                                       {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = option_sections();
+  const std::vector<HelpSection> of_job = option_sections(JobKind::clips);
   sections.insert(sections.end(), of_job.begin(), of_job.end());
   return "Makes the clips of a job and writes them to output.path.\n\n"
          "Usage: mpirun -n N reelmesh run [--config FILE] [--section.key value ...]\n\n" +
-         std::string(job_file_text) + format_help(sections, help_style()) +
+         job_file_text("sample.steps 20", "steps = 20", "sample") +
+         format_help(sections, help_style()) +
          "\nExamples\n"
          "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
          "      --prompt.text 'A red fox walks through snow'\n"

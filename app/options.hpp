@@ -23,8 +23,13 @@ Job parse_run(int argc, const char* const* argv,
               const std::function<void(const Job&)>& before_prompts = {});
 std::string run_help();
 
+/// `reelmesh train …`: the job has `train`. As parse_run, without --from.
+Job parse_train(int argc, const char* const* argv);
+std::string train_help();
+
 /// `reelmesh plan …`: the options of `run`, with output.path and prompts optional, and its own.
-/// --device-memory is another name of device.memory-limit.
+/// With an option that only `train` has, those of `train` instead, with data.path and output.path
+/// optional. --device-memory is another name of device.memory-limit.
 struct PlanOptions {
   Job job;
   int ranks = 0;

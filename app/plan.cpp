@@ -14,6 +14,7 @@ Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
+  expect(!job.train, "plans of a training are not complete in this version");
   std::vector<int> node_of;
   for (int rank = 0; rank < options.ranks; ++rank) {
     node_of.push_back(rank / options.ranks_per_node);

@@ -7,6 +7,7 @@
 #include "base/trace.hpp"
 #include "base/units.hpp"
 #include "job/requests.hpp"
+#include "job/train_options.hpp"
 #include "job/values.hpp"
 #include "weights/lora.hpp"
 
@@ -75,10 +76,13 @@ std::optional<int> parse_cfg(Text text, Where option) {
   return ranks;
 }
 
-DType parse_dtype(Text text, Where option, Backend backend) {
+DType parse_dtype(Text text, Where option, const Job& job) {
   constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
   const DType dtype = types[parse_choice(text, option, dtypes)];
-  require(dtype != DType::float16 || backend == Backend::cuda, Status::usage,
+  require(dtype != DType::float16 || !job.train, Status::usage,
+          "{}: found float16, expected float32 or bfloat16, as training does not scale its losses",
+          option);
+  require(dtype != DType::float16 || job.backend == Backend::cuda, Status::usage,
           "{}: found float16, expected float32 or bfloat16; float16 needs device.backend = cuda",
           option);
   return dtype;
@@ -266,8 +270,8 @@ std::vector<Option> output_options() {
          d.job.keep_embeddings = parse_switch(text, option);
        }},
       {"output.if-exists", "DO",
-       "if output.path already has a job: fail, resume (make only the clips that are missing) or "
-       "replace",
+       "if output.path already has a job: fail, resume (make only the clips that are missing, or "
+       "train on) or replace",
        "fail", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
@@ -277,8 +281,8 @@ std::vector<Option> output_options() {
        Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.strict = parse_switch(text, option); }},
       {"restart.every", "N|TIME|none",
-       "save clips in progress every N denoising steps, or after a time such as 10min; a job that "
-       "ends early goes on from there with output.if-exists = resume",
+       "save clips in progress, or the state of a training, every N steps, or after a time such as "
+       "10min; a job that ends early goes on from there with output.if-exists = resume",
        "10min", Effect::no_bits,
        [](Draft& d, Text text, Where option) { set_restart(d.job.restart, text, option); }},
       {"restart.on-signal", "YES|NO",
@@ -411,10 +415,10 @@ std::vector<Option> device_options() {
 
 std::vector<Option> numerics_options() {
   return {
-      {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 on GPUs only", "float32",
-       Effect::attribute,
+      {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 only to make clips on GPUs",
+       "float32", Effect::attribute,
        [](Draft& d, Text text, Where option) {  // must come after device.backend in this table
-         d.job.dtype = parse_dtype(text, option, d.job.backend);
+         d.job.dtype = parse_dtype(text, option, d.job);
        }},
       {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",
        Effect::fingerprint,
@@ -462,10 +466,18 @@ std::vector<Option> numerics_options() {
 
 std::vector<Option> all_options() {
   std::vector<Option> all;
-  for (const auto& section : {model_options(), prompt_options(), sample_options(), output_options(),
-                              parallel_options(), device_options(), numerics_options()}) {
+  const auto add = [&](JobKind kind, std::vector<Option> section) {
+    for (Option& option : section) option.kind = kind;
     all.insert(all.end(), section.begin(), section.end());
-  }
+  };
+  add(JobKind::any, model_options());
+  add(JobKind::clips, prompt_options());
+  add(JobKind::clips, sample_options());
+  add(JobKind::training, training_options());
+  add(JobKind::any, output_options());
+  add(JobKind::any, parallel_options());
+  add(JobKind::any, device_options());
+  add(JobKind::any, numerics_options());
   return all;
 }
 
@@ -478,11 +490,15 @@ std::span<const Option> options() {
 
 std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by) {
   std::string text = fmt::format("model {}, backend {}", model_hash, by.on_gpu ? "cuda" : "cpu");
+  if (job.train) text += fmt::format(", dtype {}", name_of(job.dtype));  // of clips: an attribute
   for (const Option& option : options()) {
-    if (option.effect != Effect::fingerprint) continue;
+    if (option.effect != Effect::fingerprint || !option.is_of(kind_of(job))) continue;
     const std::string value = option.in_effect(job, by);
     const Text name = option.name;
-    if (!value.empty()) text += fmt::format(", {} {}", name.substr(name.find('.') + 1), value);
+    const bool whole = option.kind == JobKind::training;  // train.reproducible
+    if (!value.empty()) {
+      text += fmt::format(", {} {}", whole ? name : name.substr(name.find('.') + 1), value);
+    }
   }
   return text;
 }

@@ -11,7 +11,8 @@
 
 namespace reelmesh {
 
-/// A job while its options are being parsed.
+/// A job while its options are being parsed. job.train has a value from the beginning if it is a
+/// training job.
 struct Draft {
   Job job;
   std::vector<std::string> texts;     ///< prompt.text
@@ -25,9 +26,12 @@ enum class Effect {
   model,        ///< weights and configs; their hash is in the fingerprint of clips
   device,       ///< the kind of device, which is in the fingerprint
   attribute,    ///< bits of all clips; an attribute of each
-  fingerprint,  ///< bits of all clips; its value is in the fingerprint
-  no_bits,      ///< layout, memory, files, messages: no bit of a clip
+  fingerprint,  ///< bits of all clips, or of what is trained; its value is in the fingerprint
+  no_bits,      ///< layout, memory, files, messages: no bit of a result
 };
+
+/// What is made: clips (`run`), or a LoRA (`train`). Of an option: which jobs have it.
+enum class JobKind { any, clips, training };
 
 /// What a job computes with, found when it begins.
 struct Computation {
@@ -47,13 +51,22 @@ struct Option {
   bool repeatable = false;
   /// For Effect::fingerprint: the value in effect; empty if the job's bits do not depend on it.
   std::string (*in_effect)(const Job& job, const Computation& by) = nullptr;
+  JobKind kind = JobKind::any;
+
+  /// Whether jobs of this kind have the option; those of any kind have all.
+  bool is_of(JobKind job) const {
+    return kind == JobKind::any || job == JobKind::any || kind == job;
+  }
 };
 
-/// In the order of --help; options of a section are contiguous.
+inline JobKind kind_of(const Job& job) { return job.train ? JobKind::training : JobKind::clips; }
+
+/// In the order of --help; options of a section are contiguous and of the same kind of job.
 std::span<const Option> options();
 
 /// What clips depend on beside their attributes: the hash of the model, and the options that change
-/// bits. Clips of unequal fingerprints are not taken for each other.
+/// bits. Clips of unequal fingerprints are not taken for each other. Of a training job: what its
+/// state depends on beside the samples; the model is the one that is trained, before training.
 std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by);
 
 }  // namespace reelmesh

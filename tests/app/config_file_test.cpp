@@ -13,7 +13,9 @@ class ConfigFile : public Scratch {
   static std::vector<Given> read(std::string_view text) {
     write("job.cfg", text);
     std::vector<std::string> names;
-    for (const Option& key : reelmesh::options()) names.emplace_back(key.name);
+    for (const Option& key : reelmesh::options()) {
+      if (key.is_of(JobKind::clips)) names.emplace_back(key.name);
+    }
     return read_config("job.cfg", names);
   }
   static std::string error(std::string_view text) {

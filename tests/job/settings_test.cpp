@@ -140,21 +140,89 @@ TEST(Options, AreClassified) {
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
                    "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
-                   "sample.strength", "sample.seed"}));
+                   "sample.strength", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
-  EXPECT_EQ(found[Effect::fingerprint],
-            (Names{"sample.dynamic-guidance", "numerics.tf32", "numerics.reproducible",
-                   "numerics.attention", "numerics.products"}));
+  EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",
+                                               "numerics.tf32",
+                                               "numerics.reproducible",
+                                               "numerics.attention",
+                                               "numerics.products",
+                                               "data.height",
+                                               "data.width",
+                                               "data.frames",
+                                               "data.fps",
+                                               "data.shuffle",
+                                               "train.method",
+                                               "train.steps",
+                                               "train.batch",
+                                               "train.seed",
+                                               "train.learning-rate",
+                                               "train.schedule",
+                                               "train.warmup",
+                                               "train.optimizer",
+                                               "train.beta1",
+                                               "train.beta2",
+                                               "train.weight-decay",
+                                               "train.epsilon",
+                                               "train.clip",
+                                               "train.caption-dropout",
+                                               "train.posterior",
+                                               "train.reproducible",
+                                               "lora.rank",
+                                               "lora.alpha",
+                                               "lora.targets"}));
   for (const std::string& name : found[Effect::no_bits]) {
     const std::string section = name.substr(0, name.find('.'));
-    EXPECT_TRUE((Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
-                name == "sample.batch")
+    EXPECT_TRUE(
+        (Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
+        (Names{"sample.batch", "data.strict", "data.cache", "train.save-every"}).contains(name))
         << name;
   }
   for (const Option& option : options()) {
     EXPECT_EQ(option.in_effect != nullptr, option.effect == Effect::fingerprint) << option.name;
   }
+}
+
+TEST(Options, BelongToClipsOrTraining) {
+  for (const Option& option : options()) {
+    const std::string name = option.name, section = name.substr(0, name.find('.'));
+    const bool clips = section == "prompt" || section == "sample";
+    const bool training = section == "data" || section == "train" || section == "lora";
+    EXPECT_EQ(option.is_of(JobKind::clips), !training) << name;
+    EXPECT_EQ(option.is_of(JobKind::training), !clips) << name;
+    EXPECT_TRUE(option.is_of(JobKind::any)) << name;
+  }
+}
+
+TEST(Fingerprint, OfATrainingHasItsSettings) {
+  Job job;
+  job.train.emplace().steps = 100;
+  EXPECT_EQ(fingerprint("12ab", job, {}),
+            "model 12ab, backend cpu, dtype float32, data.shuffle yes, train.method lora, "
+            "train.batch 1, train.seed 42, train.learning-rate 0.0001, train.schedule constant, "
+            "train.warmup 0, train.optimizer adamw, train.beta1 0.9, train.beta2 0.95, "
+            "train.weight-decay 0.0001, train.epsilon 1e-08, train.clip 1, "
+            "train.caption-dropout 0, train.posterior sample, train.reproducible yes, "
+            "lora.rank 64, lora.alpha 64, lora.targets to_q+to_k+to_v+to_out.0, tf32 no, "
+            "reproducible yes, attention auto");
+  TrainSettings& train = *job.train;
+  train.schedule = RateSchedule::cosine;
+  train.optimizer = OptimizerKind::sgd;
+  train.clip.reset();
+  train.samples_posterior = false;
+  train.data.height = 480;
+  train.data.fps = 7.5;
+  train.lora.alpha = 1.5;
+  train.lora.targets = {"ff.net.2"};
+  job.dtype = DType::bfloat16;
+  EXPECT_EQ(fingerprint("12ab", job, {}),
+            "model 12ab, backend cpu, dtype bfloat16, data.height 480, data.fps 7.5, "
+            "data.shuffle yes, train.method lora, train.steps 100, train.batch 1, train.seed 42, "
+            "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
+            "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
+            "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "
+            "lora.targets ff.net.2, tf32 no, reproducible yes, attention auto");
 }
 
 TEST(Fingerprint, NamesWhatChangesBits) {

@@ -1,0 +1,293 @@
+#include "job/train_options.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "job/values.hpp"
+#include "weights/lora.hpp"
+
+namespace reelmesh {
+namespace {
+
+using Text = std::string_view;
+using Where = const std::string&;
+using Setter = decltype(Option::set);
+
+constexpr std::array<Text, 3> schedules{"constant", "linear", "cosine"};  // as enum RateSchedule
+constexpr std::array<Text, 2> optimizers{"adamw", "sgd"};                 // as enum OptimizerKind
+constexpr std::array<Text, 2> posteriors{"sample", "mode"};
+/// Linear layers of a block that a LoRA may change.
+constexpr std::array<Text, 6> targets{"to_q",     "to_k",          "to_v",
+                                      "to_out.0", "ff.net.0.proj", "ff.net.2"};
+constexpr std::int64_t max_steps = 100'000'000;
+constexpr double max_beta = 0.999999;
+
+TrainSettings& train_of(Draft& draft) {
+  expect(draft.job.train.has_value(), "an option of training is set for a job that makes clips");
+  return *draft.job.train;
+}
+
+// A setting of a training job by its member.
+template <class Settings, class T>
+auto& setting(Settings& settings, T TrainSettings::*member) {
+  return settings.*member;
+}
+template <class Settings, class T>
+auto& setting(Settings& settings, T DataSettings::*member) {
+  return settings.data.*member;
+}
+template <class Settings, class T>
+auto& setting(Settings& settings, T LoraSettings::*member) {
+  return settings.lora.*member;
+}
+
+std::string text_of(bool yes) { return yes ? "yes" : "no"; }
+template <class Number>
+requires std::is_arithmetic_v<Number> std::string text_of(Number value) {
+  return fmt::format("{}", value);
+}
+template <class Value>
+std::string text_of(const std::optional<Value>& value) {
+  return value ? text_of(*value) : "";
+}
+
+template <auto member>
+std::string value_of(const Job& job, const Computation&) {
+  return text_of(setting(*job.train, member));
+}
+// The same of a setting that only AdamW has.
+template <auto member>
+std::string value_for_adamw(const Job& job, const Computation& by) {
+  return job.train->optimizer == OptimizerKind::adamw ? value_of<member>(job, by) : "";
+}
+
+template <auto member, std::int64_t min, std::int64_t max>
+void set_integer(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_integer(text, option, min, max);
+}
+template <auto member>
+void set_switch(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_switch(text, option);
+}
+template <auto member>
+void set_path(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_path(text, option);
+}
+// With the limits of a setting of clips.
+template <auto member, auto of_clip>
+void set_as_of_clip(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_setting(setting_description(of_clip), text, option);
+}
+
+// An option that changes bits of what is trained.
+template <auto member>
+Option changes_bits(const char* name, const char* value, const char* help, const char* fallback,
+                    Setter set, decltype(Option::in_effect) in_effect = value_of<member>) {
+  return {name, value, help, fallback, Effect::fingerprint, set, false, in_effect};
+}
+
+template <auto member, auto of_clip>
+Option format_option(const char* name, const char* value, const std::string& help) {
+  static const std::string text = fmt::format(
+      fmt::runtime(help), fmt::arg("limits", setting_limits(setting_description(of_clip))));
+  return changes_bits<member>(name, value, text.c_str(), nullptr, set_as_of_clip<member, of_clip>);
+}
+
+void set_clip(Draft& draft, Text text, Where option) {
+  std::optional<double>& clip = train_of(draft).clip;
+  clip.reset();
+  if (text != "none") clip = parse_number(text, option, 1e-6, 1e6);
+}
+
+// A list without repetitions, separated by commas.
+void set_targets(Draft& draft, Text text, Where option) {
+  std::vector<std::string>& found = train_of(draft).lora.targets;
+  found.clear();
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    found.emplace_back(targets[parse_choice(text.substr(begin, end - begin), option, targets)]);
+    require(std::ranges::count(found, found.back()) == 1, Status::usage,
+            "{}: found {} twice in '{}', expected each layer once", option, found.back(), text);
+    begin = end + 1;
+  }
+}
+
+std::vector<Option> data_options() {
+  return {
+      {"data.path", "PATH",
+       "the clips to learn from (required): a .jsonl or .csv file with the fields video (or "
+       "file_name), relative to the folder of the file, and prompt (or text); or a folder with "
+       "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each video",
+       nullptr, Effect::clips, set_path<&DataSettings::path>},
+      format_option<&DataSettings::height, &ClipSettings::height>(
+          "data.height", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
+      format_option<&DataSettings::width, &ClipSettings::width>(
+          "data.width", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
+      format_option<&DataSettings::frames, &ClipSettings::frames>(
+          "data.frames", "N", "frames of a clip, {limits} [default: the checkpoint's]"),
+      format_option<&DataSettings::fps, &ClipSettings::fps>(
+          "data.fps", "N",
+          "frames per second, {limits}; frames of a video are chosen to have this rate [default: "
+          "each video's own]"),
+      changes_bits<&DataSettings::shuffle>("data.shuffle", "YES|NO",
+                                           "another order of the clips in each epoch", "yes",
+                                           set_switch<&DataSettings::shuffle>),
+      {"data.strict", "YES|NO",
+       "end at the first clip that cannot be used; otherwise such clips are left out", "no",
+       Effect::no_bits, set_switch<&DataSettings::strict>},
+      {"data.cache", "DIR",
+       "folder of encoded clips, which several jobs may use [default: cache/ in output.path]",
+       nullptr, Effect::no_bits, set_path<&DataSettings::cache>}};
+}
+
+std::vector<Option> train_options() {
+  using T = TrainSettings;
+  return {
+      {"train.method", "lora", "what is trained: lora, a LoRA of the transformer", "lora",
+       Effect::fingerprint,
+       [](Draft&, Text text, Where option) {
+         require(text == "lora", Status::usage, "{}: found '{}', expected lora", option, text);
+       },
+       false, [](const Job&, const Computation&) { return std::string("lora"); }},
+      changes_bits<&T::steps>(
+          "train.steps", "N", "steps of the training, 1 to 100000000 (required)", nullptr,
+          set_integer<&T::steps, 1, max_steps>,
+          [](const Job& job, const Computation& by) {  // at a constant rate, more may follow later
+            const bool matters = job.train->schedule != RateSchedule::constant;
+            return matters ? value_of<&T::steps>(job, by) : std::string();
+          }),
+      changes_bits<&T::batch>("train.batch", "N",
+                              "clips of a step, of all ranks together, 1 to 65536", "1",
+                              set_integer<&T::batch, 1, 65536>),
+      changes_bits<&T::seed>(
+          "train.seed", "N",
+          "seed of timesteps, noise and the order of clips; sample n of the job uses seed + n",
+          "42", set_as_of_clip<&T::seed, &ClipSettings::seed>),
+      changes_bits<&T::learning_rate>("train.learning-rate", "N", "0 to 100", "1e-4",
+                                      [](Draft& d, Text text, Where option) {
+                                        train_of(d).learning_rate =
+                                            parse_number(text, option, 0, 100);
+                                      }),
+      changes_bits<&T::schedule>(
+          "train.schedule", "NAME",
+          "of the learning rate after the warm-up: constant; linear or cosine, to 0 at train.steps",
+          "constant",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).schedule = static_cast<RateSchedule>(parse_choice(text, option, schedules));
+          },
+          [](const Job& job, const Computation&) {
+            return std::string(schedules.at(static_cast<std::size_t>(job.train->schedule)));
+          }),
+      changes_bits<&T::warmup>("train.warmup", "N",
+                               "steps in which the learning rate rises linearly, 0 to 100000000",
+                               "0", set_integer<&T::warmup, 0, max_steps>),
+      changes_bits<&T::optimizer>(
+          "train.optimizer", "NAME", "adamw or sgd (without momentum)", "adamw",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).optimizer =
+                static_cast<OptimizerKind>(parse_choice(text, option, optimizers));
+          },
+          [](const Job& job, const Computation&) {
+            return std::string(optimizers.at(static_cast<std::size_t>(job.train->optimizer)));
+          }),
+      changes_bits<&T::beta1>(
+          "train.beta1", "N", "AdamW: decay of the mean of gradients, 0 to 0.999999", "0.9",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).beta1 = parse_number(text, option, 0, max_beta);
+          },
+          value_for_adamw<&T::beta1>),
+      changes_bits<&T::beta2>(
+          "train.beta2", "N", "AdamW: decay of the mean of squared gradients, 0 to 0.999999",
+          "0.95",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).beta2 = parse_number(text, option, 0, max_beta);
+          },
+          value_for_adamw<&T::beta2>),
+      changes_bits<&T::weight_decay>(
+          "train.weight-decay", "N", "AdamW: times the learning rate, 0 to 100", "1e-4",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).weight_decay = parse_number(text, option, 0, 100);
+          },
+          value_for_adamw<&T::weight_decay>),
+      changes_bits<&T::epsilon>(
+          "train.epsilon", "N", "AdamW: is added to the root of the mean square, 1e-30 to 1",
+          "1e-8",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).epsilon = parse_number(text, option, 1e-30, 1);
+          },
+          value_for_adamw<&T::epsilon>),
+      changes_bits<&T::clip>("train.clip", "N|none",
+                             "largest norm of the gradient of all parameters, 1e-6 to 1e6; longer "
+                             "ones are scaled down to it",
+                             "1.0", set_clip,
+                             [](const Job& job, const Computation&) {
+                               const auto& clip = job.train->clip;
+                               return clip ? text_of(clip) : std::string("none");
+                             }),
+      changes_bits<&T::caption_dropout>(
+          "train.caption-dropout", "N",
+          "probability that a sample has the empty caption instead of its own, 0 to 1", "0",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).caption_dropout = parse_number(text, option, 0, 1);
+          }),
+      changes_bits<&T::samples_posterior>(
+          "train.posterior", "sample|mode",
+          "latents of a clip are drawn from the distribution that the VAE gives, or are its mode",
+          "sample",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).samples_posterior = parse_choice(text, option, posteriors) == 0;
+          },
+          [](const Job& job, const Computation&) {
+            return std::string(posteriors[job.train->samples_posterior ? 0 : 1]);
+          }),
+      {"train.save-every", "N",
+       "steps after which the LoRA and the state of the training are saved, 0 to 100000000; 0: as "
+       "restart.every says",
+       "0", Effect::no_bits, set_integer<&T::save_every, 0, max_steps>},
+      changes_bits<&T::reproducible>(
+          "train.reproducible", "YES|NO",
+          "same bits for every layout. no: gradients may be added in another order where that is "
+          "faster",
+          "yes", set_switch<&T::reproducible>)};
+}
+
+std::vector<Option> lora_options() {
+  using L = LoraSettings;
+  static const std::string rank_help = fmt::format("of the changes, 1 to {}", max_lora_rank);
+  static const std::string alpha_help =
+      fmt::format("the changes are multiplied by alpha / rank; 1e-6 to {} [default: lora.rank]",
+                  max_lora_alpha);
+  static const std::string targets_help = fmt::format(
+      "linear layers of each block that are changed, a list of {}", fmt::join(targets, ", "));
+  return {changes_bits<&L::rank>("lora.rank", "N", rank_help.c_str(), "64",
+                                 set_integer<&L::rank, 1, max_lora_rank>),
+          changes_bits<&L::alpha>(
+              "lora.alpha", "N", alpha_help.c_str(), nullptr,
+              [](Draft& d, Text text, Where option) {
+                train_of(d).lora.alpha = parse_number(text, option, 1e-6, max_lora_alpha);
+              },
+              [](const Job& job, const Computation&) {
+                const LoraSettings& lora = job.train->lora;
+                return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
+              }),
+          changes_bits<&L::targets>(
+              "lora.targets", "LIST", targets_help.c_str(), "to_q,to_k,to_v,to_out.0", set_targets,
+              [](const Job& job, const Computation&) {
+                return fmt::format("{}", fmt::join(job.train->lora.targets, "+"));
+              })};
+}
+
+}  // namespace
+
+std::vector<Option> training_options() {
+  std::vector<Option> all = data_options();
+  for (const auto& section : {train_options(), lora_options()}) {
+    all.insert(all.end(), section.begin(), section.end());
+  }
+  return all;
+}
+
+}  // namespace reelmesh

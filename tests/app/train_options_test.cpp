@@ -1,0 +1,272 @@
+// Options of `train`, and of `plan` for a training.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "job/options.hpp"
+#include "options.hpp"
+#include "scratch.hpp"
+
+namespace reelmesh::app {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+template <class Parse>
+auto call(Parse&& parse, std::vector<std::string> words) {
+  std::vector<const char*> argv{"command"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse(static_cast<int>(argv.size()), argv.data());
+}
+
+Job parse(std::vector<std::string> words) { return call(parse_train, std::move(words)); }
+PlanOptions plan(std::vector<std::string> words) {
+  words.insert(words.end(), {"--model.path", "m", "--ranks", "2"});
+  return call(parse_plan, std::move(words));
+}
+// With the required options before those of the test.
+Job parse_more(std::vector<std::string> words) {
+  std::vector<std::string> all{"--model.path", "m",     "--output.path", "o",
+                               "--data.path",  "clips", "--train.steps", "7"};
+  all.insert(all.end(), words.begin(), words.end());
+  return parse(std::move(all));
+}
+
+class TrainOptions : public Scratch {};
+
+TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
+  const Job job = parse_more({});
+  EXPECT_EQ(job.model.transformer, "m/transformer");
+  EXPECT_EQ(job.output, "o");
+  EXPECT_TRUE(job.clips.empty());
+  ASSERT_TRUE(job.train);
+  const TrainSettings &found = *job.train, plain;
+  EXPECT_EQ(found.data.path, "clips");
+  EXPECT_FALSE(found.data.height || found.data.width || found.data.frames || found.data.fps);
+  EXPECT_EQ(found.data.shuffle, plain.data.shuffle);
+  EXPECT_EQ(found.data.strict, plain.data.strict);
+  EXPECT_EQ(found.data.cache, plain.data.cache);
+  EXPECT_EQ(found.lora.rank, plain.lora.rank);
+  EXPECT_EQ(found.lora.alpha, plain.lora.alpha);
+  EXPECT_EQ(found.lora.targets, plain.lora.targets);
+  EXPECT_EQ(found.lora.init, plain.lora.init);
+  EXPECT_EQ(found.steps, 7);
+  EXPECT_EQ(found.batch, plain.batch);
+  EXPECT_EQ(found.seed, plain.seed);
+  EXPECT_EQ(found.learning_rate, plain.learning_rate);
+  EXPECT_EQ(found.schedule, plain.schedule);
+  EXPECT_EQ(found.warmup, plain.warmup);
+  EXPECT_EQ(found.optimizer, plain.optimizer);
+  EXPECT_EQ(found.beta1, plain.beta1);
+  EXPECT_EQ(found.beta2, plain.beta2);
+  EXPECT_EQ(found.weight_decay, plain.weight_decay);
+  EXPECT_EQ(found.epsilon, plain.epsilon);
+  EXPECT_EQ(found.clip, plain.clip);
+  EXPECT_EQ(found.caption_dropout, plain.caption_dropout);
+  EXPECT_EQ(found.samples_posterior, plain.samples_posterior);
+  EXPECT_EQ(found.save_every, plain.save_every);
+  EXPECT_EQ(found.reproducible, plain.reproducible);
+}
+
+TEST_F(TrainOptions, ReadsEveryKey) {
+  write("train.cfg",
+        "[model]\npath = m\n[output]\npath = o\nif-exists = resume\n"
+        "[data]\npath = list.csv\nheight = 480\nwidth = 720\nframes = 49\nfps = 7.5\n"
+        "shuffle = no\nstrict = yes\ncache = samples\n"
+        "[train]\nmethod = lora\nsteps = 1000\nbatch = 3\nseed = 18446744073709551615\n"
+        "learning-rate = 2e-5\nschedule = cosine\nwarmup = 10\noptimizer = sgd\nbeta1 = 0.8\n"
+        "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nclip = none\ncaption-dropout = 0.1\n"
+        "posterior = mode\nsave-every = 50\nreproducible = no\n"
+        "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\n"
+        "[numerics]\ndtype = bfloat16\n[device]\nthreads = 3\n[restart]\nevery = 20\n");
+  const Job job = parse({"--config", "train.cfg", "--train.batch", "4", "--max-time", "1h"});
+  EXPECT_EQ(job.if_exists, IfExists::resume);
+  EXPECT_EQ(job.dtype, DType::bfloat16);
+  EXPECT_EQ(job.threads, 3);
+  EXPECT_EQ(job.restart.every_steps, 20);
+  EXPECT_EQ(job.max_time, 3600);
+  const TrainSettings& train = *job.train;
+  EXPECT_EQ(train.data.path, "list.csv");
+  EXPECT_EQ(train.data.height, 480);
+  EXPECT_EQ(train.data.width, 720);
+  EXPECT_EQ(train.data.frames, 49);
+  EXPECT_EQ(train.data.fps, 7.5);
+  EXPECT_FALSE(train.data.shuffle);
+  EXPECT_TRUE(train.data.strict);
+  EXPECT_EQ(train.data.cache, "samples");
+  EXPECT_EQ(train.steps, 1000);
+  EXPECT_EQ(train.batch, 4);
+  EXPECT_EQ(train.seed, 18446744073709551615U);
+  EXPECT_EQ(train.learning_rate, 2e-5);
+  EXPECT_EQ(train.schedule, RateSchedule::cosine);
+  EXPECT_EQ(train.warmup, 10);
+  EXPECT_EQ(train.optimizer, OptimizerKind::sgd);
+  EXPECT_EQ(train.beta1, 0.8);
+  EXPECT_EQ(train.beta2, 0.999);
+  EXPECT_EQ(train.weight_decay, 0);
+  EXPECT_EQ(train.epsilon, 1e-6);
+  EXPECT_EQ(train.clip, std::nullopt);
+  EXPECT_EQ(train.caption_dropout, 0.1);
+  EXPECT_FALSE(train.samples_posterior);
+  EXPECT_EQ(train.save_every, 50);
+  EXPECT_FALSE(train.reproducible);
+  EXPECT_EQ(train.lora.rank, 8);
+  EXPECT_EQ(train.lora.alpha, 4.5);
+  EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
+  EXPECT_EQ(parse_more({"--train.schedule", "linear"}).train->schedule, RateSchedule::linear);
+  const auto& options = job.options;
+  EXPECT_NE(std::ranges::find(options, std::pair<std::string, std::string>("train.batch", "4")),
+            options.end());
+  EXPECT_NE(std::ranges::find(options, std::pair<std::string, std::string>("train.clip", "none")),
+            options.end());
+  EXPECT_TRUE(std::ranges::none_of(
+      options, [](const auto& option) { return option.first.starts_with("sample."); }));
+}
+
+struct Wrong {
+  std::vector<std::string> words;
+  std::string error;
+};
+
+TEST_F(TrainOptions, RefusesWithOneMessage) {
+  const std::vector<Wrong> table{
+      {{"--train.stepz", "5"}, "64: unknown option --train.stepz; did you mean --train.steps?"},
+      {{"--steps", "5"}, "64: unknown option --steps; did you mean --train.steps?"},
+      {{"--sample.steps", "5"}, "64: unknown option --sample.steps; did you mean --train.steps?"},
+      {{"--prompt.text", "cat"}, "64: unknown option --prompt.text; did you mean --"},
+      {{"--train.ema", "0.9"}, "64: unknown option --train.ema; did you mean --train."},
+      {{"--data.buckets", "1x8x8"}, "64: unknown option --data.buckets; did you mean --"},
+      {{"--from", "job.h5"}, "64: unknown option --from; did you mean --"},
+      {{"stray"}, "64: unexpected argument 'stray', expected options such as --train.steps 1000"},
+      {{"--train.method", "full"}, "64: --train.method: found 'full', expected lora"},
+      {{"--train.steps=0"}, "64: --train.steps: given twice"},
+      {{"--train.batch", "0"},
+       "64: --train.batch: found '0', expected a whole number from 1 to 65536"},
+      {{"--train.seed", "-1"}, "64: --train.seed: found '-1', expected a whole number from 0 to"},
+      {{"--train.learning-rate", "-1e-4"},
+       "64: --train.learning-rate: found '-1e-4', expected a number from 0 to 100"},
+      {{"--train.learning-rate", "nan"}, "64: --train.learning-rate: found 'nan', expected"},
+      {{"--train.schedule", "step"},
+       "64: --train.schedule: found 'step', expected one of constant, linear, cosine"},
+      {{"--train.warmup", "-1"}, "64: --train.warmup: found '-1', expected a whole number from 0"},
+      {{"--train.optimizer", "lion"},
+       "64: --train.optimizer: found 'lion', expected one of adamw, sgd"},
+      {{"--train.beta1", "1"},
+       "64: --train.beta1: found '1', expected a number from 0 to 0.999999"},
+      {{"--train.beta2", "-0.1"}, "64: --train.beta2: found '-0.1', expected a number from 0 to"},
+      {{"--train.weight-decay", "101"}, "64: --train.weight-decay: found '101', expected a number"},
+      {{"--train.epsilon", "0"}, "64: --train.epsilon: found '0', expected a number from 1e-30"},
+      {{"--train.clip", "0"}, "64: --train.clip: found '0', expected a number from 1e-06 to"},
+      {{"--train.caption-dropout", "1.5"},
+       "64: --train.caption-dropout: found '1.5', expected a number from 0 to 1"},
+      {{"--train.posterior", "mean"},
+       "64: --train.posterior: found 'mean', expected one of sample, mode"},
+      {{"--train.save-every", "x"}, "64: --train.save-every: found 'x', expected a whole number"},
+      {{"--train.reproducible", "1"}, "64: --train.reproducible: found '1', expected yes or no"},
+      {{"--data.height", "7"},
+       "64: --data.height: found '7', expected a whole number from 8 to 16384"},
+      {{"--data.frames", "10001"},
+       "64: --data.frames: found '10001', expected a whole number from 1 to 10000"},
+      {{"--data.fps", "0"}, "64: --data.fps: found '0', expected a number from 0.01 to 1000"},
+      {{"--data.cache", ""}, "64: --data.cache: found an empty value, expected a path"},
+      {{"--lora.rank", "4097"},
+       "64: --lora.rank: found '4097', expected a whole number from 1 to 4096"},
+      {{"--lora.alpha", "0"}, "64: --lora.alpha: found '0', expected a number from 1e-06"},
+      {{"--lora.targets", "to_q,norm1"},
+       "64: --lora.targets: found 'norm1', expected one of to_q, to_k, to_v, to_out.0, "
+       "ff.net.0.proj, ff.net.2"},
+      {{"--lora.targets", ""}, "64: --lora.targets: found '', expected one of to_q"},
+      {{"--lora.targets", "to_q,to_q"},
+       "64: --lora.targets: found to_q twice in 'to_q,to_q', expected each layer once"},
+      {{"--numerics.dtype", "float16", "--device.backend", "cuda"},
+       "64: --numerics.dtype: found float16, expected float32 or bfloat16"},
+  };
+  for (const Wrong& wrong : table) {
+    const std::string error = error_of([&] { parse_more(wrong.words); });
+    EXPECT_THAT(error, StartsWith(wrong.error));
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+  write("train.cfg", "[sample]\nsteps = 5\n");
+  EXPECT_THAT(error_of([] {
+                parse_more({"--config", "train.cfg"});
+              }),
+              StartsWith("64: train.cfg:1: unknown section [sample]; did you mean ["));
+}
+
+TEST_F(TrainOptions, NeedsModelStepsOutputAndData) {
+  std::vector<std::string> words;
+  const auto error = [&] { return error_of([&] { parse(words); }); };
+  EXPECT_EQ(error(), "64: model.path is missing, expected the folder of a checkpoint");
+  words = {"--model.path", "m"};
+  EXPECT_EQ(error(), "64: train.steps is missing, expected the number of steps");
+  words.insert(words.end(), {"--train.steps", "5"});
+  EXPECT_EQ(error(), "64: output.path is missing, expected a folder for the results");
+  words.insert(words.end(), {"--output.path", "o"});
+  EXPECT_EQ(error(),
+            "64: data.path is missing, expected the clips to learn from: a .jsonl or .csv file, or "
+            "a folder");
+  words.insert(words.end(), {"--data.path", "d"});
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(TrainOptions, AreNotThoseOfRun) {
+  const auto error = [](const std::string& option) {
+    return error_of([&] {
+      call([](int argc, const char* const* argv) { return parse_run(argc, argv); },
+           {"--model.path", "m", "--output.path", "o", "--prompt.text", "cat", option, "4"});
+    });
+  };
+  EXPECT_THAT(error("--train.steps"),
+              StartsWith("64: unknown option --train.steps; did you mean --sample.steps?"));
+  EXPECT_THAT(error("--lora.rank"), StartsWith("64: unknown option --lora.rank; did you mean --"));
+  EXPECT_THAT(run_help(), Not(HasSubstr("--train.")));
+}
+
+TEST_F(TrainOptions, OfAPlanMakeItOneOfATraining) {
+  const PlanOptions clips = plan({});
+  EXPECT_FALSE(clips.job.train);
+  EXPECT_EQ(clips.job.clips.size(), 1U);
+  const PlanOptions training = plan({"--train.steps", "5", "--data.height", "64"});
+  ASSERT_TRUE(training.job.train);
+  EXPECT_EQ(training.job.train->steps, 5);
+  EXPECT_EQ(training.job.train->data.height, 64);
+  EXPECT_EQ(training.job.train->lora.rank, 64);
+  EXPECT_TRUE(training.job.clips.empty());
+  EXPECT_EQ(error_of([] {
+              plan({"--lora.rank", "5"});
+            }),
+            "64: train.steps is missing, expected the number of steps");
+  EXPECT_EQ(error_of([] {
+              plan({"--train.steps", "5", "--prompt.text", "cat"});
+            }),
+            "64: --prompt.text and --train.steps are given, expected options of clips to make or "
+            "of a training");
+  write("train.cfg", "[train]\nsteps = 9\n");
+  EXPECT_EQ(plan({"--config", "train.cfg"}).job.train->steps, 9);
+  EXPECT_EQ(error_of([] {
+              plan({"--config", "train.cfg", "--sample.steps", "2"});
+            }),
+            "64: --sample.steps and train.cfg:2: train.steps are given, expected options of clips "
+            "to make or of a training");
+}
+
+TEST_F(TrainOptions, HelpNamesEveryKeyAndItsDefault) {
+  const std::string help = train_help();
+  for (const Option& key : reelmesh::options()) {
+    const std::string name = std::string("\n  --") + key.name + " " + key.value;
+    const std::size_t begin = help.find(name);
+    EXPECT_EQ(begin != help.npos, key.is_of(JobKind::training)) << name;
+    if (begin == help.npos || key.fallback == nullptr) continue;
+    const std::string own = help.substr(begin, help.find("\n  --", begin + 1) - begin);
+    EXPECT_THAT(own, HasSubstr("[default:")) << name;
+  }
+  for (const char* section : {"[model]", "[data]", "[train]", "[lora]", "[output]", "[restart]",
+                              "[parallel]", "[device]", "[numerics]", "[trace]"}) {
+    EXPECT_THAT(help, HasSubstr(section));
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::app
