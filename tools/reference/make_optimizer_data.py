@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Writes tests/data/train/optimizer.txt: optimizers of torch and learning rates of diffusers.
+
+Needs torch and diffusers (0.36) from PyPI.
+
+    python3 tools/reference/make_optimizer_data.py [tests/data/train]
+
+Lines of an optimizer, numbers in hexadecimal where they are float32:
+
+    optimizer NAME BETA1 BETA2 WEIGHT_DECAY EPSILON CLIP     (CLIP 0: none)
+    start     parameters
+    step      RATE NORM, gradients, parameters after the step
+
+and of a schedule: rates NAME WARMUP STEPS, the rate of each step.
+"""
+import pathlib
+import sys
+
+import torch
+from diffusers.optimization import get_scheduler
+
+ELEMENTS, UPDATES = 9, 4
+CASES = [  # name, beta1, beta2, weight decay, epsilon, clip
+    ("adamw", 0.9, 0.95, 1e-4, 1e-8, 1.0),
+    ("adamw", 0.9, 0.95, 0.1, 1e-8, 0),
+    ("adamw", 0.3, 0.6, 0.0, 1e-3, 0.5),
+    ("adamw", 0.0, 0.999, 1.5, 1e-15, 0),
+    ("sgd", 0, 0, 0, 0, 0),
+    ("sgd", 0, 0, 0, 0, 0.25),
+]
+SCHEDULES = [
+    ("constant", 0), ("constant", 4), ("linear", 0), ("linear", 4), ("cosine", 0), ("cosine", 4),
+    ("linear", 12), ("cosine", 12), ("constant", 12),
+]
+RATE, STEPS = 3e-4, 10
+
+
+def hexadecimal(values):
+    return " ".join(float(value).hex() for value in values)
+
+
+def optimizer_lines(name, beta1, beta2, decay, epsilon, clip):
+    yield f"optimizer {name} {beta1} {beta2} {decay} {epsilon} {clip}"
+    start = torch.randn(ELEMENTS)
+    start[2] = 0
+    yield f"start {hexadecimal(start)}"
+    parameter = torch.nn.Parameter(start.clone())
+    if name == "adamw":
+        optimizer = torch.optim.AdamW([parameter], betas=(beta1, beta2), weight_decay=decay,
+                                      eps=epsilon, foreach=False)
+    else:
+        optimizer = torch.optim.SGD([parameter], foreach=False)
+    for step in range(UPDATES):
+        gradient = torch.randn(ELEMENTS) * 10.0 ** (step - 2)
+        gradient[3] = 0
+        parameter.grad = gradient.clone()
+        norm = torch.nn.utils.clip_grad_norm_([parameter], clip or float("inf"))
+        rate = 0.01 / (step + 1)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        yield (f"step {rate!r} {float(norm).hex()} {hexadecimal(gradient)} "
+               f"{hexadecimal(parameter.detach())}")
+
+
+def rate_line(name, warmup):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=RATE)
+    kind = "constant_with_warmup" if name == "constant" and warmup > 0 else name
+    scheduler = get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=STEPS)
+    rates = []
+    for _ in range(STEPS):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return f"rates {name} {warmup} {STEPS} " + " ".join(map(repr, rates))
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/train")
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [line for case in CASES for line in optimizer_lines(*case)]
+    lines += [rate_line(*schedule) for schedule in SCHEDULES]
+    (folder / "optimizer.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
