@@ -44,9 +44,11 @@ std::vector<Shard> cut_into_shards(const std::vector<TensorToWrite>& tensors,
   return shards;
 }
 
-std::string shard_header(const Shard& shard, const std::vector<TensorToWrite>& tensors) {
+std::string shard_header(const Shard& shard, const std::vector<TensorToWrite>& tensors,
+                         const FileMetadata& metadata) {
   json root = json::object();
-  root["__metadata__"] = {{"format", "pt"}};  // transformers rejects files without it
+  root["__metadata__"] = metadata;
+  root["__metadata__"]["format"] = "pt";  // transformers rejects files without it
   std::int64_t begin = 0;
   for (const std::size_t i : shard) {
     const std::int64_t end = begin + tensor_bytes(tensors[i]);
@@ -63,9 +65,10 @@ std::string shard_header(const Shard& shard, const std::vector<TensorToWrite>& t
 }
 
 void write_shard(const fs::path& path, const Shard& shard,
-                 const std::vector<TensorToWrite>& tensors, const FillTensor& fill, Flush flush) {
+                 const std::vector<TensorToWrite>& tensors, const FillTensor& fill,
+                 const FileMetadata& metadata, Flush flush) {
   NewFile file(path, flush);
-  const std::string header = shard_header(shard, tensors);
+  const std::string header = shard_header(shard, tensors, metadata);
   const std::uint64_t length = header.size();
   file.write(&length, sizeof(length));
   file.write(header);
@@ -91,7 +94,7 @@ void check_names(const std::vector<TensorToWrite>& tensors) {
 
 void write_safetensors(const fs::path& folder, std::string_view stem,
                        const std::vector<TensorToWrite>& tensors, const FillTensor& fill,
-                       std::int64_t max_bytes, Flush flush) {
+                       std::int64_t max_bytes, Flush flush, const FileMetadata& metadata) {
   check_names(tensors);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -101,7 +104,8 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
   const std::vector<Shard> shards = cut_into_shards(tensors, max_bytes);
   const fs::path index_path = folder / fmt::format("{}.safetensors.index.json", stem);
   if (shards.size() == 1) {
-    write_shard(folder / fmt::format("{}.safetensors", stem), shards[0], tensors, fill, flush);
+    write_shard(folder / fmt::format("{}.safetensors", stem), shards[0], tensors, fill, metadata,
+                flush);
     fs::remove(index_path, error);  // readers would prefer an old index to the new file
     require(!error, Status::io, "{}: cannot be removed: {}", index_path.string(), error.message());
     return;
@@ -111,7 +115,7 @@ void write_safetensors(const fs::path& folder, std::string_view stem,
   for (std::size_t k = 0; k < shards.size(); ++k) {
     const std::string name =
         fmt::format("{}-{:05}-of-{:05}.safetensors", stem, k + 1, shards.size());
-    write_shard(folder / name, shards[k], tensors, fill, flush);
+    write_shard(folder / name, shards[k], tensors, fill, metadata, flush);
     for (const std::size_t i : shards[k]) {
       index["weight_map"][tensors[i].name] = name;
       total += tensor_bytes(tensors[i]);

@@ -9,6 +9,7 @@
 
 #include "base/new_file.hpp"
 #include "tensor/tensor.hpp"
+#include "weights/header.hpp"
 
 namespace reelmesh {
 
@@ -29,9 +30,11 @@ using FillTensor = std::function<void(std::size_t index, Tensor& out)>;
 /// <stem>-0000k-of-0000n.safetensors and their index. Every file is written under a temporary name,
 /// flushed to disk (unless Flush::no) and renamed, the index last; existing files of these names
 /// are replaced. Throws Error(cannot_create) if the folder or a file cannot be created, Error(io)
-/// if writing fails (a full disk); temporary files are then removed.
+/// if writing fails (a full disk); temporary files are then removed. metadata: texts for the header
+/// of each file, beside `format`.
 void write_safetensors(const std::filesystem::path& folder, std::string_view stem,
                        const std::vector<TensorToWrite>& tensors, const FillTensor& fill,
-                       std::int64_t max_bytes = max_shard_bytes, Flush flush = Flush::yes);
+                       std::int64_t max_bytes = max_shard_bytes, Flush flush = Flush::yes,
+                       const FileMetadata& metadata = {});
 
 }  // namespace reelmesh
