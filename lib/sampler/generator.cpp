@@ -4,8 +4,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <numbers>
+#include <numeric>
 #include <sstream>
-#include <vector>
+#include <utility>
 
 #include "sampler/box_muller.hpp"
 
@@ -171,6 +172,28 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   uniform(std::span(buffer).first(block));
   box_muller(buffer.data(), block);
   hand_on(keep, block);
+}
+
+std::int64_t TorchGenerator::randint(std::int64_t count) {
+  expect(count > 0 && count <= max_randint, "randint of {} values", count);
+  return std::int64_t{next()} % count;
+}
+
+float TorchGenerator::rand() {
+  float value = 0;
+  uniform({&value, 1});
+  return value;
+}
+
+std::vector<std::int64_t> TorchGenerator::randperm(std::int64_t count) {
+  expect(count >= 0 && count <= max_randint, "randperm of {} values", count);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::int64_t i = 0; i + 1 < count; ++i) {
+    const std::int64_t other = i + randint(count - i);
+    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(other)]);
+  }
+  return order;
 }
 
 std::string TorchGenerator::saved() const {

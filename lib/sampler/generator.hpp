@@ -1,16 +1,21 @@
 #pragma once
-// PyTorch's CPU random numbers, to the bit: torch.Generator().manual_seed(seed), torch.randn in
-// float32.
+// PyTorch's CPU random numbers, to the bit: torch.Generator().manual_seed(seed), torch.randn and
+// torch.rand in float32, torch.randint, torch.randperm.
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tensor/tensor.hpp"
 
 namespace reelmesh {
+
+/// The largest count of TorchGenerator::randint: PyTorch 2.9 and later draw larger ones
+/// differently.
+constexpr std::int64_t max_randint = std::int64_t{1} << 28;
 
 /// A stream of random numbers: MT19937, seeded with the low 32 bits of the seed as PyTorch does.
 class TorchGenerator {
@@ -27,6 +32,13 @@ class TorchGenerator {
   /// unused second value of a pair is kept for the next such call. Otherwise values are drawn in
   /// blocks of 16; if count is not a multiple of 16, the last 16 are then drawn again.
   void randn(std::int64_t count, const Consume& consume);
+
+  /// torch.randint(0, count, (1,)). count: 1 to max_randint.
+  std::int64_t randint(std::int64_t count);
+  /// torch.rand(1): in [0, 1), 24 random bits.
+  float rand();
+  /// torch.randperm(count): an order of 0 … count - 1. count: at most max_randint.
+  std::vector<std::int64_t> randperm(std::int64_t count);
 
   /// The state as text; restored() continues with the same random numbers.
   std::string saved() const;

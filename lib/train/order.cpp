@@ -1,0 +1,71 @@
+#include "train/order.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+namespace {
+
+// The frames [begin, end) of a box, numbered from `begin`.
+Box frames_between(Box box, std::int64_t begin, std::int64_t end) {
+  const std::int64_t first = std::clamp(box.offset[0], begin, end);
+  const std::int64_t last = std::clamp(box.end(0), begin, end);
+  box.offset[0] = first - begin;
+  box.extent[0] = last - first;
+  return box;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> epoch_order(std::int64_t count, std::uint64_t seed, bool shuffle) {
+  expect(count >= 0, "an epoch of {} samples", count);
+  if (shuffle) return TorchGenerator(seed).randperm(count);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, bool shuffle) {
+  expect(n >= 0 && count > 0, "sample {} of {} samples", n, count);
+  if (!shuffle) return n % count;
+  const auto epoch = static_cast<std::uint64_t>(n / count);
+  return epoch_order(count, seed + epoch, true).at(static_cast<std::size_t>(n % count));
+}
+
+SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t n, std::int64_t timesteps,
+                           double caption_dropout, bool samples_posterior)
+    : generator_(seed + static_cast<std::uint64_t>(n)),
+      next_(samples_posterior ? Next::posterior : Next::noise) {
+  draws_.timestep = generator_.randint(timesteps);
+  draws_.drops_caption = generator_.rand() < caption_dropout;
+}
+
+Tensor SampleRandom::posterior(const Shape& latents, const Box& box) {
+  expect(next_ == Next::posterior, "posterior noise is drawn once, before the noise, or not");
+  next_ = Next::noise;
+  Tensor out = Tensor::empty(box.extent, DType::float32);
+  fill_noise(generator_, latents, box.offset, box.extent, out.data<float>());
+  return out;
+}
+
+Tensor SampleRandom::noise(const Shape& latents, std::int64_t padding, const Box& box) {
+  expect(next_ == Next::noise, "noise is drawn once, after that of the posterior");
+  next_ = Next::nothing;
+  expect(latents.size() == 4 && box.offset.size() == 4 && padding >= 0 && box.offset[0] >= 0 &&
+             box.end(0) <= padding + latents[0],
+         "noise of shape {} with {} frames of padding, box {}", latents, padding, to_string(box));
+  Tensor out = Tensor::empty(box.extent, DType::float32);
+  const Box own = frames_between(box, padding, padding + latents[0]);
+  const Box before = frames_between(box, 0, padding);
+  float* values = out.data<float>();
+  fill_noise(generator_, latents, own.offset, own.extent, values + before.numel());
+  if (padding == 0) return out;
+  Shape shape = latents;
+  shape[0] = padding;
+  fill_noise(generator_, shape, before.offset, before.extent, values);
+  return out;
+}
+
+}  // namespace reelmesh

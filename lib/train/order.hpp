@@ -1,0 +1,54 @@
+#pragma once
+// Which sample is next, and its random numbers: the same for every number of ranks, and those of
+// PyTorch's CPU generator.
+#include <cstdint>
+#include <vector>
+
+#include "layout/layout.hpp"
+#include "sampler/generator.hpp"
+
+namespace reelmesh {
+
+/// The order of the samples in one epoch: that of the data, or with `shuffle` torch.randperm(count,
+/// generator=torch.Generator().manual_seed(seed)). seed: train.seed + number of the epoch.
+std::vector<std::int64_t> epoch_order(std::int64_t count, std::uint64_t seed, bool shuffle);
+
+/// Which of `count` samples of the data is sample n of the run, counted from 0: that at place n %
+/// count of epoch n / count. seed: train.seed. With `shuffle` the time is that of epoch_order().
+std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, bool shuffle);
+
+/// What is drawn for a sample beside noise.
+struct SampleDraws {
+  std::int64_t timestep = 0;   ///< 0 to timesteps - 1
+  bool drops_caption = false;  ///< the caption is replaced by the empty one
+};
+
+/// The random numbers of one sample, drawn in this order: timestep, caption's dropout, posterior
+/// noise (if latents are drawn from the posterior), noise. All ranks draw the same arrays, and each
+/// keeps its box. Latents are [frame, channel, row, column].
+class SampleRandom {
+ public:
+  /// For sample n of the run: torch.Generator().manual_seed(seed + n). timesteps: of the noise
+  /// schedule (1000). caption_dropout: a probability.
+  SampleRandom(std::uint64_t seed, std::int64_t n, std::int64_t timesteps, double caption_dropout,
+               bool samples_posterior);
+
+  const SampleDraws& draws() const { return draws_; }
+
+  /// Normal noise for mean + std · noise, drawn in the shape `latents`: the box of it, float32 on
+  /// the host. To be called once, before noise(); Error(internal) unless samples_posterior.
+  Tensor posterior(const Shape& latents, const Box& box);
+
+  /// The noise that is added: of latents that have `padding` more frames in front. Drawn in the
+  /// shape `latents`, then for the padding. box: of the padded array → float32 on the host. To be
+  /// called once, after posterior() if samples_posterior.
+  Tensor noise(const Shape& latents, std::int64_t padding, const Box& box);
+
+ private:
+  enum class Next { posterior, noise, nothing };
+  TorchGenerator generator_;
+  SampleDraws draws_;
+  Next next_;
+};
+
+}  // namespace reelmesh

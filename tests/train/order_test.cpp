@@ -1,0 +1,186 @@
+#include "train/order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <span>
+#include <sstream>
+
+#include "layout/relayout.hpp"
+#include "support/data_folder.hpp"
+#include "support/expect_error.hpp"
+#include "support/ranks.hpp"
+
+namespace reelmesh {
+namespace {
+
+using test::expect_error;
+
+// The lines of tests/data/train/order.txt of one kind, without it (tools/reference/
+// make_train_data.py).
+std::vector<std::istringstream> reference(const std::string& kind) {
+  std::ifstream file(test::data_folder() / "train" / "order.txt");
+  EXPECT_TRUE(file);
+  std::vector<std::istringstream> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kind + " ")) lines.emplace_back(line.substr(kind.size()));
+  }
+  EXPECT_FALSE(lines.empty());
+  return lines;
+}
+
+// 64-bit FNV-1a, over words instead of bytes.
+template <class Words>
+std::uint64_t fnv(const Words& words) {
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const auto word : words) value = (value ^ static_cast<std::uint64_t>(word)) * 0x100000001b3U;
+  return value;
+}
+
+std::uint64_t fnv_of_bits(std::span<const float> values) {
+  std::vector<std::uint32_t> words;
+  for (const float value : values) words.push_back(std::bit_cast<std::uint32_t>(value));
+  return fnv(words);
+}
+
+template <class Number>
+Number read(std::istream& in, bool hexadecimal = false) {
+  Number value{};
+  in >> (hexadecimal ? std::hex : std::dec) >> value;
+  EXPECT_TRUE(in);
+  return value;
+}
+
+TEST(EpochOrder, IsTorchRandperm) {
+  for (std::istringstream& line : reference("perm")) {
+    const auto seed = read<std::uint64_t>(line);
+    const auto count = read<std::int64_t>(line);
+    const auto hash = read<std::uint64_t>(line, true);
+    const std::vector<std::int64_t> order = epoch_order(count, seed, true);
+    ASSERT_EQ(std::ssize(order), count);
+    EXPECT_EQ(fnv(order), hash) << line.str();
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(count, 5); ++i) {
+      EXPECT_EQ(order[static_cast<std::size_t>(i)], read<std::int64_t>(line)) << line.str();
+    }
+  }
+}
+
+TEST(EpochOrder, IsThatOfTheDataWithoutShuffle) {
+  EXPECT_EQ(epoch_order(4, 42, false), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_TRUE(epoch_order(0, 42, false).empty());
+}
+
+// The seed of epoch e is train.seed + e; an epoch goes on across the ends of batches.
+TEST(SampleOf, CountsOverEpochs) {
+  for (const std::int64_t count : {1, 5, 7}) {
+    for (std::int64_t n = 0; n < 3 * count; ++n) {
+      const auto epoch = static_cast<std::uint64_t>(n / count);
+      EXPECT_EQ(sample_of(n, count, 42, true),
+                epoch_order(count, 42 + epoch, true)[static_cast<std::size_t>(n % count)]);
+      EXPECT_EQ(sample_of(n, count, 42, false), n % count);
+    }
+  }
+  // randperm(5) of the seeds 42 and 43
+  std::vector<std::int64_t> both;
+  for (std::int64_t n = 0; n < 10; ++n) both.push_back(sample_of(n, 5, 42, true));
+  EXPECT_EQ(both, (std::vector<std::int64_t>{2, 4, 3, 0, 1, 3, 1, 4, 2, 0}));
+}
+
+// One sample of the reference, drawn as a whole.
+struct Drawn {
+  std::uint64_t seed;
+  std::int64_t padding;
+  Shape shape;
+  bool posterior;
+
+  explicit Drawn(std::istream& in) {
+    seed = read<std::uint64_t>(in);
+    padding = read<std::int64_t>(in);
+    for (int axis = 0; axis < 4; ++axis) shape.push_back(read<std::int64_t>(in));
+    posterior = read<int>(in) != 0;
+  }
+  Shape padded() const { return {shape[0] + padding, shape[1], shape[2], shape[3]}; }
+};
+
+// A sample has the seed train.seed + n.
+TEST(SampleRandom, DrawsAsTorchInTheOrderOfTheSpecification) {
+  for (std::istringstream& line : reference("sample")) {
+    const Drawn drawn(line);
+    const auto timestep = read<std::int64_t>(line);
+    const double dropout = std::bit_cast<float>(read<std::uint32_t>(line, true));
+    SampleRandom random(drawn.seed - 7, 7, 1000, dropout, drawn.posterior);
+    EXPECT_EQ(random.draws().timestep, timestep) << line.str();
+    EXPECT_FALSE(random.draws().drops_caption) << "the probability is not more than the number";
+    const auto more = std::nextafter(dropout, 1.0);
+    EXPECT_TRUE(SampleRandom(drawn.seed, 0, 1000, more, drawn.posterior).draws().drops_caption);
+
+    const auto hash_of_posterior = read<std::uint64_t>(line, true);
+    if (drawn.posterior) {
+      const Tensor posterior = random.posterior(drawn.shape, whole_box(drawn.shape));
+      EXPECT_EQ(fnv_of_bits(posterior.span<float>()), hash_of_posterior) << line.str();
+    }
+    const Tensor noise = random.noise(drawn.shape, drawn.padding, whole_box(drawn.padded()));
+    ASSERT_EQ(noise.shape(), drawn.padded());
+    const auto values = noise.span<float>();
+    const auto own = static_cast<std::size_t>(numel(drawn.shape));
+    EXPECT_EQ(fnv_of_bits(values.last(own)), read<std::uint64_t>(line, true)) << line.str();
+    EXPECT_EQ(fnv_of_bits(values.first(values.size() - own)), read<std::uint64_t>(line, true))
+        << line.str();
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(values.last(own).front()),
+              read<std::uint32_t>(line, true));
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(values.back()), read<std::uint32_t>(line, true));
+  }
+}
+
+void expect_box_of(const Tensor& whole, const Box& box, const Tensor& part) {
+  Tensor expected = Tensor::empty(box.extent, DType::float32);
+  copy_box(box, whole, whole_box(whole.shape()), expected, box);
+  ASSERT_EQ(part.shape(), box.extent);
+  EXPECT_TRUE(std::ranges::equal(part.span<float>(), expected.span<float>())) << to_string(box);
+}
+
+// Ranks cut frames, rows, or both; ranks with empty boxes and boxes of padding only too.
+TEST(SampleRandom, GivesEachRankItsBox) {
+  const comm::Group& world = test::world();
+  const Shape shape{5, 4, 6, 10}, padded{6, 4, 6, 10};
+  SampleRandom one(42, 3, 1000, 0.5, true);
+  const Tensor posterior = one.posterior(shape, whole_box(shape));
+  const Tensor noise = one.noise(shape, 1, whole_box(padded));
+  for (const std::size_t axis : {0U, 2U, 3U}) {
+    SampleRandom random(42, 3, 1000, 0.5, true);
+    EXPECT_EQ(random.draws().timestep, one.draws().timestep);
+    EXPECT_EQ(random.draws().drops_caption, one.draws().drops_caption);
+    const Box of_latents = Layout::cut(shape, axis, world.size()).box(world.rank());
+    expect_box_of(posterior, of_latents, random.posterior(shape, of_latents));
+    const Box of_padded = Layout::cut(padded, axis, world.size()).box(world.rank());
+    expect_box_of(noise, of_padded, random.noise(shape, 1, of_padded));
+  }
+  for (const Box& box : {Box{{0, 0, 2, 0}, {1, 4, 3, 10}}, Box{{0, 0, 0, 4}, {3, 4, 6, 3}},
+                         Box{{1, 0, 0, 0}, {5, 4, 6, 10}}, Box{{3, 0, 0, 0}, {0, 4, 6, 10}},
+                         Box{{0, 0, 6, 0}, {6, 4, 0, 10}}}) {
+    SampleRandom random(42, 3, 1000, 0.5, true);
+    random.posterior(shape, whole_box(shape));
+    expect_box_of(noise, box, random.noise(shape, 1, box));
+  }
+}
+
+TEST(SampleRandom, KeepsTheOrder) {
+  const Shape shape{1, 2, 2, 3};
+  const Box whole = whole_box(shape);
+  SampleRandom sampled(1, 0, 1000, 0, true);
+  expect_error(Status::internal, [&] { sampled.noise(shape, 0, whole); });
+  sampled.posterior(shape, whole);
+  expect_error(Status::internal, [&] { sampled.posterior(shape, whole); });
+  sampled.noise(shape, 0, whole);
+  expect_error(Status::internal, [&] { sampled.noise(shape, 0, whole); });
+  SampleRandom of_mode(1, 0, 1000, 0, false);
+  expect_error(Status::internal, [&] { of_mode.posterior(shape, whole); });
+  expect_error(Status::internal, [&] { of_mode.noise(shape, 0, {{0, 0, 0, 0}, {2, 2, 2, 3}}); });
+}
+
+}  // namespace
+}  // namespace reelmesh
