@@ -1,0 +1,38 @@
+#pragma once
+// What users bring to learn from: videos with prompts, listed in a file or a folder.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "comm/group.hpp"
+#include "job/train_settings.hpp"
+
+namespace reelmesh {
+
+/// One video and its prompt. The file need not exist (check_data, train/frames.hpp).
+struct DataSample {
+  std::filesystem::path video;
+  std::string prompt;
+  std::string where;  ///< for messages: "clips.jsonl:3"
+};
+
+/// The samples of data.path, in its order. It is one of:
+///
+/// - a list: a .jsonl file with a JSON object a line, a .json file with an array of objects, or a
+///   .csv file (RFC 4180) whose first record names the columns. The video is the first of `video`,
+///   `file_name`, `path`, `file_path` that is there, relative to the list's folder; the prompt the
+///   first of `prompt`, `text`, `caption`. Others are ignored.
+/// - a folder with one of metadata.csv, metadata.jsonl, or `prompts.txt` (or prompt.txt,
+///   captions.txt) and videos.txt with a prompt and a video a line.
+/// - a folder without these, in which each a.mp4, or file of another type that lib/media reads, has
+///   its prompt in a.txt. Sorted by name; subfolders and names that begin with '.' are ignored.
+///
+/// Throws Error(no_input) if data.path is missing, Error(usage) for a file of another type,
+/// Error(data) naming file and line if a video or prompt is missing or is not valid text, or the
+/// folder has none or several of these.
+std::vector<DataSample> read_data(const DataSettings& settings);
+
+/// The same, read by the first rank, on all ranks. Collective.
+std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings);
+
+}  // namespace reelmesh

@@ -1,0 +1,217 @@
+#include "train/data.hpp"
+
+#include "support/expect_error.hpp"
+#include "support/ranks.hpp"
+#include "support/temp_folder.hpp"
+#include "train/csv.hpp"
+
+namespace reelmesh {
+namespace {
+
+using test::expect_error;
+using testing::ElementsAre;
+
+/// Each rank has a folder of its own.
+class Data : public testing::Test {
+ protected:
+  void write(const std::string& name, std::string_view text) {
+    test::write_file(folder / name, text);
+  }
+  DataSettings settings(const std::string& name = "") const {
+    DataSettings data;
+    data.path = name.empty() ? folder.path() : folder / name;
+    return data;
+  }
+  /// "video|prompt|where", relative to the folder.
+  std::vector<std::string> read(const std::string& name = "") const {
+    std::vector<std::string> found;
+    for (const DataSample& sample : read_data(settings(name))) {
+      found.push_back(
+          fmt::format("{}|{}|{}", relative(sample.video), sample.prompt, relative(sample.where)));
+    }
+    return found;
+  }
+  std::string relative(const std::string& text) const {
+    const std::string begin = folder.path().string() + "/";
+    return text.starts_with(begin) ? text.substr(begin.size()) : text;
+  }
+  template <class... Parts>
+  void refuses(const std::string& name, const Parts&... parts) const {
+    expect_error(
+        Status::data, [&] { read_data(settings(name)); }, parts...);
+  }
+
+  test::TempFolder folder;
+};
+
+TEST_F(Data, ReadsLinesOfJson) {
+  write("clips.jsonl",
+        "\xef\xbb\xbf{\"video\": \"a.mp4\", \"prompt\": \" a panda, «竹» \", \"seed\": [1]}\r\n\n"
+        "{\"text\": \"two\", \"file_name\": \"sub/b.mov\"}\n"
+        "{\"caption\": \"three\", \"text\": \"the text\", \"path\": \"/abs/c.png\"}");
+  EXPECT_THAT(read("clips.jsonl"),
+              ElementsAre("a.mp4|a panda, «竹»|clips.jsonl:1", "sub/b.mov|two|clips.jsonl:3",
+                          "/abs/c.png|the text|clips.jsonl:4"));
+  // In a folder that gives the name.
+  std::filesystem::rename(folder / "clips.jsonl", folder / "metadata.jsonl");
+  EXPECT_EQ(read()[1], "sub/b.mov|two|metadata.jsonl:3");
+}
+
+TEST_F(Data, ReadsAListOfJson) {
+  write("clips.json", R"([{"file_path": "a.mp4", "caption": "one"},
+                          {"path": "b.mp4", "prompt": "two"}])");
+  EXPECT_THAT(read("clips.json"),
+              ElementsAre("a.mp4|one|clips.json[0]", "b.mp4|two|clips.json[1]"));
+  write("object.json", R"({"path": "b.mp4", "prompt": "two"})");
+  refuses("object.json", "object.json: found object, expected a list of objects");
+}
+
+TEST_F(Data, ReadsCsvWithQuotes) {
+  write("clips.csv",
+        "\xef\xbb\xbfid, text ,file_name\r\n"
+        "1,plain,a.mp4\r\n"
+        "2,\"commas, \"\"quotes\"\"\r\nand a line end\",\"b,1.mp4\"\r\n"
+        "\r\n"
+        "3,last,c.mp4");
+  EXPECT_THAT(read("clips.csv"),
+              ElementsAre("a.mp4|plain|clips.csv:2",
+                          "b,1.mp4|commas, \"quotes\"\nand a line end|clips.csv:3",
+                          "c.mp4|last|clips.csv:6"));
+  std::filesystem::rename(folder / "clips.csv", folder / "metadata.csv");
+  EXPECT_EQ(read().size(), 3U);
+}
+
+TEST_F(Data, ReadsTwoLists) {
+  for (const char* name : {"prompts.txt", "prompt.txt", "captions.txt"}) {
+    write(name, "one\r\n # two\n");
+    write("videos.txt", "a.mp4\nsub/b.mp4");
+    EXPECT_THAT(read(), ElementsAre(fmt::format("a.mp4|one|{}:1", name),
+                                    fmt::format("sub/b.mp4|# two|{}:2", name)));
+    std::filesystem::remove(folder / name);
+  }
+}
+
+TEST_F(Data, ReadsPairsByName) {
+  for (const char* name : {"b.mp4", "a 1.MKV", "c.JPG", ".hidden.mp4", "notes.md"}) write(name, "");
+  write("b.txt", "two\n\nlines\n");
+  write("a 1.txt", "one");
+  write("c.txt", "three");
+  std::filesystem::create_directory(folder / "d.mp4");
+  EXPECT_THAT(read(),
+              ElementsAre("a 1.MKV|one|a 1.txt", "b.mp4|two\n\nlines|b.txt", "c.JPG|three|c.txt"));
+  write("e.gif", "");
+  refuses("", "e.gif: found no e.txt with its prompt");
+  write("e.txt", "four");
+  EXPECT_EQ(read().size(), 4U);
+  write("e.mov", "");
+  refuses("", "found e.gif and e.mov, expected one video of this name");
+  std::filesystem::remove(folder / "e.gif");
+  std::filesystem::remove(folder / "e.mov");
+  refuses("", "e.txt: found no video e with one of .mp4, ");
+}
+
+TEST_F(Data, RefusesFoldersWithoutOneList) {
+  refuses("", "data.path: found no list of videos in " + folder.path().string(), "metadata.csv",
+          "metadata.jsonl", "prompts.txt or prompt.txt or captions.txt with videos.txt", "a.mp4");
+  write("videos.txt", "a.mp4");
+  refuses("", "found videos.txt alone in ");
+  write("captions.txt", "one");
+  EXPECT_EQ(read().size(), 1U);
+  write("metadata.csv", "video,prompt\na.mp4,one\n");
+  refuses("", "found metadata.csv and captions.txt in ");
+  std::filesystem::remove(folder / "videos.txt");
+  std::filesystem::remove(folder / "metadata.csv");
+  refuses("", "found captions.txt alone in ");
+}
+
+TEST_F(Data, NamesTheLineThatIsWrong) {
+  struct Case {
+    const char *name, *text, *message;
+  };
+  const std::vector<Case> cases = {
+      {"x.jsonl", "{\"video\": \"a.mp4\"}", "x.jsonl:1: found no prompt, expected one of prompt, "},
+      {"x.jsonl", "{\"prompt\": \"one\"}", "x.jsonl:1: found no video, expected one of video, "},
+      {"x.jsonl", "\n{\"video\": 3, \"prompt\": \"one\"}", "x.jsonl:2: video: found number"},
+      {"x.jsonl", "{\"video\": \" \", \"prompt\": \"one\"}", "x.jsonl:1: found no video, "},
+      {"x.jsonl", "{\"video\": \"a\", \"prompt\": \"\"}", "x.jsonl:1: found no prompt, "},
+      {"x.jsonl", "{\"video\": \"a\", \"prompt\": \"a\\u0000b\"}",
+       "x.jsonl:1: found byte 1 (0x00)"},
+      {"x.jsonl", "{\"video\": \"a\", \"prompt\": \"b\"}\n[1]", "x.jsonl:2: found array, "},
+      {"x.jsonl", "{\"video\": \"a\", \"video\": \"b\", \"prompt\": \"b\"}", "x.jsonl:1: "},
+      {"x.jsonl", "{\"video\": \"a\", ", "x.jsonl:1: "},
+      {"x.jsonl", "\n", "data.path: found 0 videos in "},
+      {"x.json", "[{\"video\": \"a\", \"prompt\": \"b\"}, {}]", "x.json[1]: found no video"},
+      {"x.json", "[]", "data.path: found 0 videos in "},
+      {"x.csv", "", "data.path: found 0 videos in "},
+      {"x.csv", "video,prompt\n", "data.path: found 0 videos in "},
+      {"x.csv", "video,words\na,b\n",
+       "x.csv:1: found no column for the prompt among 'video,words'"},
+      {"x.csv", "a.mp4,one\n", "x.csv:1: found no column for the video"},
+      {"x.csv", "video,prompt\na,b\na,b,c\n", "x.csv:3: found 3 fields, expected 2"},
+      {"x.csv", "video,prompt\na,\n", "x.csv:2: found no prompt"},
+      {"x.csv", "video,prompt\n\"a\nb\",c\nd,\"e\nf", "x.csv:4: found a quote without an end"},
+      {"x.csv", "video,prompt\na,b \"c\"\n", "x.csv:2: found a quote within a field"},
+      {"x.csv", "video,prompt\na,\"b\" c\n", "x.csv:2: found text after a closing quote"},
+      {"x.csv", "video,prompt\na,\xff\n", "x.csv:2: found byte 0 (0xff), expected UTF-8"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    write(c.name, c.text);
+    refuses(c.name, c.message);
+  }
+  write("long.csv", "video,prompt\na," + std::string(70'000, 'x'));
+  expect_error(
+      Status::usage, [&] { read_data(settings("long.csv")); }, "long.csv:2: ", "65536");
+  write("x.txt", "a.mp4");
+  expect_error(
+      Status::usage, [&] { read_data(settings("x.txt")); }, "data.path: found '");
+  expect_error(
+      Status::no_input, [&] { read_data(settings("none.csv")); }, "none.csv' not found");
+}
+
+TEST_F(Data, NamesTheLineWithoutAnother) {
+  write("prompts.txt", "one\ntwo\n\nfour\n");
+  write("videos.txt", "a\nb\n");
+  refuses("", "prompts.txt:3: found a line without another in ", "4 prompts and 2 videos");
+  write("videos.txt", "a\nb\nc\nd\ne");
+  refuses("", "videos.txt:5: found a line without another in ", "4 prompts and 5 videos");
+  write("videos.txt", "a\nb\nc\nd");
+  refuses("", "prompts.txt:3: found no prompt");
+  write("prompts.txt", "one\ntwo\nthree\nfour\n");
+  write("videos.txt", "a\n\nc\nd");
+  refuses("", "videos.txt:2: found no video");
+}
+
+TEST_F(Data, IsReadByTheFirstRank) {
+  const comm::Group& world = test::world();
+  if (world.rank() == 0) write("clips.csv", "video,prompt\na.mp4,one\nb.mp4,\"two\nlines\"\n");
+  const std::string folder_of_first = world.broadcast(folder.path().string(), 0);
+  const std::vector<DataSample> samples = read_data_together(world, settings("clips.csv"));
+  ASSERT_EQ(samples.size(), 2U);
+  EXPECT_EQ(samples[1].video, folder_of_first + "/b.mp4");
+  EXPECT_EQ(samples[1].prompt, "two\nlines");
+  EXPECT_EQ(samples[1].where, folder_of_first + "/clips.csv:3");
+  expect_error(
+      Status::no_input, [&] { read_data_together(world, settings("none.csv")); }, "none.csv");
+}
+
+TEST(Csv, GivesRecordsWithTheirLines) {
+  const auto fields = [](std::string_view text) {
+    std::vector<std::vector<std::string>> all;
+    for (const CsvRecord& record : parse_csv(text, "x")) all.push_back(record.fields);
+    return all;
+  };
+  EXPECT_TRUE(fields("").empty());
+  EXPECT_TRUE(fields("\n\n").empty());
+  EXPECT_THAT(fields("a,,\"\"\n,"), ElementsAre(ElementsAre("a", "", ""), ElementsAre("", "")));
+  EXPECT_THAT(fields("\"\""), ElementsAre(ElementsAre("")));
+  EXPECT_THAT(fields("\"a\"\"\",b"), ElementsAre(ElementsAre("a\"", "b")));
+  const std::vector<CsvRecord> records = parse_csv("\na\n\"b\n\n\",c\n\nd", "x");
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(records[0].line, 2);
+  EXPECT_EQ(records[1].line, 3);
+  EXPECT_EQ(records[2].line, 7);
+}
+
+}  // namespace
+}  // namespace reelmesh
