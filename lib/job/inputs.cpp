@@ -1,6 +1,7 @@
 #include "job/inputs.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/file_state.hpp"
 #include "base/hash.hpp"
@@ -81,32 +82,20 @@ std::string hash_of_file(const InputFile& file) {
   return hash.hex();
 }
 
-// Decodes the first `count` frames.
-void read_frames(const InputFile& file, std::int64_t count,
+// Decodes these frames, in ascending order.
+void read_frames(const InputFile& file, const std::vector<std::int64_t>& frames,
                  const std::function<void(std::int64_t, const Tensor&)>& consume) {
-  if (file.kind == InputKind::image) return consume(0, media::read_image(file.path, file.where));
-  const auto clip = saved_clip(file);
-  if (!clip) return media::read_video(file.path, file.where, count, consume);
-  const SavedVideo video = open_clip(file, *clip);
-  require(video.frames() >= count, Status::data, "{}: {}: found {} frames, expected {}", file.where,
-          clip->string(), video.frames(), count);
-  for (std::int64_t frame = 0; frame < count; ++frame) consume(frame, video.read(frame));
-}
-
-InputFacts facts_of_whole(const InputFile& file) {
-  const FileState state = file_state(opened_path(file));
-  InputFacts facts;
   if (file.kind == InputKind::image) {
-    const Tensor pixels = media::read_image(file.path, file.where);
-    facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
-  } else {
-    facts = read_facts(file);  // decodes all frames, unless it is a clip of an earlier job
-    if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
+    expect(frames == std::vector<std::int64_t>{0}, "frames {} of an image", frames);
+    return consume(0, media::read_image(file.path, file.where));
   }
-  facts.hash = hash_of_file(file);
-  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
-  facts.state = state.text();
-  return facts;
+  const auto clip = saved_clip(file);
+  if (!clip) return media::read_video_frames(file.path, file.where, frames, consume);
+  const SavedVideo video = open_clip(file, *clip);
+  require(frames.empty() || video.frames() > frames.back(), Status::data,
+          "{}: {}: found {} frames, expected {}", file.where, clip->string(), video.frames(),
+          frames.back() + 1);
+  for (const std::int64_t frame : frames) consume(frame, video.read(frame));
 }
 
 // Bytes for each pixel of a frame while it is decoded, with the frame.
@@ -114,33 +103,6 @@ std::int64_t decoding_bytes(const InputFile& file) {
   if (file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
   if (saved_clip(file)) return 6;
   return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
-}
-
-// The facts of the files of all ranks, by rank, on every rank. Collective.
-std::vector<std::vector<InputFacts>> gather_facts(const comm::Group& world,
-                                                  const std::vector<InputFacts>& mine) {
-  struct Numbers {
-    std::int64_t frames, height, width;
-    double fps;
-  };
-  std::vector<Numbers> own_numbers;
-  std::vector<std::string> own_hashes, own_states;
-  for (const InputFacts& facts : mine) {
-    own_numbers.push_back({facts.frames, facts.height, facts.width, facts.fps});
-    own_hashes.push_back(facts.hash);
-    own_states.push_back(facts.state);
-  }
-  const auto numbers = comm::all_gather_values(world, own_numbers);
-  const auto hashes = comm::all_gather_texts(world, own_hashes);
-  const auto states = comm::all_gather_texts(world, own_states);
-  std::vector<std::vector<InputFacts>> all(numbers.size());
-  for (std::size_t r = 0; r < numbers.size(); ++r) {
-    for (std::size_t i = 0; i < numbers[r].size(); ++i) {
-      const auto& [frames, height, width, fps] = numbers[r][i];
-      all[r].push_back({frames, height, width, fps, hashes[r].at(i), states[r].at(i)});
-    }
-  }
-  return all;
 }
 
 }  // namespace
@@ -194,10 +156,10 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   std::vector<InputFacts> mine;
   comm::run_collectively(world, [&] {
     for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks) {
-      mine.push_back(facts_of_whole(files[i]));
+      mine.push_back(check_input(files[i]));
     }
   });
-  const std::vector<std::vector<InputFacts>> all = gather_facts(world, mine);
+  const std::vector<std::vector<InputFacts>> all = all_gather_facts(world, mine);
   Inputs inputs;
   for (std::size_t i = 0; i < files.size(); ++i) {
     inputs[files[i].path] = all[i % ranks].at(i / ranks);
@@ -213,19 +175,70 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   return inputs;
 }
 
+InputFacts check_input(const InputFile& file) {
+  const FileState state = file_state(opened_path(file));
+  InputFacts facts;
+  if (file.kind == InputKind::image) {
+    const Tensor pixels = media::read_image(file.path, file.where);
+    facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
+  } else {
+    facts = read_facts(file);  // decodes all frames, unless it is a clip of an earlier job
+    if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
+  }
+  facts.hash = hash_of_file(file);
+  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
+  facts.state = state.text();
+  return facts;
+}
+
+std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
+                                                      const std::vector<InputFacts>& mine) {
+  struct Numbers {
+    std::int64_t frames, height, width;
+    double fps;
+  };
+  std::vector<Numbers> own_numbers;
+  std::vector<std::string> own_hashes, own_states;
+  for (const InputFacts& facts : mine) {
+    own_numbers.push_back({facts.frames, facts.height, facts.width, facts.fps});
+    own_hashes.push_back(facts.hash);
+    own_states.push_back(facts.state);
+  }
+  const auto numbers = comm::all_gather_values(world, own_numbers);
+  const auto hashes = comm::all_gather_texts(world, own_hashes);
+  const auto states = comm::all_gather_texts(world, own_states);
+  std::vector<std::vector<InputFacts>> all(numbers.size());
+  for (std::size_t r = 0; r < numbers.size(); ++r) {
+    for (std::size_t i = 0; i < numbers[r].size(); ++i) {
+      const auto& [frames, height, width, fps] = numbers[r][i];
+      all[r].push_back({frames, height, width, fps, hashes[r].at(i), states[r].at(i)});
+    }
+  }
+  return all;
+}
+
+void read_input_frames(
+    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
+  const FileState state = file_state(opened_path(file));
+  if (state.text() != facts.state) {  // changed, or that of a host with files of its own
+    const std::string hash = hash_of_file(file);
+    require(hash == facts.hash, Status::data,
+            "{}: found the hash {}, at the start of the job {}: the file was changed or replaced, "
+            "or differs between hosts",
+            name_for_messages(file), hash, facts.hash);
+  }
+  read_frames(file, frames, consume);
+  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
+}
+
 Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoSize& size,
                    const Box& box) {
   Tensor pixels = Tensor::empty(box.extent, DType::uint8);
   if (box.empty()) return pixels;
-  const FileState state = file_state(opened_path(input.file));
-  if (state.text() != facts.state) {  // changed, or that of a host with files of its own
-    const std::string hash = hash_of_file(input.file);
-    require(hash == facts.hash, Status::data,
-            "{}: found the hash {}, at the start of the job {}: the file was changed or replaced, "
-            "or differs between hosts",
-            name_for_messages(input.file), hash, facts.hash);
-  }
-  read_frames(input.file, input.frames, [&](std::int64_t frame, const Tensor& found) {
+  std::vector<std::int64_t> frames(static_cast<std::size_t>(input.frames));
+  std::iota(frames.begin(), frames.end(), 0);
+  read_input_frames(input.file, facts, frames, [&](std::int64_t frame, const Tensor& found) {
     const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
     const Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
     Box part = box;
@@ -233,7 +246,6 @@ Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoS
     part.extent[0] = 1;
     copy_box(part, resized, {{frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
   });
-  require_unchanged(name_for_messages(input.file), state, file_state(opened_path(input.file)));
   return pixels;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 // The images and videos that clips begin from.
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "comm/group.hpp"
 #include "job/job.hpp"
@@ -52,6 +54,19 @@ Inputs probe_inputs(const Job& job);
 /// The ranks share the work. Error(data) also if a file is not the one that ClipRequest::input_hash
 /// says. Collective.
 Inputs check_inputs(const comm::Group& world, const Job& job);
+
+/// The facts of one file with its hash; decodes all of it. Errors as check_inputs.
+InputFacts check_input(const InputFile& file);
+/// The facts that each rank passes, by rank, on every rank. Collective.
+std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
+                                                      const std::vector<InputFacts>& mine);
+
+/// Decodes these frames of a file, in ascending order, each once: uint8 [row, column, 3] on the
+/// host to `consume`. facts: by check_input(s). Error(data) if the file cannot be read, has fewer
+/// frames, or has other bytes than it had then.
+void read_input_frames(
+    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
 
 /// How a clip is encoded to latents.
 struct ClipInput {

@@ -1,6 +1,7 @@
 #include "media/video.hpp"
 
 #include <cstring>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "media/orientation.hpp"
@@ -105,14 +106,28 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
 
 void read_video(const std::filesystem::path& file, const std::string& where, std::int64_t count,
                 const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
+  std::vector<std::int64_t> frames(static_cast<std::size_t>(count));
+  std::iota(frames.begin(), frames.end(), 0);
+  read_video_frames(file, where, frames, consume);
+}
+
+void read_video_frames(
+    const std::filesystem::path& file, const std::string& where,
+    const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
   VideoStream video(file, where);
   std::unique_ptr<RgbConverter> converter;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const AVFrame* frame = video.next();
-    require(frame != nullptr, Status::data, "{}: the video has {} frames, expected at least {}",
-            video.name(), i, count);
+  std::int64_t next = 0;  // of the stream
+  for (const std::int64_t wanted : frames) {
+    expect(wanted >= next, "frame {} of a video is wanted after frame {}", wanted, next - 1);
+    const AVFrame* frame = nullptr;
+    for (; next <= wanted; ++next) {
+      frame = video.next();
+      require(frame != nullptr, Status::data, "{}: the video has {} frames, expected at least {}",
+              video.name(), next, frames.back() + 1);
+    }
     if (!converter) converter = std::make_unique<RgbConverter>(video, *frame);
-    consume(i, turned(converter->convert(*frame), video.orientation()));
+    consume(wanted, turned(converter->convert(*frame), video.orientation()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tensor/tensor.hpp"
 
@@ -29,5 +30,12 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
 /// video_facts, and Error(data) if it has fewer frames.
 void read_video(const std::filesystem::path& file, const std::string& where, std::int64_t count,
                 const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
+
+/// The same for these frames only, in ascending order, each once. Those in between are decoded, but
+/// not converted; nothing after the last one is read.
+void read_video_frames(
+    const std::filesystem::path& file, const std::string& where,
+    const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
 
 }  // namespace reelmesh::media

@@ -42,6 +42,25 @@ TEST(ReadVideo, GivesTheFirstFrames) {
       "prompt.video: ", "upright.mp4: the video has 4 frames, expected at least 5");
 }
 
+TEST(ReadVideoFrames, GivesTheseFrames) {
+  const std::filesystem::path file = test::media_file("upright.mp4");
+  const std::vector<Tensor> expected = test::read_ppm(file);
+  std::vector<std::int64_t> frames;
+  read_video_frames(file, "video", {1, 3}, [&](std::int64_t frame, const Tensor& pixels) {
+    frames.push_back(frame);
+    EXPECT_EQ(test::differences(pixels, expected.at(static_cast<std::size_t>(frame))), 0) << frame;
+  });
+  EXPECT_EQ(frames, (std::vector<std::int64_t>{1, 3}));
+  const auto ignore = [](std::int64_t, const Tensor&) {};
+  expect_error(
+      Status::data,
+      [&] {
+        read_video_frames(file, "data", {1, 6}, ignore);
+      },
+      "upright.mp4: the video has 4 frames, expected at least 7");
+  expect_error(Status::internal, [&] { read_video_frames(file, "data", {1, 1}, ignore); });
+}
+
 TEST(BadVideos, NameTheFileAndWhatIsWrong) {
   const test::TempFolder folder;
   expect_error(

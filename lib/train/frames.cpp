@@ -1,0 +1,225 @@
+#include "train/frames.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/log.hpp"
+#include "base/trace.hpp"
+#include "comm/group_values.hpp"
+#include "comm/together.hpp"
+#include "layout/relayout.hpp"
+#include "media/image.hpp"
+
+namespace reelmesh {
+namespace {
+
+/// The number of the frame that is shown at the time i / fps, as far as there are so many.
+double frame_at(std::int64_t i, double video_fps, double fps) {
+  return std::floor(static_cast<double>(i) * video_fps / fps + 0.5);
+}
+
+bool is_image(const std::filesystem::path& file) {
+  std::string extension = file.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+}
+
+InputFile input_file(const DataSample& sample) {
+  const InputKind kind = is_image(sample.video) ? InputKind::image : InputKind::video;
+  return {kind, sample.video, sample.where};
+}
+
+/// What is known of the video of a sample.
+struct Finding {
+  InputFacts facts;
+  std::string problem;  ///< why the file cannot be used; empty: it can be decoded
+  Status status = Status::ok;
+};
+
+Finding examine(const DataSample& sample) {
+  try {
+    return {.facts = check_input(input_file(sample))};
+  } catch (const Error& error) {
+    if (error.status() != Status::no_input && error.status() != Status::data &&
+        error.status() != Status::io) {
+      throw;  // not because of this file
+    }
+    std::string problem = error.what();
+    const std::string prefix = sample.where + ": ";  // samples may share a video
+    if (problem.starts_with(prefix)) problem.erase(0, prefix.size());
+    return {{}, problem, error.status() == Status::no_input ? Status::no_input : Status::data};
+  }
+}
+
+/// One of the samples with each video, and which of them a sample has.
+struct Videos {
+  std::vector<std::size_t> first;      ///< sample
+  std::vector<std::size_t> of_sample;  ///< index in `first`
+
+  explicit Videos(const std::vector<DataSample>& samples) {
+    std::map<std::filesystem::path, std::size_t> known;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto [found, is_new] = known.emplace(samples[i].video, first.size());
+      if (is_new) first.push_back(i);
+      of_sample.push_back(found->second);
+    }
+  }
+};
+
+std::vector<Finding> examine_together(const comm::Group& world,
+                                      const std::vector<DataSample>& samples,
+                                      const std::vector<std::size_t>& which) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<InputFacts> facts;
+  std::vector<std::string> problems;
+  std::vector<Status> statuses;
+  comm::run_collectively(world, [&] {
+    for (auto i = static_cast<std::size_t>(world.rank()); i < which.size(); i += ranks) {
+      Finding finding = examine(samples[which[i]]);
+      facts.push_back(std::move(finding.facts));
+      problems.push_back(std::move(finding.problem));
+      statuses.push_back(finding.status);
+    }
+  });
+  const auto all_facts = all_gather_facts(world, facts);
+  const auto all_problems = comm::all_gather_texts(world, problems);
+  const auto all_statuses = comm::all_gather_values(world, statuses);
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    findings.push_back({all_facts[i % ranks].at(i / ranks), all_problems[i % ranks].at(i / ranks),
+                        all_statuses[i % ranks].at(i / ranks)});
+  }
+  return findings;
+}
+
+/// The size to which a frame is resized, and the row and column of it where the sample begins.
+struct Fit {
+  std::int64_t height, width, top, left;
+};
+
+std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return (2 * a + b) / (2 * b); }
+
+Fit fit(std::int64_t height, std::int64_t width, const VideoSize& size) {
+  Fit to{size.height, size.width, 0, 0};
+  if (size.width * height >= size.height * width) {  // the frame is relatively higher
+    to.height = rounded_ratio(height * size.width, width);
+  } else {
+    to.width = rounded_ratio(width * size.height, height);
+  }
+  to.top = (to.height - size.height) / 2;
+  to.left = (to.width - size.width) / 2;
+  return to;
+}
+
+/// Why a video that can be decoded does not give the frames; empty if it does.
+std::string problem_of(const DataSample& sample, const InputFacts& facts, const VideoSize& size,
+                       std::optional<double> fps) {
+  const std::string name = sample.video.string();
+  const std::int64_t frames = size.frames;
+  const Fit to = fit(facts.height, facts.width, size);
+  if (to.height * to.width > media::max_image_pixels) {
+    return fmt::format("{}: has {} x {} pixels, whose sides differ too much for {} x {}", name,
+                       facts.width, facts.height, size.width, size.height);
+  }
+  if (!chosen_frames(facts.fps, facts.frames, fps, frames).empty()) return {};
+  if (is_image(sample.video)) {
+    return fmt::format("{}: is an image, expected a video of at least {} frames", name, frames);
+  }
+  if (!fps) {
+    const std::string rate = facts.fps > 0 ? fmt::format(" at {:.4g} fps", facts.fps) : "";
+    return fmt::format("{}: has {} frames{}, expected at least {}", name, facts.frames, rate,
+                       frames);
+  }
+  if (facts.fps <= 0) {
+    return fmt::format("{}: does not say its frames per second, which data.fps needs", name);
+  }
+  return fmt::format("{}: has {} frames at {:.4g} fps, expected at least {} for {} at {:.4g} fps",
+                     name, facts.frames, facts.fps, frame_at(frames - 1, facts.fps, *fps) + 1,
+                     frames, *fps);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_frames,
+                                        std::optional<double> fps, std::int64_t frames) {
+  expect(frames > 0 && (!fps || *fps > 0), "{} frames at {} fps", frames, fps.value_or(0));
+  if (fps && frames > 1 && !(video_fps > 0)) return {};
+  const double last = fps ? frame_at(frames - 1, video_fps, *fps) : static_cast<double>(frames - 1);
+  if (last >= static_cast<double>(video_frames)) return {};
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < frames; ++i) {
+    chosen.push_back(fps ? static_cast<std::int64_t>(frame_at(i, video_fps, *fps)) : i);
+  }
+  return chosen;
+}
+
+std::vector<UsableSample> check_data(const comm::Group& world,
+                                     const std::vector<DataSample>& samples, const VideoSize& size,
+                                     const DataSettings& settings) {
+  constexpr std::int64_t max_warnings = 20;
+  const trace::Scope scope(trace::spans::check_inputs);
+  const Videos videos(samples);
+  const std::vector<Finding> findings = examine_together(world, samples, videos.first);
+  std::vector<UsableSample> usable;
+  std::string first_problem;
+  std::int64_t left_out = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    auto [facts, problem, status] = findings[videos.of_sample[i]];
+    if (problem.empty()) {
+      problem = problem_of(samples[i], facts, size, settings.fps);
+      status = Status::data;
+    }
+    if (problem.empty()) {
+      usable.push_back({static_cast<std::int64_t>(i), samples[i], facts});
+      continue;
+    }
+    problem = fmt::format("{}: {}", samples[i].where, problem);
+    require(!settings.strict, status, "{}", problem);
+    if (++left_out <= max_warnings) log::warning("{}; it is left out", problem);
+    if (left_out == 1) first_problem = problem;
+  }
+  require(!usable.empty(), Status::data,
+          "data.path: none of the {} videos in {} can be used, expected at least one; the first: "
+          "{}",
+          samples.size(), settings.path.string(), first_problem);
+  if (left_out > max_warnings) {
+    log::warning("data.path: {} of {} videos in {} are left out, {} of them without a message",
+                 left_out, samples.size(), settings.path.string(), left_out - max_warnings);
+  }
+  return usable;
+}
+
+Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optional<double> fps,
+                   const Box& box) {
+  const InputFacts& facts = sample.facts;
+  const auto chosen = chosen_frames(facts.fps, facts.frames, fps, size.frames);
+  expect(whole_box({std::ssize(chosen), size.height, size.width, 3}).contains(box),
+         "box {} of {} frames of {} x {} pixels", to_string(box), chosen.size(), size.height,
+         size.width);
+  Tensor pixels = Tensor::empty(box.extent, DType::uint8);
+  if (box.empty()) return pixels;
+  std::map<std::int64_t, std::vector<std::int64_t>> uses;  // frame of the file → frames of the box
+  std::vector<std::int64_t> frames;
+  for (std::int64_t i = box.offset[0]; i < box.end(0); ++i) {
+    const std::int64_t frame = chosen[static_cast<std::size_t>(i)];
+    if (uses[frame].empty()) frames.push_back(frame);
+    uses[frame].push_back(i);
+  }
+  const Fit to = fit(facts.height, facts.width, size);
+  read_input_frames(
+      input_file(sample.data), facts, frames, [&](std::int64_t frame, const Tensor& found) {
+        const Tensor resized = media::resize_lanczos(found, to.height, to.width);
+        for (const std::int64_t i : uses.at(frame)) {
+          Box part = box;
+          part.offset[0] = i;
+          part.extent[0] = 1;
+          copy_box(part, resized, {{i, -to.top, -to.left, 0}, {1, to.height, to.width, 3}}, pixels,
+                   box);
+        }
+      });
+  return pixels;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,41 @@
+#pragma once
+// From videos of any size and rate to the frames that a sample is trained on.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "job/inputs.hpp"
+#include "train/data.hpp"
+
+namespace reelmesh {
+
+/// Which frames of a video are used, ascending: with `fps` frame i is the one nearest to the time i
+/// / fps, so that some are left out or repeated; without, the first ones. Empty if the video is too
+/// short, or has no rate (0) that `fps` needs. An image is a video of 1 frame.
+std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_frames,
+                                        std::optional<double> fps, std::int64_t frames);
+
+/// A sample that can be used.
+struct UsableSample {
+  std::int64_t index = 0;  ///< in the data, with those that cannot be used
+  DataSample data;
+  InputFacts facts;
+};
+
+/// Decodes and hashes all videos once; the ranks share the work. → the samples whose videos give
+/// size.frames frames. The others are left out with a warning each, or only their number after the
+/// first 20. With settings.strict the first of them ends the job: Error(no_input) for a missing
+/// file, otherwise Error(data). Error(data) also if none is left. Collective; all ranks pass the
+/// same samples.
+std::vector<UsableSample> check_data(const comm::Group& world,
+                                     const std::vector<DataSample>& samples, const VideoSize& size,
+                                     const DataSettings& settings);
+
+/// The chosen frames → uint8 [frame, row, column, 3]: a box of them. Each is resized as by Pillow
+/// with LANCZOS, by the smallest scale that covers size.height × size.width (the longer side is
+/// rounded), and cropped in the middle (one more pixel is cut off at the bottom or right if they
+/// are odd). Error(data) if the file cannot be read, or has other bytes than check_data found.
+Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optional<double> fps,
+                   const Box& box);
+
+}  // namespace reelmesh
