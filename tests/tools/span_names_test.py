@@ -31,6 +31,7 @@ OTHER_MEANINGS = {
     "lib/plan/plan_text.cpp": {"decode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
     "lib/plan/roles.hpp": {"decode"},
+    "lib/store/sample_cache.hpp": {"hash"},  # an attribute
     "lib/tensor/purpose.hpp": {"exchange", "weights"},  # purposes of memory
 }
 NOT_IN_REPORT = ["measure"]  # it precedes the job's work

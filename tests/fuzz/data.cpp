@@ -1,0 +1,28 @@
+// A list of videos to learn from, read as .jsonl, .json, .csv, and as prompts.txt with as many
+// videos.
+#include "train/data.hpp"
+
+#include <algorithm>
+
+#include "fuzz/fuzz.hpp"
+
+using namespace reelmesh;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::filesystem::path folder = fuzz::make_folder();
+  const std::string_view text = fuzz::as_text(data, size);
+  DataSettings settings;
+  for (const char* name : {"list.jsonl", "list.json", "list.csv"}) {
+    settings.path = folder / name;
+    fuzz::write_file(settings.path, text);
+    fuzz::refusals_allowed([&] { read_data(settings); });
+  }
+  settings.path = folder / "lists";
+  std::filesystem::create_directories(settings.path);
+  std::string videos;
+  for (auto lines = std::ranges::count(text, '\n') + 1; lines > 0; --lines) videos += "a.mp4\n";
+  fuzz::write_file(settings.path / "prompts.txt", text);
+  fuzz::write_file(settings.path / "videos.txt", videos);
+  fuzz::refusals_allowed([&] { read_data(settings); });
+  return 0;
+}
