@@ -1,0 +1,239 @@
+#include "store/sample_cache.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/log.hpp"
+#include "layout/relayout.hpp"
+#include "store_support.hpp"
+#include "support/expect_error.hpp"
+
+namespace reelmesh {
+namespace {
+
+using test::expect_error;
+using testing::HasSubstr;
+
+const Shape latents{3, 4, 6, 7};
+const Shape embeds{11, 6};
+
+class SampleCache : public FolderTest {
+ protected:
+  CachedSample sample(std::int64_t index = 7) const {
+    return {sample_path(cache(), index),
+            {"a panda — «竹»", "clips/a.mp4", "0123456789abcdef0123456789abcdef",
+             "vae 1, 9 x 48 x 56", "t5 2"},
+            {latents, latents, embeds}};
+  }
+  CachedSample empty_caption() const {
+    return {empty_caption_path(cache()), {.text_fingerprint = "t5 2"}, {.prompt_embeds = embeds}};
+  }
+  std::filesystem::path cache() const { return folder.path() / "a" / "cache"; }
+
+  Sharded cut(const Shape& shape, std::size_t axis, float factor = 1) const {
+    const Sharded x = filled(world, Layout::cut(shape, axis, world.size()), DType::float32);
+    for (std::int64_t i = 0; i < x.local.numel(); ++i) {
+      Tensor(x.local).data<float>()[i] *= factor;
+    }
+    return x;
+  }
+  void write(const CachedSample& to) const {
+    if (to.shapes.latent_mean.empty()) {
+      return write_sample(world, to, {.prompt_embeds = cut(embeds, 0)});
+    }
+    write_sample(world, to, {cut(latents, 2), cut(latents, 0, 0.5F), cut(embeds, 1)});
+  }
+  static std::optional<SampleFile> open(const CachedSample& expected) {
+    std::string problem;
+    return SampleFile::open(expected, problem);
+  }
+  static std::string problem_of(const CachedSample& expected) {
+    std::string problem;
+    EXPECT_FALSE(SampleFile::open(expected, problem));
+    return problem;
+  }
+  /// Changes the file on the first rank.
+  void damage(const std::filesystem::path& path, const std::function<void(std::string&)>& change) {
+    world.barrier();
+    on_rank_0([&] {
+      std::ifstream in(path, std::ios::binary);
+      std::string bytes(std::istreambuf_iterator<char>(in), {});
+      change(bytes);
+      std::ofstream(path, std::ios::binary) << bytes;
+    });
+  }
+};
+
+void expect_values(const Tensor& found, const Shape& shape, const Box& box, float factor) {
+  ASSERT_EQ(found.shape(), box.extent);
+  Tensor whole = Tensor::empty(shape, DType::float32);
+  for (std::int64_t i = 0; i < whole.numel(); ++i) whole.data<float>()[i] = factor * value_at(i);
+  Tensor expected = Tensor::empty(box.extent, DType::float32);
+  copy_box(box, whole, whole_box(shape), expected, box);
+  EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), static_cast<std::size_t>(found.bytes())), 0)
+      << to_string(box);
+}
+
+TEST_F(SampleCache, GivesAnyBoxOfWhatTheRanksHeld) {
+  EXPECT_EQ(problem_of(sample()), "");  // there is none
+  write(sample());
+  write(empty_caption());
+  EXPECT_EQ(folder.listing(), "a/cache/000007.h5 a/cache/empty.h5");
+  const auto file = open(sample());
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->is_whole());
+  for (const Box& box :
+       {whole_box(latents), Box{{1, 0, 2, 3}, {2, 4, 3, 4}}, Box{{2, 1, 0, 0}, {1, 1, 6, 1}},
+        Box{{3, 0, 0, 0}, {0, 4, 6, 7}}, Layout::cut(latents, 2, world.size()).box(world.rank())}) {
+    expect_values(file->read(&SampleShapes::latent_mean, box), latents, box, 1);
+    expect_values(file->read(&SampleShapes::latent_std, box), latents, box, 0.5F);
+  }
+  const Box rows = Layout::cut(embeds, 0, world.size()).box(world.rank());
+  expect_values(file->read(&SampleShapes::prompt_embeds, rows), embeds, rows, 1);
+  const auto caption = open(empty_caption());
+  ASSERT_TRUE(caption);
+  EXPECT_TRUE(caption->is_whole());
+  expect_values(caption->read(&SampleShapes::prompt_embeds, rows), embeds, rows, 1);
+  expect_error(Status::internal, [&] {
+    file->read(&SampleShapes::latent_mean, {{1, 0, 0, 0}, {3, 4, 6, 7}});
+  });
+  expect_error(Status::internal,
+               [&] { caption->read(&SampleShapes::latent_mean, whole_box(latents)); });
+  world.barrier();
+}
+
+TEST_F(SampleCache, IsReadByH5pyAndXarray) {
+  write(sample());
+  const std::string script = REELMESH_SOURCE "/tests/store/read_sample.py";
+  EXPECT_EQ(run_on_rank_0(world, fmt::format("/usr/bin/python3 -B '{}' '{}'", script,
+                                             sample().path.string())),
+            0);
+}
+
+TEST_F(SampleCache, NamesAreThoseOfTheSample) {
+  EXPECT_EQ(sample_path("c", 12), "c/000012.h5");
+  EXPECT_EQ(sample_text_path("c", 12), "c/000012.text.h5");
+  EXPECT_EQ(empty_caption_path("c"), "c/empty.h5");
+}
+
+TEST_F(SampleCache, DoesNotUseWhatIsOfAnotherSample) {
+  write(sample());
+  CachedSample other = sample();
+  other.record.file = "moved/a.mp4";
+  EXPECT_TRUE(open(other));
+  other.record.hash[0] = 'f';
+  EXPECT_EQ(problem_of(other), "is of another video");
+  other = sample();
+  other.record.prompt = "a cat";
+  EXPECT_EQ(problem_of(other), "is of another prompt");
+  other = sample();
+  other.shapes.latent_std[3] = 8;
+  EXPECT_EQ(problem_of(other), "has a latent_std of another shape than [3, 4, 6, 8]");
+  world.barrier();
+}
+
+TEST_F(SampleCache, RefusesWhatIsOfAnotherModel) {
+  write(sample());
+  CachedSample other = sample();
+  other.record.fingerprint = "vae 1, 9 x 64 x 64";
+  expect_error(
+      Status::data, [&] { open(other); }, "data.cache: " + sample().path.string(),
+      "was made with 'vae 1, 9 x 48 x 56', this job needs 'vae 1, 9 x 64 x 64'");
+  other = sample();
+  other.record.text_fingerprint = "t5 3";
+  expect_error(
+      Status::data, [&] { samples_to_make(world, {other}); },
+      "was made with 't5 2', this job needs 't5 3'");
+  world.barrier();
+}
+
+TEST_F(SampleCache, SaysWhichHaveToBeMade) {
+  std::vector<CachedSample> samples;
+  for (int i = 0; i < 6; ++i) samples.push_back(sample(i));
+  samples.push_back(empty_caption());
+  EXPECT_EQ(samples_to_make(world, samples), (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6}));
+  for (const std::size_t i : {0U, 1U, 2U, 4U, 5U, 6U}) write(samples[i]);
+  samples[1].record.prompt = "a cat";
+  damage(samples[2].path, [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+  // A value within the last array that is written.
+  damage(samples[5].path, [](std::string& bytes) {
+    const float value = value_at(0);
+    const std::size_t at = bytes.find({reinterpret_cast<const char*>(&value), sizeof value});
+    ASSERT_NE(at, bytes.npos);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  });
+  testing::internal::CaptureStderr();
+  const std::vector<std::size_t> found = samples_to_make(world, samples);
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(found, (std::vector<std::size_t>{1, 2, 3, 5}));
+  if (log::rank() == first_rank) {
+    EXPECT_THAT(printed, HasSubstr("000001.h5 is of another prompt; it is made again"));
+    EXPECT_THAT(printed,
+                HasSubstr("000002.h5 is damaged, or not a file of encoded samples; it is"));
+    EXPECT_THAT(printed, HasSubstr("000005.h5 is damaged; it is made again"));
+    EXPECT_EQ(std::ranges::count(printed, '\n'), 3) << printed;
+  }
+  for (const std::size_t i : found) write(samples[i]);
+  EXPECT_TRUE(samples_to_make(world, samples).empty());
+}
+
+// A changed byte anywhere either leaves what is read as it was, or makes the file unusable.
+TEST_F(SampleCache, IsNotUsedIfDamaged) {
+  write(sample());
+  std::string bytes;
+  damage(sample().path, [&](std::string& found) { bytes = found; });
+  on_rank_0([&] {
+    int refused = 0;
+    for (std::size_t i = 0; i < bytes.size(); i += 151) {
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+      std::ofstream(sample().path, std::ios::binary) << damaged;
+      const auto file = open(sample());
+      if (!file || !file->is_whole()) {
+        ++refused;
+        continue;
+      }
+      const Box whole = whole_box(latents);
+      expect_values(file->read(&SampleShapes::latent_mean, whole), latents, whole, 1);
+      expect_values(file->read(&SampleShapes::latent_std, whole), latents, whole, 0.5F);
+      const Box text = whole_box(embeds);
+      expect_values(file->read(&SampleShapes::prompt_embeds, text), embeds, text, 1);
+    }
+    EXPECT_GT(refused, 20);
+    std::ofstream(sample().path, std::ios::binary) << "no HDF5 file";
+    EXPECT_EQ(problem_of(sample()), "is damaged, or not a file of encoded samples");
+  });
+}
+
+TEST_F(SampleCache, SaysThatValuesCannotBeRead) {
+  write(sample());
+  damage(sample().path, [](std::string& bytes) {
+    const float value = value_at(0);
+    const std::size_t at = bytes.find({reinterpret_cast<const char*>(&value), sizeof value});
+    ASSERT_NE(at, bytes.npos);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  });
+  const auto file = open(sample());
+  ASSERT_TRUE(file);
+  EXPECT_FALSE(file->is_whole());
+  expect_error(
+      Status::data,
+      [&] {
+        file->read(&SampleShapes::latent_mean, whole_box(latents));
+        file->read(&SampleShapes::prompt_embeds, whole_box(embeds));
+      },
+      "000007.h5: cannot ");
+  world.barrier();
+}
+
+TEST_F(SampleCache, CannotBeWrittenBelowAFile) {
+  on_rank_0([&] { touch(folder.path() / "a"); });
+  std::string message;
+  EXPECT_EQ(status_of([&] { write(sample()); }, &message), Status::cannot_create);
+  EXPECT_THAT(message, HasSubstr("a/cache: cannot create it: "));
+}
+
+}  // namespace
+}  // namespace reelmesh
