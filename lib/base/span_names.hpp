@@ -48,6 +48,7 @@ inline constexpr SpanKind decode_batch{"decode_batch", Level::layers, lanes::com
 inline constexpr SpanKind decode_frame{"decode_frame", Level::layers, lanes::compute, "frame that the autoencoder decodes by itself"};
 inline constexpr SpanKind product{"product", Level::ops, lanes::compute, "matrix product"};
 inline constexpr SpanKind attention{"attention", Level::ops, lanes::compute, "attention to all keys, or to those that have arrived"};
+inline constexpr SpanKind attention_backward{"attention_backward", Level::ops, lanes::compute, "gradients of attention"};
 inline constexpr SpanKind convolution{"convolution", Level::ops, lanes::compute, "convolution"};
 inline constexpr SpanKind norm{"norm", Level::ops, lanes::compute, "normalization, with what is computed in the same pass"};
 inline constexpr SpanKind exchange{"exchange", Level::ops, lanes::exchange, "exchange within a stage: attention, layouts, halos"};

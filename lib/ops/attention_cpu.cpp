@@ -1,5 +1,6 @@
 // Attention on the CPU: each tile of queries loops over blocks of keys; GEMMs by oneDNN, or by AMX.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -80,15 +81,6 @@ REELMESH_CLONES void accumulate(float* total, const float* block, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) total[i] = std::fma(total[i], factor, block[i]);
 }
 
-// Copies rows that are `stride` elements apart to a dense block of type Into.
-template <class From, class Into>
-void gather_rows(const From* from, std::int64_t stride, std::int64_t count, std::int64_t channels,
-                 Into* into) {
-  for (std::int64_t r = 0; r < count; ++r) {
-    convert(from + r * stride, dtype_of<From>(), into + r * channels, dtype_of<Into>(), channels);
-  }
-}
-
 template <class T>
 void divide(const float* total, float sum, std::int64_t channels, T* y) {
   const float factor = 1.0F / sum;
@@ -104,11 +96,12 @@ struct Extents {
 template <class T>
 class Streamed : public Attention::Work {
  public:
-  // bias: float32 [head, query, key] or empty.
-  Streamed(const Extents& extents, Rows queries, float scale, Tensor bias)
+  // bias: float32 [head, query, key] or empty. log_sum_exp: as for cpu_attention_work.
+  Streamed(const Extents& extents, Rows queries, float scale, Tensor bias, Tensor log_sum_exp)
       : extents_(extents),
         queries_(std::move(queries)),
         bias_(std::move(bias)),
+        log_sum_exp_(std::move(log_sum_exp)),
         scale_(scale * log2_e),
         pairs_(extents.sequences * extents.batch * extents.heads),
         shape_{extents.sequences * extents.queries, extents.batch, extents.heads,
@@ -240,9 +233,20 @@ class Streamed : public Attention::Work {
     std::copy_n(sum, count, sum_.data<float>() + pair * extents_.queries + first);
   }
 
+  // In attend(): what remains of `count` queries when they are done.
+  void write_log_sum_exp(std::int64_t pair, std::int64_t first, std::int64_t count,
+                         const float* largest, const float* sum) {
+    if (log_sum_exp_.empty()) return;
+    float* into = log_sum_exp_.data<float>() + pair * extents_.queries + first;
+    for (std::int64_t r = 0; r < count; ++r) {
+      into[r] = static_cast<float>(double{largest[r]} + std::log2(double{sum[r]}));
+    }
+  }
+
   Extents extents_;
   Rows queries_;
   Tensor bias_;
+  Tensor log_sum_exp_;  // for attend() to write, or empty
   float scale_;
   std::int64_t pairs_;     // sequences · batch items · heads
   Shape shape_;            // of the result
@@ -258,8 +262,9 @@ class Streamed : public Attention::Work {
 template <class T, class C>
 class ByOneDnn : public Streamed<T> {
  public:
-  ByOneDnn(const Extents& extents, const Rows& queries, float scale, const Tensor& bias)
-      : Streamed<T>(extents, queries, scale, bias),
+  ByOneDnn(const Extents& extents, const Rows& queries, float scale, const Tensor& bias,
+           const Tensor& log_sum_exp)
+      : Streamed<T>(extents, queries, scale, bias, log_sum_exp),
         last_rows_(rows_of_last_tile(tile_rows, extents.queries % tile_rows, dtype_of<C>())) {}
 
  private:
@@ -386,6 +391,7 @@ class ByOneDnn : public Streamed<T> {
         divide(total + r * channels, sum[r], channels,
                this->out_.template data<T>() + offset + r * row);
       }
+      this->write_log_sum_exp(pair, first, count, largest, sum);
       return;
     }
     for (std::int64_t r = 0; r < count; ++r) {
@@ -519,6 +525,7 @@ class ByAmx : public Streamed<BFloat16> {
       keep_state(pair, first, count, largest, sum);
     } else {
       write(pair, first, count, total, sum, out_);
+      write_log_sum_exp(pair, first, count, largest, sum);
     }
   }
 
@@ -636,7 +643,7 @@ std::unique_ptr<Attention::Work> attention_of_shapes(const Rows& queries) {
 }
 
 std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float scale,
-                                                    const Tensor& bias) {
+                                                    const Tensor& bias, Tensor log_sum_exp) {
   const Shape& shape = queries.tensor.shape();
   const Extents extents{queries.sequences, queries.count(), shape[1], shape[3], shape[4]};
   const DType dtype = queries.tensor.dtype();
@@ -644,13 +651,13 @@ std::unique_ptr<Attention::Work> cpu_attention_work(const Rows& queries, float s
     using T = decltype(type);
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (uses_amx(compute_dtype(dtype))) {
-        return std::make_unique<ByAmx>(extents, queries, scale, bias);
+        return std::make_unique<ByAmx>(extents, queries, scale, bias, log_sum_exp);
       }
       if (compute_dtype(dtype) == DType::bfloat16) {
-        return std::make_unique<ByOneDnn<T, BFloat16>>(extents, queries, scale, bias);
+        return std::make_unique<ByOneDnn<T, BFloat16>>(extents, queries, scale, bias, log_sum_exp);
       }
     }
-    return std::make_unique<ByOneDnn<T, float>>(extents, queries, scale, bias);
+    return std::make_unique<ByOneDnn<T, float>>(extents, queries, scale, bias, log_sum_exp);
   });
 }
 

@@ -189,14 +189,20 @@ Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) 
 namespace {
 
 dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, std::int64_t k,
-                                              DType dtype) {
+                                              DType dtype, TileProduct::Form form = {}) {
   const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(dtype);
+  dnnl::primitive_attr attributes = user_scratchpad();
+  if (form.adds) {
+    dnnl::post_ops after;
+    after.append_sum();
+    attributes.set_post_ops(after);
+  }
   return {{{{m, k}, type, Tag::ab},
-           {{k, n}, type, Tag::any},
+           {{k, n}, type, form.dense_weights ? Tag::ab : Tag::any},
            {{m, n}, dnnl::memory::data_type::f32, Tag::ab}},
-          user_scratchpad(),
+          attributes,
           engine()};
 }
 
@@ -206,18 +212,18 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 }  // namespace
 
-TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
+TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, Form form)
     : n_(n), k_(k), dtype_(dtype) {
   // Cached, because attention uses the same few shapes again and again.
   static std::mutex mutex;
-  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, DType>,
+  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, Form>,
                   std::pair<dnnl::memory::desc, Primitive>>
       made;
   const std::scoped_lock lock(mutex);
-  auto& [weights, primitive] = made[{m, n, k, dtype}];
+  auto& [weights, primitive] = made[{m, n, k, dtype, form}];
   if (weights.get_size() == 0) {
     const SingleThreadScope one;
-    const dnnl::matmul::primitive_desc description = describe_product(m, n, k, dtype);
+    const dnnl::matmul::primitive_desc description = describe_product(m, n, k, dtype, form);
     weights = description.weights_desc();
     primitive = Primitive(dnnl::matmul(description), description.scratchpad_desc(),
                           {{DNNL_ARG_SRC, description.src_desc()},
@@ -282,8 +288,8 @@ Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
   return reorder({{k_, n_}, onednn_type(dtype_), strides}, weights_);
 }
 
-void TileProduct::run(const void* src, const void* packed, float* dst) const {
-  primitive_.run({src, packed, dst});
+void TileProduct::run(const void* src, const void* weights, float* dst) const {
+  primitive_.run({src, weights, dst});
 }
 
 }  // namespace reelmesh::ops

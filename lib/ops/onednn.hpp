@@ -2,6 +2,7 @@
 // How the ops use oneDNN: each primitive computes one tile of a fixed shape on one thread, and many
 // threads run it. So a row of a matrix product (GEMM) has the same bits for any number of rows,
 // threads or ranks.
+#include <compare>
 #include <cstddef>
 #include <dnnl.hpp>
 #include <initializer_list>
@@ -76,18 +77,28 @@ Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 /// A GEMM of fixed shape: dst[m, n] float32 = src[m, k]·weights[k, n]; src dense, weights packed.
 class TileProduct {
  public:
+  /// What else a GEMM may do.
+  struct Form {
+    bool adds = false;           ///< dst += src·weights
+    bool dense_weights = false;  ///< weights are dense rows [k, n] instead of packed
+    auto operator<=>(const Form&) const = default;
+  };
   /// Rows of the tiles that weights are packed for; the last tile may have fewer.
   static constexpr std::int64_t tile_rows = 64;
 
   TileProduct() = default;
-  TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype);
+  TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype)
+      : TileProduct(m, n, k, dtype, {}) {}
+  TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, Form form);
   std::int64_t columns() const { return n_; }
   /// Size of packed weights in elements of dtype: a multiple of 64.
   std::int64_t packed_elements() const;
+  /// Whether both take the same packed weights.
+  bool packs_as(const TileProduct& other) const { return weights_ == other.weights_; }
   /// Reorder that packs weights [k, n], or [n, k] if transposed. stride: elements from row to row
   /// of the source. Arguments of run(): source, packed weights.
   Primitive packing(bool transposed, std::int64_t stride) const;
-  void run(const void* src, const void* packed, float* dst) const;
+  void run(const void* src, const void* weights, float* dst) const;
 
  private:
   std::int64_t n_ = 0, k_ = 0;

@@ -8,6 +8,7 @@
 
 #include "base/trace.hpp"
 #include "ops/attention.hpp"
+#include "ops/attention_backward.hpp"
 #include "ops/convolution.hpp"
 #include "ops/group_norm.hpp"
 #include "ops/linear.hpp"
@@ -42,6 +43,15 @@ inline std::vector<KnownOperation> known_operations(Device device, DType dtype) 
   all.push_back({"attention", 4 * (4 * 2 * 3 * 8) * 4, 4 * (4 * 2 * 3 * 8) * size + 3 * 4 * 4 * 4,
                  [qkv = random({4, 2, 3, 3, 8}), bias = floats({3, 4, 4})] {
                    ops::attention(qkv, 1.0F, bias);
+                 }});
+  // The same without a bias, for training: also [item · head, token] logarithms.
+  const std::int64_t one = 4 * 2 * 3 * 8, logarithms = 2 * 3 * 4 * 4;
+  const Tensor x = random({4, 2, 3, 8});
+  all.push_back({"attention", 4 * one * 4, 4 * one * size + logarithms,
+                 [x] { ops::attention_forward(x, x, x, 1.0F); }});
+  const Tensor kept = floats({2 * 3, 4});
+  all.push_back({"attention_backward", 10 * one * 4, 8 * one * size + logarithms, [x, kept] {
+                   ops::attention_backward(x, x, x, {x, kept}, x, 1.0F);
                  }});
   // 2 frames of 9 × 21 pixels after 2 others, 3 → 5 channels.
   const ops::ImageBox box{0, 9, 0, 21};

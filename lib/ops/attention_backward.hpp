@@ -1,0 +1,36 @@
+#pragma once
+// Attention for training: it keeps what its gradients are computed from.
+#include "tensor/numerics.hpp"
+#include "tensor/tensor.hpp"
+
+namespace reelmesh::ops {
+
+/// What attention of whole sequences leaves for its backward pass.
+struct AttentionForward {
+  Tensor out;  ///< as q
+  /// float32 [batch · head, token]: log2(Σ 2^score) over the keys, where score =
+  /// scale·q·k·log2(e).
+  Tensor log_sum_exp;
+};
+
+/// softmax(scale·q·kᵀ)·v. q, k, v: [token, batch, head, channel] of one floating type, with all
+/// tokens in global order and any heads; the numbers of tokens, batch items and heads may be 0. On
+/// the CPU `out` has the bits of attend(); a GPU uses the kernels of Attention.
+AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
+                                   const Numerics& numerics = {});
+
+/// Gradients of a loss; of the type and shape of q.
+struct AttentionGradients {
+  Tensor q, k, v;
+};
+
+/// Gradients for the arguments of attention_forward() and its result; d_out: gradient of `out`, of
+/// the type and shape of q. Scores are computed again from log_sum_exp and never stored as a whole
+/// (Dao 2022, FlashAttention, algorithm 4). The gradient of q is summed over blocks of keys, those
+/// of k and v over tiles of queries, each in float32, in global order and rounded once. So the
+/// bits of a head depend only on its own values.
+AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionForward& forward, const Tensor& d_out,
+                                      float scale, const Numerics& numerics = {});
+
+}  // namespace reelmesh::ops
