@@ -111,6 +111,22 @@ std::unique_ptr<const Encoder> Family::encoder(const Checkpoint&, DType) const {
   fail(Status::internal, "{}: no encoder for images and videos", paths().root.string());
 }
 
+namespace {
+
+[[noreturn]] void refuse_training(const ModelPaths& paths) {
+  fail(Status::usage, "model.path: {} cannot be trained, expected a model of CogVideoX",
+       paths.root.string());
+}
+
+}  // namespace
+
+std::unique_ptr<Trainable> Family::trainable(const Checkpoint&, DType, const WeightPlacement&,
+                                             const LoraShape&) const {
+  refuse_training(paths());
+}
+
+TrainingNoise Family::training_noise() const { refuse_training(paths()); }
+
 void Family::check_weights(bool encodes_video) const {
   const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };
   check(ModelPart::text_encoder, [&](const Checkpoint& weights) {

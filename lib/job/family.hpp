@@ -10,6 +10,7 @@
 #include "models/common/decoder.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/common/encoder.hpp"
+#include "models/common/trainable.hpp"
 #include "models/t5/config.hpp"
 #include "plan/workload.hpp"
 #include "weights/checkpoint.hpp"
@@ -33,6 +34,13 @@ class Shared {
 
  private:
   std::map<Key, Value> values_;
+};
+
+/// The diffusion process as a model is trained for it: noisy latents √ᾱ·x + √(1 − ᾱ)·noise, and the
+/// velocity √ᾱ·noise − √(1 − ᾱ)·x to be predicted (Salimans & Ho 2022).
+struct TrainingNoise {
+  std::vector<double> alpha_bar;  ///< ᾱ of each timestep
+  double scaling_factor = 1;      ///< of latents
 };
 
 class Family {
@@ -95,6 +103,13 @@ class Family {
   virtual std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const = 0;
   /// Only of families that take images or videos.
   virtual std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const;
+  /// Only of families that can be trained; otherwise, and for models of them that cannot,
+  /// Error(usage). Errors and collective as denoiser().
+  virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
+                                               const WeightPlacement& placement,
+                                               const LoraShape& lora) const;
+  /// How the diffusion process adds noise in training; likewise.
+  virtual TrainingNoise training_noise() const;
 
  protected:
   /// Whether the model makes clips that begin from such a file; none: from noise alone.

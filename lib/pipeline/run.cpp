@@ -20,6 +20,7 @@
 #include "ops/packing.hpp"
 #include "pipeline/clip_states.hpp"
 #include "pipeline/report.hpp"
+#include "pipeline/start.hpp"
 #include "pipeline/status_file.hpp"
 #include "store/output_folder.hpp"
 #include "store/restart.hpp"
@@ -27,37 +28,6 @@
 
 namespace reelmesh::pipeline {
 namespace {
-
-// The ranks agree on the conditions, so that all of them compute the same plan. Collective.
-Conditions agree_on_conditions(const Job& job, const comm::Group& world, int threads,
-                               Device device) {
-  Conditions conditions =
-      plan_conditions(job, world.size(), static_cast<int>(world.max(std::int64_t{threads})),
-                      gather_nodes(world), ops::compute_dtype(job.dtype), device.is_cuda());
-  const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
-  if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
-    conditions.packed_for = PackedFor::any_processor;
-  }
-  if (!device.is_cuda()) {
-    conditions.node_bytes =
-        static_cast<std::int64_t>(world.min(static_cast<double>(host_memory().physical)));
-  }
-  if (job.measure_speeds) {
-    conditions.machine.rank_weights = {measure_speeds(world, job.dtype, device, job.numerics),
-                                       false};
-  }
-  if (job.memory_limits.empty()) {
-    conditions.machine.memory_limits = {free_memory_of_ranks(world, device), false};
-    conditions.machine.limits_are_free_memory = true;
-  }
-  return conditions;
-}
-
-Existing existing(IfExists choice) {
-  return choice == IfExists::fail      ? Existing::fail
-         : choice == IfExists::replace ? Existing::replace
-                                       : Existing::resume;
-}
 
 // A job on all its ranks, in the order of its functions. Each is collective.
 class JobRun {
@@ -77,7 +47,7 @@ class JobRun {
   void prepare_output();
 
   MadeClips make_clips() {
-    return make_clips_together(job_, planned_, world_, clips_, device_, watchdog_,
+    return make_clips_together(job_, planned_, world_, clips_, found_.device, watchdog_,
                                traces_ ? &*traces_ : nullptr);
   }
   void write_results(const MadeClips& made);
@@ -101,10 +71,8 @@ class JobRun {
   const ProgramInfo& program_;
   comm::Watchdog* watchdog_;
 
-  Machine machine_;
-  int threads_ = 1;
-  Device device_;
-  comm::Group launched_, world_;  // with devices: as launched, and in plan order
+  Devices found_;
+  comm::Group world_;  // in plan order
   Conditions conditions_;
   JobPlan planned_;
   std::optional<OutputFolder> output_;  // on the first rank
@@ -117,24 +85,14 @@ class JobRun {
 };
 
 void JobRun::find_devices() {
-  machine_ = find_machine(ranks_);
-  threads_ = set_threads(machine_, job_.threads);
-  device_ = find_device(ranks_, job_.backend);
-  if (!device_.is_cuda()) agree_on_products(ranks_, job_);
-  launched_ = ranks_.use_device(device_, job_.transport, job_.device_timeout);
-  world_ = launched_;
-  if (!device_.is_cuda()) return;
-  if (world_.size() > 1) {
-    log::info("messages between GPUs use {}", name_of(world_.transport()));
-  }
-  trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(device_));
-  comm::run_collectively(world_, [&] { ops::require_right_convolutions(device_, job_.dtype); });
+  found_ = find_devices_together(ranks_, job_);
+  world_ = found_.launched;
 }
 
 void JobRun::plan() {
   comm::run_on_first_rank(world_,
                           [&] { Family::open(job_.model)->check_weights(has_videos(job_)); });
-  conditions_ = agree_on_conditions(job_, world_, threads_, device_);
+  conditions_ = agree_on_conditions(job_, world_, found_);
   planned_ = plan_job(job_, conditions_, check_inputs(world_, job_));
   check_plan_and_order();
 }
@@ -144,14 +102,14 @@ void JobRun::check_plan_and_order() {
   // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job_.memory_limits.empty()) {
     require_fit(job_, planned_, conditions_);
-  } else if (device_.is_cuda() && !plan.memory.fits()) {
+  } else if (found_.device.is_cuda() && !plan.memory.fits()) {
     log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
                  describe_excess(plan.memory));
   }
-  std::vector<int> order;  // of ranks of launched_
+  std::vector<int> order;  // of ranks of found_.launched
   for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
-  world_ = std::ranges::is_sorted(order) ? launched_ : launched_.in_order(order);
-  if (!device_.is_cuda()) require_host_memory(world_, plan.memory, threads_);
+  world_ = std::ranges::is_sorted(order) ? found_.launched : found_.launched.in_order(order);
+  if (!found_.device.is_cuda()) require_host_memory(world_, plan.memory, found_.threads);
   const std::string idle = describe_idle(plan.roles, world_.size());
   if (!idle.empty()) log::warning("{}", idle);
 }
@@ -163,7 +121,7 @@ void JobRun::open_output() {
   });
   model_ = planned_.family->weights_hash(world_);
   require_same_weights(job_, model_);
-  planned_.fingerprint = fingerprint(model_, job_, {device_.is_cuda(), planned_.products});
+  planned_.fingerprint = fingerprint(model_, job_, {found_.device.is_cuda(), planned_.products});
 }
 
 void JobRun::choose_clips() {
@@ -202,7 +160,7 @@ void JobRun::announce() {
 }
 
 void JobRun::begin_record() {
-  record_ = job_record(world_, job_, planned_, program_, machine_, device_, model_);
+  record_ = job_record(world_, job_, planned_, program_, found_.machine, found_.device, model_);
   record_.plan = described_.at("description");
   record_.start = started_;
   if (world_.rank() != 0) return;  // which writes it
@@ -215,7 +173,7 @@ void JobRun::begin_trace() {
   Peaks peaks;
   if (trace::recorder().level >= trace::Level::ops) {
     const trace::Scope scope(trace::spans::measure);
-    peaks = measure_peaks(world_, job_.dtype, device_, job_.numerics);
+    peaks = measure_peaks(world_, job_.dtype, found_.device, job_.numerics);
   }
   const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
   traces_.emplace(world_, job_.output, std::string(level),
@@ -238,12 +196,12 @@ RankRecord JobRun::rank_record(const Peaks& peaks) const {
   const Plan& plan = planned_.plan;
   const int rank = world_.rank();
   RankRecord record;
-  record.host = machine_.host;
+  record.host = found_.machine.host;
   record.role = plan.roles.of(rank);
-  record.device = name_of(device_);
-  record.threads = threads_;
+  record.device = name_of(found_.device);
+  record.threads = found_.threads;
   record.peak_memory_bytes = peak_memory_bytes();
-  record.peak_device_memory_bytes = device_memory(device_).peak;
+  record.peak_device_memory_bytes = device_memory(found_.device).peak;
   record.host_memory = memory_by_purpose(false);
   record.device_memory = memory_by_purpose(true);
   record.padded_products = recorder.padded_products;
@@ -283,8 +241,8 @@ Status JobRun::report(const MadeClips& made) const {
   totals.clips = static_cast<int>(complete - std::ssize(planned_.clips) + std::ssize(clips_));
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
-  totals.peak_device_memory_bytes = device_memory(device_).peak;
-  totals.memory = memory_by_purpose(device_.is_cuda());
+  totals.peak_device_memory_bytes = device_memory(found_.device).peak;
+  totals.memory = memory_by_purpose(found_.device.is_cuda());
   const std::string report = closing_report(world_, trace::recorder(), totals);
   log::info("{}results: {}", report, (job_.output / "job.h5").string());
   if (!made.failures.empty()) {

@@ -5,6 +5,7 @@
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "models/cogvideox/transformer_backward.hpp"
 #include "plan/denoise.hpp"
 
 namespace reelmesh {
@@ -151,6 +152,16 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, D
   CogVideoXConfig config = folder_.transformer;
   config.layers = layers;
   return std::make_unique<CogVideoXTransformer>(weights, config, dtype, placement);
+}
+
+std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,
+                                                const WeightPlacement& placement,
+                                                const LoraShape& lora) const {
+  return std::make_unique<CogVideoXTrainable>(weights, folder_.transformer, dtype, placement, lora);
+}
+
+TrainingNoise CogVideoX::training_noise() const {
+  return {alpha_bar_table(folder_.scheduler), folder_.vae.scaling_factor};
 }
 
 std::unique_ptr<const Encoder> CogVideoX::encoder(const Checkpoint& weights, DType dtype) const {

@@ -21,6 +21,10 @@ class CogVideoX final : public Family {
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
+  std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
+                                       const WeightPlacement& placement,
+                                       const LoraShape& lora) const override;
+  TrainingNoise training_noise() const override;
 
  private:
   bool takes(InputKind kind) const override;

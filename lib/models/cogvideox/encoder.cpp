@@ -121,32 +121,39 @@ Tensor halved(const Tensor& x) {
   return out;
 }
 
-// Replaces noise [frame, channel, row, column] by a sample of the posterior times `scale`. moments:
-// [frame, row, column, 2·channel]. Each operation is rounded to the type of the moments, as in
-// diffusers' DiagonalGaussianDistribution.
-void sample_posterior(const Tensor& moments, double scale, Tensor noise) {
-  if (noise.device().only_shapes) return;
-  const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
-  const std::int64_t pixels = noise.shape(2) * noise.shape(3);
+// Calls f(element, mean, deviation, rounded) for the elements of latents [frame, channel, row,
+// column]. moments: [frame, row, column, 2·channel]. Each operation is rounded to their type, by
+// `rounded`, as in diffusers' DiagonalGaussianDistribution.
+template <class F>
+void for_each_moment(const Tensor& moments, const Shape& latents, F&& f) {
+  const std::int64_t frames = latents[0], channels = latents[1], pixels = latents[2] * latents[3];
   visit_float(moments.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto rounded = [](float x) { return static_cast<float>(T(x)); };
-    const auto factor = static_cast<float>(scale);
-    float* value = noise.data<float>();
+    std::int64_t element = 0;
     for (std::int64_t t = 0; t < frames; ++t) {
       for (std::int64_t c = 0; c < channels; ++c) {
         const T* moment = moments.data<T>() + t * pixels * 2 * channels + c;
-        for (std::int64_t i = 0; i < pixels; ++i, ++value, moment += 2 * channels) {
-          const auto mean = static_cast<float>(moment[0]);
+        for (std::int64_t i = 0; i < pixels; ++i, ++element, moment += 2 * channels) {
           const float log_variance =
               std::clamp(static_cast<float>(moment[channels]), -30.0F, 20.0F);
-          const float deviation = rounded(std::exp(rounded(0.5F * log_variance)));
-          const float sample = rounded(mean + rounded(deviation * *value));
-          *value = rounded(factor * sample);
+          f(element, static_cast<float>(moment[0]), rounded(std::exp(rounded(0.5F * log_variance))),
+            rounded);
         }
       }
     }
   });
+}
+
+// Replaces noise [frame, channel, row, column] by a sample of the posterior times `scale`.
+void sample_posterior(const Tensor& moments, double scale, Tensor noise) {
+  if (noise.device().only_shapes) return;
+  const auto factor = static_cast<float>(scale);
+  for_each_moment(moments, noise.shape(),
+                  [&](std::int64_t i, float mean, float deviation, const auto& rounded) {
+                    float& value = noise.data<float>()[i];
+                    value = rounded(factor * rounded(mean + rounded(deviation * value)));
+                  });
 }
 
 }  // namespace
@@ -195,12 +202,30 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
   }
 }
 
+Tensor CogVideoXEncoder::latents_box(const Sharded& pixels, const Layout& latents) const {
+  const Box& box = own_box(latents, pixels.group);
+  return Tensor::empty({box.extent[0], config_.latent_channels, box.extent[1], box.extent[2]},
+                       DType::float32, device_.host());
+}
+
+Encoder::Posterior CogVideoXEncoder::posterior(const Sharded& pixels, const Layout& latents) const {
+  Posterior result{latents_box(pixels, latents), latents_box(pixels, latents)};
+  encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
+    Tensor mean = result.mean.rows(first, moments.shape(0));
+    Tensor deviation = result.deviation.rows(first, moments.shape(0));
+    if (mean.device().only_shapes) return;
+    for_each_moment(moments.on(device_.host()), mean.shape(),
+                    [&](std::int64_t i, float mu, float sigma, const auto&) {
+                      mean.data<float>()[i] = mu;
+                      deviation.data<float>()[i] = sigma;
+                    });
+  });
+  return result;
+}
+
 Tensor CogVideoXEncoder::sample(const Sharded& pixels, const Layout& latents, double scale,
                                 const DrawNoise& noise) const {
-  const Box& box = own_box(latents, pixels.group);
-  Tensor result =
-      Tensor::empty({box.extent[0], config_.latent_channels, box.extent[1], box.extent[2]},
-                    DType::float32, device_.host());
+  Tensor result = latents_box(pixels, latents);
   if (!result.empty() && !device_.only_shapes) noise(result.span<float>());
   encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
     sample_posterior(moments.on(device_.host()), scale, result.rows(first, moments.shape(0)));

@@ -30,6 +30,7 @@ class CogVideoXEncoder final : public Encoder {
 
   Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
                 const DrawNoise& noise) const override;
+  Posterior posterior(const Sharded& pixels, const Layout& latents) const override;
 
  private:
   struct Residual {
@@ -42,6 +43,8 @@ class CogVideoXEncoder final : public Encoder {
     bool downsamples = false, halves_frames = false;
   };
 
+  /// An array of this rank's box of the latents, on the host.
+  Tensor latents_box(const Sharded& pixels, const Layout& latents) const;
   Residual load_residual(const Checkpoint& weights, const std::string& name, std::int64_t in,
                          std::int64_t out);
   Tensor apply(const Residual& residual, const ImagePart& image, const Tensor& x,

@@ -26,6 +26,13 @@ class Encoder {
   /// (each operation is rounded to it). Collective over the group; ranks may have empty boxes.
   virtual Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
                         const DrawNoise& noise) const = 0;
+
+  /// Mean and deviation of the posterior, float32 [frame, channel, row, column] on the host: this
+  /// rank's box. Otherwise as sample().
+  struct Posterior {
+    Tensor mean, deviation;
+  };
+  virtual Posterior posterior(const Sharded& pixels, const Layout& latents) const = 0;
 };
 
 }  // namespace reelmesh

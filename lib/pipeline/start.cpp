@@ -1,0 +1,61 @@
+#include "pipeline/start.hpp"
+
+#include <algorithm>
+
+#include "base/device_spans.hpp"
+#include "base/log.hpp"
+#include "base/trace.hpp"
+#include "comm/together.hpp"
+#include "job/host_memory.hpp"
+#include "ops/convolution.hpp"
+#include "ops/packing.hpp"
+
+namespace reelmesh::pipeline {
+
+Devices find_devices_together(const comm::Group& ranks, const Job& job) {
+  Devices found;
+  found.machine = find_machine(ranks);
+  found.threads = set_threads(found.machine, job.threads);
+  found.device = find_device(ranks, job.backend);
+  if (!found.device.is_cuda()) agree_on_products(ranks, job);
+  found.launched = ranks.use_device(found.device, job.transport, job.device_timeout);
+  if (!found.device.is_cuda()) return found;
+  if (found.launched.size() > 1) {
+    log::info("messages between GPUs use {}", name_of(found.launched.transport()));
+  }
+  trace::recorder().device_spans = std::make_shared<trace::DeviceSpans>(device_clock(found.device));
+  comm::run_collectively(found.launched,
+                         [&] { ops::require_right_convolutions(found.device, job.dtype); });
+  return found;
+}
+
+Conditions agree_on_conditions(const Job& job, const comm::Group& world, const Devices& found) {
+  Conditions conditions =
+      plan_conditions(job, world.size(), static_cast<int>(world.max(std::int64_t{found.threads})),
+                      gather_nodes(world), ops::compute_dtype(job.dtype), found.device.is_cuda());
+  const std::vector<std::string> packings = world.all_gather(ops::packing_signature());
+  if (std::ranges::adjacent_find(packings, std::ranges::not_equal_to()) != packings.end()) {
+    conditions.packed_for = PackedFor::any_processor;
+  }
+  if (!found.device.is_cuda()) {
+    conditions.node_bytes =
+        static_cast<std::int64_t>(world.min(static_cast<double>(host_memory().physical)));
+  }
+  if (job.measure_speeds) {
+    conditions.machine.rank_weights = {measure_speeds(world, job.dtype, found.device, job.numerics),
+                                       false};
+  }
+  if (job.memory_limits.empty()) {
+    conditions.machine.memory_limits = {free_memory_of_ranks(world, found.device), false};
+    conditions.machine.limits_are_free_memory = true;
+  }
+  return conditions;
+}
+
+Existing existing(IfExists choice) {
+  return choice == IfExists::fail      ? Existing::fail
+         : choice == IfExists::replace ? Existing::replace
+                                       : Existing::resume;
+}
+
+}  // namespace reelmesh::pipeline

@@ -1,0 +1,26 @@
+#pragma once
+// How a job begins on its ranks, to make clips or to train.
+#include "job/job_plan.hpp"
+#include "job/machine.hpp"
+#include "store/output_folder.hpp"
+
+namespace reelmesh::pipeline {
+
+/// What a rank computes with.
+struct Devices {
+  Machine machine;
+  int threads = 1;
+  Device device;
+  comm::Group launched;  ///< the ranks as launched; they can exchange tensors on the devices
+};
+
+/// Sets threads and products as the job says. Errors as find_device, agree_on_products and
+/// comm::Group::use_device. Collective.
+Devices find_devices_together(const comm::Group& ranks, const Job& job);
+
+/// The ranks agree on the conditions, so that all of them compute the same plan. Collective.
+Conditions agree_on_conditions(const Job& job, const comm::Group& world, const Devices& found);
+
+Existing existing(IfExists choice);
+
+}  // namespace reelmesh::pipeline
