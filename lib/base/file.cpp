@@ -66,7 +66,7 @@ bool can_lock(const std::filesystem::path& path) {
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
   const Descriptor file = open_file(path, O_RDWR);
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
-  const int error = ::posix_fallocate(file.get(), end, bytes);
+  const int error = ::posix_fallocate(file.get(), 0, end + bytes);
   if (error != 0) {
     fail(Status::io, "{}: cannot reserve {} of disk space: {}", path.string(),
          format_bytes(static_cast<double>(bytes)), std::strerror(error));

@@ -30,7 +30,8 @@ bool is_at(int file, const std::filesystem::path& path);
 /// Error(io).
 bool can_lock(const std::filesystem::path& path);
 
-/// Reserves disk space for a file to grow by `bytes`: Error(io) if the disk is too full.
+/// Reserves disk space for a file to grow by `bytes`, and for its holes: Error(io) if the disk is
+/// too full.
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes);
 
 /// Flushes a file or folder to disk (fsync). Error(io).

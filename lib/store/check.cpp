@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 
-#include "base/hash.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh::hdf5 {
@@ -88,12 +87,18 @@ bool has_values(hid_t dataset, hid_t type, const Shape& shape) {
   constexpr std::size_t max_checksum = 64;
   const auto expected = read_text(dataset, checksum_name, max_checksum);
   if (!expected) return false;
+  // As many indices at a time as take about 4 MiB: a read takes time, too.
+  const std::int64_t index_bytes = std::max<std::int64_t>(numel(shape), 1) /
+                                   std::max<std::int64_t>(shape[0], 1) *
+                                   static_cast<std::int64_t>(H5Tget_size(type));
+  const std::int64_t portion = std::max<std::int64_t>((std::int64_t{4} << 20) / index_bytes, 1);
   Box box = whole_box(shape);
-  box.extent[0] = 1;
   std::vector<std::uint64_t> hashes;
   try {
-    for (; box.offset[0] < shape[0]; ++box.offset[0]) {
-      hashes.push_back(hash_of(read_box(dataset, type, box)));
+    for (; box.offset[0] < shape[0]; box.offset[0] += portion) {
+      box.extent[0] = std::min(portion, shape[0] - box.offset[0]);
+      const auto more = hashes_of_indices(read_box(dataset, type, box), box.extent[0]);
+      hashes.insert(hashes.end(), more.begin(), more.end());
     }
   } catch (const Error&) {
     return false;
@@ -231,6 +236,22 @@ bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, st
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
   return !shape.empty() && has_chunks(file, name, type, shape, 0, shape[0]) &&
          has_values(own_dataset(file, name).get(), type, shape);
+}
+
+bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  if (dataset_shape(file, name, type) != shape) return false;
+  const Dataset dataset = own_dataset(file, name);
+  const Properties creation(H5Dget_create_plist(dataset.get()));
+  if (!creation || H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
+      H5Pget_external_count(creation.get()) != 0) {
+    return false;
+  }
+  const haddr_t begin = H5Dget_offset(dataset.get());
+  const hsize_t bytes = static_cast<hsize_t>(numel(shape)) * H5Tget_size(type);
+  hsize_t file_bytes = 0;
+  return begin != HADDR_UNDEF && H5Fget_filesize(file, &file_bytes) >= 0 && bytes <= file_bytes &&
+         begin <= file_bytes - bytes && H5Dget_storage_size(dataset.get()) == bytes &&
+         has_values(dataset.get(), type, shape);
 }
 
 void write_record(hid_t file, const ClipRecord& record) {

@@ -26,6 +26,9 @@ bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, st
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);
 
+/// The same for an array that is stored as a whole instead of in chunks.
+bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape);
+
 /// Whether a file is of this or an earlier version of the layout.
 bool is_known_version(hid_t file);
 

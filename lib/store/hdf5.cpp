@@ -180,6 +180,8 @@ Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& 
       check_in(parent, H5Pset_deflate(creation.get(), 1), doing);
     }
     check_in(parent, H5Pset_fletcher32(creation.get()), doing);
+  } else {  // space now: HDF5 would allocate it only on the ranks that write something
+    check_in(parent, H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), doing);
   }
   return Dataset(check_in(
       parent, H5Dcreate2(parent, name, type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),

@@ -16,16 +16,20 @@ struct Name {
   bool renamed;  // it is a NewFile, with a temporary name at first
 };
 
-constexpr std::array<Name, 10> names{{{"", ".lock", JobFile::lock, false},
-                                      {"", "job.h5", JobFile::index, true},
-                                      {"", "trace.h5", JobFile::result, true},
-                                      {"", "status.json", JobFile::status, true},
-                                      {"clips", "#.h5", JobFile::result, true},
-                                      {"restart", "#.h5", JobFile::restart, true},
-                                      {"trace", "#.rank", JobFile::trace_part, false},
-                                      {"trace", "#.spans", JobFile::trace_part, false},
-                                      {"trace", "#.messages", JobFile::trace_part, false},
-                                      {"trace", "#.counters", JobFile::trace_part, false}}};
+constexpr std::array<Name, 13> names{
+    {{"", ".lock", JobFile::lock, false},
+     {"", "job.h5", JobFile::index, true},
+     {"", "trace.h5", JobFile::result, true},
+     {"", "status.json", JobFile::status, true},
+     {"", "metrics.h5", JobFile::result, true},
+     {"lora", "pytorch_lora_weights.safetensors", JobFile::result, true},
+     {"clips", "#.h5", JobFile::result, true},
+     {"restart", "#.h5", JobFile::restart, true},
+     {"restart", "training.h5", JobFile::restart, true},
+     {"trace", "#.rank", JobFile::trace_part, false},
+     {"trace", "#.spans", JobFile::trace_part, false},
+     {"trace", "#.messages", JobFile::trace_part, false},
+     {"trace", "#.counters", JobFile::trace_part, false}}};
 
 bool matches(std::string_view name, std::string_view pattern) {
   if (!pattern.starts_with('#')) return name == pattern;
@@ -64,7 +68,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
-  for (const char* subfolder : {"restart", "trace"}) {
+  for (const char* subfolder : {"lora", "restart", "trace"}) {
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }

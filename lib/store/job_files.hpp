@@ -13,15 +13,16 @@ enum class JobFile {
   foreign,     ///< not of reelmesh
   lock,        ///< .lock
   index,       ///< job.h5
-  result,      ///< trace.h5, clips/NNNNNN.h5
-  restart,     ///< restart/NNNNNN.h5
+  result,      ///< trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors
+  restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
   trace_part,  ///< trace/NNNNNN.rank, …
   temporary,   ///< .NAME.partial of a file that is renamed when it is complete
 };
 
 /// The folders in an output folder that reelmesh makes.
-inline constexpr std::array<std::string_view, 3> job_subfolders{"clips", "restart", "trace"};
+inline constexpr std::array<std::string_view, 4> job_subfolders{"clips", "lora", "restart",
+                                                                "trace"};
 
 /// What a name is in a subfolder of an output folder; "": in the output folder itself.
 JobFile job_file_kind(std::string_view subfolder, const std::string& name);
@@ -31,8 +32,8 @@ JobFile job_file_kind(std::string_view subfolder, const std::string& name);
 std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
                                              std::initializer_list<JobFile> kinds);
 
-/// Removes them, links themselves and not what they lead to, and then restart/ and trace/ if they
-/// are empty. std::filesystem::filesystem_error.
+/// Removes them, links themselves and not what they lead to, and then lora/, restart/ and
+/// trace/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
 
 }  // namespace reelmesh

@@ -14,10 +14,10 @@ enum class Existing { fail, resume, replace };
 class OutputFolder {
  public:
   /// Makes the folder if there is none, and locks it. Error(cannot_create) if it cannot be made or
-  /// locked; if clips/, restart/ or trace/ in it is not a folder, but for instance a link; if it
-  /// has content with `fail`; if it has content and no job.h5 of reelmesh with the others. What a
-  /// job leaves that ended before it wrote job.h5 does not count as content: .lock, temporary
-  /// files, empty folders.
+  /// locked; if clips/, lora/, restart/ or trace/ in it is not a folder, but for instance a link;
+  /// if it has content with `fail`; if it has content and no job.h5 of reelmesh with the others.
+  /// What a job leaves that ended before it wrote job.h5 does not count as content: .lock,
+  /// temporary files, empty folders.
   OutputFolder(std::filesystem::path folder, Existing existing);
 
   /// Whether the job removes or writes this file, which may be given by way of links.

@@ -120,15 +120,19 @@ std::string texts_checksum(const std::vector<std::string_view>& texts) {
   return combined(hashes);
 }
 
+std::vector<std::uint64_t> hashes_of_indices(std::string_view bytes, std::int64_t indices) {
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(indices));
+  const std::size_t size = bytes.size() / std::max<std::size_t>(hashes.size(), 1);
+  for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_of(bytes.substr(i * size, size));
+  return hashes;
+}
+
 std::string piece_checksum(const comm::Group& group, const Piece& piece) {
   std::vector<std::uint64_t> hashes;
   if (!piece.box.empty()) {
-    const auto indices = static_cast<std::size_t>(piece.box.extent[0]);
-    const std::size_t bytes =
-        static_cast<std::size_t>(piece.box.numel()) * H5Tget_size(piece.type) / indices;
-    for (std::size_t i = 0; i < indices; ++i) {
-      hashes.push_back(hash_of({static_cast<const char*>(piece.values) + i * bytes, bytes}));
-    }
+    const std::size_t bytes = static_cast<std::size_t>(piece.box.numel()) * H5Tget_size(piece.type);
+    hashes =
+        hashes_of_indices({static_cast<const char*>(piece.values), bytes}, piece.box.extent[0]);
   }
   std::vector<std::uint64_t> all;
   for (const std::vector<std::uint64_t>& of_rank : comm::gather_values(group, hashes, 0)) {

@@ -22,6 +22,9 @@ struct Piece {
   std::function<std::string(std::int64_t first, std::int64_t count)> read;
 };
 
+/// The hash of each index of the first axis, from the bytes of `indices` of them.
+std::vector<std::uint64_t> hashes_of_indices(std::string_view bytes, std::int64_t indices);
+
 /// A hash of the values of a dataset whose pieces are whole indices of the first axis, in rank
 /// order: of the hashes of each index. The text is on rank 0, empty elsewhere. Collective.
 std::string piece_checksum(const comm::Group& group, const Piece& piece);

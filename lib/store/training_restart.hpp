@@ -1,0 +1,44 @@
+#pragma once
+// The state of a training between two steps, as an HDF5 file OUT/restart/training.h5.
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layout/sharded.hpp"
+
+namespace reelmesh {
+
+/// One array of the state: float32, on the host, over the group that writes or reads it. The same
+/// list serves both.
+struct TrainingArray {
+  std::string name;  ///< unique, without '/'
+  Sharded values;    ///< at least one axis, none of them empty
+};
+
+/// The version of the file, as its attribute restart_version. Others are not read.
+constexpr std::int64_t training_restart_version = 1;
+
+/// folder/restart/training.h5
+std::filesystem::path training_restart_path(const std::filesystem::path& folder);
+
+/// Writes the state after `step` steps from all ranks of `group`: under a temporary name, flushed
+/// to disk, read back and compared, and then renamed, which replaces an earlier one. Arrays are
+/// partitions or replicated. fingerprint: all that must agree for the training to go on, items
+/// "name value" separated by ", ". Collective; errors as write_pieces.
+void write_training_restart(const comm::Group& group, const std::filesystem::path& folder,
+                            std::int64_t step, const std::string& fingerprint,
+                            const std::vector<TrainingArray>& arrays);
+
+/// Reads the state on all ranks of `group`, which may be others than those that wrote it: each
+/// array's box of this rank, in any layout, into values.local, which has the extents of the box.
+/// → the number of steps; empty if there is no file. The file is untrusted. Error(data) on all
+/// ranks, before anything is read, if it is damaged or of another version, or if fingerprint, names
+/// or shapes are not these. Collective.
+std::optional<std::int64_t> read_training_restart(const comm::Group& group,
+                                                  const std::filesystem::path& folder,
+                                                  const std::string& fingerprint,
+                                                  const std::vector<TrainingArray>& arrays);
+
+}  // namespace reelmesh
