@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/log.hpp"
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
@@ -77,6 +78,7 @@ std::vector<Finding> examine_together(const comm::Group& world,
   std::vector<Status> statuses;
   comm::run_collectively(world, [&] {
     for (auto i = static_cast<std::size_t>(world.rank()); i < which.size(); i += ranks) {
+      stop::leave_if_requested("the videos are checked");
       Finding finding = examine(samples[which[i]]);
       facts.push_back(std::move(finding.facts));
       problems.push_back(std::move(finding.problem));
