@@ -29,7 +29,7 @@ Tensor transposed(const Tensor& x) {
 struct Case {
   explicit Case(const std::string& case_name)
       : name("gradients." + case_name + "."),
-        folder(data_folder() / "cogvideox" / "training"),
+        folder(test::data_folder() / "cogvideox" / "training"),
         results(SafetensorsFile::open(folder / "reference.safetensors")),
         facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
                   .at("gradients")
@@ -54,14 +54,14 @@ struct Case {
   Lora lora;
 };
 
-struct Run {
+struct Gradient {
   double loss = 0;
   std::vector<LoraValues> gradients;  // all columns
 };
 
 // parts: into which frames, rows and columns are cut.
-Run run(const Case& c, DType dtype, const std::vector<int>& parts, int ring,
-        const WeightPlacement& placement) {
+Gradient gradient_of(const Case& c, DType dtype, const std::vector<int>& parts, int ring,
+                     const WeightPlacement& placement) {
   const comm::Group& world = test::world();
   const CogVideoXConfig& config = c.reference.transformer;
   const Checkpoint weights =
@@ -86,10 +86,9 @@ Run run(const Case& c, DType dtype, const std::vector<int>& parts, int ring,
   task.layout.tokens = Layout::grid(grid, parts);
   task.layout.text = Layout::cut({config.max_text_tokens}, 0, world.size());
   task.latents = {extents[0], extents[2], extents[3]};
-  task.layout.latents =
-      latents_of_tokens(task.layout.tokens,
-                        {config.patch.frames, config.patch.rows, config.patch.columns},
-                        task.latents);
+  task.layout.latents = latents_of_tokens(
+      task.layout.tokens, {config.patch.frames, config.patch.rows, config.patch.columns},
+      task.latents);
   const auto prepared = model.prepare(task);
   const Tensor text = c.reference.get("text.embeddings")
                           .rows(c.facts.at("text").get<std::int64_t>(), 1)
@@ -103,7 +102,7 @@ Run run(const Case& c, DType dtype, const std::vector<int>& parts, int ring,
                   .to(dtype)};
   const SampleGradient own = prepared->gradient(sample);
 
-  Run result;
+  Gradient result;
   std::vector<std::int64_t> squares{own.squares.high, own.squares.middle, own.squares.low,
                                     own.squares.lost};
   world.sum(squares);
@@ -125,7 +124,7 @@ Run run(const Case& c, DType dtype, const std::vector<int>& parts, int ring,
   return result;
 }
 
-void expect_same(const Run& a, const Run& b, const std::string& what) {
+void expect_same(const Gradient& a, const Gradient& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
   for (std::size_t t = 0; t < a.gradients.size(); ++t) {
     EXPECT_TRUE(test::same_bits(a.gradients[t].down, b.gradients[t].down)) << what << " A " << t;
@@ -138,11 +137,10 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, Gradients,
                          ::testing::Values("sincos", "sincos.odd", "rotary", "rotary.odd",
                                            "rotary_ff", "v1_5", "v1_5.odd"));
 
-
 TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
   const Case c(GetParam());
   const int ranks = test::world().size();
-  const Run first = run(c, DType::float32, {1, ranks, 1}, 1, {});
+  const Gradient first = gradient_of(c, DType::float32, {1, ranks, 1}, 1, {});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 1e-6);
   std::size_t t = 0;
   const bool ff = c.lora.modules().contains("transformer_blocks.0.ff.net.2");
@@ -152,22 +150,21 @@ TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
     for (const std::string& name : names) {
       const std::string module = fmt::format("transformer_blocks.{}.{}", block, name);
       const LoraValues& gradient = first.gradients.at(t++);
-      EXPECT_LT(test::relative_error(gradient.down,
-                                     c.get("gradient." + module + ".lora_A.weight")),
+      EXPECT_LT(test::relative_error(gradient.down, c.get("gradient." + module + ".lora_A.weight")),
                 1e-5)
           << module;
-      EXPECT_LT(test::relative_error(
-                    gradient.up, transposed(c.get("gradient." + module + ".lora_B.weight"))),
+      EXPECT_LT(test::relative_error(gradient.up,
+                                     transposed(c.get("gradient." + module + ".lora_B.weight"))),
                 1e-5)
           << module;
     }
   }
-  expect_same(first, run(c, DType::float32, {ranks, 1, 1}, ranks, {}), "frames, ring");
-  expect_same(first, run(c, DType::float32, {1, 1, ranks}, 1, {}), "columns");
+  expect_same(first, gradient_of(c, DType::float32, {ranks, 1, 1}, ranks, {}), "frames, ring");
+  expect_same(first, gradient_of(c, DType::float32, {1, 1, ranks}, 1, {}), "columns");
   for (const Residence residence : {Residence::sharded, Residence::host}) {
     expect_same(first,
-                run(c, DType::float32, {1, ranks, 1}, 1,
-                    {.residence = residence, .group = test::world()}),
+                gradient_of(c, DType::float32, {1, ranks, 1}, 1,
+                            {.residence = residence, .group = test::world()}),
                 "weights elsewhere");
   }
 }
@@ -175,9 +172,9 @@ TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
 TEST_P(Gradients, HaveTheSameBitsInBfloat16) {
   const Case c(GetParam());
   const int ranks = test::world().size();
-  const Run first = run(c, DType::bfloat16, {1, ranks, 1}, 1, {});
+  const Gradient first = gradient_of(c, DType::bfloat16, {1, ranks, 1}, 1, {});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
-  expect_same(first, run(c, DType::bfloat16, {ranks, 1, 1}, ranks, {}), "frames, ring");
+  expect_same(first, gradient_of(c, DType::bfloat16, {ranks, 1, 1}, ranks, {}), "frames, ring");
 }
 
 }  // namespace
