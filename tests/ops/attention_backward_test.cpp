@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include "ops/amx.hpp"
 #include "ops/attention.hpp"
-#include "ops/packing.hpp"
 #include "ops/products.hpp"
 #include "support/random_tensor.hpp"
 #include "tensor/ledger.hpp"
@@ -178,6 +178,16 @@ TEST(AttentionBackward, Of16BitTypesIsAccurateToTheirPrecision) {
   choose_products(Products::automatic);
   const Inputs x = random_inputs({600, 1, 2, 64}, DType::float16);
   expect_small(errors_of(x, run(x)), 2e-3);
+}
+
+// The forward pass by AMX's kernels.
+TEST(AttentionBackward, OfProductsByAmxIsAccurateToTheirPrecision) {
+  amx::use_plain_kernels(true);
+  const Inputs x = random_inputs({600, 2, 1, 64}, DType::bfloat16);
+  const Errors errors = errors_of(x, run(x));
+  amx::use_plain_kernels(false);
+  expect_small(errors, 1.5e-2);
+  EXPECT_LT(errors.log_sum_exp, 1e-6);
 }
 
 TEST(AttentionBackward, AgreesWithFiniteDifferences) {
