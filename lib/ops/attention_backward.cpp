@@ -11,6 +11,7 @@
 #include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -268,8 +269,12 @@ class Backward {
   Packing packing_[2];
 };
 
-// Buffers of a thread, as in Backward.
-void note_scratch(const Tensor& q) {
+// What the implementation for the device takes: on a CPU buffers of a thread, as in Backward.
+void note_buffers(const Tensor& q) {
+  if (q.device().is_cuda()) {
+    Tensor::empty({q.shape(0), q.shape(1) * q.shape(2)}, DType::float32, q.device());
+    return;
+  }
   Ledger& ledger = Ledger::current();
   const Precision& precision = ledger.precision();
   const DType products = precision.products_of(q.dtype());
@@ -314,23 +319,33 @@ void check(const Tensor& q, const Tensor& other, const char* name) {
          name_of(other.dtype()), other.shape());
 }
 
+void check_channels(const Tensor& q) {
+  require(!q.device().is_cuda() || q.shape(3) <= 128, Status::unavailable,
+          "training on a GPU with heads of {} channels, expected at most 128", q.shape(3));
+}
+
 }  // namespace
 
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
-                                   const Numerics&) {
+                                   const Numerics& numerics) {
   check(q, k, "keys");
   check(q, v, "values");
+  check_channels(q);
   expect(scale > 0, "attention with a scale of {}", scale);
   const std::int64_t tokens = q.shape(0), pairs = q.shape(1) * q.shape(2);
   AttentionForward forward{{}, Tensor::empty({pairs, tokens}, DType::float32, q.device())};
   const Operation operation(trace::spans::attention,
                             {4 * q.numel() * tokens, 4 * q.bytes() + forward.log_sum_exp.bytes()});
   const Rows queries = as_rows(q), keys = as_rows(k), values = as_rows(v);
-  if (q.device().only_shapes) {
-    forward.out = attention_of_shapes(queries)->attend(keys, values);
-    return forward;
-  }
-  forward.out = cpu_attention_work(queries, scale, {}, forward.log_sum_exp)->attend(keys, values);
+  const auto work = dispatch(
+      q.device(),
+      [&] {
+        trace::recorder().kernels.insert("attention: own kernels");
+        return gpu::attention_work(queries, scale, {}, numerics, forward.log_sum_exp);
+      },
+      [&] { return cpu_attention_work(queries, scale, {}, forward.log_sum_exp); },
+      [&] { return attention_of_shapes(queries); });
+  forward.out = work->attend(keys, values);
   return forward;
 }
 
@@ -341,6 +356,7 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   check(q, v, "values");
   check(q, forward.out, "a result");
   check(q, d_out, "a gradient");
+  check_channels(q);
   const std::int64_t tokens = q.shape(0), pairs = q.shape(1) * q.shape(2);
   expect(forward.log_sum_exp.shape() == Shape{pairs, tokens},
          "attention of {} with logarithms of sums {}", q.shape(), forward.log_sum_exp.shape());
@@ -349,11 +365,9 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const auto empty = [&] { return Tensor::empty(q.shape(), q.dtype(), q.device()); };
   AttentionGradients gradients{empty(), empty(), empty()};
   if (q.empty()) return gradients;
-  if (q.device().only_shapes) {
-    if (!q.device().is_cuda()) note_scratch(q);
-    return gradients;
-  }
-  on_cpu(q, k, v, forward, d_out, scale, gradients);
+  dispatch(
+      q.device(), [&] { gpu::attention_backward(q, k, v, forward, d_out, scale, gradients); },
+      [&] { on_cpu(q, k, v, forward, d_out, scale, gradients); }, [&] { note_buffers(q); });
   return gradients;
 }
 

@@ -15,7 +15,8 @@ struct AttentionForward {
 
 /// softmax(scale·q·kᵀ)·v. q, k, v: [token, batch, head, channel] of one floating type, with all
 /// tokens in global order and any heads; the numbers of tokens, batch items and heads may be 0. On
-/// the CPU `out` has the bits of attend(); a GPU uses the kernels of Attention.
+/// the CPU `out` has the bits of attend(); on a GPU those of Attention's own kernels, and heads
+/// have at most 128 channels (Error(unavailable)).
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
                                    const Numerics& numerics = {});
 
@@ -28,7 +29,8 @@ struct AttentionGradients {
 /// the type and shape of q. Scores are computed again from log_sum_exp and never stored as a whole
 /// (Dao 2022, FlashAttention, algorithm 4). The gradient of q is summed over blocks of keys, those
 /// of k and v over tiles of queries, each in float32, in global order and rounded once. So the
-/// bits of a head depend only on its own values.
+/// bits of a head depend only on its own values. On a GPU all products are float32's, without
+/// tensor cores.
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionForward& forward, const Tensor& d_out,
                                       float scale, const Numerics& numerics = {});

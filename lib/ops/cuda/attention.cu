@@ -26,6 +26,21 @@ struct Finish {
   }
 };
 
+// log_sum_exp of a query. unit: what `largest` is multiplied by to be a binary logarithm.
+struct LogSumExp {
+  float* out;
+  const float *largest, *sum;
+  float unit;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float l[W], s[W];
+    load<W>(largest + at, l);
+    load<W>(sum + at, s);
+    for (int i = 0; i < W; ++i) s[i] = fmaf(l[i], unit, log2f(s[i]));
+    store<W>(s, out + at);
+  }
+};
+
 constexpr std::int64_t max_head_channels = 128;  // channels of a head
 
 // Calls f(D, M). D: channels of a head, rounded up to a size that kernels are compiled for. M: more
@@ -40,8 +55,11 @@ void visit_head(std::int64_t channels, F&& f) {
 
 class Work final : public ops::Attention::Work {
  public:
-  Work(const ops::Rows& queries, float scale, Tensor bias)
-      : queries_(queries), bias_(std::move(bias)), scale_(scale) {
+  Work(const ops::Rows& queries, float scale, Tensor bias, Tensor log_sum_exp)
+      : queries_(queries),
+        bias_(std::move(bias)),
+        log_sum_exp_(std::move(log_sum_exp)),
+        scale_(scale) {
     require(queries.tensor.dtype() != DType::bfloat16 || compute_capability(device()) >= 80,
             Status::unavailable,
             "{} has compute capability {}.{}, expected 8.0 or later for bfloat16; use "
@@ -92,11 +110,20 @@ class Work final : public ops::Attention::Work {
                              narrow_index(total_.shape(1) * total_.shape(2)),
                              narrow_index(queries_.count())});
     });
+    if (!log_sum_exp_.empty()) write_log_sum_exp();
     return out;
   }
 
  private:
   Device device() const { return queries_.tensor.device(); }
+
+  void write_log_sum_exp() {
+    const LogSumExp f{address<float>(log_sum_exp_, device()), address<float>(largest_, device()),
+                      address<float>(sum_, device()),
+                      queries_.tensor.dtype() == DType::float32 ? log2_e : 1.0F};
+    for_packs<float>("logarithms of sums", device(), log_sum_exp_.numel(), log_sum_exp_.numel(),
+                     {f.out, f.largest, f.sum}, f);
+  }
 
   // Address of the first row of a part of [sequence · row, batch, part, head, channel].
   const void* part_address(const ops::Rows& rows) const {
@@ -141,6 +168,7 @@ class Work final : public ops::Attention::Work {
 
   ops::Rows queries_;
   Tensor bias_;
+  Tensor log_sum_exp_;
   float scale_;
   Tensor total_, largest_, sum_;  // shapes as in AttentionArguments
   std::int64_t keys_ = 0;         // keys of a sequence added so far
@@ -149,11 +177,14 @@ class Work final : public ops::Attention::Work {
 }  // namespace
 
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias, const Numerics& numerics) {
+                                                     const Tensor& bias, const Numerics& numerics,
+                                                     Tensor log_sum_exp) {
   if (queries.tensor.shape(4) > max_head_channels) {
+    expect(log_sum_exp.empty(), "logarithms of sums for heads of {} channels",
+           queries.tensor.shape(4));
     return wide_attention_work(queries, scale, bias, numerics);
   }
-  return std::make_unique<Work>(queries, scale, bias);
+  return std::make_unique<Work>(queries, scale, bias, std::move(log_sum_exp));
 }
 
 }  // namespace reelmesh::gpu

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/attention_backward.hpp"
 #include "ops/attention_work.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
@@ -55,8 +56,14 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
 void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out);
 
 /// bias: float32 [head, query, key] or empty. numerics: for the GEMMs that are used for heads with
-/// more than 128 channels.
+/// more than 128 channels. log_sum_exp: for finish() to write, as for cpu_attention_work; or empty,
+/// as it must be for more than 128 channels.
 std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, float scale,
-                                                     const Tensor& bias, const Numerics& numerics);
+                                                     const Tensor& bias, const Numerics& numerics,
+                                                     Tensor log_sum_exp = {});
+/// Writes the gradients. At most 128 channels; no tensor is empty.
+void attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                        const ops::AttentionForward& forward, const Tensor& d_out, float scale,
+                        ops::AttentionGradients& gradients);
 
 }  // namespace reelmesh::gpu
