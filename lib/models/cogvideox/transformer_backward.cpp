@@ -16,10 +16,10 @@ namespace {
 // Chunks of a modulation table, as in transformer.cpp.
 enum Chunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
 
-// x as rows of its last axis.
+// x as rows of its last axis, which may have no elements.
 Tensor as_rows(const Tensor& x) {
-  const std::int64_t columns = x.shape().back();
-  return x.reshape({x.numel() / std::max<std::int64_t>(1, columns), columns});
+  const Shape leading(x.shape().begin(), x.shape().end() - 1);
+  return x.reshape({numel(leading), x.shape().back()});
 }
 
 // Columns [first, first + count) of [row, column].
@@ -253,8 +253,8 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
   const float scale = 1.0F / std::sqrt(static_cast<float>(config.head_channels));
   attended.forward = ops::attention_forward(attended.q, attended.k, attended.v, scale,
                                             model_.numerics());
-  const Tensor of_heads = as_rows(attended.forward.out.reshape(
-      {attended.q.shape(0), attended.q.shape(2) * attended.q.shape(3)}));
+  const Tensor of_heads = attended.forward.out.reshape(
+      {attended.q.shape(0), attended.q.shape(2) * attended.q.shape(3)});
   const Tensor attention = columns_.to_tokens(of_heads, d).reshape({tokens, 1, d});
   Again change = again(back.out_again, out, attention);
   Tensor z = kept.z.clone();
