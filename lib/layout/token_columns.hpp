@@ -15,6 +15,7 @@ class TokenColumns {
   /// divide channels in multiples of it (the channels of a head), as evenly as integers allow.
   TokenColumns(const comm::Group& group, const std::vector<Layout>& segments, std::int64_t unit);
 
+  std::int64_t unit() const { return unit_; }
   std::int64_t all_tokens() const { return all_tokens_; }
   std::int64_t own_tokens() const { return own_tokens_; }
   /// The range of the channels that a rank has in the second layout.

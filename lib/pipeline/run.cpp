@@ -59,7 +59,6 @@ class JobRun {
   void begin_record();
   void begin_trace();
   void write_index();
-  RankRecord rank_record(const Peaks& peaks) const;
   std::int64_t count(ClipState::State state) const;
 
   std::optional<stop::UnsavedWork> unsaved_;  // from the last files on, until all else is freed
@@ -177,7 +176,7 @@ void JobRun::begin_trace() {
   }
   const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
   traces_.emplace(world_, job_.output, std::string(level),
-                  [this, peaks] { return rank_record(peaks); });
+                  [this, peaks] { return rank_record(found_, planned_.plan, world_.rank(), peaks); });
 }
 
 // The requests are in memory only while they are written.
@@ -188,31 +187,6 @@ void JobRun::write_index() {
     (void)std::exchange(clip, JobClip{.state = std::move(clip.state)});
   }
   malloc_trim(0);
-}
-
-// This rank's row of the trace's table of ranks, with its values now.
-RankRecord JobRun::rank_record(const Peaks& peaks) const {
-  const trace::Recorder& recorder = trace::recorder();
-  const Plan& plan = planned_.plan;
-  const int rank = world_.rank();
-  RankRecord record;
-  record.host = found_.machine.host;
-  record.role = plan.roles.of(rank);
-  record.device = name_of(found_.device);
-  record.threads = found_.threads;
-  record.peak_memory_bytes = peak_memory_bytes();
-  record.peak_device_memory_bytes = device_memory(found_.device).peak;
-  record.host_memory = memory_by_purpose(false);
-  record.device_memory = memory_by_purpose(true);
-  record.padded_products = recorder.padded_products;
-  record.kernels = fmt::format("{}", fmt::join(recorder.kernels, "; "));
-  if (!plan.memory.limits.empty()) {
-    record.memory_limit_bytes = plan.memory.limits.at(static_cast<std::size_t>(rank));
-  }
-  record.predicted_memory_bytes = plan.memory.peak(rank);
-  record.peak_flops_per_s = peaks.flops_per_s;
-  record.peak_memory_bytes_per_s = peaks.bytes_per_s;
-  return record;
 }
 
 void JobRun::write_results(const MadeClips& made) {

@@ -3,6 +3,7 @@
 #include "job/job_plan.hpp"
 #include "job/machine.hpp"
 #include "store/output_folder.hpp"
+#include "store/trace.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -22,5 +23,8 @@ Devices find_devices_together(const comm::Group& ranks, const Job& job);
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, const Devices& found);
 
 Existing existing(IfExists choice);
+
+/// The row of a rank of the plan in the trace's table of ranks, with its values now.
+RankRecord rank_record(const Devices& found, const Plan& plan, int rank, const Peaks& peaks);
 
 }  // namespace reelmesh::pipeline

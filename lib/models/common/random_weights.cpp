@@ -52,4 +52,13 @@ void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread 
   });
 }
 
+void fill_uniform(Tensor& out, std::string_view name, std::uint64_t seed, float limit) {
+  const std::uint64_t key = tensor_key(name, seed);
+  const std::span<float> values = out.span<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t bits = mix(key + i * golden) >> 40;  // 24
+    values[i] = limit * (static_cast<float>(bits) * 0x1p-23F - 1.0F);
+  }
+}
+
 }  // namespace reelmesh

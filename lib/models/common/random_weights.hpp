@@ -17,4 +17,7 @@ struct Spread {
 /// the element's index, so that every machine and any number of threads gives the same bits.
 void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread);
 
+/// Uniform numbers within ±limit; likewise.
+void fill_uniform(Tensor& out, std::string_view name, std::uint64_t seed, float limit);
+
 }  // namespace reelmesh

@@ -1,0 +1,149 @@
+#include "train/parameters.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layout/relayout.hpp"
+#include "models/common/random_weights.hpp"
+#include "ops/exact_sum.hpp"
+
+namespace reelmesh::train {
+
+Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
+                       const TokenColumns& columns, const TrainSettings& settings)
+    : group_(group), columns_(columns), settings_(settings) {
+  std::int64_t size = 0;
+  const std::int64_t rank = settings.lora.rank;
+  for (const LoraTarget& target : targets) {
+    for (const bool down : {true, false}) {
+      Matrix& matrix = matrices_.emplace_back();
+      matrix.name = target.module + (down ? ".lora_A" : ".lora_B");
+      matrix.columns = down ? target.in : target.out;
+      matrix.first = size;
+      size += rank * columns_.own_columns(matrix.columns).count;
+    }
+  }
+  values_ = Tensor::zeros({size}, DType::float32);
+  gradients_ = Tensor::zeros({size}, DType::float32);
+  const std::int64_t moments = moments_of(settings.optimizer) > 0 ? size : 0;
+  first_ = Tensor::zeros({moments}, DType::float32);
+  second_ = Tensor::zeros({moments}, DType::float32);
+  for (std::size_t i = 0; i < matrices_.size(); i += 2) {  // B stays zero
+    const Matrix& matrix = matrices_[i];
+    Tensor whole = Tensor::empty({rank, matrix.columns}, DType::float32);
+    fill_uniform(whole, matrix.name, settings.seed,
+                 static_cast<float>(1 / std::sqrt(static_cast<double>(matrix.columns))));
+    const Box box = own_box_of(matrix, group_.rank());
+    Tensor own = values_.rows(matrix.first, box.numel()).reshape(box.extent);
+    copy_box(box, whole, whole_box(whole.shape()), own, box);
+  }
+}
+
+Box Parameters::own_box_of(const Matrix& matrix, int rank) const {
+  const TokenColumns::Range range = columns_.columns(matrix.columns, rank);
+  return {{0, range.begin}, {settings_.lora.rank, range.count}};
+}
+
+Tensor Parameters::flat(const std::vector<LoraValues>& gradient) const {
+  expect(2 * gradient.size() == matrices_.size(), "gradients of {} targets", gradient.size());
+  Tensor all = Tensor::empty({size()}, DType::float32);
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    const Tensor& part = i % 2 == 0 ? gradient[i / 2].down : gradient[i / 2].up;
+    all.rows(matrices_[i].first, part.numel()).copy_from(part.reshape({part.numel()}));
+  }
+  return all;
+}
+
+void Parameters::add(const Tensor& gradient) {
+  const std::span<const float> from = gradient.span<float>();
+  const std::span<float> into = gradients_.span<float>();
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
+}
+
+double Parameters::gradient_norm(std::int64_t samples) const {
+  // Scaled by a power of two, so that no square is out of range or lost in rounding.
+  float largest = 0;
+  bool finite = true;
+  for (const float g : std::as_const(gradients_).span<float>()) {
+    finite = finite && std::isfinite(g);
+    largest = std::max(largest, std::abs(g));
+  }
+  const double all_largest = group_.max(static_cast<double>(largest));
+  if (group_.max(std::int64_t{finite ? 0 : 1}) > 0) return std::nan("");
+  if (all_largest == 0) return 0;
+  const int exponent = std::ilogb(all_largest) + 1;
+  const double scale = std::ldexp(1.0, -exponent);
+  // The columns of a unit, which no cut divides, are added first, so that there are fewer terms.
+  const std::int64_t unit = columns_.unit();
+  ops::ExactSum sum;
+  for (const Matrix& matrix : matrices_) {
+    const std::int64_t count = own_box_of(matrix, group_.rank()).numel();
+    const float* g = gradients_.data<float>() + matrix.first;
+    for (std::int64_t i = 0; i < count; i += unit) {
+      double squares = 0;
+      for (std::int64_t j = i; j < i + unit; ++j) {
+        const double scaled = double{g[j]} * scale;
+        squares += scaled * scaled;
+      }
+      sum.add(squares);
+    }
+  }
+  std::vector<std::int64_t> parts{sum.high, sum.middle, sum.low, sum.lost};
+  group_.sum(parts);
+  const ops::ExactSum all{parts[0], parts[1], parts[2], parts[3]};
+  return std::ldexp(std::sqrt(all.value()), exponent) / static_cast<double>(samples);
+}
+
+void Parameters::update(std::int64_t step, double rate, double factor, std::int64_t samples) {
+  train::update(values_.span<float>(), std::as_const(gradients_).span<float>(),
+                first_.span<float>(), second_.span<float>(),
+                {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
+                settings_);
+  std::ranges::fill(gradients_.span<float>(), 0.0F);
+}
+
+std::vector<LoraValues> Parameters::all() const {
+  std::vector<Move> moves;
+  std::vector<Tensor> sources, targets;
+  for (const Matrix& matrix : matrices_) {
+    std::vector<Box> boxes;
+    for (int rank = 0; rank < group_.size(); ++rank) boxes.push_back(own_box_of(matrix, rank));
+    const Layout cut({settings_.lora.rank, matrix.columns}, std::move(boxes));
+    const Box own = own_box(cut, group_);
+    moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
+    sources.push_back(values_.rows(matrix.first, own.numel()).reshape(own.extent));
+    targets.push_back(Tensor::empty(cut.global(), DType::float32));
+  }
+  Exchange(group_, moves).run(sources, targets);
+  std::vector<LoraValues> values;
+  for (std::size_t i = 0; i < targets.size(); i += 2) {
+    values.push_back({targets[i], targets[i + 1]});
+  }
+  return values;
+}
+
+std::vector<TrainingArray> Parameters::arrays(const comm::Group& world,
+                                              const std::vector<int>& ranks) {
+  std::vector<TrainingArray> result;
+  const auto add = [&](const Matrix& matrix, const char* what, const Tensor& of) {
+    const Shape global{settings_.lora.rank, matrix.columns};
+    std::vector<Box> boxes(static_cast<std::size_t>(world.size()), Box{{0, 0}, {0, 0}});
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      boxes[static_cast<std::size_t>(ranks[i])] = own_box_of(matrix, static_cast<int>(i));
+    }
+    const Layout layout(global, std::move(boxes));
+    const Box own = own_box(layout, world);
+    const Tensor local = own.empty() ? Tensor::empty(own.extent, DType::float32)
+                                     : of.rows(matrix.first, own.numel()).reshape(own.extent);
+    result.push_back({matrix.name + what, {local, layout, world}});
+  };
+  for (const Matrix& matrix : matrices_) {
+    add(matrix, "", values_);
+    if (moments_of(settings_.optimizer) == 0) continue;
+    add(matrix, ".first_moment", first_);
+    add(matrix, ".second_moment", second_);
+  }
+  return result;
+}
+
+}  // namespace reelmesh::train

@@ -1,0 +1,55 @@
+#pragma once
+// The values that are trained, and what the optimizer keeps of them. Each rank of a group has the
+// columns of which it computes the gradients; the groups of all replicas have the same.
+#include "models/common/trainable.hpp"
+#include "store/training_restart.hpp"
+#include "train/optimizer.hpp"
+
+namespace reelmesh::train {
+
+class Parameters {
+ public:
+  /// A uniform within ±1/√in, B zero; the same values for every number of ranks. columns: which
+  /// columns each rank of `group` has.
+  Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
+             const TokenColumns& columns, const TrainSettings& settings);
+
+  /// A gradient of this rank's columns as one array, float32 on the host.
+  Tensor flat(const std::vector<LoraValues>& gradient) const;
+  std::int64_t size() const { return values_.numel(); }
+  /// Adds the gradient of one sample, as flat() gives it. To be called in the order of samples.
+  void add(const Tensor& gradient);
+
+  /// The norm of the gradients' sum divided by the number of samples, over all columns. Squares are
+  /// added exactly, so that it does not depend on how columns are cut; NaN if there is one.
+  /// Collective over the group.
+  double gradient_norm(std::int64_t samples) const;
+  /// Updates the values by the mean of the gradients, and sets the sum to zero. step: from 0.
+  /// factor: of clip_factor().
+  void update(std::int64_t step, double rate, double factor, std::int64_t samples);
+
+  /// All columns of all targets. Collective over the group.
+  std::vector<LoraValues> all() const;
+
+  /// The state, for writing and reading: arrays over `world` that share the memory of this object.
+  /// ranks: those of the world that have parts, in the order of `group`; each rank of a replica
+  /// passes its own group's to read, and those of the first replica to write.
+  std::vector<TrainingArray> arrays(const comm::Group& world, const std::vector<int>& ranks);
+
+ private:
+  /// A, or B transposed, of one target: [rank of the LoRA, column].
+  struct Matrix {
+    std::string name;
+    std::int64_t columns = 0;
+    std::int64_t first = 0;  ///< of this rank's elements in the arrays below
+  };
+  Box own_box_of(const Matrix& matrix, int rank) const;
+
+  comm::Group group_;
+  TokenColumns columns_;
+  const TrainSettings& settings_;
+  std::vector<Matrix> matrices_;
+  Tensor values_, gradients_, first_, second_;  ///< this rank's elements; moments may be empty
+};
+
+}  // namespace reelmesh::train

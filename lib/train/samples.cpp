@@ -1,0 +1,221 @@
+#include "train/samples.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/progress.hpp"
+#include "base/stop.hpp"
+#include "base/trace.hpp"
+#include "comm/together.hpp"
+#include "tensor/memory.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh::train {
+namespace {
+
+// The empty caption has no video.
+std::filesystem::path text_file(const Samples& samples, const CachedSample& file,
+                                const std::filesystem::path& cache, std::size_t clip) {
+  return clip < samples.usable.size() ? sample_text_path(cache, samples.usable[clip].index)
+                                      : file.path;
+}
+
+// What a file of the caption alone has.
+CachedSample caption_of(const Samples& samples, const CachedSample& file,
+                        const std::filesystem::path& cache, std::size_t clip) {
+  return {text_file(samples, file, cache, clip),
+          {.prompt = file.record.prompt, .text_fingerprint = file.record.text_fingerprint},
+          {.prompt_embeds = file.shapes.prompt_embeds}};
+}
+
+// All ranks leave together, between two files.
+void leave_together(const comm::Group& world) {
+  const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
+  require(cause == stop::none, Status::stopped,
+          "stopped on request ({}) while samples are encoded; run again with --output.if-exists "
+          "resume to go on",
+          stop::describe(cause));
+}
+
+void encode_captions(const comm::Group& world, const Samples& samples,
+                     const std::vector<CachedSample>& files,
+                     const pipeline::Computing& computing) {
+  if (files.empty()) return;
+  pipeline::TextStage encode(world, samples.planned, computing);
+  encode.load();
+  Progress progress("encoding captions", std::ssize(files), "caption",
+                    Progress::standard_error(world.rank() == 0));
+  const int holder = samples.planned.plan.embeddings_rank();
+  for (const CachedSample& file : files) {
+    leave_together(world);
+    const auto found = std::ranges::find_if(samples.planned.clips, [&](const ClipOutline& clip) {
+      return samples.clips.clips[static_cast<std::size_t>(clip.index)].prompt ==
+             file.record.prompt;
+    });
+    const auto index = static_cast<std::size_t>(found - samples.planned.clips.begin());
+    const Tensor embedding = encode(samples.clip(index));
+    const Shape& shape = file.shapes.prompt_embeds;
+    SampleArrays arrays;
+    arrays.prompt_embeds = {
+        world.rank() == holder ? embedding.on({}).to(DType::float32).reshape(shape)
+                               : Tensor::empty({0, shape[1]}, DType::float32),
+        Layout::on_one_rank(shape, world.size(), holder), world};
+    write_sample(world, file, arrays);
+    progress.advance();
+  }
+  progress.finish();
+  encode.release();
+}
+
+// Each rank of a group that decodes has a rectangle of all frames.
+void encode_videos(const comm::Group& world, const Samples& samples,
+                   const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
+                   const std::filesystem::path& cache, const pipeline::Computing& computing) {
+  if (missing.empty()) return;
+  const std::vector<RankRange>& ranges = samples.planned.plan.roles.decode;
+  const auto own = std::ranges::find_if(
+      ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
+  const auto which = static_cast<std::size_t>(own - ranges.begin());
+  const comm::Group group = world.split(own == ranges.end() ? -1 : static_cast<int>(which));
+  std::unique_ptr<const Encoder> encoder;
+  if (group.member()) {
+    const trace::Scope scope(trace::spans::load);
+    const PurposeScope purpose(Purpose::weights);
+    const Family& family = *samples.planned.family;
+    encoder = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
+  }
+  world.barrier();
+  Progress progress("encoding videos", std::ssize(missing), "video",
+                    Progress::standard_error(world.rank() == 0));
+  for (std::size_t first = 0; first < missing.size(); first += ranges.size()) {
+    leave_together(world);
+    progress.advance(std::ssize(missing) - std::int64_t(first) < std::ssize(ranges)
+                         ? std::ssize(missing) - std::int64_t(first)
+                         : std::ssize(ranges));
+    if (!group.member() || first + which >= missing.size()) continue;
+    const std::size_t index = missing[first + which];
+    const UsableSample& sample = samples.usable[index];
+    const CachedSample& file = files[index];
+    const Clip clip = samples.clip(index);
+    const Layout latents =
+        samples.planned.clip_plan(clip, samples.planned.plan).decode[which].latents;
+    const Layout pixels = latents.without_axis(0)
+                              .scaled(0, samples.size.height / clip.latents[1])
+                              .scaled(1, samples.size.width / clip.latents[2])
+                              .with_axis(0, samples.size.frames)
+                              .with_axis(3, 3);
+    const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
+    Encoder::Posterior posterior;
+    {
+      const trace::Scope scope(trace::spans::encode_video);
+      const Tensor read = read_frames(sample, samples.size, samples.clips.train->data.fps,
+                                      own_box(pixels, group));
+      posterior = encoder->posterior({read, pixels, group}, latents);
+    }
+    const Layout boxes = latents.with_axis(1, clip.latent_channels);
+    const CachedSample caption = caption_of(samples, file, cache, index);
+    const Shape& shape = caption.shapes.prompt_embeds;
+    Tensor embedding = Tensor::empty({0, shape[1]}, DType::float32);
+    comm::run_on_first_rank(group, [&] {
+      std::string problem;
+      const auto found = SampleFile::open(caption, problem);
+      require(found.has_value(), Status::io, "{}: {}, after it was written",
+              caption.path.string(), problem.empty() ? "not found" : problem);
+      embedding = found->read(&SampleShapes::prompt_embeds, whole_box(shape));
+    });
+    SampleArrays arrays;
+    arrays.latent_mean = {posterior.mean, boxes, group};
+    arrays.latent_std = {posterior.deviation, boxes, group};
+    arrays.prompt_embeds = {embedding, Layout::on_one_rank(shape, group.size(), 0), group};
+    write_sample(group, file, arrays);
+    if (group.rank() == 0) std::filesystem::remove(caption.path);
+  }
+  progress.finish();
+}
+
+}  // namespace
+
+Samples plan_samples(const comm::Group& world, const Job& job, const pipeline::Devices& found) {
+  const DataSettings& data = job.train->data;
+  Samples samples;
+  const std::unique_ptr<const Family> family = Family::open(job.model);
+  (void)family->training_noise();  // refuses models that cannot be trained
+  const VideoSize own = family->defaults().size;
+  samples.size = {data.height.value_or(own.height), data.width.value_or(own.width),
+                  data.frames.value_or(own.frames)};
+  samples.usable =
+      check_data(world, read_data_together(world, data), samples.size, data);
+  Job& clips = samples.clips;
+  clips = job;
+  clips.sample.height = samples.size.height;
+  clips.sample.width = samples.size.width;
+  clips.sample.frames = samples.size.frames;
+  clips.sample.steps = 1;
+  clips.sample.guidance = 1;
+  clips.batch = 1;
+  require(clips.parallel.mode != Mode::split, Status::usage,
+          "parallel.mode: found split, expected auto or phased in a training");
+  clips.parallel.mode = Mode::phased;
+  for (const UsableSample& sample : samples.usable) {
+    clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
+  }
+  if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
+  const Conditions conditions =
+      pipeline::agree_on_conditions(clips, found.launched, found);
+  samples.planned = plan_job(clips, conditions);
+  for (const DenoiseLayout& layout : samples.planned.plan.sizes.front().denoise) {
+    require(layout.mesh.cfg == 1, Status::usage,
+            "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
+  }
+  return samples;
+}
+
+std::vector<CachedSample> cached_samples(const Samples& samples,
+                                         const std::filesystem::path& cache,
+                                         const std::string& encoders) {
+  std::vector<CachedSample> files;
+  const std::int64_t channels = samples.text_channels();
+  const std::optional<double>& fps = samples.clips.train->data.fps;
+  for (std::size_t i = 0; i < samples.clips.clips.size(); ++i) {
+    const Clip clip = samples.clip(i);
+    CachedSample& file = files.emplace_back();
+    file.record.prompt = samples.clips.clips[i].prompt;
+    file.record.text_fingerprint = encoders;
+    file.shapes.prompt_embeds = {clip.tokens(), channels};
+    if (i == samples.usable.size()) {
+      file.path = empty_caption_path(cache);
+      continue;
+    }
+    const UsableSample& sample = samples.usable[i];
+    file.path = sample_path(cache, sample.index);
+    file.record.file = sample.data.video.string();
+    file.record.hash = sample.facts.hash;
+    file.record.fingerprint =
+        fmt::format("{}, size {}x{}x{}, fps {}", encoders, samples.size.frames,
+                    samples.size.height, samples.size.width,
+                    fps ? fmt::format("{}", *fps) : "of each video");
+    const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
+                        clip.latents[1], clip.latents[2]};
+    file.shapes.latent_mean = file.shapes.latent_std = latents;
+  }
+  return files;
+}
+
+void encode_samples(const comm::Group& world, const Samples& samples,
+                    const std::vector<CachedSample>& files, const std::filesystem::path& cache,
+                    const pipeline::Computing& computing) {
+  std::vector<std::size_t> videos;
+  std::vector<CachedSample> captions;
+  for (const std::size_t i : samples_to_make(world, files)) {
+    captions.push_back(caption_of(samples, files[i], cache, i));
+    if (i < samples.usable.size()) videos.push_back(i);
+  }
+  std::vector<CachedSample> missing;
+  for (const std::size_t i : samples_to_make(world, captions)) missing.push_back(captions[i]);
+  encode_captions(world, samples, missing, computing);
+  release_free_memory();
+  encode_videos(world, samples, files, videos, cache, computing);
+  release_free_memory();
+}
+
+}  // namespace reelmesh::train

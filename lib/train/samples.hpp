@@ -1,0 +1,41 @@
+#pragma once
+// The samples of a training: read, checked, planned like clips that are made, and encoded once.
+#include "pipeline/start.hpp"
+#include "pipeline/stages.hpp"
+#include "store/sample_cache.hpp"
+#include "train/frames.hpp"
+
+namespace reelmesh::train {
+
+/// The samples that can be used, and the plan for the ranks that encode them and train on them.
+struct Samples {
+  std::vector<UsableSample> usable;
+  /// The job whose clips these are, of one size, without guidance; the last clip has the empty
+  /// caption if captions are dropped.
+  Job clips;
+  JobPlan planned;
+  VideoSize size;
+
+  bool has_empty_caption() const { return clips.clips.size() > usable.size(); }
+  Clip clip(std::size_t sample) const { return planned.clip(clips, planned.clips[sample]); }
+  std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
+};
+
+/// Reads the data of a job, checks its videos, and makes the plan. Errors as read_data, check_data,
+/// Family::open and plan_job; Error(usage) for a layout that training does not have. Collective.
+Samples plan_samples(const comm::Group& world, const Job& job, const pipeline::Devices& found);
+
+/// The files of the samples, then that of the empty caption if there is one. cache: their folder.
+/// encoders: what their contents depend on beside the data.
+std::vector<CachedSample> cached_samples(const Samples& samples,
+                                         const std::filesystem::path& cache,
+                                         const std::string& encoders);
+
+/// Makes the files that are missing: first all embeddings of captions, by the text encoder on the
+/// ranks of the device map; then the latents of the videos, each by the ranks of a decoding group.
+/// Error(stopped) if the job is to stop; what is complete stays. Collective.
+void encode_samples(const comm::Group& world, const Samples& samples,
+                    const std::vector<CachedSample>& files, const std::filesystem::path& cache,
+                    const pipeline::Computing& computing);
+
+}  // namespace reelmesh::train

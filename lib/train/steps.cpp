@@ -1,0 +1,232 @@
+#include "train/steps.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/trace.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh::train {
+namespace {
+
+std::vector<int> ranks_in(const RankRange& range) {
+  std::vector<int> ranks;
+  for (int i = 0; i < range.count; ++i) ranks.push_back(range.first + i);
+  return ranks;
+}
+
+// The frames of an array that has `padding` more frames in front, each a copy of the first: those
+// of a box of the padded array, from the box `kept` of the array without padding.
+Tensor padded_frames(const Tensor& values, const Box& kept, const Box& box, std::int64_t padding) {
+  if (padding == 0) return values;
+  Tensor out = Tensor::empty(box.extent, DType::float32);
+  for (std::int64_t i = 0; i < box.extent[0]; ++i) {
+    const std::int64_t frame = std::max<std::int64_t>(0, box.offset[0] + i - padding);
+    out.rows(i, 1).copy_from(values.rows(frame - kept.offset[0], 1));
+  }
+  return out;
+}
+
+// The box without padding that padded_frames() needs.
+Box without_padding(Box box, std::int64_t padding) {
+  const std::int64_t first = std::max<std::int64_t>(0, box.offset[0] - padding);
+  const std::int64_t end = std::max<std::int64_t>(first + 1, box.end(0) - padding);
+  box.offset[0] = first;
+  box.extent[0] = end - first;
+  return box;
+}
+
+}  // namespace
+
+Steps::Steps(const comm::Group& world, const Samples& samples,
+             const std::vector<CachedSample>& files, const TrainSettings& settings,
+             const pipeline::Computing& computing)
+    : world_(world),
+      samples_(samples),
+      files_(files),
+      settings_(settings),
+      computing_(computing),
+      noise_(samples.planned.family->training_noise()),
+      clip_(samples.clip(0)) {
+  const Plan& plan = samples.planned.plan;
+  const std::vector<RankRange>& ranges = plan.roles.denoise;
+  const auto own = std::ranges::find_if(
+      ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
+  const bool member = own != ranges.end();
+  replica_ = member ? static_cast<std::size_t>(own - ranges.begin()) : 0;
+  group_ = world.split(member ? static_cast<int>(replica_) : -1);
+  peers_ = world.split(member ? world.rank() - own->first : -1);
+  if (!member) return;
+  layout_ = samples.planned.clip_plan(clip_, plan).denoise[replica_];
+  const Family& family = *samples.planned.family;
+  {
+    const trace::Scope scope(trace::spans::load);
+    const PurposeScope purpose(Purpose::weights);
+    const WeightPlacement placement{
+        .residence = plan.weights.residence,
+        .group = group_,
+        .shares = plan.weights.shares.empty() ? RankWeights{} : plan.weights.shares[replica_],
+        .unlike_processors = samples.planned.unlike_processors,
+        .resident = plan.weights.resident};
+    const double alpha = settings.lora.alpha.value_or(static_cast<double>(settings.lora.rank));
+    model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
+                              placement,
+                              {.targets = settings.lora.targets,
+                               .rank = settings.lora.rank,
+                               .factor = alpha / static_cast<double>(settings.lora.rank)});
+  }
+  prepared_ = model_->prepare({.group = group_,
+                               .layout = layout_,
+                               .latents = clip_.latents,
+                               .branches = 1,
+                               .size = samples.size,
+                               .fps = clip_.fps()});
+  parameters_.emplace(group_, model_->targets(), prepared_->columns(), settings);
+}
+
+// Sample `number` of the run: which of the usable samples, and this rank's part.
+TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
+  const auto count = std::ssize(samples_.usable);
+  which = static_cast<std::size_t>(
+      sample_of(number, count, settings_.seed, settings_.data.shuffle));
+  SampleRandom random(settings_.seed, number, std::ssize(noise_.alpha_bar),
+                      settings_.caption_dropout, settings_.samples_posterior);
+  const auto open = [&](std::size_t file) {
+    std::string problem;
+    auto found = SampleFile::open(files_[file], problem);
+    require(found.has_value(), Status::io, "{}: {}, expected what was there when the job began",
+            files_[file].path.string(), problem.empty() ? "not found" : problem);
+    return std::move(*found);
+  };
+  const SampleFile file = open(which);
+  TrainingSample sample;
+  sample.timestep = random.draws().timestep;
+
+  const std::int64_t padding = clip_.dropped_frames;
+  const Shape& shape = files_[which].shapes.latent_mean;
+  const Box box = own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
+  const Box kept = box.empty() ? box : without_padding(box, padding);
+  Tensor x = Tensor::empty(kept.extent, DType::float32), noise;
+  if (settings_.samples_posterior) {
+    const Tensor drawn = random.posterior(shape, kept);
+    if (!box.empty()) {
+      const Tensor mean = file.read(&SampleShapes::latent_mean, kept);
+      const Tensor deviation = file.read(&SampleShapes::latent_std, kept);
+      for (std::int64_t i = 0; i < x.numel(); ++i) {
+        x.data<float>()[i] =
+            mean.data<float>()[i] + deviation.data<float>()[i] * drawn.data<float>()[i];
+      }
+    }
+  } else if (!box.empty()) {
+    x = file.read(&SampleShapes::latent_mean, kept);
+  }
+  noise = random.noise(shape, padding, box);
+  if (!box.empty()) x = padded_frames(x, kept, box, padding);
+  const auto alpha =
+      static_cast<float>(noise_.alpha_bar.at(static_cast<std::size_t>(sample.timestep)));
+  const float signal = std::sqrt(alpha), spread = std::sqrt(1.0F - alpha);
+  const auto scale = static_cast<float>(noise_.scaling_factor);
+  sample.latents = Tensor::empty(box.extent, DType::float32);
+  sample.target = Tensor::empty(box.extent, DType::float32);
+  for (std::int64_t i = 0; i < noise.numel(); ++i) {
+    const float value = x.data<float>()[i] * scale, drawn = noise.data<float>()[i];
+    sample.latents.data<float>()[i] = signal * value + spread * drawn;
+    sample.target.data<float>()[i] = signal * drawn - spread * value;
+  }
+
+  const Box& tokens = own_box(layout_.text, group_);
+  const std::int64_t channels = samples_.text_channels();
+  const Box embedding{{tokens.offset[0], 0}, {tokens.extent[0], channels}};
+  sample.text = Tensor::empty({tokens.extent[0], 1, channels}, computing_.dtype);
+  if (!tokens.empty()) {
+    const auto read = [&](const SampleFile& from) {
+      return from.read(&SampleShapes::prompt_embeds, embedding);
+    };
+    const Tensor text = random.draws().drops_caption ? read(open(samples_.usable.size()))
+                                                     : read(file);
+    sample.text = text.to(computing_.dtype).reshape({tokens.extent[0], 1, channels});
+  }
+  return sample;
+}
+
+StepResult Steps::step(std::int64_t step) {
+  const trace::Scope scope(trace::spans::train_step);
+  const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
+  const std::int64_t elements = numel(clip_.latent_shape());
+  StepResult result;
+  const std::int64_t first = step * settings_.batch, batch = settings_.batch;
+  for (std::int64_t round = 0; round < batch; round += replicas) {
+    const std::int64_t own = round + static_cast<std::int64_t>(replica_);
+    const std::int64_t in_round = std::min<std::int64_t>(replicas, batch - round);
+    // What all replicas must know of a sample.
+    struct Facts {
+      double loss;
+      std::int64_t sample, timestep;
+      int failed_rank;
+    };
+    Facts facts{0, 0, 0, -1};
+    Tensor gradient;
+    if (own < batch) {
+      std::size_t which = 0;
+      const TrainingSample sample = prepare(first + own, which);
+      const SampleGradient computed = prepared_->gradient(sample);
+      const ops::ExactSum& squares = computed.squares;
+      std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
+      const std::int64_t failed =
+          group_.max(squares.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);
+      group_.sum(sums);
+      const ops::ExactSum all{sums[0], sums[1], sums[2], sums[3]};
+      facts = {all.value() / static_cast<double>(elements), static_cast<std::int64_t>(which),
+               sample.timestep, failed > 0 ? world_.size() - static_cast<int>(failed) : -1};
+      gradient = parameters_->flat(computed.gradients);
+    } else {
+      gradient = Tensor::empty({parameters_->size()}, DType::float32);
+    }
+    const std::vector<Facts> of_all = comm::all_gather_value(peers_, facts);
+    for (std::int64_t i = 0; i < in_round; ++i) {
+      const Facts& found = of_all[static_cast<std::size_t>(i)];
+      result.loss += found.loss;
+      if (std::isfinite(found.loss) || result.failed_sample >= 0) continue;
+      result.failed_sample = found.sample;
+      result.timestep = found.timestep;
+      result.failed_rank = found.failed_rank;
+    }
+    // Every rank gets the gradients of its columns from all replicas, and adds them in order.
+    std::vector<Tensor> gradients(static_cast<std::size_t>(in_round));
+    std::vector<comm::Message> sends, receives;
+    for (int peer = 0; peer < peers_.size(); ++peer) {
+      if (peer != peers_.rank() && own < batch) sends.push_back({peer, gradient});
+      if (peer >= in_round) continue;
+      Tensor& from = gradients[static_cast<std::size_t>(peer)];
+      from = peer == peers_.rank() ? gradient
+                                   : Tensor::empty({parameters_->size()}, DType::float32);
+      if (peer != peers_.rank()) receives.push_back({peer, from});
+    }
+    peers_.exchange(sends, receives);
+    for (const Tensor& of_sample : gradients) parameters_->add(of_sample);
+  }
+  result.loss /= static_cast<double>(batch);
+  result.gradient_norm = parameters_->gradient_norm(batch);
+  result.learning_rate = learning_rate(settings_, step);
+  if (result.failed_sample >= 0) return result;
+  parameters_->update(step, result.learning_rate,
+                      clip_factor(result.gradient_norm, settings_.clip), batch);
+  model_->set(parameters_->all());
+  return result;
+}
+
+void Steps::write_restart(const std::filesystem::path& output, std::int64_t step,
+                          const std::string& fingerprint) {
+  const std::vector<int> ranks = ranks_in(samples_.planned.plan.roles.denoise.front());
+  write_training_restart(world_, output, step, fingerprint, arrays_of(ranks));
+}
+
+std::int64_t Steps::read_restart(const std::filesystem::path& output,
+                                 const std::string& fingerprint) {
+  const std::vector<int> ranks = ranks_in(samples_.planned.plan.roles.denoise[replica_]);
+  const auto step = read_training_restart(world_, output, fingerprint, arrays_of(ranks));
+  if (trains()) model_->set(parameters_->all());
+  return step.value_or(0);
+}
+
+}  // namespace reelmesh::train

@@ -1,0 +1,63 @@
+#pragma once
+// Training steps on the replicas of a plan.
+#include "train/order.hpp"
+#include "train/parameters.hpp"
+#include "train/samples.hpp"
+
+namespace reelmesh::train {
+
+/// What a step gives; the same on all ranks that train.
+struct StepResult {
+  double loss = 0;           ///< mean over the samples
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  /// Of the first sample whose loss is not finite: which of the usable samples, its timestep, and
+  /// the rank of the world that found it; −1: all are.
+  std::int64_t failed_sample = -1, timestep = 0;
+  int failed_rank = -1;
+};
+
+/// The replicas, each a group of ranks with the model. Sample i of a batch is computed by replica i
+/// mod replicas; gradients are added in the order of samples, so that sums do not depend on the
+/// number of replicas.
+class Steps {
+ public:
+  /// files: of all samples, as cached_samples() gives them. samples, files and settings must
+  /// outlive the object. Loads the model. Collective over the world.
+  Steps(const comm::Group& world, const Samples& samples, const std::vector<CachedSample>& files,
+        const TrainSettings& settings, const pipeline::Computing& computing);
+
+  bool trains() const { return group_.member(); }  ///< whether this rank does
+  /// Computes a step, from 0, and updates the parameters, unless a loss is not finite. Collective
+  /// over all ranks that train.
+  StepResult step(std::int64_t step);
+  /// All values of all targets; on the ranks that train. Collective over each replica.
+  std::vector<LoraValues> values() const { return parameters_->all(); }
+  const std::vector<LoraTarget>& targets() const { return model_->targets(); }
+
+  // Collective over the world.
+  void write_restart(const std::filesystem::path& output, std::int64_t step,
+                     const std::string& fingerprint);
+  /// → the number of completed steps; 0 if there is no file. Errors as read_training_restart.
+  std::int64_t read_restart(const std::filesystem::path& output, const std::string& fingerprint);
+
+ private:
+  TrainingSample prepare(std::int64_t number, std::size_t& which);
+
+  const comm::Group& world_;
+  const Samples& samples_;
+  const std::vector<CachedSample>& files_;
+  const TrainSettings& settings_;
+  pipeline::Computing computing_;
+  TrainingNoise noise_;
+  Clip clip_;           // of which all samples have the size
+  comm::Group group_;   // of this rank's replica
+  comm::Group peers_;   // the ranks with the same part in all replicas, in their order
+  std::size_t replica_ = 0;
+  DenoiseLayout layout_;
+  std::unique_ptr<Trainable> model_;
+  std::unique_ptr<Trainable::Prepared> prepared_;
+  std::optional<Parameters> parameters_;
+};
+
+}  // namespace reelmesh::train
