@@ -21,7 +21,7 @@ _CHANGE = {
     "turn": ["turns", "rotates", "spins", "turns around"],
     "blink": ["blinks", "flashes", "flickers"],
     "still": ["stays still", "does not move", "rests", "stands still"],
-    "jump": ["jumps", "hops", "jumps up and down"]}
+    "jump": ["jumps", "jumps up and down"]}
 _FAST = {"slowly": ["slowly"], "quickly": ["quickly", "fast"]}
 _OVER = ["over a {} field", "on a {} background", "over a {} background", "against a {} backdrop",
          "on a {} field", "over {}", "on {}"]
@@ -77,7 +77,7 @@ def motion_caption(rng, labels, index):
 
 _KEYS = [  # motion: the first pattern that matches the words after a shape
     ("grow", r"grow|bigger|expand|swell"), ("shrink", r"shrink|smaller|contract"),
-    ("jump", r"\bjump|\bhop"), ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
+    ("jump", r"\bjump"), ("turn", r"turn|rotat|spin"), ("blink", r"blink|flash|flicker"),
     ("up left", r"up(wards)? (and )?(to the )?left|upper left"),
     ("up right", r"up(wards)? (and )?(to the )?right|upper right"),
     ("down left", r"down(wards)? (and )?(to the )?left|lower left"),
