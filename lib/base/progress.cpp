@@ -64,9 +64,9 @@ std::string Progress::line(double now) const {
   const auto left = static_cast<double>(std::max<std::int64_t>(total_ - done_, 0));
   const std::string remaining =
       done_ > 0 ? ", " + format_seconds(elapsed / static_cast<double>(done_) * left) + " left" : "";
-  return fmt::format("{}: {} of {} {}s ({:.0f} %), {}{}", task_, done_, total_, unit_,
+  return fmt::format("{}: {} of {} {}s ({:.0f} %), {}{}{}{}", task_, done_, total_, unit_,
                      100.0 * static_cast<double>(done_) / static_cast<double>(total_),
-                     rate(elapsed), remaining);
+                     rate(elapsed), remaining, note_.empty() ? "" : ", ", note_);
 }
 
 std::string Progress::rate(double elapsed) const {

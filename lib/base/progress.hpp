@@ -26,6 +26,8 @@ class Progress {
   /// `unit` in the singular: "step". `total` units are expected, at least 1.
   Progress(std::string task, std::int64_t total, std::string unit, Output output);
   void advance(std::int64_t units = 1);
+  /// Is shown at the end of each following line.
+  void note(std::string text) { note_ = std::move(text); }
   /// At least `units` more are to follow.
   void expect(std::int64_t units) { total_ = std::max(total_, done_ + units); }
   /// The clock is stopped between pause() and resume(), so rates and times exclude pauses.
@@ -42,7 +44,7 @@ class Progress {
 
   std::string task_;
   std::int64_t total_;
-  std::string unit_;
+  std::string unit_, note_;
   Output output_;
   std::int64_t done_ = 0;
   double start_ = 0;              ///< shifted by the time of all pauses

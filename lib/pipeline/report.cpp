@@ -17,11 +17,11 @@ namespace reelmesh::pipeline {
 namespace {
 
 constexpr std::array stages{
-    trace::spans::hash,         trace::spans::check_inputs, trace::spans::load,
-    trace::spans::encode,       trace::spans::encode_image, trace::spans::encode_video,
-    trace::spans::denoise_step, trace::spans::reuse_step,   trace::spans::measure_change,
-    trace::spans::save,         trace::spans::decode,       trace::spans::handover,
-    trace::spans::write};
+    trace::spans::hash,           trace::spans::check_inputs, trace::spans::load,
+    trace::spans::encode,         trace::spans::encode_image, trace::spans::encode_video,
+    trace::spans::denoise_step,   trace::spans::reuse_step,   trace::spans::train_step,
+    trace::spans::measure_change, trace::spans::save,         trace::spans::decode,
+    trace::spans::handover,       trace::spans::write};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};
@@ -128,11 +128,11 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
   }
   return "\nTime of a rank in each stage\n" + table.str() +
          fmt::format(
-             "\n{} clip{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent{}; peak memory of a "
+             "\n{} {}{} in {}: {:.3g} TFLOP at {:.3g} GFLOP/s, {} sent{}; peak memory of a "
              "rank {}; tensors: {}\n",
-             totals.clips, totals.clips == 1 ? "" : "s", format_seconds(totals.wall_seconds),
-             number(flops) * 1e-12, number(flops) * 1e-9 / totals.wall_seconds,
-             format_bytes(number(bytes)),
+             totals.done, totals.unit, totals.done == 1 ? "" : "s",
+             format_seconds(totals.wall_seconds), number(flops) * 1e-12,
+             number(flops) * 1e-9 / totals.wall_seconds, format_bytes(number(bytes)),
              fetched == 0 ? ""
                           : fmt::format(", {} of weights fetched", format_bytes(number(fetched))),
              memory, purposes_of_memory.empty() ? "none" : purposes_of_memory) +

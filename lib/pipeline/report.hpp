@@ -9,7 +9,8 @@
 namespace reelmesh::pipeline {
 
 struct Totals {
-  int clips = 0;
+  std::int64_t done = 0;      ///< clips that were made, or steps
+  const char* unit = "clip";  ///< or "step"
   double wall_seconds = 0;
   std::int64_t peak_memory_bytes = 0;         ///< of this rank's process, on the host
   std::int64_t peak_device_memory_bytes = 0;  ///< of this rank's tensors on a GPU

@@ -175,8 +175,9 @@ void JobRun::begin_trace() {
     peaks = measure_peaks(world_, job_.dtype, found_.device, job_.numerics);
   }
   const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
-  traces_.emplace(world_, job_.output, std::string(level),
-                  [this, peaks] { return rank_record(found_, planned_.plan, world_.rank(), peaks); });
+  traces_.emplace(world_, job_.output, std::string(level), [this, peaks] {
+    return rank_record(found_, planned_.plan, world_.rank(), peaks);
+  });
 }
 
 // The requests are in memory only while they are written.
@@ -212,7 +213,7 @@ std::int64_t JobRun::count(ClipState::State state) const {
 Status JobRun::report(const MadeClips& made) const {
   Totals totals;
   const std::int64_t complete = count(ClipState::complete);  // in this job or before
-  totals.clips = static_cast<int>(complete - std::ssize(planned_.clips) + std::ssize(clips_));
+  totals.done = complete - std::ssize(planned_.clips) + std::ssize(clips_);
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(found_.device).peak;

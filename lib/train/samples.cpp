@@ -38,8 +38,7 @@ void leave_together(const comm::Group& world) {
 }
 
 void encode_captions(const comm::Group& world, const Samples& samples,
-                     const std::vector<CachedSample>& files,
-                     const pipeline::Computing& computing) {
+                     const std::vector<CachedSample>& files, const pipeline::Computing& computing) {
   if (files.empty()) return;
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
@@ -49,17 +48,16 @@ void encode_captions(const comm::Group& world, const Samples& samples,
   for (const CachedSample& file : files) {
     leave_together(world);
     const auto found = std::ranges::find_if(samples.planned.clips, [&](const ClipOutline& clip) {
-      return samples.clips.clips[static_cast<std::size_t>(clip.index)].prompt ==
-             file.record.prompt;
+      return samples.clips.clips[static_cast<std::size_t>(clip.index)].prompt == file.record.prompt;
     });
     const auto index = static_cast<std::size_t>(found - samples.planned.clips.begin());
     const Tensor embedding = encode(samples.clip(index));
     const Shape& shape = file.shapes.prompt_embeds;
     SampleArrays arrays;
-    arrays.prompt_embeds = {
-        world.rank() == holder ? embedding.on({}).to(DType::float32).reshape(shape)
-                               : Tensor::empty({0, shape[1]}, DType::float32),
-        Layout::on_one_rank(shape, world.size(), holder), world};
+    arrays.prompt_embeds = {world.rank() == holder
+                                ? embedding.on({}).to(DType::float32).reshape(shape)
+                                : Tensor::empty({0, shape[1]}, DType::float32),
+                            Layout::on_one_rank(shape, world.size(), holder), world};
     write_sample(world, file, arrays);
     progress.advance();
   }
@@ -108,8 +106,8 @@ void encode_videos(const comm::Group& world, const Samples& samples,
     Encoder::Posterior posterior;
     {
       const trace::Scope scope(trace::spans::encode_video);
-      const Tensor read = read_frames(sample, samples.size, samples.clips.train->data.fps,
-                                      own_box(pixels, group));
+      const Tensor read =
+          read_frames(sample, samples.size, samples.clips.train->data.fps, own_box(pixels, group));
       posterior = encoder->posterior({read, pixels, group}, latents);
     }
     const Layout boxes = latents.with_axis(1, clip.latent_channels);
@@ -119,8 +117,8 @@ void encode_videos(const comm::Group& world, const Samples& samples,
     comm::run_on_first_rank(group, [&] {
       std::string problem;
       const auto found = SampleFile::open(caption, problem);
-      require(found.has_value(), Status::io, "{}: {}, after it was written",
-              caption.path.string(), problem.empty() ? "not found" : problem);
+      require(found.has_value(), Status::io, "{}: {}, after it was written", caption.path.string(),
+              problem.empty() ? "not found" : problem);
       embedding = found->read(&SampleShapes::prompt_embeds, whole_box(shape));
     });
     SampleArrays arrays;
@@ -135,16 +133,20 @@ void encode_videos(const comm::Group& world, const Samples& samples,
 
 }  // namespace
 
-Samples plan_samples(const comm::Group& world, const Job& job, const pipeline::Devices& found) {
+VideoSize sample_size(const Job& job) {
   const DataSettings& data = job.train->data;
-  Samples samples;
   const std::unique_ptr<const Family> family = Family::open(job.model);
   (void)family->training_noise();  // refuses models that cannot be trained
   const VideoSize own = family->defaults().size;
-  samples.size = {data.height.value_or(own.height), data.width.value_or(own.width),
-                  data.frames.value_or(own.frames)};
-  samples.usable =
-      check_data(world, read_data_together(world, data), samples.size, data);
+  return {data.height.value_or(own.height), data.width.value_or(own.width),
+          data.frames.value_or(own.frames)};
+}
+
+Samples plan_samples(const Job& job, const Conditions& conditions,
+                     std::vector<UsableSample> usable) {
+  Samples samples;
+  samples.usable = std::move(usable);
+  samples.size = sample_size(job);
   Job& clips = samples.clips;
   clips = job;
   clips.sample.height = samples.size.height;
@@ -160,18 +162,13 @@ Samples plan_samples(const comm::Group& world, const Job& job, const pipeline::D
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
   if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
-  const Conditions conditions =
-      pipeline::agree_on_conditions(clips, found.launched, found);
   samples.planned = plan_job(clips, conditions);
-  for (const DenoiseLayout& layout : samples.planned.plan.sizes.front().denoise) {
-    require(layout.mesh.cfg == 1, Status::usage,
-            "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
-  }
+  require(samples.planned.plan.sizes.front().denoise[0].mesh.cfg == 1, Status::usage,
+          "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
   return samples;
 }
 
-std::vector<CachedSample> cached_samples(const Samples& samples,
-                                         const std::filesystem::path& cache,
+std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
                                          const std::string& encoders) {
   std::vector<CachedSample> files;
   const std::int64_t channels = samples.text_channels();
@@ -191,9 +188,8 @@ std::vector<CachedSample> cached_samples(const Samples& samples,
     file.record.file = sample.data.video.string();
     file.record.hash = sample.facts.hash;
     file.record.fingerprint =
-        fmt::format("{}, size {}x{}x{}, fps {}", encoders, samples.size.frames,
-                    samples.size.height, samples.size.width,
-                    fps ? fmt::format("{}", *fps) : "of each video");
+        fmt::format("{}, size {}x{}x{}, fps {}", encoders, samples.size.frames, samples.size.height,
+                    samples.size.width, fps ? fmt::format("{}", *fps) : "of each video");
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
     file.shapes.latent_mean = file.shapes.latent_std = latents;

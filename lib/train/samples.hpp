@@ -1,7 +1,7 @@
 #pragma once
 // The samples of a training: read, checked, planned like clips that are made, and encoded once.
-#include "pipeline/start.hpp"
 #include "pipeline/stages.hpp"
+#include "pipeline/start.hpp"
 #include "store/sample_cache.hpp"
 #include "train/frames.hpp"
 
@@ -21,14 +21,17 @@ struct Samples {
   std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
 };
 
-/// Reads the data of a job, checks its videos, and makes the plan. Errors as read_data, check_data,
-/// Family::open and plan_job; Error(usage) for a layout that training does not have. Collective.
-Samples plan_samples(const comm::Group& world, const Job& job, const pipeline::Devices& found);
+/// The size that all samples of a job have. Error(usage) if the model cannot be trained; errors as
+/// Family::open.
+VideoSize sample_size(const Job& job);
+/// The plan of a training on these samples. Errors as plan_job; Error(usage) for a layout that
+/// training does not have.
+Samples plan_samples(const Job& job, const Conditions& conditions,
+                     std::vector<UsableSample> usable);
 
 /// The files of the samples, then that of the empty caption if there is one. cache: their folder.
 /// encoders: what their contents depend on beside the data.
-std::vector<CachedSample> cached_samples(const Samples& samples,
-                                         const std::filesystem::path& cache,
+std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
                                          const std::string& encoders);
 
 /// Makes the files that are missing: first all embeddings of captions, by the text encoder on the

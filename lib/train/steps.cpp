@@ -4,16 +4,11 @@
 #include <cmath>
 
 #include "base/trace.hpp"
+#include "comm/group_values.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::train {
 namespace {
-
-std::vector<int> ranks_in(const RankRange& range) {
-  std::vector<int> ranks;
-  for (int i = 0; i < range.count; ++i) ranks.push_back(range.first + i);
-  return ranks;
-}
 
 // The frames of an array that has `padding` more frames in front, each a copy of the first: those
 // of a box of the padded array, from the box `kept` of the array without padding.
@@ -56,6 +51,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
   replica_ = member ? static_cast<std::size_t>(own - ranges.begin()) : 0;
   group_ = world.split(member ? static_cast<int>(replica_) : -1);
   peers_ = world.split(member ? world.rank() - own->first : -1);
+  trainers_ = world.split(member ? 0 : -1);
   if (!member) return;
   layout_ = samples.planned.clip_plan(clip_, plan).denoise[replica_];
   const Family& family = *samples.planned.family;
@@ -87,8 +83,8 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
 // Sample `number` of the run: which of the usable samples, and this rank's part.
 TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   const auto count = std::ssize(samples_.usable);
-  which = static_cast<std::size_t>(
-      sample_of(number, count, settings_.seed, settings_.data.shuffle));
+  which =
+      static_cast<std::size_t>(sample_of(number, count, settings_.seed, settings_.data.shuffle));
   SampleRandom random(settings_.seed, number, std::ssize(noise_.alpha_bar),
                       settings_.caption_dropout, settings_.samples_posterior);
   const auto open = [&](std::size_t file) {
@@ -142,8 +138,8 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
     const auto read = [&](const SampleFile& from) {
       return from.read(&SampleShapes::prompt_embeds, embedding);
     };
-    const Tensor text = random.draws().drops_caption ? read(open(samples_.usable.size()))
-                                                     : read(file);
+    const Tensor text =
+        random.draws().drops_caption ? read(open(samples_.usable.size())) : read(file);
     sample.text = text.to(computing_.dtype).reshape({tokens.extent[0], 1, channels});
   }
   return sample;
@@ -198,8 +194,8 @@ StepResult Steps::step(std::int64_t step) {
       if (peer != peers_.rank() && own < batch) sends.push_back({peer, gradient});
       if (peer >= in_round) continue;
       Tensor& from = gradients[static_cast<std::size_t>(peer)];
-      from = peer == peers_.rank() ? gradient
-                                   : Tensor::empty({parameters_->size()}, DType::float32);
+      from =
+          peer == peers_.rank() ? gradient : Tensor::empty({parameters_->size()}, DType::float32);
       if (peer != peers_.rank()) receives.push_back({peer, from});
     }
     peers_.exchange(sends, receives);
@@ -209,24 +205,34 @@ StepResult Steps::step(std::int64_t step) {
   result.gradient_norm = parameters_->gradient_norm(batch);
   result.learning_rate = learning_rate(settings_, step);
   if (result.failed_sample >= 0) return result;
-  parameters_->update(step, result.learning_rate,
-                      clip_factor(result.gradient_norm, settings_.clip), batch);
-  model_->set(parameters_->all());
+  parameters_->update(step, result.learning_rate, clip_factor(result.gradient_norm, settings_.clip),
+                      batch);
+  use_values();
   return result;
+}
+
+// The ranks of a replica among those that train.
+std::vector<int> Steps::ranks_of(std::size_t replica) const {
+  int first = 0;
+  const std::vector<RankRange>& ranges = samples_.planned.plan.roles.denoise;
+  for (std::size_t i = 0; i < replica; ++i) first += ranges[i].count;
+  std::vector<int> ranks;
+  for (int i = 0; i < ranges[replica].count; ++i) ranks.push_back(first + i);
+  return ranks;
 }
 
 void Steps::write_restart(const std::filesystem::path& output, std::int64_t step,
                           const std::string& fingerprint) {
-  const std::vector<int> ranks = ranks_in(samples_.planned.plan.roles.denoise.front());
-  write_training_restart(world_, output, step, fingerprint, arrays_of(ranks));
+  const trace::Scope scope(trace::spans::save);
+  write_training_restart(trainers_, output, step, fingerprint,
+                         parameters_->arrays(trainers_, ranks_of(0)));
 }
 
 std::int64_t Steps::read_restart(const std::filesystem::path& output,
                                  const std::string& fingerprint) {
-  const std::vector<int> ranks = ranks_in(samples_.planned.plan.roles.denoise[replica_]);
-  const auto step = read_training_restart(world_, output, fingerprint, arrays_of(ranks));
-  if (trains()) model_->set(parameters_->all());
-  return step.value_or(0);
+  return read_training_restart(trainers_, output, fingerprint,
+                               parameters_->arrays(trainers_, ranks_of(replica_)))
+      .value_or(0);
 }
 
 }  // namespace reelmesh::train

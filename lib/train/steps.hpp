@@ -35,13 +35,17 @@ class Steps {
   std::vector<LoraValues> values() const { return parameters_->all(); }
   const std::vector<LoraTarget>& targets() const { return model_->targets(); }
 
-  // Collective over the world.
+  /// What the model computes with from now on.
+  void use_values() { model_->set(parameters_->all()); }
+
+  // Collective over all ranks that train.
   void write_restart(const std::filesystem::path& output, std::int64_t step,
                      const std::string& fingerprint);
   /// → the number of completed steps; 0 if there is no file. Errors as read_training_restart.
   std::int64_t read_restart(const std::filesystem::path& output, const std::string& fingerprint);
 
  private:
+  std::vector<int> ranks_of(std::size_t replica) const;
   TrainingSample prepare(std::int64_t number, std::size_t& which);
 
   const comm::Group& world_;
@@ -50,9 +54,10 @@ class Steps {
   const TrainSettings& settings_;
   pipeline::Computing computing_;
   TrainingNoise noise_;
-  Clip clip_;           // of which all samples have the size
-  comm::Group group_;   // of this rank's replica
-  comm::Group peers_;   // the ranks with the same part in all replicas, in their order
+  Clip clip_;             // of which all samples have the size
+  comm::Group group_;     // of this rank's replica
+  comm::Group peers_;     // the ranks with the same part in all replicas, in their order
+  comm::Group trainers_;  // the ranks of all replicas
   std::size_t replica_ = 0;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
