@@ -262,22 +262,28 @@ std::vector<Option> lora_options() {
                   max_lora_alpha);
   static const std::string targets_help = fmt::format(
       "linear layers of each block that are changed, a list of {}", fmt::join(targets, ", "));
-  return {changes_bits<&L::rank>("lora.rank", "N", rank_help.c_str(), "64",
-                                 set_integer<&L::rank, 1, max_lora_rank>),
-          changes_bits<&L::alpha>(
-              "lora.alpha", "N", alpha_help.c_str(), nullptr,
-              [](Draft& d, Text text, Where option) {
-                train_of(d).lora.alpha = parse_number(text, option, 1e-6, max_lora_alpha);
-              },
-              [](const Job& job, const Computation&) {
-                const LoraSettings& lora = job.train->lora;
-                return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
-              }),
-          changes_bits<&L::targets>(
-              "lora.targets", "LIST", targets_help.c_str(), "to_q,to_k,to_v,to_out.0", set_targets,
-              [](const Job& job, const Computation&) {
-                return fmt::format("{}", fmt::join(job.train->lora.targets, "+"));
-              })};
+  return {
+      changes_bits<&L::rank>("lora.rank", "N", rank_help.c_str(), "64",
+                             set_integer<&L::rank, 1, max_lora_rank>),
+      changes_bits<&L::alpha>(
+          "lora.alpha", "N", alpha_help.c_str(), nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).lora.alpha = parse_number(text, option, 1e-6, max_lora_alpha);
+          },
+          [](const Job& job, const Computation&) {
+            const LoraSettings& lora = job.train->lora;
+            return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
+          }),
+      changes_bits<&L::targets>("lora.targets", "LIST", targets_help.c_str(),
+                                "to_q,to_k,to_v,to_out.0", set_targets,
+                                [](const Job& job, const Computation&) {
+                                  return fmt::format("{}", fmt::join(job.train->lora.targets, "+"));
+                                }),
+      changes_bits<&L::init>(
+          "lora.init", "FILE",
+          "a LoRA of the same rank and targets to go on from; otherwise A is random and B zero",
+          nullptr, [](Draft& d, Text text, Where) { train_of(d).lora.init = std::string(text); },
+          [](const Job& job, const Computation&) { return job.train->lora.init.string(); })};
 }
 
 }  // namespace

@@ -6,8 +6,20 @@
 #include "layout/relayout.hpp"
 #include "models/common/random_weights.hpp"
 #include "ops/exact_sum.hpp"
+#include "weights/lora.hpp"
 
 namespace reelmesh::train {
+
+Tensor transposed(const Tensor& x) {
+  const std::int64_t rows = x.shape(0), columns = x.shape(1);
+  Tensor out = Tensor::empty({columns, rows}, DType::float32);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      out.data<float>()[column * rows + row] = x.data<float>()[row * columns + column];
+    }
+  }
+  return out;
+}
 
 Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
                        const TokenColumns& columns, const TrainSettings& settings)
@@ -28,14 +40,58 @@ Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& 
   const std::int64_t moments = moments_of(settings.optimizer) > 0 ? size : 0;
   first_ = Tensor::zeros({moments}, DType::float32);
   second_ = Tensor::zeros({moments}, DType::float32);
+  if (settings.lora.init.empty()) {
+    draw();
+  } else {
+    read(targets);
+  }
+}
+
+void Parameters::set(const Matrix& matrix, const Tensor& whole) {
+  const Box box = own_box_of(matrix, group_.rank());
+  Tensor own = values_.rows(matrix.first, box.numel()).reshape(box.extent);
+  copy_box(box, whole, whole_box(whole.shape()), own, box);
+}
+
+void Parameters::draw() {
   for (std::size_t i = 0; i < matrices_.size(); i += 2) {  // B stays zero
     const Matrix& matrix = matrices_[i];
-    Tensor whole = Tensor::empty({rank, matrix.columns}, DType::float32);
-    fill_uniform(whole, matrix.name, settings.seed,
+    Tensor whole = Tensor::empty({settings_.lora.rank, matrix.columns}, DType::float32);
+    fill_uniform(whole, matrix.name, settings_.seed,
                  static_cast<float>(1 / std::sqrt(static_cast<double>(matrix.columns))));
-    const Box box = own_box_of(matrix, group_.rank());
-    Tensor own = values_.rows(matrix.first, box.numel()).reshape(box.extent);
-    copy_box(box, whole, whole_box(whole.shape()), own, box);
+    set(matrix, whole);
+  }
+}
+
+void Parameters::read(const std::vector<LoraTarget>& targets) {
+  const Lora lora = Lora::open(settings_.lora.init);
+  const std::string where = lora.path().string();
+  require(lora.modules().size() == targets.size(), Status::data,
+          "{}: found a LoRA of {} modules, expected {}: those that lora.targets names", where,
+          lora.modules().size(), targets.size());
+  const auto rank = static_cast<double>(settings_.lora.rank);
+  const double factor = settings_.lora.alpha.value_or(rank) / rank;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const auto found = lora.modules().find(targets[i].module);
+    require(found != lora.modules().end(), Status::data,
+            "{}: found no module '{}', which lora.targets names", where, targets[i].module);
+    const LoraModule& module = found->second;
+    require(module.rank == settings_.lora.rank, Status::data,
+            "{}: module '{}' has rank {}, expected lora.rank = {}", where, targets[i].module,
+            module.rank, settings_.lora.rank);
+    const Tensor down = lora.file().load(module.down, DType::float32);
+    Tensor up = transposed(lora.file().load(module.up, DType::float32));
+    require(down.shape() == Shape{module.rank, targets[i].in} &&
+                up.shape() == Shape{module.rank, targets[i].out},
+            Status::data,
+            "{}: module '{}' changes a layer of {} inputs and {} outputs, expected "
+            "{} and {}",
+            where, targets[i].module, down.shape(1), up.shape(1), targets[i].in, targets[i].out);
+    // B is trained for this training's factor.
+    const auto scale = static_cast<float>(module.factor / factor);
+    for (float& value : up.span<float>()) value *= scale;
+    set(matrices_[2 * i], down);
+    set(matrices_[2 * i + 1], up);
   }
 }
 

@@ -7,10 +7,14 @@
 
 namespace reelmesh::train {
 
+/// B [out, rank] as LoraValues::up, and back. float32, on the host.
+Tensor transposed(const Tensor& x);
+
 class Parameters {
  public:
-  /// A uniform within ±1/√in, B zero; the same values for every number of ranks. columns: which
-  /// columns each rank of `group` has.
+  /// A uniform within ±1/√in, B zero, or both as in settings.lora.init; the same values for every
+  /// number of ranks. columns: which columns each rank of `group` has. Errors as Lora::open;
+  /// Error(data) if the LoRA has other modules or another rank.
   Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
              const TokenColumns& columns, const TrainSettings& settings);
 
@@ -43,6 +47,10 @@ class Parameters {
     std::int64_t columns = 0;
     std::int64_t first = 0;  ///< of this rank's elements in the arrays below
   };
+  void draw();
+  void read(const std::vector<LoraTarget>& targets);
+  /// Keeps this rank's columns of `whole`.
+  void set(const Matrix& matrix, const Tensor& whole);
   Box own_box_of(const Matrix& matrix, int rank) const;
 
   comm::Group group_;

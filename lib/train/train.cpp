@@ -28,17 +28,6 @@ double now() {
   return std::chrono::duration<double>(time).count();
 }
 
-Tensor transposed(const Tensor& x) {
-  const std::int64_t rows = x.shape(0), columns = x.shape(1);
-  Tensor out = Tensor::empty({columns, rows}, DType::float32);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      out.data<float>()[column * rows + row] = x.data<float>()[row * columns + column];
-    }
-  }
-  return out;
-}
-
 // A training on all its ranks, in the order of its functions. Each is collective.
 class Training {
  public:

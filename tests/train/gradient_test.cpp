@@ -1,58 +1,25 @@
 // Gradients of LoRAs: equal to PyTorch's, and the same bits on every layout.
 #include "layout/relayout.hpp"
 #include "models/cogvideox/transformer_backward.hpp"
-#include "models/reference.hpp"
 #include "support/ranks.hpp"
-#include "weights/lora.hpp"
+#include "train/reference.hpp"
 
 namespace reelmesh {
 namespace {
-
-using test::Reference;
 
 Tensor spread(const Tensor& whole, const Layout& layout) {
   const auto& world = test::world();
   return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout).local;
 }
 
-Tensor transposed(const Tensor& x) {
-  Tensor out = Tensor::empty({x.shape(1), x.shape(0)}, DType::float32);
-  for (std::int64_t i = 0; i < x.shape(0); ++i) {
-    for (std::int64_t j = 0; j < x.shape(1); ++j) {
-      out.data<float>()[j * x.shape(0) + i] = x.data<float>()[i * x.shape(1) + j];
-    }
-  }
-  return out;
+using Case = test::TrainingReference;
+using train::transposed;
+
+LoraValues values_of(const Case& c, const std::string& module) {
+  const LoraModule& found = c.lora.modules().at(module);
+  return {c.lora.file().load(found.down, DType::float32),
+          transposed(c.lora.file().load(found.up, DType::float32))};
 }
-
-// What PyTorch's run gave of a case.
-struct Case {
-  explicit Case(const std::string& case_name)
-      : name("gradients." + case_name + "."),
-        folder(test::data_folder() / "cogvideox" / "training"),
-        results(SafetensorsFile::open(folder / "reference.safetensors")),
-        facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
-                  .at("gradients")
-                  .at(case_name)),
-        reference(facts.at("kind").get<std::string>()),
-        lora(Lora::open(folder / facts.at("lora").get<std::string>())) {}
-
-  Tensor get(const std::string& tensor) const {
-    return results.load(name + tensor, DType::float32);
-  }
-  LoraValues values(const std::string& module) const {
-    const LoraModule& found = lora.modules().at(module);
-    return {lora.file().load(found.down, DType::float32),
-            transposed(lora.file().load(found.up, DType::float32))};
-  }
-
-  std::string name;
-  std::filesystem::path folder;
-  SafetensorsFile results;
-  nlohmann::json facts;
-  Reference reference;
-  Lora lora;
-};
 
 struct Gradient {
   double loss = 0;
@@ -73,7 +40,7 @@ Gradient gradient_of(const Case& c, DType dtype, const std::vector<int>& parts, 
   if (ff) shape.targets.insert(shape.targets.end(), {"ff.net.0.proj", "ff.net.2"});
   CogVideoXTrainable model(weights, config, dtype, placement, shape);
   std::vector<LoraValues> values;
-  for (const LoraTarget& target : model.targets()) values.push_back(c.values(target.module));
+  for (const LoraTarget& target : model.targets()) values.push_back(values_of(c, target.module));
   EXPECT_EQ(values.size(), c.lora.modules().size());
   model.set(values);
 
@@ -138,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, Gradients,
                                            "rotary_ff", "v1_5", "v1_5.odd"));
 
 TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
-  const Case c(GetParam());
+  const Case c("gradients", GetParam());
   const int ranks = test::world().size();
   const Gradient first = gradient_of(c, DType::float32, {1, ranks, 1}, 1, {});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 1e-6);
@@ -170,7 +137,7 @@ TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
 }
 
 TEST_P(Gradients, HaveTheSameBitsInBfloat16) {
-  const Case c(GetParam());
+  const Case c("gradients", GetParam());
   const int ranks = test::world().size();
   const Gradient first = gradient_of(c, DType::bfloat16, {1, ranks, 1}, 1, {});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);

@@ -1,0 +1,216 @@
+// Ten steps of training: those of PyTorch, with the same bits on every layout.
+#include "train/steps.hpp"
+#include "comm/together.hpp"
+#include "support/ranks.hpp"
+#include "support/temp_folder.hpp"
+#include "train/reference.hpp"
+
+namespace reelmesh::train {
+namespace {
+
+using test::TrainingReference;
+
+// How the ranks train.
+struct Way {
+  const char* name;
+  std::optional<int> replicas, ulysses, ring;
+  std::optional<WeightsChoice> weights;
+  DType dtype = DType::float32;
+};
+
+struct Trained {
+  std::vector<StepResult> steps;
+  std::vector<LoraTarget> targets;
+  std::vector<LoraValues> values;
+};
+
+RateSchedule schedule_of(const std::string& name) {
+  return name == "cosine"   ? RateSchedule::cosine
+         : name == "linear" ? RateSchedule::linear
+                            : RateSchedule::constant;
+}
+
+// The job of a case, with its samples in a cache.
+class Training {
+ public:
+  Training(const TrainingReference& reference, const comm::Group& ranks)
+      : reference_(reference), ranks_(ranks) {
+    folder_ = comm_folder();
+    job_.model.root = reference.reference.folder;
+    job_.model.complete();
+    job_.output = folder_ / "out";
+    TrainSettings& train = job_.train.emplace();
+    const nlohmann::json& facts = reference.facts;
+    const CogVideoXConfig& config = reference.reference.transformer;
+    latents_ = reference.get("latent_mean").shape();  // [sample, frame, channel, row, column]
+    train.data.height = latents_[3] * 8;
+    train.data.width = latents_[4] * 8;
+    train.data.frames = (latents_[1] - 1) * config.temporal_compression + 1;
+    train.steps = facts.at("steps").get<std::int64_t>();
+    train.batch = facts.at("batch").get<std::int64_t>();
+    train.seed = facts.at("seed").get<std::uint64_t>();
+    train.learning_rate = facts.at("learning_rate").get<double>();
+    train.schedule = schedule_of(facts.at("schedule").get<std::string>());
+    train.warmup = facts.at("warmup").get<std::int64_t>();
+    train.beta1 = facts.at("beta1").get<double>();
+    train.beta2 = facts.at("beta2").get<double>();
+    train.weight_decay = facts.at("weight_decay").get<double>();
+    train.epsilon = facts.at("epsilon").get<double>();
+    train.clip = facts.at("clip").get<double>();
+    train.caption_dropout = facts.at("caption_dropout").get<double>();
+    train.lora.rank = 4;
+    train.lora.alpha = 6;
+    train.lora.init = reference.folder / facts.at("lora").get<std::string>();
+  }
+  ~Training() {
+    ranks_.barrier();
+    std::error_code ignored;
+    if (ranks_.rank() == 0) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  Trained run(const Way& way) {
+    Job job = job_;
+    job.dtype = way.dtype;
+    job.parallel.replicas = way.replicas;
+    job.parallel.ulysses = way.ulysses;
+    job.parallel.ring = way.ring;
+    if (way.weights) job.parallel.weights = *way.weights;
+    const Conditions conditions =
+        plan_conditions(job, ranks_.size(), 1, std::vector<int>(std::size_t(ranks_.size()), 0),
+                        ops::compute_dtype(job.dtype), false);
+    std::vector<UsableSample> usable;
+    for (std::int64_t i = 0; i < latents_[0]; ++i) {
+      usable.push_back({i, {fmt::format("{}.mp4", i), fmt::format("prompt {}", i), "test"}, {}});
+      usable.back().facts.hash = fmt::format("hash {}", i);
+    }
+    const Samples samples = plan_samples(job, conditions, usable);
+    const std::vector<CachedSample> files = cached_samples(samples, folder_ / "cache", "test");
+    fill_cache(files);
+    Steps steps(ranks_, samples, files, *job.train, {job.dtype, job.numerics, {}});
+    Trained trained;
+    if (!steps.trains()) {
+      trained.steps.resize(std::size_t(job.train->steps));
+      return trained;
+    }
+    steps.use_values();
+    for (std::int64_t i = 0; i < job.train->steps; ++i) trained.steps.push_back(steps.step(i));
+    trained.targets = steps.targets();
+    trained.values = steps.values();
+    return trained;
+  }
+
+ private:
+  // A new folder that all ranks know.
+  std::filesystem::path comm_folder() const {
+    std::string name;
+    if (ranks_.rank() == 0) {
+      name = (std::filesystem::temp_directory_path() / "reelmesh-XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+    }
+    return ranks_.broadcast(name, 0);
+  }
+
+  void fill_cache(const std::vector<CachedSample>& files) const {
+    const Tensor texts = reference_.reference.get("text.embeddings");
+    const Tensor mean = reference_.get("latent_mean"), deviation = reference_.get("latent_std");
+    const Shape one(latents_.begin() + 1, latents_.end());
+    const auto everywhere = [&](const Tensor& x, const Shape& shape) {
+      return Sharded{x.reshape(shape), Layout::replicated(shape, ranks_.size()), ranks_};
+    };
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const bool empty = i == std::size_t(latents_[0]);
+      const auto row = empty ? reference_.facts.at("empty_text").get<std::int64_t>()
+                             : reference_.facts.at("texts").at(i).get<std::int64_t>();
+      SampleArrays arrays;
+      arrays.prompt_embeds = everywhere(texts.rows(row, 1), files[i].shapes.prompt_embeds);
+      if (!empty) {
+        arrays.latent_mean = everywhere(mean.rows(std::int64_t(i), 1), one);
+        arrays.latent_std = everywhere(deviation.rows(std::int64_t(i), 1), one);
+      }
+      write_sample(ranks_, files[i], arrays);
+    }
+  }
+
+  const TrainingReference& reference_;
+  comm::Group ranks_;
+  Job job_;
+  Shape latents_;
+  std::filesystem::path folder_;
+};
+
+class TenSteps : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(CogVideoX, TenSteps, ::testing::Values("sincos", "rotary", "v1_5"));
+
+TEST_P(TenSteps, AreThoseOfPyTorch) {
+  const TrainingReference reference("ten_steps", GetParam());
+  Training training(reference, test::world());
+  const Trained trained = training.run({"chosen", {}, {}, {}, {}});
+  if (trained.values.empty()) return;  // a rank that the layout leaves idle
+  const nlohmann::json& rows = reference.facts.at("steps_done");
+  ASSERT_EQ(trained.steps.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const StepResult& step = trained.steps[i];
+    EXPECT_NEAR(step.loss / rows[i].at("loss").get<double>(), 1, 1e-4) << "step " << i;
+    EXPECT_NEAR(step.gradient_norm / rows[i].at("gradient_norm").get<double>(), 1, 1e-4)
+        << "step " << i;
+    EXPECT_NEAR(step.learning_rate, rows[i].at("learning_rate").get<double>(), 1e-12);
+  }
+  double change = 0, difference = 0;
+  for (std::size_t t = 0; t < trained.targets.size(); ++t) {
+    const std::string& module = trained.targets[t].module;
+    const LoraModule& start = reference.lora.modules().at(module);
+    const auto compare = [&](const Tensor& values, const char* name, const std::string& before) {
+      const Tensor expected = reference.get("final." + module + name);
+      const Tensor begun = reference.lora.file().load(before, DType::float32);
+      for (std::int64_t i = 0; i < expected.numel(); ++i) {
+        const double e = expected.data<float>()[i];
+        difference = std::max(difference, std::abs(values.data<float>()[i] - e));
+        change = std::max(change, std::abs(begun.data<float>()[i] - e));
+      }
+    };
+    compare(trained.values[t].down, ".lora_A.weight", start.down);
+    compare(transposed(trained.values[t].up), ".lora_B.weight", start.up);
+  }
+  EXPECT_GT(change, 0);
+  EXPECT_LT(difference, 1e-3 * change);
+}
+
+void expect_same(const Trained& a, const Trained& b, const std::string& what) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss) << what << ", step " << i;
+    EXPECT_EQ(a.steps[i].gradient_norm, b.steps[i].gradient_norm) << what << ", step " << i;
+  }
+  ASSERT_EQ(a.values.size(), b.values.size());
+  for (std::size_t t = 0; t < a.values.size(); ++t) {
+    EXPECT_TRUE(test::same_bits(a.values[t].down, b.values[t].down)) << what << ", A " << t;
+    EXPECT_TRUE(test::same_bits(a.values[t].up, b.values[t].up)) << what << ", B " << t;
+  }
+}
+
+// One rank trains alone; all ranks together get the same bits in every way.
+TEST_P(TenSteps, HaveTheSameBitsOnAllLayouts) {
+  const TrainingReference reference("ten_steps", GetParam());
+  const comm::Group& world = test::world();
+  const comm::Group alone = world.split(world.rank());
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Trained one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype});
+    Training together(reference, world);
+    const int n = world.size();
+    const std::vector<Way> ways{
+        {"one replica, Ulysses", 1, n, 1, {}, dtype},
+        {"ring", 1, 1, n, {}, dtype},
+        {"replicas of one rank", n, 1, 1, {}, dtype},
+        {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}, dtype},
+        {"sharded weights", 1, {}, {}, WeightsChoice::sharded, dtype},
+        {"weights on the host", 1, {}, {}, WeightsChoice::host, dtype},
+    };
+    for (const Way& way : ways) {
+      const Trained trained = together.run(way);
+      if (!trained.values.empty()) expect_same(one, trained, way.name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::train
