@@ -108,9 +108,11 @@ __global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
   const RowFactors factors = row_factors(p.n, p.centred, p.eps, x, g);
   // A lane overwrites whole pairs, which are rotated together.
   for (std::uint32_t i = threadIdx.x % warp_size * 2; i < p.n; i += 2 * warp_size) {
-    const float even = factors.gradient(x(i), g(i)), odd = factors.gradient(x(i + 1), g(i + 1));
+    const bool pair = i + 1 < p.n;
+    const float even = factors.gradient(x(i), g(i));
+    const float odd = pair ? factors.gradient(x(i + 1), g(i + 1)) : 0.0F;
     of_d[i] = narrow<T>(even);
-    of_d[i + 1] = narrow<T>(odd);
+    if (pair) of_d[i + 1] = narrow<T>(odd);
   }
 }
 
@@ -141,9 +143,10 @@ struct GeluBackward {
   __device__ float operator()(float x, float d) const { return d * ops::gelu_tanh_slope(x); }
 };
 
-constexpr int tile = 64, tile_tokens = 16, tile_threads = 256, own = 4;
+constexpr int tile = 64, tile_tokens = 16, tile_threads = 256, own = 4, block_tokens = 512;
 
-// A block has a tile of 64 × 64 elements, a thread 4 × 4 of them, each summed token by token.
+// A block has a tile of 64 × 64 elements, a thread 4 × 4 of them. Tokens are added one by one to a
+// partial sum, which is added to the total after each block of tokens.
 template <class T>
 __global__ void __launch_bounds__(tile_threads)
     token_products_tile(const T* a, const T* b, float* out, std::int64_t tokens, std::uint32_t m,
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(tile_threads)
   const std::uint32_t row = blockIdx.x / column_tiles * tile;
   const std::uint32_t column = blockIdx.x % column_tiles * tile;
   const std::uint32_t y = threadIdx.x / (tile / own) * own, x = threadIdx.x % (tile / own) * own;
-  float sums[own][own] = {};
+  float totals[own][own] = {}, sums[own][own] = {};
   for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
     for (std::uint32_t i = threadIdx.x; i < tile_tokens * tile; i += tile_threads) {
       const std::int64_t token = first + i / tile;
@@ -171,11 +174,19 @@ __global__ void __launch_bounds__(tile_threads)
       }
     }
     __syncthreads();
+    const std::int64_t end = first + tile_tokens;
+    if (end % block_tokens != 0 && end < tokens) continue;
+    for (int i = 0; i < own; ++i) {
+      for (int j = 0; j < own; ++j) {
+        totals[i][j] += sums[i][j];
+        sums[i][j] = 0;
+      }
+    }
   }
   for (std::uint32_t i = 0; i < own; ++i) {
     for (std::uint32_t j = 0; j < own; ++j) {
       if (row + y + i < m && column + x + j < n) {
-        out[std::int64_t{row + y + i} * n + column + x + j] = sums[i][j];
+        out[std::int64_t{row + y + i} * n + column + x + j] = totals[i][j];
       }
     }
   }
@@ -214,7 +225,6 @@ void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                                    std::int64_t unrotated, Tensor& d) {
   const Device device = x.device();
   const std::int64_t n = x.shape(4), rows = d.numel() / n;
-  expect(n % 2 == 0, "gradient of a norm of heads of {} channels", n);
   const auto numbers = [&](const Tensor& t) -> const float* {
     return t.empty() ? nullptr : address<float>(t, device);
   };
